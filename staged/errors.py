@@ -1,0 +1,141 @@
+"""Error types: each says what was wrong, where in the user's Python, and what to do.
+
+The layout follows one pattern everywhere (see `docs/errors.md`):
+
+    staged.ShapeError: matmul needs equal inner sizes, got (64, 784) @ (748, 128)
+      mlp.py, line 21, in forward
+          h = relu(x @ w1 + b1)
+                   ^^^^^^
+      x:  f32 (64, 784)   argument of `forward`
+      To fix: make `w1` (784, 128), or give `x` 748 columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.source import Position, excerpt
+
+
+class StagedError(Exception):
+    """Base of every error that `staged` raises on purpose.
+
+    `where` is the position in the user's Python, `details` are further lines (operands with their types), `hint` says
+    what to do.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: Position | None = None,
+        details: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.details = tuple(details)
+        self.hint = hint
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.where is not None:
+            lines.append(excerpt(self.where))
+        lines += [f"  {detail}" for detail in self.details]
+        if self.hint:
+            lines.append(f"  To fix: {self.hint}")
+        return "\n".join(lines)
+
+
+# ---- found while staging ------------------------------------------------------------------------
+
+
+class ShapeError(StagedError, ValueError):
+    """Shapes that do not fit together."""
+
+
+class DTypeError(StagedError, TypeError):
+    """Dtypes that do not fit together, or an op that does not take this dtype."""
+
+
+class StagingError(StagedError):
+    """Python that cannot be staged: an unsupported statement, call or change of static state."""
+
+
+class StagedValueError(StagingError, TypeError):
+    """A staged value where a Python value is needed (`bool()`, `int()`, a shape, a static argument)."""
+
+
+class LeakError(StagingError):
+    """A staged value used outside the function, loop or branch that made it."""
+
+
+class UnboundNameError(StagingError, UnboundLocalError):
+    """A name read where it is bound on some paths only."""
+
+
+class CarriedValueError(StagingError, TypeError):
+    """A value that changes dtype, shape or structure from one iteration or branch to another."""
+
+
+class StaticStateError(StagingError):
+    """Python state (a list, an attribute) changed under staged control flow."""
+
+
+class GradientError(StagedError):
+    """A derivative that does not exist, or that is refused rather than returned wrong."""
+
+
+class UnsupportedError(StagedError):
+    """An op, dtype or option that the chosen back end does not have."""
+
+
+# ---- found by the tools and the machine ---------------------------------------------------------
+
+
+class CompilerError(StagedError):
+    """No compiler was found, or it refused the generated text (our bug: please report it)."""
+
+
+class CacheError(StagedError):
+    """The program cache cannot be trusted (wrong owner or mode) or not be written."""
+
+
+class DataError(StagedError, ValueError):
+    """A data file that cannot be read or is not what it says it is."""
+
+
+class DependencyError(StagedError, ImportError):
+    """An optional library that is needed here and is not installed."""
+
+
+# ---- raised by a running program ----------------------------------------------------------------
+
+
+class ProgramError(StagedError):
+    """A running program stopped; the message names the Python line that stopped it."""
+
+
+class ProgramAssertionError(ProgramError, AssertionError):
+    """An `assert` of the user's program failed."""
+
+
+class ProgramIndexError(ProgramError, IndexError):
+    """An index or label out of range."""
+
+
+class ProgramZeroDivisionError(ProgramError, ZeroDivisionError):
+    """An integer division or modulo by zero."""
+
+
+class ProgramValueError(ProgramError, ValueError):
+    """A value that the program cannot go on with (for example a range step of zero)."""
+
+
+class ProgramNanError(ProgramError, FloatingPointError):
+    """A NaN or infinity met while NaN checks were asked for."""
+
+
+class ProgramMemoryError(ProgramError, MemoryError):
+    """The program could not get memory."""

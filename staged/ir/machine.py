@@ -1,0 +1,44 @@
+"""What a schedule needs to know of the machine it is for, as data.
+
+Sizes are in bytes. The presets pin a target by name, so that the same program gives the same text everywhere;
+`staged.runtime.machine` fills one in for the machine it runs on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A CPU as the scheduler sees it.
+
+    `march` is the compiler's `-march` value; None leaves the compiler's baseline, so that the text runs on every
+    machine of the architecture. `cores` is how many threads may work at once.
+    """
+
+    name: str
+    cores: int
+    vector_bytes: int
+    vector_registers: int
+    l1: int
+    l2: int
+    l3: int
+    fma: bool
+    march: str | None
+
+    def lanes(self, item_size: int) -> int:
+        """How many items of `item_size` bytes one vector holds."""
+        return self.vector_bytes // item_size
+
+    def with_cores(self, cores: int) -> Machine:
+        """The same machine with another number of threads."""
+        return replace(self, cores=cores)
+
+
+# 128-bit vectors are the x86-64 and aarch64 baseline: no flag is needed, and no vector crosses an ABI boundary.
+PORTABLE = Machine("portable", 1, 16, 16, 32 << 10, 256 << 10, 4 << 20, fma=False, march=None)
+X86_64_V3 = Machine("x86-64-v3", 1, 32, 16, 32 << 10, 512 << 10, 8 << 20, fma=True, march="x86-64-v3")
+X86_64_V4 = Machine("x86-64-v4", 1, 64, 32, 48 << 10, 1 << 20, 16 << 20, fma=True, march="x86-64-v4")
+
+MACHINES = {machine.name: machine for machine in (PORTABLE, X86_64_V3, X86_64_V4)}

@@ -1,0 +1,253 @@
+"""The nodes of the tensor IR: values, ops, blocks with explicit ends, functions.
+
+Single assignment: a `Value` is made once, by an op (one of its results) or by a block (a parameter). A nested block may
+use every value of the blocks around it; a value made inside a block is not visible outside. Control flow is structured:
+
+| op        | operands                    | blocks                                     | results             |
+|-----------|-----------------------------|--------------------------------------------|---------------------|
+| `if`      | condition                   | then, else (no parameters)                 | what both yield     |
+| `for`     | start, stop, step, *initial | body(index, *carried)                      | carried, *collected |
+| `while`   | *initial                    | condition(*carried), body(*carried)        | carried, *collected |
+| `scope`   |                             | body                                       | what the body yields, or `break`s out with |
+| `vjp`     | captures, cotangents        | body(one parameter per capture)            | primal results, then one cotangent per `wrt` |
+| `composite` | operands                  | body(one parameter per operand)            | what the body yields |
+| `kernel`  | inputs                      | body(one parameter per input)              | what the body yields |
+
+A block ends with exactly one `End`:
+
+- `yield`: give values to the op around the block (next carried values of a loop, then the collected ones);
+- `break` / `continue`: leave, or go on with, the loop or scope whose `Label` it names, with its carried values;
+- `return`: leave the function; `raise`: stop the program (an op before it has said why).
+
+A loop's or scope's `Label` is in `attrs["label"]`. Ops and blocks are immutable once built; only a value's `hint` (the
+user's name for it) may be set later, and nothing but names in the printed text depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from staged.ir.types import CPU, Device, TensorType, Type
+from staged.source import Position
+
+
+class Value:
+    """One value of the program: a type, who makes it, and the user's name for it."""
+
+    __slots__ = ("type", "producer", "index", "hint")
+
+    def __init__(self, type: Type, producer: Op | None = None, index: int = 0, hint: str = "") -> None:
+        self.type = type
+        self.producer = producer
+        """The op this is a result of; None for a block parameter."""
+        self.index = index
+        self.hint = hint
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type, where it must be a tensor."""
+        assert isinstance(self.type, TensorType), f"expected a tensor, got {self.type}"
+        return self.type
+
+    def __repr__(self) -> str:
+        return f"<Value {self.hint or '?'}: {self.type}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Label:
+    """The identity of a loop or scope that `break` and `continue` name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariableRef:
+    """An `st.Variable` as the program sees it: a buffer that ops read and write in order.
+
+    `outer` variables keep their buffer between calls and are passed in by the caller; the others live in the program.
+    """
+
+    name: str
+    type: TensorType
+    outer: bool
+    device: Device = CPU
+    identity: object = None
+    """The Python-side Variable; None for one made by a transform."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What an op does besides giving results.
+
+    Kinds: 'read' and 'write' (of `target`), 'io' (print, files, clocks: kept, in order), 'fail' (may stop the program:
+    kept, in order with 'io').
+    """
+
+    kind: str
+    target: VariableRef | None = None
+
+
+PURE: tuple[Effect, ...] = ()
+IO = (Effect("io"),)
+FAIL = (Effect("fail"),)
+
+Attrs = Mapping[str, Any]
+_NO_ATTRS: Attrs = MappingProxyType({})
+
+
+class Op:
+    """One operation: named, typed, placed on a device, with the position of the Python that asked for it."""
+
+    __slots__ = ("name", "operands", "attrs", "blocks", "results", "effects", "device", "where")
+
+    def __init__(
+        self,
+        name: str,
+        operands: Sequence[Value],
+        result_types: Sequence[Type],
+        *,
+        attrs: Attrs | None = None,
+        blocks: Sequence[Block] = (),
+        effects: tuple[Effect, ...] = PURE,
+        device: Device = CPU,
+        where: Position | None = None,
+    ) -> None:
+        self.name = name
+        self.operands = tuple(operands)
+        self.attrs = MappingProxyType(dict(attrs)) if attrs else _NO_ATTRS
+        self.blocks = tuple(blocks)
+        self.effects = effects
+        self.device = device
+        self.where = where
+        self.results = tuple(Value(type, self, index) for index, type in enumerate(result_types))
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        assert len(self.results) == 1, f"{self.name} has {len(self.results)} results"
+        return self.results[0]
+
+    def replace(self, **changes: Any) -> Op:
+        """A new op with some fields changed; results are new values with the same types and hints."""
+        fields: dict[str, Any] = {
+            "attrs": self.attrs,
+            "blocks": self.blocks,
+            "effects": self.effects,
+            "device": self.device,
+            "where": self.where,
+        }
+        name = changes.pop("name", self.name)
+        operands = changes.pop("operands", self.operands)
+        types = changes.pop("result_types", [result.type for result in self.results])
+        op = Op(name, operands, types, **{**fields, **changes})
+        for old, new in zip(self.results, op.results, strict=False):
+            new.hint = old.hint
+        return op
+
+    def __repr__(self) -> str:
+        return f"<Op {self.name} -> {', '.join(str(result.type) for result in self.results)}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class End:
+    """How a block ends: 'yield', 'break', 'continue', 'return' or 'raise', with the values it passes on."""
+
+    kind: str
+    operands: tuple[Value, ...] = ()
+    target: Label | None = None
+    where: Position | None = None
+
+
+class Block:
+    """Parameters, ops in order, and one end."""
+
+    __slots__ = ("params", "ops", "end")
+
+    def __init__(self, params: Sequence[Value], ops: Sequence[Op], end: End) -> None:
+        self.params = tuple(params)
+        self.ops = tuple(ops)
+        self.end = end
+
+
+class Function:
+    """A staged function: parameters, body, and the Variables it touches, in order of first use.
+
+    `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`).
+    """
+
+    __slots__ = ("name", "block", "variables", "param_paths", "result_paths", "where")
+
+    def __init__(
+        self,
+        name: str,
+        block: Block,
+        *,
+        variables: Sequence[VariableRef] = (),
+        param_paths: Sequence[str] = (),
+        result_paths: Sequence[str] = (),
+        where: Position | None = None,
+    ) -> None:
+        self.name = name
+        self.block = block
+        self.variables = tuple(variables)
+        self.param_paths = tuple(param_paths)
+        self.result_paths = tuple(result_paths)
+        self.where = where
+
+    @property
+    def params(self) -> tuple[Value, ...]:
+        return self.block.params
+
+    def with_block(self, block: Block) -> Function:
+        return Function(
+            self.name,
+            block,
+            variables=self.variables,
+            param_paths=self.param_paths,
+            result_paths=self.result_paths,
+            where=self.where,
+        )
+
+
+# ---- walking ------------------------------------------------------------------------------------
+
+
+def walk_ops(block: Block) -> Iterator[Op]:
+    """Every op of `block` and of the blocks inside it, in program order (an op before its blocks)."""
+    for op in block.ops:
+        yield op
+        for inner in op.blocks:
+            yield from walk_ops(inner)
+
+
+def walk_blocks(block: Block) -> Iterator[Block]:
+    """`block` and every block inside it."""
+    yield block
+    for op in block.ops:
+        for inner in op.blocks:
+            yield from walk_blocks(inner)
+
+
+def free_values(block: Block) -> tuple[Value, ...]:
+    """The values that `block` uses and does not make, in order of first use."""
+    made: set[Value] = set()
+    free: dict[Value, None] = {}
+
+    def visit(inner: Block) -> None:
+        made.update(inner.params)
+        for op in inner.ops:
+            for operand in op.operands:
+                if operand not in made:
+                    free[operand] = None
+            for nested in op.blocks:
+                visit(nested)
+            made.update(op.results)
+        for operand in inner.end.operands:
+            if operand not in made:
+                free[operand] = None
+
+    visit(block)
+    return tuple(free)

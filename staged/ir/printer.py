@@ -1,0 +1,102 @@
+"""IR as text, for golden tests, cache keys and people (`program.ir`).
+
+    func train(images: f32 (8000, 784), n: i64 ()):
+      loss: f32 () = constant {value=0.0}
+      total: f32 () = for(0, n, 1, loss) {label=i} (i: i64 (), total: f32 ()):
+        ...
+        yield(total_2)
+
+Names come from the user's hints, made unique; the same program prints the same text in every process.
+"""
+
+from __future__ import annotations
+
+from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef
+
+
+class _Names:
+    def __init__(self) -> None:
+        self.of: dict[Value, str] = {}
+        self.used: dict[str, int] = {}
+        self.labels: dict[Label, str] = {}
+
+    def value(self, value: Value) -> str:
+        if value not in self.of:
+            self.of[value] = self.fresh(value.hint or "t")
+        return self.of[value]
+
+    def fresh(self, base: str) -> str:
+        count = self.used.get(base, 0) + 1
+        self.used[base] = count
+        return base if count == 1 else f"{base}_{count}"
+
+    def label(self, label: Label) -> str:
+        if label not in self.labels:
+            self.labels[label] = self.fresh(f"@{label.name}")
+        return self.labels[label]
+
+
+def print_function(function: Function, positions: bool = False) -> str:
+    """The whole function; with `positions` each op is followed by its Python line."""
+    names = _Names()
+    params = ", ".join(f"{names.value(p)}: {p.type}" for p in function.params)
+    lines = [f"func {function.name}({params}):"]
+    lines += [
+        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device.kind)}" for v in function.variables
+    ]
+    _print_block(function.block, names, lines, 1, positions)
+    return "\n".join(lines) + "\n"
+
+
+def print_block(block: Block) -> str:
+    """One block on its own, for error messages of the verifier."""
+    names = _Names()
+    lines = [f"block({', '.join(f'{names.value(p)}: {p.type}' for p in block.params)}):"]
+    _print_block(block, names, lines, 1, True)
+    return "\n".join(lines) + "\n"
+
+
+def print_op(op: Op) -> str:
+    """One op, without its blocks."""
+    return _op_line(op, _Names())
+
+
+def _print_block(block: Block, names: _Names, lines: list[str], depth: int, positions: bool) -> None:
+    indent = "  " * depth
+    for op in block.ops:
+        where = f"   # {op.where.short}" if positions and op.where else ""
+        lines.append(indent + _op_line(op, names) + (":" if op.blocks else "") + where)
+        for number, inner in enumerate(op.blocks):
+            if len(op.blocks) > 1 or inner.params:
+                params = ", ".join(f"{names.value(p)}: {p.type}" for p in inner.params)
+                lines.append(f"{indent} block {number}({params})")
+            _print_block(inner, names, lines, depth + 1, positions)
+    end = block.end
+    target = f" {names.label(end.target)}" if end.target is not None else ""
+    lines.append(f"{indent}{end.kind}{target}({', '.join(map(names.value, end.operands))})")
+
+
+def _op_line(op: Op, names: _Names) -> str:
+    operands = ", ".join(map(names.value, op.operands))
+    attrs = ", ".join(f"{key}={_attr(value, names)}" for key, value in sorted(op.attrs.items()))
+    results = ", ".join(f"{names.value(r)}: {r.type}" for r in op.results)
+    return (
+        (f"{results} = " if results else "")
+        + f"{op.name}({operands})"
+        + (f" {{{attrs}}}" if attrs else "")
+        + _device(op.device.kind)
+    )
+
+
+def _device(kind: str) -> str:
+    return "" if kind == "cpu" else f" on {kind}"
+
+
+def _attr(value: object, names: _Names) -> str:
+    if isinstance(value, Label):
+        return names.label(value)
+    if isinstance(value, VariableRef):
+        return f"${value.name}"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(_attr(item, names) for item in value) + ("," if len(value) == 1 else "") + ")"
+    return repr(value) if isinstance(value, str | float | complex) else str(value)

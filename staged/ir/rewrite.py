@@ -1,0 +1,138 @@
+"""Copying and rewriting IR.
+
+`copy_block` is the one place that copies ops with their values mapped; passes are rules (`Op -> Op | None`, or a function
+that emits a replacement) that `rewrite` applies bottom-up in program order. The engine walks, the rule only decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, Function, Label, Op, Value
+
+Mapping = MutableMapping[Value, Value]
+
+# Given an op whose operands and blocks are already rewritten, a rule either returns None (keep it) or emits what
+# replaces it through the builder and returns the values that stand for its results.
+Rule = Callable[[Op, Builder], Sequence[Value] | None]
+
+
+class Copier:
+    """Copies blocks into a builder, mapping values and labels; `rule` may replace ops on the way."""
+
+    def __init__(self, builder: Builder, rule: Rule | None = None) -> None:
+        self.builder = builder
+        self.rule = rule
+        self.values: dict[Value, Value] = {}
+        self.labels: dict[Label, Label] = {}
+
+    def value(self, value: Value) -> Value:
+        """What stands for `value` now (itself where nothing replaced it)."""
+        return self.values.get(value, value)
+
+    def op(self, op: Op) -> None:
+        """Copy one op into the current block."""
+        operands = [self.value(operand) for operand in op.operands]
+        attrs = op.attrs
+        label = attrs.get("label")
+        if isinstance(label, Label):
+            fresh = Label(label.name)
+            self.labels[label] = fresh
+            attrs = {**attrs, "label": fresh}
+        blocks = [self.block(block) for block in op.blocks]
+        copy = op.replace(operands=operands, attrs=attrs, blocks=blocks)
+        replaced = self.rule(copy, self.builder) if self.rule else None
+        if replaced is None:
+            self.builder.append(copy)
+            replaced = copy.results
+        for old, new in zip(op.results, replaced, strict=True):
+            self.values[old] = new
+            if old.hint and not new.hint:
+                new.hint = old.hint
+
+    def block(self, block: Block) -> Block:
+        """A copy of a nested block, with fresh parameters."""
+        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+            self.values.update(zip(block.params, opened.params, strict=True))
+            self.contents(block)
+            self.end(block)
+        return opened.block
+
+    def contents(self, block: Block) -> None:
+        """The ops of `block`, into the current block."""
+        for op in block.ops:
+            self.op(op)
+
+    def end(self, block: Block) -> None:
+        """The end of `block`, as the end of the current block."""
+        end = block.end
+        target = self.labels.get(end.target, end.target) if end.target is not None else None
+        self.builder.end(end.kind, [self.value(operand) for operand in end.operands], target, end.where)
+
+    def inline(self, block: Block, arguments: Sequence[Value]) -> list[Value]:
+        """The ops of a block that ends in `yield`, into the current block; returns what it yields."""
+        assert block.end.kind == "yield", "only a block that yields can be inlined"
+        self.values.update(zip(block.params, arguments, strict=True))
+        self.contents(block)
+        return [self.value(operand) for operand in block.end.operands]
+
+
+def copy_block(block: Block) -> Block:
+    """A fresh copy: new ops, parameters and labels; free values stay what they are."""
+    return Copier(Builder()).block(block)
+
+
+def rewrite(function: Function, rule: Rule) -> Function:
+    """`function` with `rule` applied to every op, inner blocks first."""
+    return function.with_block(Copier(Builder(), rule).block(function.block))
+
+
+def rewrite_block(block: Block, rule: Rule) -> Block:
+    """The same for one block."""
+    return Copier(Builder(), rule).block(block)
+
+
+def inline_block(builder: Builder, block: Block, arguments: Sequence[Value]) -> list[Value]:
+    """Copy the body of a yielding block into the current block of `builder`; returns the yielded values."""
+    return Copier(builder).inline(block, arguments)
+
+
+def eliminate_dead_code(function: Function) -> Function:
+    """Drop every op without effects whose results nobody uses, and loop results or branch yields that nobody reads.
+
+    Why: vjp rules ask for more than the user needs; the cotangent of an input nobody differentiates is computed in vain.
+    Leaves: ops with effects, and carried values of loops that feed themselves (a pass of its own may narrow them).
+    """
+    return function.with_block(_without_dead(function.block, set()))
+
+
+def _without_dead(block: Block, live: set[Value]) -> Block:
+    live.update(block.end.operands)
+    kept: list[Op] = []
+    for op in reversed(block.ops):
+        has_effects = bool(op.effects) or any(_has_effects(inner) for inner in op.blocks)
+        if not has_effects and not any(result in live for result in op.results):
+            continue
+        blocks = [_without_dead(inner, live) for inner in op.blocks]
+        live.update(op.operands)
+        if any(new.ops != old.ops for new, old in zip(blocks, op.blocks, strict=True)):
+            op = _same_results(op, blocks)
+        kept.append(op)
+    return Block(block.params, kept[::-1], block.end)
+
+
+def _same_results(op: Op, blocks: Sequence[Block]) -> Op:
+    """`op` with other blocks and the very same result values (their users need no mapping)."""
+    copy = op.replace(blocks=blocks)
+    copy.results = op.results
+    for result in op.results:
+        result.producer = copy
+    return copy
+
+
+def _has_effects(block: Block) -> bool:
+    """Whether a block does anything that others see: effects, or an exit past the op that holds it."""
+    if block.end.kind != "yield":
+        return True
+    return any(op.effects or any(_has_effects(inner) for inner in op.blocks) for op in block.ops)

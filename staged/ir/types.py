@@ -1,0 +1,180 @@
+"""Types of values: dtype and shape, where a dimension is an int or a symbol."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type. `kind` is 'f' float, 'i' signed, 'u' unsigned, 'b' bool; `size` is in bytes."""
+
+    name: str
+    kind: str
+    size: int
+    c_name: str
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype with the same bits."""
+        return _NUMPY[self.name]
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in "iu"
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "b"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+f32 = DType("f32", "f", 4, "float")
+f64 = DType("f64", "f", 8, "double")
+i32 = DType("i32", "i", 4, "int32_t")
+i64 = DType("i64", "i", 8, "int64_t")
+u8 = DType("u8", "u", 1, "uint8_t")
+u32 = DType("u32", "u", 4, "uint32_t")
+bool_ = DType("bool", "b", 1, "bool")
+
+DTYPES = {dtype.name: dtype for dtype in (f32, f64, i32, i64, u8, u32, bool_)}
+_NUMPY = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u32": np.dtype(np.uint32),
+    "bool": np.dtype(np.bool_),
+}
+_FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
+
+
+def dtype_of(dtype: Any) -> DType | None:
+    """Our dtype for a DType, a name ('f32', 'float32'), a NumPy dtype or a Python number type; None if we have none."""
+    if isinstance(dtype, DType):
+        return dtype
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return DTYPES[dtype]
+    if dtype is float:
+        return f32
+    if dtype is int:
+        return i64
+    if dtype is bool:
+        return bool_
+    try:
+        return _FROM_NUMPY.get(np.dtype(dtype))
+    except TypeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A symbolic dimension: a name, and a bound that the memory plan uses (`st.dim("N", max=64)`)."""
+
+    name: str
+    max: int | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Extent = int | Dim
+Shape = tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """dtype + shape; `weak` marks a staged Python number (a 0-d f64, i64 or bool), which adopts the other operand's dtype."""
+
+    dtype: DType
+    shape: Shape = ()
+    weak: bool = False
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every extent is an int."""
+        return all(isinstance(extent, int) for extent in self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements (an upper bound where a dimension is symbolic; its `max` must be known)."""
+        return math.prod(bound(extent) for extent in self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.size
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(dtype, self.shape)
+
+    def with_shape(self, shape: Shape) -> TensorType:
+        return TensorType(self.dtype, shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {shape_text(self.shape)}" + (" weak" if self.weak else "")
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """Values collected once per loop iteration, read by index: the residuals of a loop (`decisions.md` 23).
+
+    `bound` is the largest number of elements where the trip count has one. An element that is itself a sequence is the
+    inner loop's range of one shared store.
+    """
+
+    element: TensorType | SequenceType
+    bound: int | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.element} x {'?' if self.bound is None else self.bound}]"
+
+
+Type = TensorType | SequenceType
+
+
+def bound(extent: Extent) -> int:
+    """The extent, or the largest value that a symbolic one may have."""
+    if isinstance(extent, int):
+        return extent
+    assert extent.max is not None, f"dimension {extent.name} has no bound"
+    return extent.max
+
+
+def shape_text(shape: Shape) -> str:
+    """A shape as Python writes a tuple: `()`, `(3,)`, `(3, 4)`."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where an op runs: a kind ('cpu', 'gpu') and a number."""
+
+    kind: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        return self.kind if self.index == 0 else f"{self.kind}({self.index})"
+
+
+CPU = Device("cpu")

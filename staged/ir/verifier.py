@@ -1,0 +1,162 @@
+"""The invariants of the IR, checked between passes.
+
+1. Every operand is made before it is used, in the same block or one around it, and only once.
+2. Every block ends; `yield` gives as many values as its op takes, of the types it says.
+3. `break` and `continue` name a label that is around them and pass its carried values, with their types.
+4. `if` has a bool scalar condition; a branch that yields gives the op's result types.
+5. A loop's carried values keep their types; its index is an i64 scalar.
+6. `return` gives the function's result types, the same everywhere.
+7. Reads and writes name a Variable that the function lists, with its type.
+8. `composite`, `kernel` and `vjp` blocks use nothing but their parameters and constants made inside.
+
+When it objects it names the pass, shows the op and its Python line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.ir.nodes import Block, Function, Label, Op, Value, free_values
+from staged.ir.printer import print_op
+from staged.ir.types import SequenceType, TensorType, Type, bool_, i64
+
+_CLOSED = {"composite", "kernel", "vjp"}
+
+
+class VerificationError(AssertionError):
+    """An invariant of the IR is broken: a bug of ours, never the user's."""
+
+
+def verify(function: Function, after: str = "construction") -> None:
+    """Raise `VerificationError` naming the pass `after` if `function` breaks an invariant."""
+    _Verifier(function, after).run()
+
+
+class _Verifier:
+    def __init__(self, function: Function, after: str) -> None:
+        self.function = function
+        self.after = after
+        self.seen: set[Value] = set()
+        self.variables = set(function.variables)
+        self.returns: tuple[Type, ...] | None = None
+
+    def fail(self, message: str, op: Op | None = None) -> None:
+        place = ""
+        if op is not None:
+            place = f"\n  {print_op(op)}" + (f"\n  from {op.where}" if op.where else "")
+        raise VerificationError(f"after {self.after}: {message} (function `{self.function.name}`){place}")
+
+    def run(self) -> None:
+        self.block(self.function.block, set(), {}, None)
+
+    def define(self, values: Sequence[Value], visible: set[Value], op: Op | None) -> None:
+        for value in values:
+            if value in self.seen:
+                self.fail(f"value {value.hint or '?'} is made twice", op)
+            self.seen.add(value)
+            visible.add(value)
+
+    def block(
+        self, block: Block, visible: set[Value], labels: dict[Label, tuple[Type, ...]], owner: Op | None
+    ) -> None:
+        visible = set(visible)
+        self.define(block.params, visible, owner)
+        for op in block.ops:
+            self.op(op, visible, labels)
+            self.define(op.results, visible, op)
+        for operand in block.end.operands:
+            if operand not in visible:
+                self.fail(f"the end `{block.end.kind}` uses {operand} before it is made", owner)
+        self.end(block, labels, owner)
+
+    def op(self, op: Op, visible: set[Value], labels: dict[Label, tuple[Type, ...]]) -> None:
+        for operand in op.operands:
+            if operand not in visible:
+                self.fail(f"operand {operand} is used before it is made or outside its block", op)
+        for effect in op.effects:
+            if effect.target is not None and effect.target not in self.variables:
+                self.fail(f"variable {effect.target.name} is not listed by the function", op)
+        for index, result in enumerate(op.results):
+            if result.producer is not op or result.index != index:
+                self.fail("a result does not know its producer", op)
+        inner = dict(labels)
+        label = op.attrs.get("label")
+        if op.name in ("for", "while"):
+            carried = _carried_types(op)
+            assert isinstance(label, Label)
+            inner[label] = carried
+            self.loop(op, carried)
+        elif op.name == "scope":
+            assert isinstance(label, Label)
+            inner[label] = tuple(result.type for result in op.results)
+        elif op.name == "if":
+            if not op.operands or op.operands[0].type not in _CONDITIONS:
+                self.fail("`if` needs a bool scalar", op)
+        if op.name in _CLOSED:
+            for body in op.blocks:
+                loose = free_values(body)
+                if loose:
+                    self.fail(f"its block uses {loose[0]} from outside", op)
+            inner = {}
+        for block in op.blocks:
+            self.block(block, visible, inner, op)
+
+    def loop(self, op: Op, carried: tuple[Type, ...]) -> None:
+        first = 3 if op.name == "for" else 0
+        if tuple(value.type for value in op.operands[first:]) != carried:
+            self.fail("initial values differ in type from the carried ones", op)
+        if op.name == "for":
+            for value in (*op.operands[:3], op.blocks[0].params[0]):
+                if not isinstance(value.type, TensorType) or value.type.shape or value.type.dtype is not i64:
+                    self.fail("loop bounds and index are i64 scalars", op)
+        collected = op.attrs.get("collected", 0)
+        if tuple(result.type for result in op.results[: len(op.results) - collected]) != carried:
+            self.fail("results differ in type from the carried values", op)
+        for block, skip in zip(op.blocks, (1,) if op.name == "for" else (0, 0), strict=True):
+            if tuple(param.type for param in block.params[skip:]) != carried:
+                self.fail("block parameters differ in type from the carried values", op)
+
+    def end(self, block: Block, labels: dict[Label, tuple[Type, ...]], owner: Op | None) -> None:
+        end = block.end
+        types = tuple(operand.type for operand in end.operands)
+        if end.kind in ("break", "continue"):
+            if end.target is None or end.target not in labels:
+                self.fail(f"`{end.kind}` names a loop that is not around it", owner)
+            elif labels[end.target] != types:
+                self.fail(f"`{end.kind}` passes {types}, its loop carries {labels[end.target]}", owner)
+        elif end.kind == "return":
+            if self.returns is None:
+                self.returns = types
+            elif self.returns != types:
+                self.fail(f"`return` of {types}, elsewhere {self.returns}", owner)
+        elif end.kind == "yield":
+            if owner is None:
+                self.fail("the body of a function returns, it does not yield")
+            else:
+                expected = _yield_types(owner, block)
+                if expected is not None and expected != types:
+                    self.fail(f"yields {types}, the op takes {expected}", owner)
+        elif end.kind != "raise":
+            self.fail(f"unknown end `{end.kind}`", owner)
+
+
+_CONDITIONS = {TensorType(bool_), TensorType(bool_, (), True)}
+
+
+def _carried_types(op: Op) -> tuple[Type, ...]:
+    skip = 1 if op.name == "for" else 0
+    return tuple(param.type for param in op.blocks[-1].params[skip:])
+
+
+def _yield_types(op: Op, block: Block) -> tuple[Type, ...] | None:
+    if op.name == "while" and block is op.blocks[0]:
+        return (block.end.operands[0].type,) if block.end.operands[0].type in _CONDITIONS else (TensorType(bool_),)
+    results = [result.type for result in op.results]
+    if op.name in ("for", "while"):
+        collected = op.attrs.get("collected", 0)
+        carried = results[: len(results) - collected]
+        elements = [t.element for t in results[len(results) - collected :] if isinstance(t, SequenceType)]
+        return (*carried, *elements)
+    if op.name == "vjp":
+        return tuple(results[: op.attrs["outputs"]])
+    return tuple(results)

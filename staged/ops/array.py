@@ -1,0 +1,263 @@
+"""`Array`: the overloaded handle that tracing, transforms, eager mode and composites share.
+
+Its operators and methods call the functions of `staged.ops` (found in `METHODS`, filled by the modules that declare
+them, so that this file needs to import none of them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from staged.errors import StagedValueError
+from staged.ir.nodes import Value
+from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
+from staged.source import here
+
+METHODS: dict[str, Callable[..., Any]] = {}
+"""The functions behind operators and methods: `add`, `matmul`, `sum`, `reshape`, `get_item`, ..."""
+
+
+class Array:
+    """An array of the language: its type is known, its elements may not be.
+
+    Subclasses: `StagedArray` (a value of the program being recorded) and eager's, which holds a NumPy array.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000  # NumPy operators leave the choice to ours
+
+    type: TensorType
+
+    # ---- what is known while staging ----
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> int:
+        return self.type.size
+
+    @property
+    def device(self) -> Device:
+        return CPU
+
+    @property
+    def T(self) -> Array:
+        """The transpose of a matrix."""
+        return METHODS["matrix_transpose"](self)
+
+    @property
+    def mT(self) -> Array:
+        return METHODS["matrix_transpose"](self)
+
+    # ---- operators ----
+
+    def __add__(self, other: Any) -> Array:
+        return METHODS["add"](self, other)
+
+    def __radd__(self, other: Any) -> Array:
+        return METHODS["add"](other, self)
+
+    def __sub__(self, other: Any) -> Array:
+        return METHODS["subtract"](self, other)
+
+    def __rsub__(self, other: Any) -> Array:
+        return METHODS["subtract"](other, self)
+
+    def __mul__(self, other: Any) -> Array:
+        return METHODS["multiply"](self, other)
+
+    def __rmul__(self, other: Any) -> Array:
+        return METHODS["multiply"](other, self)
+
+    def __truediv__(self, other: Any) -> Array:
+        return METHODS["divide"](self, other)
+
+    def __rtruediv__(self, other: Any) -> Array:
+        return METHODS["divide"](other, self)
+
+    def __floordiv__(self, other: Any) -> Array:
+        return METHODS["floor_divide"](self, other)
+
+    def __rfloordiv__(self, other: Any) -> Array:
+        return METHODS["floor_divide"](other, self)
+
+    def __mod__(self, other: Any) -> Array:
+        return METHODS["remainder"](self, other)
+
+    def __rmod__(self, other: Any) -> Array:
+        return METHODS["remainder"](other, self)
+
+    def __pow__(self, other: Any) -> Array:
+        return METHODS["pow"](self, other)
+
+    def __rpow__(self, other: Any) -> Array:
+        return METHODS["pow"](other, self)
+
+    def __matmul__(self, other: Any) -> Array:
+        return METHODS["matmul"](self, other)
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return METHODS["matmul"](other, self)
+
+    def __and__(self, other: Any) -> Array:
+        return METHODS["bitwise_and"](self, other)
+
+    def __rand__(self, other: Any) -> Array:
+        return METHODS["bitwise_and"](other, self)
+
+    def __or__(self, other: Any) -> Array:
+        return METHODS["bitwise_or"](self, other)
+
+    def __ror__(self, other: Any) -> Array:
+        return METHODS["bitwise_or"](other, self)
+
+    def __xor__(self, other: Any) -> Array:
+        return METHODS["bitwise_xor"](self, other)
+
+    def __rxor__(self, other: Any) -> Array:
+        return METHODS["bitwise_xor"](other, self)
+
+    def __lshift__(self, other: Any) -> Array:
+        return METHODS["bitwise_left_shift"](self, other)
+
+    def __rlshift__(self, other: Any) -> Array:
+        return METHODS["bitwise_left_shift"](other, self)
+
+    def __rshift__(self, other: Any) -> Array:
+        return METHODS["bitwise_right_shift"](self, other)
+
+    def __rrshift__(self, other: Any) -> Array:
+        return METHODS["bitwise_right_shift"](other, self)
+
+    def __eq__(self, other: Any) -> Any:
+        return METHODS["equal"](self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return METHODS["not_equal"](self, other)
+
+    def __lt__(self, other: Any) -> Array:
+        return METHODS["less"](self, other)
+
+    def __le__(self, other: Any) -> Array:
+        return METHODS["less_equal"](self, other)
+
+    def __gt__(self, other: Any) -> Array:
+        return METHODS["greater"](self, other)
+
+    def __ge__(self, other: Any) -> Array:
+        return METHODS["greater_equal"](self, other)
+
+    def __neg__(self) -> Array:
+        return METHODS["negative"](self)
+
+    def __pos__(self) -> Array:
+        return self
+
+    def __abs__(self) -> Array:
+        return METHODS["abs"](self)
+
+    def __invert__(self) -> Array:
+        return METHODS["bitwise_invert"](self)
+
+    def __getitem__(self, key: Any) -> Array:
+        return METHODS["get_item"](self, key)
+
+    def __len__(self) -> int:
+        if not self.shape or not isinstance(self.shape[0], int):
+            raise StagedValueError(
+                f"len() needs a first dimension of known size, got {shape_text(self.shape)}", where=here()
+            )
+        return self.shape[0]
+
+    __hash__ = object.__hash__  # == gives an array, so handles hash by identity
+
+    # ---- methods with NumPy's, the Array API's and torch's names ----
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in _METHOD_NAMES:
+            raise AttributeError(f"arrays have no attribute {name!r}")
+        function = METHODS[name]
+        return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return METHODS["numpy_ufunc"](ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return METHODS["numpy_function"](func, args, kwargs)
+
+
+_METHOD_NAMES = frozenset(
+    "sum prod mean max min argmax argmin any all var std reshape flatten permute transpose astype item abs exp log sqrt "
+    "clip square squeeze unsqueeze swapaxes broadcast_to".split()
+)
+
+
+class StagedArray(Array):
+    """A value of the program being recorded: its type is known now, its elements when the program runs."""
+
+    __slots__ = ("value", "owner", "_device")
+
+    def __init__(self, value: Value, owner: object, device: Device = CPU) -> None:
+        self.value = value
+        self.owner = owner
+        """The trace that recorded it: using it in another one is a leak."""
+        self._device = device
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        return self.value.tensor
+
+    @property
+    def device(self) -> Device:
+        return self._device
+
+    def __repr__(self) -> str:
+        name = f"{self.value.hint}: " if self.value.hint else ""
+        return f"<staged {name}{self.type}>"
+
+    def __iter__(self) -> Iterator[Array]:
+        if not self.shape or not isinstance(self.shape[0], int):
+            self._refuse("iterate over", "use `for row in x:` in a staged function over an array with a leading dimension")
+        return (self[index] for index in range(len(self)))
+
+    def _refuse(self, what: str, hint: str) -> NoReturn:
+        name = f"`{self.value.hint}`" if self.value.hint else "a value"
+        raise StagedValueError(
+            f"cannot {what} {name}: it is staged ({self.type}), its value exists only when the program runs",
+            where=here(),
+            hint=hint,
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse(
+            "take bool() of",
+            "write the condition as `if`/`while`/`and`/`or`/`not` in a staged function, or use `st.where` for arrays",
+        )
+
+    def __int__(self) -> int:
+        self._refuse("take int() of", "use `st.astype(x, st.i64)` for a staged integer, or make the argument static")
+
+    def __float__(self) -> float:
+        self._refuse("take float() of", "use `st.astype(x, st.f32)`, or keep the array as it is")
+
+    def __index__(self) -> int:
+        self._refuse("use as a Python index", "a size or Python list index must be static: `st.function(static=(...))`")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        self._refuse("convert to a NumPy array", "use the functions of `staged` (`st.exp`, ...) on staged values")
+
+    def __contains__(self, item: Any) -> bool:
+        self._refuse("search (`in`)", "write `st.any(x == item)`")

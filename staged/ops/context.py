@@ -1,0 +1,76 @@
+"""Who carries out an op: the context in force records it (tracing, transforms) or computes it (eager).
+
+Ops are functions on `Array` handles that end in `bind(primitive, operands, **attrs)`; `bind` hands them to the innermost
+context of this thread. Composites, layers and vjp rules are written once and serve every context.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from staged.errors import StagingError
+from staged.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from staged.ops.array import Array
+    from staged.ops.primitive import Primitive
+
+
+class Context(ABC):
+    """Carries out ops."""
+
+    @abstractmethod
+    def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
+        """Record or compute `primitive`; one handle per result."""
+
+    @abstractmethod
+    def constant(self, value: Any, type: TensorType) -> Array:
+        """A handle for a value known now: a Python number or a NumPy array, of the given type."""
+
+    @abstractmethod
+    def lift(self, array: Any) -> Array:
+        """A handle for a NumPy array (or another context's concrete array) that exists outside: a hidden input."""
+
+
+_current: ContextVar[Context | None] = ContextVar("staged_context", default=None)
+
+
+def current_context() -> Context:
+    """The context in force; a StagingError outside of staged and eager code."""
+    context = _current.get()
+    if context is None:
+        raise StagingError(
+            "this needs a staged function or eager mode around it",
+            hint="call it from a function decorated with `@staged.function`, or inside `with staged.eager():`",
+        )
+    return context
+
+
+def context_or_none() -> Context | None:
+    """The context in force, if any."""
+    return _current.get()
+
+
+@contextmanager
+def use_context(context: Context) -> Iterator[None]:
+    """Put `context` in force for the extent of the `with`."""
+    token = _current.set(context)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def bind(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> Array:
+    """Carry out an op with one result."""
+    (result,) = current_context().bind(primitive, operands, attrs)
+    return result
+
+
+def bind_all(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> tuple[Array, ...]:
+    """Carry out an op with any number of results."""
+    return current_context().bind(primitive, operands, attrs)

@@ -1,0 +1,109 @@
+"""What an op is: one declaration with its type rule, meaning, derivatives and test material.
+
+    tanh = primitive(
+        name="tanh",
+        infer=elementwise_unary(FLOATS),        # types of operands -> type(s) of result(s), or ShapeError / DTypeError
+        reference=np.tanh,                      # the meaning: every back end is tested against it
+        vjp=lambda ct, y, x: [ct * (1.0 - y * y)],
+        jvp=lambda dx, y, x: dx * (1.0 - y * y),
+        samples=[Sample((2, 3)), Sample((1,)), Sample((0, 4))],
+    )
+
+The tests of values, gradients and errors, the support table and the reference page follow from the declarations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from staged.ir.nodes import PURE, Effect
+from staged.ir.types import DType, TensorType, Type, f32, f64
+
+InferRule = Callable[..., TensorType | tuple[Type, ...]]
+"""`infer(*operand_types, **attrs)`: the type of the result, or a tuple of types for several results."""
+
+VjpRule = Callable[..., Sequence[Any]]
+"""`vjp(ct, result, *operands, **attrs)`: one cotangent per operand, None where it has none.
+
+`ct`, `result` and the operands are `Array` handles, so that the rule works alike for staged and eager values; for an op
+with several results `ct` and `result` are tuples (a `ct` may be None where that result was not used).
+"""
+
+JvpRule = Callable[..., Any]
+"""`jvp(*tangents, result, *operands, **attrs)` is `jvp(tangents, result, operands, **attrs)`: tangents may be None (zero)."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Operands for the generated tests: shapes (random data, seeded) or ready arrays, dtypes to try, and attrs.
+
+    `low`/`high` bound the random values (to stay inside a domain or away from kinks).
+    """
+
+    operands: tuple[Any, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    low: float = -2.0
+    high: float = 2.0
+    dtypes: tuple[DType, ...] = (f32, f64)
+    differentiate: tuple[int, ...] | None = None
+    """Which operands to check the gradient for; None: every float operand."""
+
+
+@dataclass(frozen=True)
+class BadSample:
+    """Operand types that must be refused while staging, with the error and a part of its words."""
+
+    operands: tuple[TensorType, ...]
+    error: type[Exception]
+    match: str
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Primitive:
+    """One op of the language. `kind` sorts it for fusion and the support table.
+
+    Kinds: 'elementwise' (same shapes in and out), 'broadcast', 'reduction', 'view' (reshape, permute, slice: moves or
+    renames elements), 'index' (gather, scatter, dynamic slices), 'contraction', 'pooling', 'random', 'source'
+    (constants, iota), 'effect'.
+    """
+
+    name: str
+    kind: str
+    infer: InferRule
+    reference: Callable[..., Any]
+    vjp: VjpRule | None = None
+    jvp: JvpRule | None = None
+    effects: tuple[Effect, ...] = PURE
+    samples: tuple[Sample, ...] = ()
+    bad: tuple[BadSample, ...] = ()
+    doc: str = ""
+    why_not_differentiable: str = ""
+
+    def result_types(self, operand_types: Iterable[Type], attrs: dict[str, Any]) -> tuple[Type, ...]:
+        """The types of the results; raises ShapeError or DTypeError for operands that do not fit."""
+        types = self.infer(*operand_types, **attrs)
+        return types if isinstance(types, tuple) else (types,)
+
+
+PRIMITIVES: dict[str, Primitive] = {}
+"""Every primitive by name, in order of declaration."""
+
+
+def primitive(**fields: Any) -> Primitive:
+    """Declare a primitive: makes it and enters it into `PRIMITIVES`."""
+    for key in ("samples", "bad"):
+        fields[key] = tuple(fields.get(key, ()))
+    declared = Primitive(**fields)
+    assert declared.name not in PRIMITIVES, f"op {declared.name} is declared twice"
+    PRIMITIVES[declared.name] = declared
+    return declared
+
+
+def as_numpy(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
+    """A NumPy array of our dtype, for reference implementations."""
+    return np.asarray(value, dtype=dtype.numpy)

@@ -1,0 +1,107 @@
+"""The context that records: ops go into a `Builder` as IR, with the user's position.
+
+Tracing uses it for the user's function, autodiff and composites for the code they write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staged.errors import LeakError, StagedError
+from staged.ir.builder import Builder
+from staged.ir.nodes import Op, Value
+from staged.ir.types import TensorType
+from staged.ops.array import Array, StagedArray
+from staged.ops.context import Context
+from staged.ops.primitive import Primitive
+from staged.source import Position, here
+
+MAX_CONSTANT = 64
+"""Arrays with more elements than this never become constants in the text: they are hidden inputs."""
+
+
+class RecordContext(Context):
+    """Records ops through `builder`. `locate` gives the position for new ops (default: the user's running expression).
+
+    `hidden_input(array)` is asked for a Value that stands for a concrete array from outside (a closed-over NumPy array).
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        *,
+        locate: Callable[[], Position | None] = here,
+        hidden_input: Callable[[Any], Value] | None = None,
+    ) -> None:
+        self.builder = builder
+        self.locate = locate
+        self.hidden_input = hidden_input
+        self.constants: dict[Any, tuple[object, Array]] = {}
+
+    def handle(self, value: Value) -> StagedArray:
+        """A handle for a value of this recording."""
+        return StagedArray(value, self)
+
+    def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
+        values = [self.value_of(operand) for operand in operands]
+        where = self.locate()
+        try:
+            types = primitive.result_types([value.type for value in values], attrs)
+        except StagedError as error:
+            if error.where is None:
+                error.where = where
+            if not error.details:
+                error.details = tuple(operand_line(value) for value in values)
+            raise
+        op = self.builder.op(
+            primitive.name, values, types, attrs=attrs, effects=primitive.effects, where=where
+        )
+        return tuple(StagedArray(result, self, op.device) for result in op.results)
+
+    def constant(self, value: Any, type: TensorType) -> Array:
+        array = np.asarray(value, dtype=type.dtype.numpy)
+        if array.size > MAX_CONSTANT:
+            return self.lift(array)
+        attr = array.item() if array.ndim == 0 else tuple(array.reshape(-1).tolist())
+        op = self.builder.op("constant", [], [type], attrs={"value": attr}, where=self.locate())
+        return StagedArray(op.result, self)
+
+    def lift(self, array: Any) -> Array:
+        if self.hidden_input is None:
+            raise AssertionError("a transform met an array from outside: tracing should have made it an input")
+        return StagedArray(self.hidden_input(array), self)
+
+    def value_of(self, array: Array) -> Value:
+        """The IR value behind a handle; a LeakError for a handle of another recording."""
+        if not isinstance(array, StagedArray):
+            lifted = self.lift(array)
+            assert isinstance(lifted, StagedArray)
+            return lifted.value
+        if array.owner is not self:
+            name = f"`{array.value.hint}`" if array.value.hint else "a staged value"
+            raise LeakError(
+                f"{name} ({array.type}) belongs to another staged function and is not available here",
+                where=self.locate(),
+                hint="return it from its function, or pass it as an argument",
+            )
+        return array.value
+
+    def emit(self, op: Op) -> tuple[Array, ...]:
+        """Append a ready op (control flow, prints) and give handles for its results."""
+        self.builder.append(op)
+        return tuple(StagedArray(result, self, op.device) for result in op.results)
+
+
+def operand_line(value: Value) -> str:
+    """`x: f32 (64, 784)   made by matmul, line 9`, for error messages."""
+    name = value.hint or "operand"
+    producer = value.producer
+    made = ""
+    if producer is None:
+        made = "   argument or loop value"
+    elif producer.where is not None:
+        made = f"   made by {producer.name}, line {producer.where.line}"
+    return f"{name}: {value.type}{made}"

@@ -1,0 +1,112 @@
+"""Positions in the user's Python.
+
+Every op of a program knows the Python expression it came from. Converted functions keep the user's file name and
+CPython's fine-grained positions (PEP 657), so the position of an op is read off the running frame when it is recorded.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, FrameType
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A piece of the user's Python: lines count from 1, columns from 0 (in characters)."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    function: str
+
+    @property
+    def text(self) -> str:
+        """The source line, without its indentation; empty where the file cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def short(self) -> str:
+        """`mlp.py:21`, for comments in generated text (base name only: no path of the machine in the text)."""
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{display_path(self.file)}, line {self.line}, in {self.function}"
+
+
+def display_path(file: str) -> str:
+    """The path relative to the working directory where that is shorter and below it."""
+    if file.startswith("<"):
+        return file
+    relative = os.path.relpath(file)
+    return file if relative.startswith("..") else relative
+
+
+def excerpt(where: Position) -> str:
+    """The lines of an error that show the place: file, source line, caret."""
+    lines = [f"  {where}"]
+    raw = linecache.getline(where.file, where.line).rstrip("\n")
+    if raw.strip():
+        indent = len(raw) - len(raw.lstrip())
+        lines.append("      " + raw[indent:])
+        end = where.end_column if where.end_line == where.line else len(raw)
+        if where.column >= indent and end > where.column:
+            lines.append("      " + " " * (where.column - indent) + "^" * (end - where.column))
+    return "\n".join(lines)
+
+
+def is_library_file(file: str) -> bool:
+    """Whether `file` is part of this package (its frames are never shown as the user's place)."""
+    return file.startswith(_PACKAGE)
+
+
+@lru_cache(maxsize=4096)
+def _positions(code: CodeType) -> tuple[tuple[int | None, int | None, int | None, int | None], ...]:
+    return tuple(code.co_positions())
+
+
+def position_of_frame(frame: FrameType) -> Position:
+    """The expression that `frame` is evaluating."""
+    code = frame.f_code
+    table = _positions(code)
+    index = frame.f_lasti // 2
+    line, end_line, column, end_column = table[index] if 0 <= index < len(table) else (None, None, None, None)
+    line = line or frame.f_lineno or code.co_firstlineno
+    return Position(
+        file=code.co_filename,
+        line=line,
+        column=_characters(code.co_filename, line, column or 0),
+        end_line=end_line or line,
+        end_column=_characters(code.co_filename, end_line or line, end_column or 0),
+        function=_function_name(code),
+    )
+
+
+def _characters(file: str, line: int, utf8_column: int) -> int:
+    """PEP 657 columns count UTF-8 bytes; carets need characters."""
+    raw = linecache.getline(file, line)
+    if raw.isascii():
+        return utf8_column
+    return len(raw.encode()[:utf8_column].decode(errors="ignore"))
+
+
+def _function_name(code: CodeType) -> str:
+    """The user's function a piece of converted code belongs to: block functions are named `name__if_12` by the front end."""
+    return code.co_name.split("__staged_", 1)[0] or code.co_name
+
+
+def here() -> Position | None:
+    """The innermost position outside this package: the user's expression being evaluated now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_library_file(frame.f_code.co_filename):
+            return position_of_frame(frame)
+        frame = frame.f_back
+    return None
