@@ -1,0 +1,75 @@
+# Everything from a fresh clone, with Python >= 3.11, pip and a C compiler: `make mnist`, `make test`.
+# The first run makes a virtual environment in .venv and installs into it; later runs start at once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+PYTHON_IN_VENV := $(VENV)/bin/python
+INSTALL := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
+# How many tests run side by side: `make test JOBS=4`, or JOBS=0 for one process.
+JOBS ?= 2
+# Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
+ARGS ?=
+
+.PHONY: help mnist test lint format bench clean
+
+help:
+	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
+	@echo "make test    run the tests"
+	@echo "make lint    ruff, mypy, import layering"
+	@echo "make format  let ruff rewrite the layout of the sources"
+	@echo "make bench   measure against PyTorch, JAX and NumPy, and rewrite docs/benchmarks.md"
+	@echo "make clean   remove .venv and what the tools left behind"
+
+# ---- what people run ---------------------------------------------------------------------------
+
+mnist: $(VENV)/.installed-examples
+	$(PYTHON_IN_VENV) examples/mnist/mlp.py $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+test: $(VENV)/.installed-test
+	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(PYTHON_IN_VENV) -m ruff check .
+	$(PYTHON_IN_VENV) -m mypy
+	$(PYTHON_IN_VENV) -m pytest -q tests/test_layering.py
+
+format: $(VENV)/.installed-dev
+	$(PYTHON_IN_VENV) -m ruff check --fix .
+	$(PYTHON_IN_VENV) -m ruff format .
+
+bench: $(VENV)/.installed-bench
+	$(PYTHON_IN_VENV) -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# ---- the virtual environment: one stamp per set of libraries ------------------------------------
+
+$(VENV)/.created:
+	@found=; for candidate in "$${PYTHON:-}" python3 python3.13 python3.12 python3.11 python; do \
+	    if [ -n "$$candidate" ] && "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        found=$$candidate; break; \
+	    fi; \
+	done; \
+	if [ -z "$$found" ]; then echo "Python 3.11 or newer is needed; name it with PYTHON=/path/to/python3.11 make ..." >&2; exit 1; fi; \
+	"$$found" -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.installed-examples: $(VENV)/.created pyproject.toml
+	$(INSTALL) -e ".[cli,data,plot]"
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.created pyproject.toml
+	$(INSTALL) -e ".[test]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
+	$(INSTALL) -e ".[dev,test]"
+	@touch $@ $(VENV)/.installed-test
+
+$(VENV)/.installed-bench: $(VENV)/.created pyproject.toml
+	$(INSTALL) -e ".[bench]"
+	@touch $@

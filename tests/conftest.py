@@ -1,0 +1,149 @@
+"""What every test folder shares: real data, optional libraries, golden text, the program cache.
+
+A test that lacks its data or a library of the `test` extra skips with the reason, so that a plain checkout can run the
+suite. With `CI=true` in the environment the same absence is a failure: a suite that skipped its way to green proves
+nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# What the `test` extra of pyproject.toml installs: without one of these a CI run is not a run.
+REQUIRED_LIBRARIES = ("torch", "sklearn", "safetensors", "hypothesis", "click", "rich", "matplotlib")
+
+
+def in_ci() -> bool:
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def unavailable(reason: str) -> None:
+    """Skip the running test because something is missing; fail it in CI."""
+    if in_ci():
+        pytest.fail(f"missing in CI: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def forbidden_skip(reason: str) -> bool:
+    """True if a skip with this reason must not happen in CI (also when a test calls `importorskip` by itself)."""
+    missing = re.search(r"could not import '([\w.]+)'|[Nn]o module named '([\w.]+)'", reason)
+    if missing:
+        return (missing[1] or missing[2]).split(".")[0] in REQUIRED_LIBRARIES
+    return "STAGED_DATA" in reason
+
+
+# ---- fixtures -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Callable[[str], Path]:
+    """`data_folder("mnist")` is that folder of `$STAGED_DATA`; skips (in CI: fails) where it is absent."""
+
+    def find(name: str) -> Path:
+        root = os.environ.get("STAGED_DATA")
+        if not root:
+            unavailable(f"STAGED_DATA is not set, and this test reads its folder `{name}`")
+        folder = Path(str(root)) / name
+        if not folder.is_dir():
+            unavailable(f"STAGED_DATA has no folder `{name}`")
+        return folder
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def library() -> Callable[[str], ModuleType]:
+    """`library("torch")` imports an optional library; skips (in CI: fails, if the `test` extra has it) without it."""
+
+    def load(name: str) -> ModuleType:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if name.split(".")[0] in REQUIRED_LIBRARIES:
+                unavailable(f"could not import '{name}': {error}")
+            pytest.skip(f"could not import '{name}': {error}")
+
+    return load
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """`golden(text)` compares with `tests/golden/<folder>/<module>/<test>.c`; `--update-golden` rewrites the file.
+
+    A second text of one test takes a name: `golden(header, name="header", suffix=".h")`. A failure leaves the actual
+    text beside the golden one, as `<file>.actual`.
+    """
+    module = request.path.relative_to(Path(__file__).parent).with_suffix("")
+    folder = GOLDEN / module.parent / module.name.removeprefix("test_")
+    test = re.sub(r"[^\w.-]+", "_", request.node.name.removeprefix("test_")).strip("_")
+
+    def compare(text: str, name: str = "", suffix: str = ".c") -> None:
+        path = folder / f"{test}{'.' + name if name else ''}{suffix}"
+        actual = path.with_name(path.name + ".actual")
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            actual.unlink(missing_ok=True)
+            return
+        shown = path.relative_to(GOLDEN.parent)
+        if not path.exists():
+            pytest.fail(f"no golden file {shown}; write it with: pytest --update-golden", pytrace=False)
+        if text != path.read_text():
+            actual.write_text(text)
+            assert text == path.read_text(), f"differs from {shown}; the actual text is beside it (.actual)"
+        actual.unlink(missing_ok=True)
+
+    return compare
+
+
+# ---- hooks --------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the files below tests/golden/")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The programs that tests compile stay out of the user's own cache. They are kept between runs: a program's key is
+    # its text, compiler and flags, so a stale one cannot be met. Set in the environment, for subprocesses too.
+    os.environ.setdefault("STAGED_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if Path("/dev/nvidiactl").exists():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA device on this machine"))
+
+
+def refuse_forbidden_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not (report.skipped and in_ci()) or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if forbidden_skip(reason):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, where everything it needs must be there: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    refuse_forbidden_skip(report)
+    return report  # type: ignore[return-value]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield
+    refuse_forbidden_skip(report)
+    return report  # type: ignore[return-value]

@@ -1,0 +1,61 @@
+"""The rules of conftest.py: what may skip, and what may not skip in CI."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+def run_suite(folder: Path, test: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (folder / "test_it.py").write_text(test)
+    environment = {k: v for k, v in os.environ.items() if k not in ("CI", "STAGED_DATA", "PYTEST_ADDOPTS")}
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--rootdir", str(folder), *options]
+    return subprocess.run(
+        [*command, str(folder)], env={**environment, **variables}, capture_output=True, text=True, check=False
+    )
+
+
+READS_DATA = "def test_data(data_folder):\n    assert data_folder('mnist').is_dir()\n"
+
+
+def test_missing_data_skips_with_a_reason(tmp_path: Path) -> None:
+    done = run_suite(tmp_path, READS_DATA)
+    assert done.returncode == 0
+    assert "1 skipped" in done.stdout
+    assert "STAGED_DATA is not set" in done.stdout
+
+
+def test_missing_data_fails_in_ci(tmp_path: Path) -> None:
+    done = run_suite(tmp_path, READS_DATA, CI="true")
+    assert done.returncode == 1
+    assert "missing in CI: STAGED_DATA" in done.stdout
+
+
+def test_present_data_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mnist").mkdir()
+    assert "1 passed" in run_suite(tmp_path, READS_DATA, CI="true", STAGED_DATA=str(tmp_path)).stdout
+
+
+@pytest.mark.parametrize("module", ["torch.no_such_part", "jax.no_such_part"])
+def test_only_libraries_of_the_test_extra_must_be_there_in_ci(tmp_path: Path, module: str) -> None:
+    test = f"import pytest\npytest.importorskip('{module}')\ndef test_it():\n    pass\n"
+    done = run_suite(tmp_path, test, CI="true")
+    assert ("everything it needs must be there" in done.stdout) == module.startswith("torch"), done.stdout
+    assert run_suite(tmp_path, test).returncode == 5  # without CI: skipped, and nothing else was collected
+
+
+def test_golden_text_is_written_compared_and_left_beside(tmp_path: Path) -> None:
+    test = "def test_it(golden):\n    golden('int {};\\n')\n"
+    assert "no golden file" in run_suite(tmp_path, test.format("a")).stdout
+    assert run_suite(tmp_path, test.format("a"), "--update-golden").returncode == 0
+    assert (tmp_path / "golden/it/it.c").read_text() == "int a;\n"
+    assert run_suite(tmp_path, test.format("a")).returncode == 0
+    assert run_suite(tmp_path, test.format("b")).returncode == 1
+    assert (tmp_path / "golden/it/it.c.actual").read_text() == "int b;\n"

@@ -1,0 +1,216 @@
+"""Imports point one way: every import in the tree, inside functions too, against one table.
+
+The layers, from the bottom: positions and errors; the IR; ops; the passes between IR and IR, which do not know one
+another; back ends and the runtime, which share only an `Artifact`; the files that know every layer; and on top of
+these, written with public names alone, what users build with.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# What a part may import from `staged` besides itself. `base` is the three files of layer 0; `top` is every other file
+# directly below staged/ (pipeline, api, eager, testing, ...), and the package itself.
+ALLOWED: dict[str, set[str]] = {
+    "base": set(),
+    "ir": {"base"},
+    "ops": {"base", "ir"},
+    "frontend": {"base", "ir", "ops"},
+    "autodiff": {"base", "ir", "ops"},
+    "passes": {"base", "ir", "ops"},
+    "kernels": {"base", "ir", "ops"},
+    "backends": {"base", "ir", "ops"},  # the registry
+    "backends.c_family": {"base", "ir", "ops", "backends"},
+    "backends.native": {"base", "ir", "ops", "backends", "backends.c_family"},
+    "backends.cublas_cudnn": {"base", "ir", "ops", "backends", "backends.c_family"},
+    "runtime": {"base", "ir"},
+}
+BASE_FILES = {"errors", "source", "artifact"}
+# Written on the public names: `import staged`, names of the files at the top, each other, and the error types.
+PUBLIC_PARTS = {"nn", "optim", "data", "onnx", "cli"}
+EVERYTHING = {*ALLOWED, *PUBLIC_PARTS, "top"}
+ALLOWED |= {part: {"top", *PUBLIC_PARTS} for part in PUBLIC_PARTS}
+ALLOWED["top"] = EVERYTHING
+
+# Starting a process or loading machine code is the runtime's alone, so that all up to the text is tested without it.
+MACHINE_LIBRARIES = {"cffi", "ctypes", "subprocess", "cuda"}
+MAY_TOUCH_THE_MACHINE = {"runtime", "top", "cli"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, `line` of `path`; `name` is what `from module import name` takes, if it is that form."""
+
+    path: str
+    line: int
+    module: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        what = f"from {self.module} import {self.name}" if self.name else f"import {self.module}"
+        return f"{self.path}:{self.line}: {what}"
+
+
+def imports_of(text: str, path: str, module: str, is_package: bool) -> Iterator[Import]:
+    """Every import in one file: statements at any depth, and `import_module("...")` with a literal name."""
+    for node in ast.walk(ast.parse(text, path)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(path, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if node.level:
+                parts = module.split(".") if is_package else module.split(".")[:-1]
+                parts = parts[: len(parts) - (node.level - 1)]
+                source = ".".join([*parts, source] if source else parts)
+            for alias in node.names:
+                yield Import(path, node.lineno, source, alias.name)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                yield Import(path, node.lineno, node.args[0].value)
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Dotted module name -> file, for every Python file of the package below `root`."""
+    found = {}
+    for path in sorted((root / "staged").rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def part_of(module: str, known: dict[str, Path]) -> str:
+    """The row of the table that a module of `staged` belongs to."""
+    _, *below = module.split(".")
+    if not below:
+        return "top"
+    if len(below) == 1 and (known.get(module) is None or known[module].name != "__init__.py"):
+        # A file directly below staged/. Folders without an __init__.py (yet) are known by their contents.
+        if not any(name.startswith(module + ".") for name in known):
+            return "base" if below[0] in BASE_FILES else "top"
+    if below[0] == "backends" and len(below) > 1 and f"backends.{below[1]}" in ALLOWED:
+        return f"backends.{below[1]}"
+    return below[0]
+
+
+def violations(root: Path) -> list[str]:
+    known = modules(root)
+    found = []
+    for module, path in known.items():
+        part = part_of(module, known)
+        shown = path.relative_to(root).as_posix()
+        if part not in ALLOWED:
+            found.append(f"{shown}: `{part}` is in no layer; add it to the table")
+            continue
+        for made in imports_of(path.read_text(), shown, module, path.name == "__init__.py"):
+            top_package = made.module.split(".")[0]
+            if top_package in MACHINE_LIBRARIES and part.split(".")[0] not in MAY_TOUCH_THE_MACHINE:
+                found.append(f"{made}: only the runtime touches the machine")
+            if top_package != "staged":
+                continue
+            # `from staged.ir import types` reaches the module staged.ir.types.
+            longer = f"{made.module}.{made.name}"
+            target = longer if made.name and longer in known else made.module
+            reached = part_of(target, known)
+            if reached == "base" and part in PUBLIC_PARTS and target == "staged.errors":
+                continue
+            if reached != part and reached not in ALLOWED[part]:
+                found.append(f"{made}: `{part}` may import {sorted(ALLOWED[part]) or 'nothing'}, not `{reached}`")
+            elif part in PUBLIC_PARTS and reached == "top" and made.name and made.name.startswith("_"):
+                found.append(f"{made}: `{part}` uses public names alone")
+    return found
+
+
+def violations_of_users(root: Path) -> list[str]:
+    """Examples and benchmarks are users: the package, what users build with, and its testing helpers."""
+    known = modules(root)
+    found = []
+    for path in sorted([*(root / "examples").rglob("*.py"), *(root / "benchmarks").rglob("*.py")]):
+        if path.name == "micro_contraction.py":  # measures one inner part on purpose
+            continue
+        shown = path.relative_to(root).as_posix()
+        for made in imports_of(path.read_text(), shown, "", False):
+            if made.module.split(".")[0] != "staged" or made.module in ("staged", "staged.testing", "staged.errors"):
+                continue
+            if part_of(made.module, known) not in PUBLIC_PARTS:
+                found.append(f"{made}: examples and benchmarks use public names alone")
+    return found
+
+
+def test_every_import_points_up_the_table() -> None:
+    found = violations(ROOT)
+    assert not found, "\n".join(["", *found])
+
+
+def test_examples_use_public_names_alone() -> None:
+    found = violations_of_users(ROOT)
+    assert not found, "\n".join(["", *found])
+
+
+PLANTED = [
+    ("staged/ir/a.py", "from staged.ops import record", "`ir` may import"),
+    ("staged/ir/a.py", "def f():\n    import staged.ops.record", "`ir` may import"),
+    ("staged/ir/a.py", "from ..ops import record", "`ir` may import"),
+    ("staged/ir/a.py", "if TYPE_CHECKING:\n    from staged import ops", "`ir` may import"),
+    ("staged/passes/a.py", "from staged.kernels.b import c", "`passes` may import"),
+    ("staged/passes/a.py", "importlib.import_module('staged.kernels')", "`passes` may import"),
+    ("staged/backends/native/a.py", "from staged.runtime import native", "`backends.native` may import"),
+    ("staged/backends/native/a.py", "from staged.backends.cublas_cudnn import a", "`backends.native` may import"),
+    ("staged/backends/c_family/a.py", "from staged.backends import native", "`backends.c_family` may import"),
+    ("staged/runtime/a.py", "from staged.ops import record", "`runtime` may import"),
+    ("staged/runtime/a.py", "import staged", "`runtime` may import"),
+    ("staged/errors.py", "from staged.ir import b", "`base` may import"),
+    ("staged/nn/a.py", "from staged.ir import b", "`nn` may import"),
+    ("staged/nn/a.py", "from staged.api import _private", "public names alone"),
+    ("staged/kernels/a.py", "import cffi", "only the runtime"),
+    ("staged/surprise/a.py", "", "in no layer"),
+]
+FINE = [
+    ("staged/ir/a.py", "from staged.ir import b\nfrom . import b\nfrom staged import errors"),
+    ("staged/errors.py", "from staged.source import Position"),
+    ("staged/backends/native/a.py", "from staged.backends.c_family import writer\nfrom ..c_family import writer"),
+    ("staged/runtime/a.py", "import cffi\nfrom staged.ir.machine import Machine"),
+    ("staged/pipeline.py", "from staged.runtime import native\nimport subprocess"),
+    ("staged/data/a.py", "from staged.errors import DataError\nimport staged as st\nfrom staged import nn"),
+]
+
+
+def tree(root: Path, path: str, text: str) -> Path:
+    """A small package with one file of each part, and `text` in `path`."""
+    for part in ("ir", "ops", "passes", "kernels", "runtime", "nn", "backends/native", "backends/c_family"):
+        for name in ("__init__.py", "b.py"):
+            (root / "staged" / part).mkdir(parents=True, exist_ok=True)
+            (root / "staged" / part / name).write_text("")
+    for name in ("ops/record.py", "errors.py", "source.py", "api.py", "__init__.py", "ir/machine.py"):
+        (root / "staged" / name).write_text("")
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(("path", "text", "message"), PLANTED)
+def test_planted_violation_is_found(tmp_path: Path, path: str, text: str, message: str) -> None:
+    found = violations(tree(tmp_path, path, text))
+    assert len(found) == 1, found
+    assert message in found[0]
+    assert found[0].startswith(path)
+
+
+@pytest.mark.parametrize(("path", "text"), FINE)
+def test_allowed_import_is_not_reported(tmp_path: Path, path: str, text: str) -> None:
+    assert violations(tree(tmp_path, path, text)) == []
+
+
+def test_example_reaching_inside_is_found(tmp_path: Path) -> None:
+    tree(tmp_path, "examples/mnist/mlp.py", "from staged import nn\nfrom staged.ir import b")
+    assert violations_of_users(tmp_path) == [
+        "examples/mnist/mlp.py:2: from staged.ir import b: examples and benchmarks use public names alone"
+    ]
