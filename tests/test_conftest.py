@@ -16,7 +16,18 @@ def run_suite(folder: Path, test: str, *options: str, **variables: str) -> subpr
     (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (folder / "test_it.py").write_text(test)
     environment = {k: v for k, v in os.environ.items() if k not in ("CI", "STAGED_DATA", "PYTEST_ADDOPTS")}
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--rootdir", str(folder), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+        *options,
+    ]
     return subprocess.run(
         [*command, str(folder)], env={**environment, **variables}, capture_output=True, text=True, check=False
     )

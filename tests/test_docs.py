@@ -72,7 +72,13 @@ def run_page(page: str, name: str, folder: Path) -> str:
     script.write_text(program_of(page))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
     done = subprocess.run(
-        [sys.executable, script.name], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, script.name],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, f"{name}: a block failed (line numbers are the page's)\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -87,7 +93,9 @@ def check_page(page: str, name: str, folder: Path) -> None:
         position = found + len(text)
 
 
-@pytest.mark.parametrize("path", [p for p in PAGES if "```python" in p.read_text()], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [p for p in PAGES if "```python" in p.read_text()], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_python_blocks_of_page_run(path: Path, tmp_path: Path) -> None:
     check_page(path.read_text(), path.stem, tmp_path)
 
