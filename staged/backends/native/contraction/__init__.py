@@ -1,0 +1,1 @@
+"""Matrix products and convolutions of the native back end: specs in, C text out."""

@@ -1,0 +1,112 @@
+"""Matrix products as plain loops: integers, empty sums, and products too small for anything else."""
+
+from __future__ import annotations
+
+from math import prod
+
+from staged.backends.native.contraction.spec import C_TYPES, KernelText, MatmulSpec, Parameter, Phase
+from staged.backends.native.contraction.text import Text, added, times
+from staged.backends.native.contraction.tile import declared
+
+STRIP = 64  # columns that are summed side by side in a local array
+
+
+def product_parameters(spec: MatmulSpec, scratch: bool = False) -> tuple[Parameter, ...]:
+    """The parameters of a phase of a product, in order."""
+    pointer = f"{C_TYPES[spec.dtype]} *restrict "
+    found: list[Parameter] = [(f"const {pointer}", "a"), (f"const {pointer}", "b")]
+    if spec.epilogue is None:
+        found.append((pointer, "c"))
+    if scratch:
+        found.append((pointer, "scratch"))
+    found += [("int64_t ", "begin"), ("int64_t ", "end")]
+    if spec.epilogue is not None:
+        found += spec.epilogue.parameters
+    return tuple(found)
+
+
+def batch_terms(extents: tuple[int, ...], strides: tuple[int, ...], index: str = "batch") -> list[str]:
+    """The terms of an operand's offset for matrix number `index` of a batch with the given extents, in row-major order."""
+    axes = [axis for axis in range(len(extents)) if extents[axis] > 1]
+    dense = all(strides[axis] == strides[inner] * extents[inner] for axis, inner in zip(axes, axes[1:], strict=False))
+    if not axes:
+        return []
+    if dense:
+        return [times(strides[axes[-1]], index)]
+    terms = []
+    for axis in axes:
+        below, above = prod(extents[axis + 1 :]), prod(extents[:axis])
+        position = index if below == 1 else f"{index} / {below}"
+        if above > 1:
+            position = f"{position} % {extents[axis]}"
+        terms.append(times(strides[axis], position))
+    return terms
+
+
+def emit_nothing(spec: MatmulSpec) -> KernelText:
+    """A product without elements: no phase, no text."""
+    return KernelText((), "", (), product_parameters(spec), 0)
+
+
+def emit_loops(spec: MatmulSpec) -> KernelText:
+    """One work item per row of the result; a strip of columns is summed in a local array."""
+    t, scalar = Text(), C_TYPES[spec.dtype]
+    rank = len(spec.batch)
+    (a_row, a_col), (b_row, b_col) = spec.a_strides[rank:], spec.b_strides[rank:]
+    strip = min(STRIP, spec.n)
+    parameters = product_parameters(spec)
+    unused = [] if spec.k else ["(void)a;", "(void)b;  // an empty sum"]
+    t.line(f"// ({spec.m}, {spec.k}) @ ({spec.k}, {spec.n}), {spec.dtype}, one work item per row")
+    with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
+        t.lines(*unused)
+        with t.block("for (int64_t item = begin; item < end; ++item)"):
+            matrices = prod(spec.batch)
+            t.line(f"const int64_t row = {'item' if matrices == 1 else f'item % {spec.m}'};")
+            if matrices > 1 or spec.epilogue is not None:
+                t.line(f"const int64_t batch = {'0' if matrices == 1 else f'item / {spec.m}'};")
+            if spec.k:
+                left = added(*batch_terms(spec.batch, spec.a_strides), times(a_row, "row"))
+                t.line(f"const {scalar} *const left = {added('a', left)};")
+                t.line(f"const {scalar} *const right = {added('b', *batch_terms(spec.batch, spec.b_strides))};")
+            header = f"for (int64_t col = 0; col < {spec.n}; col += {strip})" if strip < spec.n else ""
+            if not header:
+                t.line("const int64_t col = 0;")
+            with t.block(header):
+                t.line(f"{scalar} tile[{strip}] = {{0}};")
+                width = str(strip)
+                if spec.n % strip:
+                    width = "width"
+                    t.line(f"const int64_t width = col + {strip} <= {spec.n} ? {strip} : {spec.n} - col;")
+                if spec.k:
+                    with t.block(f"for (int64_t k = 0; k < {spec.k}; ++k)"):
+                        t.line(f"const {scalar} x = left[{times(a_col, 'k')}];")
+                        with t.block(f"for (int64_t s = 0; s < {width}; ++s)"):
+                            t.line(_multiply_add(spec.dtype, added(times(b_row, "k"), times(b_col, "(col + s)"))))
+                if spec.epilogue is not None:
+                    names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
+                    t.line(f"{spec.epilogue.function}(batch, row, col, 1, {width}, tile, {strip}{names});")
+                else:
+                    c_row, c_col = spec.c_strides[rank:]
+                    offset = added(*batch_terms(spec.batch, spec.c_strides), times(c_row, "row"), times(c_col, "(col + s)"))
+                    with t.block(f"for (int64_t s = 0; s < {width}; ++s)"):
+                        t.line(_store(spec, offset))
+    return KernelText((), str(t), (Phase(spec.name, prod(spec.batch) * spec.m),), parameters, 0)
+
+
+def _multiply_add(dtype: str, index: str) -> str:
+    if dtype in ("i32", "i64"):
+        unsigned = "uint32_t" if dtype == "i32" else "uint64_t"
+        # unsigned, because overflow of signed integers is undefined in C; the bits are those of wrapping arithmetic
+        return (
+            f"tile[s] = ({C_TYPES[dtype]})(({unsigned})tile[s] + ({unsigned})x * ({unsigned})right[{index}]);"
+        )
+    return f"tile[s] += x * right[{index}];"
+
+
+def _store(spec: MatmulSpec, offset: str) -> str:
+    if not spec.accumulate:
+        return f"c[{offset}] = tile[s];"
+    if spec.dtype in ("i32", "i64"):
+        unsigned = "uint32_t" if spec.dtype == "i32" else "uint64_t"
+        return f"c[{offset}] = ({C_TYPES[spec.dtype]})(({unsigned})c[{offset}] + ({unsigned})tile[s]);"
+    return f"c[{offset}] += tile[s];"

@@ -1,0 +1,473 @@
+"""Matrix products as C text: register tiles over packed panels, every size and stride a literal.
+
+A work item is a block of rows and columns of one matrix of the batch. It packs what it reads badly (a transposed operand, rows
+far apart) into its thread's scratch memory, so items are independent and any thread may take any of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from staged.backends.native.contraction import loops, skinny
+from staged.backends.native.contraction.loops import batch_terms, product_parameters
+from staged.backends.native.contraction.spec import (
+    ITEM_SIZES,
+    KernelText,
+    MatmulSpec,
+    Parameter,
+    Phase,
+)
+from staged.backends.native.contraction.text import Text, added, times
+from staged.backends.native.contraction.tile import (
+    Result,
+    Split,
+    TileChoice,
+    choose_tile,
+    declared,
+    emit_accumulators,
+    emit_finish,
+    emit_step,
+)
+from staged.backends.native.contraction.vectors import Vector, supports, transpose_function, vector_of
+from staged.ir.machine import Machine
+
+PackLeft = Literal["rows", "columns"] | None
+PackRight = Literal["rows", "transpose", "gather"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Strides of a matrix: per axis of the batch, per row, per column."""
+
+    batch: tuple[int, ...]
+    row: int
+    col: int
+
+    @staticmethod
+    def of(strides: tuple[int, ...]) -> Operand:
+        return Operand(strides[:-2], strides[-2], strides[-1])
+
+    def transposed(self) -> Operand:
+        return Operand(self.batch, self.col, self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything decided about a product before text is written.
+
+    `turned`: the kernel computes the transpose of the result, (n, k) @ (k, m), so that the vectors run along m.
+    """
+
+    spec: MatmulSpec
+    vector: Vector
+    m: int
+    n: int
+    turned: bool
+    a: Operand
+    b: Operand
+    c: Operand
+    tile: TileChoice
+    pack_a: PackLeft
+    pack_b: PackRight
+    rows_per_item: int  # in tiles
+    cols_per_item: int  # in panels of tile columns
+    cycles: float
+
+    @property
+    def row_blocks(self) -> int:
+        return -(-self.tile.rows.count // self.rows_per_item)
+
+    @property
+    def col_blocks(self) -> int:
+        return -(-self.tile.vectors.count // self.cols_per_item)
+
+    @property
+    def work_items(self) -> int:
+        return prod(self.spec.batch) * self.row_blocks * self.col_blocks
+
+    @property
+    def result(self) -> Result:
+        spec = self.spec
+        return Result(spec.epilogue, self.c.row, self.c.col, spec.accumulate, self.turned)
+
+    @property
+    def last_width(self) -> int:
+        """Columns of the last panel that exist; the rest of it is padding."""
+        return self.n - panel_start(self.tile.vectors, self.tile.vectors.count - 1) * self.vector.lanes
+
+    @property
+    def last_is_partial(self) -> bool:
+        return self.n % self.vector.lanes != 0
+
+    def last_vectors(self) -> int:
+        return self.tile.vectors.counted()[-1][0]
+
+    def widths(self, vectors: int) -> tuple[int, ...]:
+        """The numbers of real columns that a tile of `vectors` vectors can meet."""
+        full = vectors * self.vector.lanes
+        if not self.last_is_partial or vectors != self.last_vectors():
+            return (full,)
+        count = dict(self.tile.vectors.counted())[vectors]
+        return (full, self.last_width) if count > 1 else (self.last_width,)
+
+    @property
+    def packed_row(self) -> int:
+        """Distance of rows of the packed left operand: never a power of two, whose lines would compete for one cache set."""
+        lanes = self.vector.lanes
+        return -(-self.spec.k // lanes) * lanes + lanes
+
+    @property
+    def packed_a_items(self) -> int:
+        large = self.tile.rows.large
+        if self.pack_a == "rows":
+            return self.rows_per_item * large * self.packed_row
+        return self.rows_per_item * large * self.spec.k if self.pack_a == "columns" else 0
+
+    @property
+    def panel_items(self) -> int:
+        if self.pack_b is not None:
+            return self.tile.vectors.large * self.vector.lanes * self.spec.k
+        return self.last_vectors() * self.vector.lanes * self.spec.k if self.last_is_partial else 0
+
+
+def panel_start(split: Split, index: int) -> int:
+    return index * split.large - max(0, index - split.large_count)
+
+
+def plan_matmul(spec: MatmulSpec, machine: Machine) -> Plan:
+    """The cheaper of computing the product as it stands and computing its transpose."""
+    straight, turned = (_plan(spec, machine, turned) for turned in (False, True))
+    return turned if turned.cycles < 0.97 * straight.cycles else straight
+
+
+def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
+    vector = vector_of(machine, spec.dtype)
+    size = ITEM_SIZES[spec.dtype]
+    a, b = Operand.of(spec.a_strides), Operand.of(spec.b_strides)
+    c = Operand.of(spec.c_strides) if spec.epilogue is None else Operand((), spec.n, 1)
+    m, n, k = spec.m, spec.n, spec.k
+    if turned:
+        m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
+    tile = choose_tile(machine, vector, m, n, k)
+
+    # A block of rows of the left operand is read once per panel: it should stay in the second-level cache.
+    matrices = prod(spec.batch)
+    tile_bytes = tile.rows.large * k * size
+    rows_per_item = max(1, min(tile.rows.count, (machine.l2 // 2) // max(1, tile_bytes)))
+    rows_per_item = -(-tile.rows.count // -(-tile.rows.count // rows_per_item))
+    cols_per_item = tile.vectors.count
+    # Enough items for the threads to share, where the work is worth sharing.
+    if machine.cores > 1 and spec.multiply_adds > 500_000:
+        blocks = matrices * -(-tile.rows.count // rows_per_item)
+        if blocks < 4 * machine.cores:
+            wanted = -(-4 * machine.cores // blocks)
+            cols_per_item = max(1, tile.vectors.count // wanted)
+
+    rows, panels = rows_per_item, cols_per_item
+    pack_b: PackRight = None
+    if b.col != 1 and n > 1:
+        pack_b = "transpose" if b.row == 1 and k >= vector.lanes else "gather"
+    elif rows >= PACK_RIGHT_ROWS and b.row > vector.lanes * tile.vectors.large:
+        pack_b = "rows"
+    pack_a: PackLeft = None
+    if panels >= PACK_LEFT_PANELS and k > 1:
+        if a.col == 1 and a.row * size % 2048 == 0:
+            pack_a = "rows"
+        elif a.row == 1 and a.col > tile.rows.large and (tile_bytes > machine.l1 // 2 or a.col * size % 2048 == 0):
+            pack_a = "columns"
+
+    row_blocks = -(-tile.rows.count // rows_per_item)
+    cycles = tile.cycles
+    cycles += {None: 0.0, "rows": 0.1, "transpose": 0.35, "gather": 1.5}[pack_b] * k * n * row_blocks
+    cycles += {None: 0.0, "rows": 0.1, "columns": 0.25}[pack_a] * k * m
+    result = Result(spec.epilogue, c.row, c.col, spec.accumulate, turned)
+    if result.needs_transpose():
+        cycles += 0.6 * m * n
+    elif spec.epilogue is None and c.col != 1 and n > 1:
+        cycles += 1.5 * m * n
+    return Plan(spec, vector, m, n, turned, a, b, c, tile, pack_a, pack_b, rows_per_item, cols_per_item, cycles)
+
+
+PACK_RIGHT_ROWS = 4  # row tiles that read a panel before copying it pays
+PACK_LEFT_PANELS = 4
+
+
+def emit_matmul(spec: MatmulSpec, machine: Machine) -> KernelText:
+    """The C text of a matrix product for one machine.
+
+    Numerics: each result is one sum over k in ascending order, in spec.dtype, fused multiply-adds where the machine has them
+    (vector-by-matrix shapes add several partial sums). The order does not depend on the number of threads.
+    """
+    if spec.m * spec.n * prod(spec.batch) == 0:
+        return loops.emit_nothing(spec)
+    if spec.dtype not in ("f32", "f64") or spec.k == 0 or spec.m * spec.n * spec.k <= 64:
+        return loops.emit_loops(spec)
+    if skinny.applies(spec, machine):
+        return skinny.emit_skinny(spec, machine)
+    return _Emitter(plan_matmul(spec, machine)).emit()
+
+
+class _Emitter:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.spec = plan.spec
+        self.vector = plan.vector
+        self.text = Text()
+
+    def emit(self) -> KernelText:
+        plan, spec = self.plan, self.spec
+        size = ITEM_SIZES[spec.dtype]
+        for vectors in plan.tile.vectors.sizes:
+            for rows in plan.tile.rows.sizes:
+                self.emit_tile(rows, vectors)
+        parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items > 0)
+        self.emit_main(parameters)
+        transposes = plan.pack_b == "transpose" or plan.result.needs_transpose()
+        alignment = 64 // size
+        packed_a = -(-plan.packed_a_items // alignment) * alignment
+        return KernelText(
+            support=supports(self.vector, transposes),
+            text=str(self.text),
+            phases=(Phase(spec.name, plan.work_items),),
+            parameters=parameters,
+            scratch_bytes=(packed_a + plan.panel_items) * size,
+        )
+
+    # ---- names and strides ---------------------------------------------------------------------
+
+    def left_strides(self, rows: int) -> tuple[int, int]:
+        """Strides of rows and steps of the left operand as a tile of `rows` rows reads it."""
+        plan = self.plan
+        if plan.pack_a == "rows":
+            return plan.packed_row, 1
+        if plan.pack_a == "columns":
+            return 1, rows
+        return plan.a.row, plan.a.col
+
+    def right_stride(self, vectors: int) -> int | None:
+        """Distance of rows of the right operand as a tile of `vectors` vectors reads it; None: told at run time."""
+        plan = self.plan
+        full = vectors * self.vector.lanes
+        if plan.pack_b is not None:
+            return full
+        return plan.b.row if plan.widths(vectors) == (full,) else full if full not in plan.widths(vectors) else None
+
+    def tile_name(self, rows: int, vectors: int) -> str:
+        return f"{self.spec.name}_tile_{rows}x{vectors}"
+
+    # ---- the tile ------------------------------------------------------------------------------
+
+    def emit_tile(self, rows: int, vectors: int) -> None:
+        t, plan, vector = self.text, self.plan, self.vector
+        row_step, step = self.left_strides(rows)
+        stride, widths = self.right_stride(vectors), plan.widths(vectors)
+        parameters: list[Parameter] = [(f"const {vector.scalar} *restrict ", "a"), (f"const {vector.scalar} *restrict ", "b")]
+        if stride is None:
+            parameters.append(("int64_t ", "b_step"))
+        if len(widths) > 1:
+            parameters.append(("int64_t ", "width"))
+        parameters += plan.result.parameters(vector)
+        t.line(f"// {rows} rows x {vectors} vectors of {vector.lanes}, kept in registers over all {self.spec.k} steps")
+        with t.block(
+            f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}({', '.join(map(declared, parameters))})"
+        ):
+            emit_accumulators(t, vector, rows, vectors)
+            with t.block(f"for (int64_t k = 0; k < {self.spec.k}; ++k)"):
+                emit_step(t, vector, rows, vectors, f"a[{added(times(row_step, 'r'))}]", "b")
+                t.line(f"a += {step};")
+                t.line(f"b += {'b_step' if stride is None else stride};")
+            emit_finish(t, vector, plan.result, rows, vectors, widths)
+        t.line()
+
+    def emit_tile_call(self, rows: int, vectors: int, left: str, right: str, right_step: str, width: str) -> None:
+        arguments = [left, right]
+        if self.right_stride(vectors) is None:
+            arguments.append(right_step)
+        if len(self.plan.widths(vectors)) > 1:
+            arguments.append(width)
+        arguments += self.plan.result.arguments("batch", "row", "col", "result")
+        self.text.line(f"{self.tile_name(rows, vectors)}({', '.join(arguments)});")
+
+    # ---- the items -----------------------------------------------------------------------------
+
+    def emit_main(self, parameters: tuple[Parameter, ...]) -> None:
+        t, plan, spec = self.text, self.plan, self.spec
+        t.lines(*self.describe())
+        with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
+            with t.block("for (int64_t item = begin; item < end; ++item)"):
+                self.emit_decode()
+                if plan.pack_a:
+                    self.emit_pack_left()
+                self.emit_panels()
+
+    def describe(self) -> list[str]:
+        plan, spec = self.plan, self.spec
+        batch = "".join(f"{extent}, " for extent in spec.batch)
+        text = f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {spec.dtype}"
+        notes = []
+        if plan.turned:
+            notes.append("computed as its transpose, vectors along the rows of the result")
+        if plan.pack_a:
+            notes.append("the block's left operand is copied together: its rows lie far apart")
+        if plan.pack_b == "transpose":
+            notes.append("each panel of the right operand is transposed into scratch")
+        elif plan.pack_b:
+            notes.append("each panel of the right operand is copied together")
+        elif plan.last_is_partial:
+            notes.append("the last panel of the right operand is padded in scratch")
+        return [text, *(f"// {note}" for note in notes)]
+
+    def emit_decode(self) -> None:
+        """From the item's number to batch, range of rows and range of columns."""
+        t, plan, spec = self.text, self.plan, self.spec
+        matrices, row_blocks, col_blocks = prod(spec.batch), plan.row_blocks, plan.col_blocks
+        blocks = row_blocks * col_blocks
+        batch = "0" if matrices == 1 else "item" if blocks == 1 else f"item / {blocks}"
+        if matrices > 1 or spec.epilogue is not None:
+            t.line(f"const int64_t batch = {batch};")
+        index = "item" if matrices == 1 else f"item % {blocks}"
+        if row_blocks > 1:
+            block = index if col_blocks == 1 else f"{index} / {col_blocks}"
+            self.emit_bounds("row", block, plan.tile.rows, plan.rows_per_item, 1)
+        if col_blocks > 1:
+            block = index if row_blocks == 1 else f"({index}) % {col_blocks}" if matrices > 1 else f"{index} % {col_blocks}"
+            self.emit_bounds("col", block, plan.tile.vectors, plan.cols_per_item, self.vector.lanes)
+        scalar = self.vector.scalar
+        left, right = ("b", "a") if plan.turned else ("a", "b")
+        t.line(f"const {scalar} *const left = {added(left, *batch_terms(spec.batch, plan.a.batch))};")
+        t.line(f"const {scalar} *const right = {added(right, *batch_terms(spec.batch, plan.b.batch))};")
+        if spec.epilogue is None:
+            t.line(f"{scalar} *const result = {added('c', *batch_terms(spec.batch, plan.c.batch))};")
+
+    def emit_bounds(self, axis: str, block: str, split: Split, per_item: int, unit: int) -> None:
+        """`row_begin` and `row_end` of the item's block; the two piece sizes of `split` are taken into account."""
+        t = self.text
+
+        def start(index: str) -> str:
+            if not split.small_count:
+                return times(split.large * unit, index)
+            late = f"({index} > {split.large_count} ? {index} - {split.large_count} : 0)"
+            return f"{times(split.large * unit, index)} - {times(unit, late)}"
+
+        t.line(f"const int64_t {axis}_tile = {times(per_item, f'({block})' if ' ' in block else block)};")
+        stop = f"{axis}_tile + {per_item}"
+        if split.count % per_item:
+            stop = f"({stop} < {split.count} ? {stop} : {split.count})"
+        else:
+            stop = f"({stop})"
+        t.line(f"const int64_t {axis}_tile_end = {stop};")
+        t.line(f"const int64_t {axis}_begin = {start(f'{axis}_tile')}, {axis}_end = {start(f'{axis}_tile_end')};")
+
+    def ranges(self, axis: str, split: Split, blocks: int, unit: int) -> list[tuple[int, str]]:
+        """Loop headers over the pieces of an axis, one per piece size."""
+        headers, start = [], 0
+        for size, count in split.counted():
+            step, stop = size * unit, start + size * unit * count
+            last_kind = size == split.counted()[-1][0]
+            if blocks == 1:
+                headers.append((size, f"for (int64_t {axis} = {start}; {axis} < {stop}; {axis} += {step})"))
+            else:
+                first = f"{axis}_begin" if start == 0 else f"{axis}_begin > {start} ? {axis}_begin : {start}"
+                bound = f"{axis}_end" if last_kind else f"({axis}_end < {stop} ? {axis}_end : {stop})"
+                headers.append((size, f"for (int64_t {axis} = {first}; {axis} < {bound}; {axis} += {step})"))
+            start = stop
+        return headers
+
+    def row_ranges(self) -> list[tuple[int, str]]:
+        return self.ranges("row", self.plan.tile.rows, self.plan.row_blocks, 1)
+
+    def packed_left(self, row: str = "row") -> str:
+        """Where the tile of the packed left operand that starts at `row` lies in scratch."""
+        plan = self.plan
+        inside = row if plan.row_blocks == 1 else f"({row} - row_begin)"
+        return added("scratch", times(plan.packed_row if plan.pack_a == "rows" else self.spec.k, inside))
+
+    def emit_pack_left(self) -> None:
+        t, plan, lanes, k = self.text, self.plan, self.vector.lanes, self.spec.k
+        if plan.pack_a == "rows":
+            first, last = ("0", str(plan.m)) if plan.row_blocks == 1 else ("row_begin", "row_end")
+            with t.block(f"for (int64_t row = {first}; row < {last}; ++row)"):
+                t.line(f"memcpy({self.packed_left()}, left + {times(plan.a.row, 'row')}, {k} * sizeof *scratch);")
+            return
+        for rows, header in self.row_ranges():
+            with t.block(header):
+                with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
+                    target = added(self.packed_left(), times(rows, "k"))
+                    t.line(f"memcpy({target}, left + {added('row', times(plan.a.col, 'k'))}, {rows} * sizeof *scratch);")
+
+    def emit_panels(self) -> None:
+        t, plan = self.text, self.plan
+        size = ITEM_SIZES[self.spec.dtype]
+        packed_a = -(-plan.packed_a_items // (64 // size)) * (64 // size)
+        if plan.panel_items:
+            t.line(f"{self.vector.scalar} *const panel = {added('scratch', str(packed_a))};")
+        last = panel_start(plan.tile.vectors, plan.tile.vectors.count - 1) * self.vector.lanes
+        for vectors, header in self.ranges("col", plan.tile.vectors, plan.col_blocks, self.vector.lanes):
+            full = vectors * self.vector.lanes
+            widths = plan.widths(vectors)
+            with t.block(header):
+                if len(widths) > 1:
+                    t.line(f"const int64_t width = col == {last} ? {plan.last_width} : {full};")
+                source, step = "panel", str(full)
+                if plan.pack_b is not None:
+                    self.emit_pack_right(full, widths)
+                elif full not in widths:
+                    self.emit_pad_right(full, plan.last_width)
+                elif len(widths) > 1:
+                    with t.block(f"if (width != {full})"):
+                        self.emit_pad_right(full, plan.last_width)
+                    t.line(f"const {self.vector.scalar} *const source = width == {full} ? right + col : panel;")
+                    source, step = "source", f"width == {full} ? {plan.b.row} : {full}"
+                else:
+                    source, step = "right + col", str(plan.b.row)
+                for rows, row_header in self.row_ranges():
+                    left = self.packed_left() if plan.pack_a else added("left", times(plan.a.row, "row"))
+                    with t.block(row_header):
+                        self.emit_tile_call(rows, vectors, left, source, step, "width")
+
+    def emit_pad_right(self, full: int, width: int) -> None:
+        """The last panel, row by row, filled up with zeros."""
+        t, plan = self.text, self.plan
+        with t.block(f"for (int64_t k = 0; k < {self.spec.k}; ++k)"):
+            t.line(f"memcpy(panel + k * {full}, right + {added(times(plan.b.row, 'k'), 'col')}, {width} * sizeof *scratch);")
+            t.line(f"memset(panel + k * {full} + {width}, 0, {full - width} * sizeof *scratch);")
+
+    def emit_pack_right(self, full: int, widths: tuple[int, ...]) -> None:
+        t, plan, vector, k = self.text, self.plan, self.vector, self.spec.k
+        width = "width" if len(widths) > 1 else str(widths[0])
+        if plan.pack_b == "rows":
+            if full in widths:
+                guard = f"if (width == {full})" if len(widths) > 1 else ""
+                with t.block(f"{guard} for (int64_t k = 0; k < {k}; ++k)".strip()):
+                    with t.unrolled(full // vector.lanes, f"for (int64_t v = 0; v < {full}; v += {vector.lanes})"):
+                        source = f"right + {added(times(plan.b.row, 'k'), 'col', 'v')}"
+                        t.line(f"{vector.store(f'panel + k * {full} + v')} = {vector.load(source)};")
+            if widths[-1] != full:
+                if len(widths) > 1:
+                    with t.block(f"if (width != {full})"):
+                        self.emit_pad_right(full, widths[-1])
+                else:
+                    self.emit_pad_right(full, widths[-1])
+            return
+        if plan.pack_b == "gather":
+            with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
+                with t.block(f"for (int64_t s = 0; s < {full}; ++s)"):
+                    column = f"(col + (s < {width} ? s : {width} - 1))" if widths[-1] != full else "(col + s)"
+                    source = added(times(plan.b.row, "k"), times(plan.b.col, column))
+                    t.line(f"panel[k * {full} + s] = right[{source}];")
+            return
+        with t.block(f"for (int64_t s = 0; s < {width}; s += {vector.lanes})"):
+            present = f"{width} - s" if widths[-1] != full else str(vector.lanes)
+            with t.block(f"for (int64_t k = 0; k < {k}; k += {vector.lanes})"):
+                step = "k"
+                if k % vector.lanes:
+                    # the last block starts early enough to end with the rows; it writes some items a second time
+                    t.line(f"const int64_t first = k < {k - vector.lanes} ? k : {k - vector.lanes};")
+                    step = "first"
+                source = f"right + (col + s) * {plan.b.col} + {step}"
+                t.line(
+                    f"{transpose_function(vector)}({source}, {plan.b.col}, {present}, "
+                    f"panel + {step} * {full} + s, {full});"
+                )

@@ -1,0 +1,158 @@
+"""What a matrix product or a convolution kernel is asked to do, and what its generator hands back.
+
+All sizes and strides are numbers fixed while staging; strides count elements, not bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+Parameter = tuple[str, str]
+"""A C parameter: its type as written (`const float *`) and its name."""
+
+C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}
+ITEM_SIZES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """A C function, emitted by somebody else, that receives each finished piece of the result exactly once.
+
+    It is `static inline __attribute__((always_inline))` and reads
+
+        void F(int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
+               const T *tile, int64_t ld, <parameters>)
+
+    Element (row + r, col + s) of matrix `batch` is `tile[r * ld + s]`. `batch` counts the matrices of a batch in
+    row-major order; in a convolution it is the sample, a row is a channel and a column a pixel, row-major
+    (for weight gradients: batch 0, a row per output channel, a column per weight of it).
+    """
+
+    function: str
+    parameters: tuple[Parameter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulSpec:
+    """`c = a @ b`, or `c += a @ b` with `accumulate`, over a batch; or the epilogue consumes `a @ b`.
+
+    Shapes: a (*batch, m, k); b (*batch, k, n); c (*batch, m, n). Strides are per axis of these, 0 where an operand is
+    broadcast. With an epilogue there is no `c`: its strides are ignored.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    batch: tuple[int, ...] = ()
+    a_strides: tuple[int, ...] = ()
+    b_strides: tuple[int, ...] = ()
+    c_strides: tuple[int, ...] = ()
+    epilogue: Epilogue | None = None
+    accumulate: bool = False
+
+    def __post_init__(self) -> None:
+        rank = len(self.batch) + 2
+        for operand, strides in (("a", self.a_strides), ("b", self.b_strides), ("c", self.c_strides)):
+            if operand == "c" and self.epilogue is not None:
+                continue
+            assert len(strides) == rank, f"matmul {self.name}: {operand} needs {rank} strides, got {strides}"
+        assert not (self.accumulate and self.epilogue), f"matmul {self.name}: an epilogue writes its results itself"
+
+    @property
+    def multiply_adds(self) -> int:
+        return prod(self.batch) * self.m * self.n * self.k
+
+
+def row_major(*extents: int) -> tuple[int, ...]:
+    """Strides of a dense row-major array: (2, 3, 4) gives (12, 4, 1)."""
+    strides, step = [], 1
+    for extent in reversed(extents):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True, slots=True)
+class Conv2dSpec:
+    """One of the three products of a convolution, on dense arrays in torch's layouts.
+
+    x is (n, c, h, w), the weight (oc, c // groups, kh, kw), y (n, oc, out_h, out_w).
+    kind "forward":         y = conv(a = x, b = weight)
+    kind "backward_input":  d_x = (a = d_y, b = weight)
+    kind "backward_weight": d_weight = (a = x, b = d_y)
+    """
+
+    name: str
+    n: int
+    c: int
+    h: int
+    w: int
+    oc: int
+    kh: int
+    kw: int
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    dtype: str = "f32"
+    kind: Literal["forward", "backward_input", "backward_weight"] = "forward"
+    epilogue: Epilogue | None = None
+
+    @property
+    def out_h(self) -> int:
+        return (self.h + 2 * self.padding[0] - self.dilation[0] * (self.kh - 1) - 1) // self.stride[0] + 1
+
+    @property
+    def out_w(self) -> int:
+        return (self.w + 2 * self.padding[1] - self.dilation[1] * (self.kw - 1) - 1) // self.stride[1] + 1
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.n * self.oc * self.out_h * self.out_w * (self.c // self.groups) * self.kh * self.kw
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """C text that several kernels share: emitted once per program, before the kernels, in order of first use."""
+
+    name: str
+    text: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One function of a kernel. The caller runs it over all of [0, work_items), in pieces and by threads as it likes.
+
+    Phases run one after another: all items of one before the first of the next.
+    """
+
+    function: str
+    work_items: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """A generated kernel.
+
+    Every phase has the parameters `parameters`, in this order; those not among the epilogue's are
+    `a`, `b`, `c` (only without epilogue), `shared` (only when shared_bytes > 0; one for all threads),
+    `scratch` (only when scratch_bytes > 0; one per thread), `begin` and `end` (a range of work items).
+    Both workspaces start at a multiple of 64 bytes and need no initial value.
+    """
+
+    support: tuple[Support, ...]
+    text: str
+    phases: tuple[Phase, ...]
+    parameters: tuple[Parameter, ...]
+    scratch_bytes: int
+    shared_bytes: int = 0
+
+    def call(self, phase: Phase, arguments: Mapping[str, str]) -> str:
+        """The C call of one phase; `arguments` maps parameter names to C expressions (epilogue names default to themselves)."""
+        return f"{phase.function}({', '.join(arguments.get(name, name) for _, name in self.parameters)})"

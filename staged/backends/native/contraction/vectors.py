@@ -1,0 +1,166 @@
+"""Vector types and the vectorised square transpose, as shared C text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staged.backends.native.contraction.spec import C_TYPES, ITEM_SIZES, Support
+from staged.backends.native.contraction.text import Text
+from staged.ir.machine import Machine
+
+PREFIX = "typedef {type} {name} __attribute__((vector_size({bytes})));\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """The machine's vector of one dtype: `f32v` in the text, `f32v_u` where memory need not be aligned."""
+
+    dtype: str
+    lanes: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.dtype}v"
+
+    @property
+    def unaligned(self) -> str:
+        return f"{self.dtype}v_u"
+
+    @property
+    def scalar(self) -> str:
+        return C_TYPES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        return self.lanes * ITEM_SIZES[self.dtype]
+
+    def load(self, address: str) -> str:
+        return f"*(const {self.unaligned} *)({address})"
+
+    def store(self, address: str) -> str:
+        return f"*({self.unaligned} *)({address})"
+
+
+def vector_of(machine: Machine, dtype: str) -> Vector:
+    return Vector(dtype, machine.lanes(ITEM_SIZES[dtype]))
+
+
+def vector_types(vector: Vector) -> Support:
+    """The typedefs of one vector: aligned, and unaligned for loads and stores through pointers to items."""
+    size, item = vector.bytes, ITEM_SIZES[vector.dtype]
+    return Support(
+        f"vector_{vector.dtype}",
+        f"typedef {vector.scalar} {vector.name} __attribute__((vector_size({size})));\n"
+        f"typedef {vector.scalar} {vector.unaligned} __attribute__((vector_size({size}), aligned({item}), may_alias));\n",
+    )
+
+
+def index_vector_types(vector: Vector) -> Support:
+    """The integer vector of the same lanes: shuffle indices and lane masks."""
+    item = ITEM_SIZES[vector.dtype]
+    name = "i32v" if item == 4 else "i64v"
+    integer = "int32_t" if item == 4 else "int64_t"
+    return Support(f"vector_{name[:3]}", f"typedef {integer} {name} __attribute__((vector_size({vector.bytes})));\n")
+
+
+SHUFFLE = Support(
+    "shuffle",
+    """\
+// Lanes of `x` followed by lanes of `y`, picked by constant indices.
+#if defined(__clang__)
+#define ST_SHUFFLE(index_type, x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define ST_SHUFFLE(index_type, x, y, ...) __builtin_shuffle(x, y, (index_type){__VA_ARGS__})
+#endif
+""",
+)
+
+
+def transpose_function(vector: Vector) -> str:
+    return f"st_transpose_{vector.dtype}"
+
+
+def transpose_stages(vector: Vector) -> list[tuple[int, list[int], list[int]]]:
+    """The steps of a square transpose in registers: (distance, lanes of the lower result, lanes of the upper one).
+
+    Each step combines registers i and i + distance. Within 128 bits the lanes interleave, which every x86 and Arm vector
+    unit does in one instruction; beyond, whole 128-bit groups change places.
+    """
+    lanes = vector.lanes
+    group = max(1, 16 // ITEM_SIZES[vector.dtype])
+    stages = []
+    distance = 1
+    while distance < lanes:
+        low, high = [], []
+        for lane in range(lanes):
+            if distance < group:
+                # interleave runs of `distance` lanes inside each group: (a0 b0 a1 b1), then (a0 a1 b0 b1) of the next size
+                base, inside = lane - lane % group, lane % group
+                run, offset = divmod(inside, distance)
+                source = lanes if run % 2 else 0
+                low.append(source + base + (run // 2) * distance + offset)
+                high.append(source + base + (run // 2) * distance + offset + group // 2)
+            else:
+                upper = (lane & distance) != 0
+                low.append(lanes + lane - distance if upper else lane)
+                high.append(lanes + lane if upper else lane + distance)
+        stages.append((distance, low, high))
+        distance *= 2
+    return stages
+
+
+def transpose_order(vector: Vector) -> list[int]:
+    """After all stages register `i` holds column `order[i]`: found by running the stages on indices."""
+    lanes = vector.lanes
+    registers = [[(row, lane) for lane in range(lanes)] for row in range(lanes)]
+    for distance, low, high in transpose_stages(vector):
+        for i in range(lanes):
+            if not i & distance:
+                both = registers[i] + registers[i + distance]
+                registers[i], registers[i + distance] = [both[s] for s in low], [both[s] for s in high]
+    order = []
+    for register in registers:
+        column = register[0][1]
+        assert register == [(row, column) for row in range(lanes)], "the stages do not transpose"
+        order.append(column)
+    return order
+
+
+def transpose_support(vector: Vector) -> Support:
+    """`st_transpose_T(source, stride, rows, target, target_stride)`: a square block, through registers."""
+    lanes, name, scalar = vector.lanes, vector.name, vector.scalar
+    index_type = "i32v" if ITEM_SIZES[vector.dtype] == 4 else "i64v"
+    t = Text()
+    t.lines(
+        f"// target[j][i] = source[i][j] for a block of {lanes} x {lanes}. Only the first `rows` rows of the source are read;",
+        "// the lanes of missing rows repeat the last one.",
+    )
+    with t.block(
+        f"static inline __attribute__((always_inline)) void {transpose_function(vector)}(const {scalar} *source, int64_t stride,\n"
+        f"        int64_t rows, {scalar} *target, int64_t target_stride)"
+    ):
+        t.line(f"{name} x[{lanes}], y[{lanes}];")
+        with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; ++i)"):
+            t.line(f"x[i] = {vector.load('source + (i < rows ? i : rows - 1) * stride')};")
+        current, other = "x", "y"
+        for distance, low, high in transpose_stages(vector):
+            with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; ++i)"), t.block(f"if ((i & {distance}) == 0)"):
+                pair = f"{current}[i], {current}[i + {distance}]"
+                for target, picks in ((f"{other}[i]", low), (f"{other}[i + {distance}]", high)):
+                    t.line(f"{target} = ST_SHUFFLE({index_type}, {pair}, {', '.join(map(str, picks))});")
+            current, other = other, current
+        order = transpose_order(vector)
+        for register, column in enumerate(order):
+            t.line(f"{vector.store(f'target + {column} * target_stride')} = {current}[{register}];")
+    return Support(
+        f"transpose_{vector.dtype}",
+        str(t),
+        needs=("shuffle", f"vector_{vector.dtype}", f"vector_{index_type[:3]}"),
+    )
+
+
+def supports(vector: Vector, transposes: bool) -> tuple[Support, ...]:
+    """The shared text of a kernel that uses `vector`, in the order in which it must appear."""
+    if not transposes:
+        return (vector_types(vector),)
+    return (vector_types(vector), index_vector_types(vector), SHUFFLE, transpose_support(vector))

@@ -1,0 +1,116 @@
+"""Compiles a generated kernel into a shared object and runs it on NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from staged.backends.native.contraction.spec import C_TYPES, KernelText
+from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4, Machine
+
+DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
+FOLDER = tempfile.TemporaryDirectory()
+
+
+def machines() -> list[Machine]:
+    """The targets that this processor can run."""
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    found = [PORTABLE]
+    if "avx2" in flags and "fma" in flags:
+        found.append(X86_64_V3)
+    if "avx512f" in flags and "avx512bw" in flags and "avx512vl" in flags and "avx512dq" in flags:
+        found.append(X86_64_V4)
+    return found
+
+
+class Kernel:
+    """A compiled kernel: `run` executes all phases over all work items."""
+
+    def __init__(self, text: KernelText, dtype: str, machine: Machine, before: str = "", flags: tuple[str, ...] = ()) -> None:
+        self.text, self.dtype = text, dtype
+        scalar = C_TYPES[dtype]
+        entries = []
+        for index, phase in enumerate(text.phases):
+            arguments = {name: name for name in ("a", "b", "c", "shared", "scratch", "begin", "end")}
+            entries.append(
+                f"void entry_{index}(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *shared, {scalar} *scratch,"
+                f" int64_t begin, int64_t end, {scalar} *out, int64_t *count) {{\n"
+                f"    (void)a; (void)b; (void)c; (void)shared; (void)scratch; (void)out; (void)count;\n"
+                f"    {text.call(phase, arguments)};\n}}\n"
+            )
+        support = "\n".join(part.text for part in text.support)
+        self.source = "\n".join(["#include <stdint.h>", "#include <string.h>", support, before, text.text, *entries])
+        march = [f"-march={machine.march}"] if machine.march else []
+        command = ["gcc", "-std=c11", "-O2", "-ffp-contract=fast", *WARNINGS, *march, *flags, "-shared", "-fPIC"]
+        key = hashlib.sha256((self.source + " ".join(command)).encode()).hexdigest()[:24]
+        self.path = Path(FOLDER.name) / f"{key}.so"
+        if not self.path.exists():
+            file = self.path.with_suffix(".c")
+            file.write_text(self.source)
+            done = subprocess.run([*command, str(file), "-o", str(self.path)], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[:3000] + "\n" + self.source
+        library = ctypes.CDLL(str(self.path))
+        self.entries = [getattr(library, f"entry_{index}") for index in range(len(text.phases))]
+
+    def run(
+        self,
+        a: np.ndarray,
+        b: np.ndarray,
+        c: np.ndarray | None = None,
+        out: np.ndarray | None = None,
+        count: np.ndarray | None = None,
+        pieces: int = 1,
+        reverse: bool = False,
+    ) -> None:
+        """Each phase in `pieces` ranges, each with its own scratch memory filled with NaN; guards around it must survive."""
+        size = np.dtype(DTYPES[self.dtype]).itemsize
+        shared = Guarded(self.text.shared_bytes // size, self.dtype)
+        for phase, entry in zip(self.text.phases, self.entries, strict=True):
+            bounds = [phase.work_items * i // pieces for i in range(pieces + 1)]
+            ranges = list(zip(bounds[:-1], bounds[1:], strict=True))
+            for begin, end in reversed(ranges) if reverse else ranges:
+                scratch = Guarded(self.text.scratch_bytes // size, self.dtype)
+                entry(
+                    *(_address(x) for x in (a, b, c, shared.items, scratch.items)),
+                    ctypes.c_int64(begin),
+                    ctypes.c_int64(end),
+                    _address(out),
+                    _address(count),
+                )
+                scratch.check()
+        shared.check()
+
+
+class Guarded:
+    """64-byte aligned memory between two guard zones, full of NaN (integers: a pattern)."""
+
+    def __init__(self, items: int, dtype: str) -> None:
+        kind = DTYPES[dtype]
+        guard = 64
+        memory = np.empty(items + 3 * guard, kind)
+        shift = (-memory.ctypes.data % 64) // memory.itemsize
+        self.pattern = np.array(np.nan if dtype.startswith("f") else 0x5A5A5A5A).astype(kind)
+        memory[:] = self.pattern
+        self.before = memory[shift : shift + guard]
+        self.items = memory[shift + guard : shift + guard + items]
+        self.after = memory[shift + guard + items : shift + 2 * guard + items]
+
+    def check(self) -> None:
+        for zone in (self.before, self.after):
+            assert zone.tobytes() == np.full_like(zone, self.pattern).tobytes(), "wrote outside its workspace"
+
+
+def _address(array: np.ndarray | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if array is None else array.ctypes.data)
+
+
+def guarded_by_pages() -> bool:
+    """Whether out-of-bounds reads are caught by an unmapped page (Linux)."""
+    return os.name == "posix"

@@ -1,0 +1,222 @@
+"""Generated matrix products against NumPy: values, exactly one write per element, no access out of bounds."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from staged.backends.native.contraction.matmul import emit_matmul
+from staged.backends.native.contraction.spec import Epilogue, MatmulSpec, row_major
+from staged.ir.machine import PORTABLE, Machine
+from tests.backends.native.contraction_harness import DTYPES, Kernel, machines
+
+TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
+WIDEST = machines()[-1]
+
+EPILOGUE = Epilogue("put", (("{T} *", "out"), ("int64_t *", "count")))
+
+
+def put_function(dtype: str, n: int, matrix: int) -> str:
+    """An epilogue that stores twice the value and counts the writes of each element."""
+    scalar = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}[dtype]
+    return f"""
+static inline __attribute__((always_inline)) void put(int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
+        const {scalar} *tile, int64_t ld, {scalar} *out, int64_t *count) {{
+    for (int64_t r = 0; r < rows; ++r) {{
+        for (int64_t s = 0; s < cols; ++s) {{
+            const int64_t at = batch * {matrix} + (row + r) * {n} + col + s;
+            out[at] = 2 * tile[r * ld + s];
+            count[at] += 1;
+        }}
+    }}
+}}
+"""
+
+
+def at_end_of_page(values: np.ndarray) -> np.ndarray:
+    """A copy that ends where an unreadable page begins (kept alive by the array)."""
+    page = mmap.PAGESIZE
+    size = -(-max(1, values.nbytes) // page) * page
+    memory = mmap.mmap(-1, size + page)
+    ctypes_libc().mprotect(address_of(memory) + size, page, 0)
+    copy = np.frombuffer(memory, values.dtype, values.size, size - values.nbytes).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def ctypes_libc():
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return libc
+
+
+def address_of(memory: mmap.mmap) -> int:
+    return np.frombuffer(memory, np.uint8).ctypes.data
+
+
+def operand(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, transposed: bool) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+    """(the values as the product sees them, the memory, the strides)."""
+    stored = (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
+    if dtype.startswith("f"):
+        values = rng.standard_normal(stored).astype(DTYPES[dtype])
+    else:
+        values = rng.integers(-1000, 1000, stored).astype(DTYPES[dtype])
+    memory = at_end_of_page(values)
+    view = memory.swapaxes(-1, -2) if transposed else memory
+    return view, memory, tuple(s // memory.itemsize for s in view.strides)
+
+
+def check(
+    m: int,
+    n: int,
+    k: int,
+    dtype: str = "f32",
+    machine: Machine = WIDEST,
+    transposes: str = "NN",
+    batch: tuple[int, ...] = (),
+    broadcast: str = "",
+    mode: str = "store",
+    c_transposed: bool = False,
+    pieces: int = 1,
+) -> None:
+    rng = np.random.default_rng(m * 10007 + n * 101 + k)
+    a_batch = () if "a" in broadcast else batch
+    b_batch = () if "b" in broadcast else batch
+    a, a_memory, a_strides = operand(rng, (*a_batch, m, k), dtype, transposes[0] == "T")
+    b, b_memory, b_strides = operand(rng, (*b_batch, k, n), dtype, transposes[1] == "T")
+    a_strides = (0,) * (len(batch) - len(a_batch)) + a_strides
+    b_strides = (0,) * (len(batch) - len(b_batch)) + b_strides
+    start = np.full((*batch, m, n), 3, DTYPES[dtype])
+    c_memory = at_end_of_page(start.swapaxes(-1, -2) if c_transposed else start)
+    c = c_memory.swapaxes(-1, -2) if c_transposed else c_memory
+    scalar = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}[dtype]
+    epilogue = None
+    before = ""
+    if mode == "epilogue":
+        epilogue = Epilogue("put", tuple((ctype.format(T=scalar), name) for ctype, name in EPILOGUE.parameters))
+        before = put_function(dtype, n, m * n)
+    spec = MatmulSpec(
+        "product", m, n, k, dtype, batch, a_strides, b_strides,
+        tuple(s // c.itemsize for s in c.strides), epilogue, accumulate=mode == "accumulate",
+    )  # fmt: skip
+    kernel = Kernel(emit_matmul(spec, machine), dtype, machine, before)
+    count = np.zeros((*batch, m, n), np.int64)
+    kernel.run(a_memory, b_memory, c_memory, out=c_memory, count=count, pieces=pieces, reverse=pieces > 1)
+    wide = (lambda x: x.astype(np.float64)) if dtype.startswith("f") else (lambda x: x)
+    expected = wide(a) @ wide(b)
+    if mode == "epilogue":
+        expected = 2 * expected
+        assert (count == 1).all()
+    elif mode == "accumulate":
+        expected = expected + start
+    tolerance = {"f32": 3e-7, "f64": 6e-16}.get(dtype, 0) * max(1, k) ** 0.5 * 8
+    np.testing.assert_allclose(c, expected.astype(DTYPES[dtype]), rtol=tolerance, atol=tolerance)
+
+
+SHAPES = [
+    (1, 1, 1), (2, 3, 5), (5, 1, 7), (1, 9, 33), (7, 17, 1), (13, 31, 29), (16, 16, 16), (33, 47, 61), (64, 10, 128), (10, 64, 20),
+    (97, 101, 5), (50, 10, 100), (37, 64, 48), (3, 130, 70), (130, 3, 70), (4, 4, 300), (128, 50, 16), (61, 200, 17),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_product_of_every_transposition(machine: Machine, m: int, n: int, k: int) -> None:
+    for transposes in ("NN", "TN", "NT", "TT"):
+        check(m, n, k, machine=machine, transposes=transposes)
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_epilogue_receives_every_element_once(machine: Machine, m: int, n: int, k: int) -> None:
+    for transposes in ("NN", "TN", "NT", "TT"):
+        check(m, n, k, machine=machine, transposes=transposes, mode="epilogue")
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+def test_accumulate_and_column_major_result(m: int, n: int, k: int) -> None:
+    check(m, n, k, mode="accumulate")
+    check(m, n, k, mode="accumulate", c_transposed=True, transposes="NT")
+    check(m, n, k, c_transposed=True, transposes="TN")
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0), (1, 1, 0)])
+def test_empty(machine: Machine, m: int, n: int, k: int) -> None:
+    check(m, n, k, machine=machine)
+    check(m, n, k, machine=machine, mode="epilogue")
+    check(m, n, k, machine=machine, mode="accumulate")
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_f64(machine: Machine) -> None:
+    for m, n, k in [(3, 5, 7), (13, 31, 29), (64, 10, 128), (61, 75, 90), (1, 40, 50), (40, 1, 50)]:
+        for transposes in ("NN", "TN", "NT", "TT"):
+            check(m, n, k, "f64", machine, transposes)
+        check(m, n, k, "f64", machine, mode="epilogue")
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_integers_wrap(dtype: str) -> None:
+    for m, n, k in [(3, 5, 7), (2, 130, 9), (1, 1, 4)]:
+        for transposes in ("NN", "TT"):
+            check(m, n, k, dtype, transposes=transposes)
+        check(m, n, k, dtype, mode="epilogue")
+        check(m, n, k, dtype, mode="accumulate")
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+@pytest.mark.parametrize(("batch", "broadcast"), [((3,), ""), ((2, 3), ""), ((2, 3), "a"), ((2, 3), "b"), ((4, 1), "")])
+def test_batches(machine: Machine, batch: tuple[int, ...], broadcast: str) -> None:
+    for m, n, k in [(2, 3, 4), (20, 35, 18), (1, 20, 30)]:
+        for transposes in ("NN", "TN", "NT"):
+            check(m, n, k, machine=machine, batch=batch, broadcast=broadcast, transposes=transposes)
+        check(m, n, k, machine=machine, batch=batch, broadcast=broadcast, mode="epilogue", pieces=2)
+
+
+def test_partly_broadcast_batch() -> None:
+    """a (2, 1, m, k) against b (1, 3, k, n): strides of 0 on different axes."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 1, 9, 20)).astype("f"), rng.standard_normal((1, 3, 20, 33)).astype("f")
+    c = np.zeros((2, 3, 9, 33), "f")
+    spec = MatmulSpec("product", 9, 33, 20, "f32", (2, 3), (180, 0, 20, 1), (0, 660, 33, 1), row_major(2, 3, 9, 33))
+    Kernel(emit_matmul(spec, WIDEST), "f32", WIDEST).run(a, b, c, pieces=3)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_many_items_in_any_order(machine: Machine) -> None:
+    """With several cores and small caches the product splits into blocks of rows and columns."""
+    small = replace(machine, cores=3, l1=4096, l2=32768)
+    for m, n, k in [(200, 300, 100), (513, 70, 64), (90, 650, 128)]:
+        for transposes in ("NN", "TN", "NT", "TT"):
+            check(m, n, k, machine=small, transposes=transposes, pieces=5)
+        check(m, n, k, machine=small, mode="epilogue", pieces=5, batch=(2,))
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_rows_far_apart_are_packed(machine: Machine) -> None:
+    for m, n, k in [(70, 200, 512), (512, 150, 70), (100, 512, 64)]:
+        for transposes in ("NN", "TN", "NT", "TT"):
+            check(m, n, k, machine=machine, transposes=transposes)
+
+
+def test_general_strides() -> None:
+    """Neither axis of any operand is contiguous."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((20, 2, 30, 3)).astype("f"), rng.standard_normal((30, 5, 40, 2)).astype("f")
+    c = np.zeros((20, 2, 40, 2), "f")
+    spec = MatmulSpec("product", 20, 40, 30, "f32", (), (180, 3), (400, 2), (160, 2))
+    Kernel(emit_matmul(spec, WIDEST), "f32", WIDEST).run(a, b, c)
+    np.testing.assert_allclose(c[:, 0, :, 0], a[:, 0, :, 0] @ b[:, 0, :, 0], rtol=1e-5, atol=1e-5)
+    assert (c[:, 1] == 0).all() and (c[..., 1] == 0).all()
+
+
+def test_same_spec_gives_same_text() -> None:
+    spec = MatmulSpec("product", 65, 33, 20, "f32", (), (20, 1), (33, 1), (33, 1))
+    assert emit_matmul(spec, PORTABLE) == emit_matmul(spec, PORTABLE)
