@@ -134,7 +134,7 @@ def _print(expr: Expr) -> tuple[str, int]:
         case Name(text):
             return text, _POSTFIX
         case Literal(text):
-            return text, _UNARY - 1 if text.startswith("-") else _POSTFIX
+            return text, _BINARY["-"] if text.startswith("-") else _POSTFIX
         case Infix(op, left, right):
             level = _BINARY[op]
             return f"{_operand(op, left, level)} {op} {_operand(op, right, level + 1)}", level

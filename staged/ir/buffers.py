@@ -1,0 +1,84 @@
+"""Buffers: where values are kept when the program runs, as the memory plan decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from staged.ir.nodes import Op, Value, VariableRef
+from staged.ir.types import CPU, Device, SequenceType, TensorType
+from staged.source import Position
+
+ALIGNMENT = 64
+"""Bytes; a cache line, and the widest vector."""
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A piece of memory that holds one value after the other.
+
+    `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an outer
+    Variable's array), 'constant' (in the text). `intervals` are the positions at which it is in use.
+    """
+
+    name: str
+    type: TensorType
+    kind: str
+    nbytes: int
+    device: Device = CPU
+    offset: int = -1
+    values: list[Value] = field(default_factory=list)
+    intervals: list[tuple[int, int]] = field(default_factory=list)
+    where: Position | None = None
+    role: str = ""
+    """What it is, for people: 'activation', 'parameter', 'gradient', 'residuals of a loop', 'temporary'."""
+    variable: VariableRef | None = None
+    index: int = -1
+    """Number of the parameter or result, for 'input' and 'output'."""
+
+
+@dataclass(eq=False)
+class Stack:
+    """Storage for residuals of a loop whose trip count has no bound: grows in chunks, kept between iterations."""
+
+    name: str
+    element: TensorType
+    index: int
+    where: Position | None = None
+
+
+@dataclass
+class Plan:
+    """The memory plan of one function.
+
+    `place` gives the buffer of each non-scalar value (a view has the buffer of what it views); `sequences` gives the
+    storage of each collected sequence: a buffer where its size is bounded, else a growable stack; `staging` are the
+    temporaries of ends whose copies form a cycle (`a, b = b, a` in a loop).
+    """
+
+    place: dict[Value, Buffer]
+    buffers: list[Buffer]
+    sequences: dict[Value, Buffer | Stack]
+    stacks: list[Stack]
+    staging: dict[tuple[object, int], Buffer]
+    copied_reads: frozenset[Op]
+    """Reads of a Variable that must copy, because the Variable is written while the value is still needed."""
+    arena_bytes: int
+    peak_bytes: int
+
+    def arena_buffers(self) -> list[Buffer]:
+        return [buffer for buffer in self.buffers if buffer.kind == "arena"]
+
+
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to the alignment."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def sequence_storage(type: SequenceType) -> tuple[TensorType, int | None]:
+    """The innermost element type of a sequence, and how many of them it holds at most (None: no bound)."""
+    count: int | None = type.bound
+    element = type.element
+    while isinstance(element, SequenceType):
+        count = None if count is None or element.bound is None else count * element.bound
+        element = element.element
+    return element, count

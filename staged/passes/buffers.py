@@ -1,0 +1,511 @@
+"""The memory plan: every value gets a buffer, every buffer a place in one arena.
+
+1. Values that may share a buffer are *coalesced*: a loop's carried value with what the body computes for it and with its
+   initial value, a branch's result with the value the branch yields, a Variable with the value written to it, a result
+   of the function with the caller's array. It is done where their lives do not overlap, or where they meet in an op that
+   may work in place; elsewhere the emitted program copies.
+2. Buffers whose lives do not overlap share memory: the largest first, each at the lowest offset that is free.
+
+Scalars are C locals and need no buffer. Sequences (residuals of loops) get an array where the trip count has a bound, a
+growable stack where it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from staged.ir.buffers import Buffer, Plan, Stack, aligned, sequence_storage
+from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
+from staged.ir.types import SequenceType, TensorType
+from staged.passes.liveness import OPAQUE, Interval, Liveness, liveness, structural_blocks, structural_ops
+
+Aliases = Callable[[Op], Iterable[tuple[int, int]]]
+"""For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
+
+_VIEWS = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice", "sequence_get"))
+
+
+def plan_buffers(function: Function, aliases: Aliases) -> Plan:
+    """The memory plan of a function whose tensor ops have become kernels (see the module's docstring)."""
+    return _Planner(function, aliases).plan()
+
+
+def view_of(value: Value) -> Value | None:
+    """The value that `value` is a view of, if it is one."""
+    producer = value.producer
+    if producer is not None and producer.name in _VIEWS and not producer.blocks and is_tensor(value):
+        return producer.operands[0]
+    return None
+
+
+def root_of(value: Value) -> Value:
+    """The value whose memory `value` looks at: itself, unless it is a view."""
+    while (viewed := view_of(value)) is not None:
+        value = viewed
+    return value
+
+
+def is_tensor(value: Value) -> bool:
+    """Whether a value needs memory: a tensor with at least one dimension."""
+    return isinstance(value.type, TensorType) and bool(value.type.shape)
+
+
+@dataclass(eq=False)
+class _Group:
+    """Values that share one buffer, with the intervals at which each holds it."""
+
+    members: list[tuple[Interval, Value | None]] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    buffer: Buffer | None = None
+    """Set for pinned groups: inputs, outputs, outer variables, constants."""
+    variable: VariableRef | None = None
+    nbytes: int = 0
+
+
+class _Planner:
+    def __init__(self, function: Function, aliases: Aliases) -> None:
+        self.function = function
+        self.aliases = aliases
+        self.live: Liveness = liveness(function)
+        self.group: dict[Value, _Group] = {}
+        self.touch: set[tuple[Value, Value, int]] = set()
+        """(source, destination, position): may meet there, because one becomes the other."""
+        self.variables: dict[VariableRef, _Group] = {}
+        self.copied: set[Op] = set()
+        self.outputs: list[Buffer | None] = []
+        self.block_of: dict[Op, Block] = {}
+
+    # ---- the plan, step by step ----
+
+    def plan(self) -> Plan:
+        self.block_of = {op: block for block in structural_blocks(self.function.block) for op in block.ops}
+        self.extend_views()
+        self.find_copied_reads()
+        self.make_groups()
+        self.allow_touching()
+        self.hold_loops()
+        self.hold_branches()
+        self.join_loops()
+        self.join_branches()
+        self.join_variables()
+        self.join_outputs()
+        return self.finish()
+
+    def extend_views(self) -> None:
+        """A value lives at least as long as the views of it."""
+        intervals = self.live.intervals
+        for value in list(intervals):
+            root = root_of(value)
+            if root is not value and root in intervals:
+                intervals[root] = _merge(intervals[root] + intervals[value])
+
+    def find_copied_reads(self) -> None:
+        """A read of a Variable copies if the Variable is written while the value read is still needed."""
+        writes: dict[VariableRef, list[int]] = {}
+        reads: list[Op] = []
+        for op in structural_ops(self.function.block):
+            if op.name == "variable_write":
+                writes.setdefault(op.attrs["variable"], []).append(self.live.start[op])
+            elif op.name == "variable_read":
+                reads.append(op)
+        for op in reads:
+            spans = self.live.intervals.get(op.results[0], [])
+            if any(start < write < end for start, end in spans for write in writes.get(op.attrs["variable"], ())):
+                self.copied.add(op)
+
+    def make_groups(self) -> None:
+        for number, param in enumerate(self.function.params):
+            if is_tensor(param):
+                self.pin(param, Buffer(param.hint or f"input_{number}", param.tensor, "input", param.tensor.nbytes, index=number))
+        for variable in self.function.variables:
+            if variable.type.shape:
+                kind = "variable" if variable.outer else "arena"
+                buffer = Buffer(
+                    variable.name, variable.type, kind, variable.type.nbytes, variable.device, role="variable", variable=variable
+                )
+                group = _Group(buffer=buffer, variable=variable, nbytes=buffer.nbytes)
+                self.variables[variable] = group
+        for block in structural_blocks(self.function.block):
+            for param in block.params:
+                self.own_group(param)
+        for op in structural_ops(self.function.block):
+            for result in op.results:
+                if view_of(result) is not None:
+                    continue
+                if op.name == "constant" and is_tensor(result):
+                    self.pin(result, Buffer(result.hint or "constant", result.tensor, "constant", result.tensor.nbytes))
+                elif op.name == "variable_read" and is_tensor(result) and op not in self.copied:
+                    self.add(self.variables[op.attrs["variable"]], result)
+                else:
+                    self.own_group(result)
+
+    def own_group(self, value: Value) -> None:
+        if is_tensor(value) and value not in self.group and value in self.live.intervals:
+            self.add(_Group(), value)
+
+    def pin(self, value: Value, buffer: Buffer) -> None:
+        self.add(_Group(buffer=buffer), value)
+
+    def add(self, group: _Group, value: Value) -> None:
+        group.members += [(interval, value) for interval in self.live.intervals[value]]
+        group.values.append(value)
+        group.nbytes = max(group.nbytes, value.tensor.nbytes)
+        self.group[value] = group
+
+    def hold(self, value: Value, start: int, end: int) -> None:
+        """Keep the buffer of `value` in use over further positions (a copy lands there, a loop has yet to read it)."""
+        if value in self.group:
+            self.group[value].members.append(((start, end), value))
+
+    def allow_touching(self) -> None:
+        for op in structural_ops(self.function.block):
+            for result, operand in self.aliases(op):
+                self.allow(op.operands[operand], op.results[result], self.live.start[op])
+
+    def hold_loops(self) -> None:
+        """A loop's carried value, its result and the condition's parameter are one: the buffer is theirs from the loop's
+        start on, and wherever an end passes values on."""
+        for op in self.loops():
+            start, finish = self.live.start[op], self.live.finish[op]
+            for index, param, initial in self.carried(op):
+                self.hold(param, start, self.live.block_start[op.blocks[0]])
+                self.allow(initial, param, start)
+                if op.name == "while":
+                    condition, body = op.blocks
+                    # The body reads what the condition saw, and so does whoever reads the loop's result.
+                    seen = condition.params[index]
+                    self.hold(seen, self.live.block_start[condition], self.live.block_start[body])
+                    self.merge(self.group[param], self.group[seen])
+                self.hold(param, finish, finish)
+                if op.results[index] in self.group:
+                    self.merge(self.group[param], self.group[op.results[index]])
+                for block, end in _ends_of_loop(op):
+                    position = self.live.block_end[block]
+                    self.hold(param, position, position)
+                    self.allow(end.operands[index], param, position)
+
+    def hold_branches(self) -> None:
+        """A branch's result is written where the branch ends."""
+        for op in self.branches():
+            for block, end in _ends_of_branch(op):
+                position = self.live.block_end[block]
+                for result, operand in zip(op.results, end.operands, strict=True):
+                    if result in self.group:
+                        self.hold(result, position, position)
+                        self.allow(operand, result, position)
+
+    def join_loops(self) -> None:
+        for op in self.loops():
+            for index, param, initial in self.carried(op):
+                for _, end in _ends_of_loop(op):
+                    self.try_join(end.operands[index], param)
+                self.try_join(initial, param)
+
+    def join_branches(self) -> None:
+        for op in self.branches():
+            for _, end in _ends_of_branch(op):
+                for result, operand in zip(op.results, end.operands, strict=True):
+                    if result in self.group:
+                        self.try_join(operand, result)
+
+    def loops(self) -> list[Op]:
+        return [op for op in structural_ops(self.function.block) if op.name in ("for", "while")]
+
+    def branches(self) -> list[Op]:
+        return [op for op in structural_ops(self.function.block) if op.name in ("if", "scope")]
+
+    def carried(self, op: Op) -> list[tuple[int, Value, Value]]:
+        """(index, parameter of the body, initial value) of each carried tensor of a loop."""
+        is_for = op.name == "for"
+        params = op.blocks[-1].params[1:] if is_for else op.blocks[-1].params
+        initial = op.operands[3:] if is_for else op.operands
+        return [(i, p, v) for i, (p, v) in enumerate(zip(params, initial, strict=True)) if p in self.group]
+
+    def join_variables(self) -> None:
+        writes = [op for op in structural_ops(self.function.block) if op.name == "variable_write"]
+        for op in writes:
+            if not is_tensor(op.operands[0]):
+                continue
+            variable = op.attrs["variable"]
+            value = root_of(op.operands[0])
+            others = [self.live.start[w] for w in writes if w is not op and w.attrs["variable"] is variable]
+            spans = self.live.intervals.get(value, [])
+            overwritten = any(start < position <= end for start, end in spans for position in others)
+            same_size = not isinstance(value.type, SequenceType) and value.type.nbytes == variable.type.nbytes
+            if same_size and not overwritten and self.may_write_early(value, op, variable):
+                self.join_group(value, self.variables[variable])
+
+    def may_write_early(self, value: Value, write: Op, variable: VariableRef) -> bool:
+        """Whether `value` may be computed straight into the Variable, before the position of the write.
+
+        Nothing between the two may read or write the Variable, stop the program, or leave the block.
+        """
+        producer = value.producer
+        if producer is None or producer not in self.block_of or self.block_of[producer] is not self.block_of[write]:
+            return False
+        between = False
+        for op in self.block_of[write].ops:
+            if op is write:
+                return True
+            if between and (op.blocks and op.name not in OPAQUE or _may_stop(op) or _touches(op, variable)):
+                return False
+            if op is producer:
+                if producer.name not in OPAQUE:
+                    return False
+                between = True
+        return False
+
+    def join_outputs(self) -> None:
+        returns = [block for block in structural_blocks(self.function.block) if block.end.kind == "return"]
+        types = [operand.type for operand in returns[0].end.operands] if returns else []
+        for index, type in enumerate(types):
+            if not isinstance(type, TensorType) or not type.shape:
+                self.outputs.append(None)
+                continue
+            name = self.function.result_paths[index] if index < len(self.function.result_paths) else f"result_{index}"
+            buffer = Buffer(name, type, "output", type.nbytes, index=index)
+            self.outputs.append(buffer)
+            if len(returns) == 1:
+                value = root_of(returns[0].end.operands[index])
+                group = self.group.get(value)
+                full = group is not None and value.tensor.nbytes == type.nbytes
+                if group is not None and group.buffer is None and group.variable is None and full and _is_made(value):
+                    group.buffer = buffer
+
+    # ---- joining ----
+
+    def allow(self, source: Value, destination: Value, position: int) -> None:
+        self.touch.add((root_of(source), destination, position))
+
+    def try_join(self, value: Value, other: Value) -> None:
+        """Put both in one buffer if their lives allow it."""
+        root = root_of(value)
+        if root not in self.group or other not in self.group:
+            return
+        group, target = self.group[root], self.group[other]
+        if group.variable is not None or target.variable is not None:
+            return  # a Variable holds its value until it is written: only the value written may join it
+        if root.tensor.nbytes == other.tensor.nbytes:
+            self.join_group(root, target)
+
+    def join_group(self, value: Value, target: _Group) -> None:
+        group = self.group.get(value)
+        if group is None or group is target:
+            return
+        if group.buffer is not None and target.buffer is not None:
+            return
+        pinned = group.buffer or target.buffer
+        if pinned is not None and pinned.kind in ("input", "constant"):
+            return  # never written
+        if group.nbytes == target.nbytes and not self.interfere(group, target):
+            self.merge(target, group)
+
+    def merge(self, target: _Group, other: _Group) -> None:
+        if target is other:
+            return
+        target.members += other.members
+        target.values += other.values
+        target.buffer = target.buffer or other.buffer
+        target.variable = target.variable or other.variable
+        for value in other.values:
+            self.group[value] = target
+        for variable, group in self.variables.items():
+            if group is other:
+                self.variables[variable] = target
+
+    def interfere(self, a: _Group, b: _Group) -> bool:
+        for (start_a, end_a), value_a in a.members:
+            for (start_b, end_b), value_b in b.members:
+                if end_a < start_b or end_b < start_a:
+                    continue
+                if end_a == start_b and (value_a, value_b, end_a) in self.touch:
+                    continue
+                if end_b == start_a and (value_b, value_a, end_b) in self.touch:
+                    continue
+                return True
+        return False
+
+    # ---- offsets ----
+
+    def finish(self) -> Plan:
+        groups = list(dict.fromkeys([*self.group.values(), *self.variables.values()]))
+        place: dict[Value, Buffer] = {}
+        buffers: list[Buffer] = []
+        for group in groups:
+            if group.buffer is None:
+                group.buffer = self.arena_buffer(group)
+            buffer = group.buffer
+            buffer.intervals = _merge([interval for interval, _ in group.members])
+            buffer.values = group.values
+            if group.variable is not None:
+                buffer.intervals = [(0, self.live.length)]
+            buffers.append(buffer)
+            for value in group.values:
+                place[value] = buffer
+        for value in self.live.intervals:
+            if view_of(value) is not None and root_of(value) in place:
+                place[value] = place[root_of(value)]
+        buffers += [buffer for buffer in self.outputs if buffer is not None and buffer not in buffers]
+        sequences, stacks = self.sequences(buffers)
+        staging = self.staging(place, buffers)
+        arena_bytes = assign_offsets([buffer for buffer in buffers if buffer.kind == "arena"])
+        return Plan(
+            place, buffers, sequences, stacks, staging, frozenset(self.copied), arena_bytes, _peak(buffers)
+        )
+
+    def arena_buffer(self, group: _Group) -> Buffer:
+        named = next((value for value in group.values if value.hint), group.values[0])
+        producer = named.producer
+        return Buffer(
+            named.hint or "t",
+            named.tensor,
+            "arena",
+            group.nbytes,
+            producer.device if producer else self.function.block.ops[0].device,
+            where=producer.where if producer else None,
+            role="gradient" if named.hint.startswith("d_") else "",
+        )
+
+    def sequences(self, buffers: list[Buffer]) -> tuple[dict[Value, Buffer | Stack], list[Stack]]:
+        """Storage of collected sequences; an inner loop's sequence is a range of the storage of the outer one."""
+        storage: dict[Value, Buffer | Stack] = {}
+        stacks: list[Stack] = []
+        loops = [op for op in structural_ops(self.function.block) if op.attrs.get("collected", 0)]
+        for op in loops:  # outer loops come first
+            collected = op.attrs["collected"]
+            for result, yielded in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
+                assert isinstance(result.type, SequenceType)
+                if result not in storage:
+                    element, count = sequence_storage(result.type)
+                    name = (yielded.hint or "value") + "_history"
+                    where = op.where
+                    if count is None:
+                        stack = Stack(name, element, len(stacks), where)
+                        stacks.append(stack)
+                        storage[result] = stack
+                    else:
+                        whole = TensorType(element.dtype, (count, *element.shape))
+                        buffer = Buffer(name, whole, "arena", max(whole.nbytes, 1), op.device, where=where, role="residuals of a loop")
+                        buffer.values = [result]
+                        last = self.live.intervals.get(result, [(0, self.live.finish[op])])[-1][1]
+                        buffer.intervals = [(self.live.start[op], last)]
+                        buffers.append(buffer)
+                        storage[result] = buffer
+                source = yielded
+                if isinstance(source.type, SequenceType):
+                    storage[source] = storage[result]
+        return storage, stacks
+
+    def staging(self, place: dict[Value, Buffer], buffers: list[Buffer]) -> dict[tuple[object, int], Buffer]:
+        """Temporaries for ends that pass a carried buffer on into another one (`a, b = b, a`)."""
+        staging: dict[tuple[object, int], Buffer] = {}
+        for op in structural_ops(self.function.block):
+            if op.name not in ("for", "while"):
+                continue
+            skip = 1 if op.name == "for" else 0
+            carried = op.blocks[-1].params[skip:]
+            for block, end in _ends_of_loop(op):
+                targets = {place[param] for param in carried if param in place}
+                for index, param in enumerate(carried):
+                    if param not in place:
+                        continue
+                    source = place[root_of(end.operands[index])]
+                    if source is not place[param] and source in targets:
+                        position = self.live.block_end[block]
+                        buffer = Buffer(f"{param.hint or 't'}_next", param.tensor, "arena", param.tensor.nbytes, role="temporary")
+                        buffer.intervals = [(position, position)]
+                        buffers.append(buffer)
+                        staging[end, index] = buffer
+        return staging
+
+
+def assign_offsets(buffers: list[Buffer]) -> int:
+    """Give each buffer an offset so that those alive at the same time do not overlap; returns the arena's size in bytes.
+
+    Greedy by size: the largest first, each at the lowest offset that is free for all of its life. (Pisarchyk and Lee,
+    Efficient Memory Management for Deep Neural Net Inference, 2020.)
+    """
+    placed: list[Buffer] = []
+    total = 0
+    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
+        taken = sorted(
+            (other.offset, other.offset + aligned(other.nbytes)) for other in placed if _overlap(buffer.intervals, other.intervals)
+        )
+        offset = 0
+        for start, end in taken:
+            if offset + aligned(buffer.nbytes) <= start:
+                break
+            offset = max(offset, end)
+        buffer.offset = offset
+        total = max(total, offset + aligned(buffer.nbytes))
+        placed.append(buffer)
+    return total
+
+
+def _overlap(a: list[Interval], b: list[Interval]) -> bool:
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if a[i][1] < b[j][0]:
+            i += 1
+        elif b[j][1] < a[i][0]:
+            j += 1
+        else:
+            return True
+    return False
+
+
+def _merge(intervals: list[Interval]) -> list[Interval]:
+    """Sorted, disjoint intervals that cover the same positions."""
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _peak(buffers: list[Buffer]) -> int:
+    """The largest number of bytes alive at once, over all positions."""
+    events: list[tuple[int, int]] = []
+    for buffer in buffers:
+        if buffer.kind == "arena":
+            for start, end in buffer.intervals:
+                events += [(start, buffer.nbytes), (end + 1, -buffer.nbytes)]
+    alive = peak = 0
+    for _, change in sorted(events):
+        alive += change
+        peak = max(peak, alive)
+    return peak
+
+
+def _ends_of_loop(op: Op) -> list[tuple[Block, End]]:
+    """The blocks inside a loop that go on with it or leave it, with the ends that pass its carried values."""
+    label = op.attrs["label"]
+    found = [(op.blocks[-1], op.blocks[-1].end)] if op.blocks[-1].end.kind == "yield" else []
+    for block in structural_blocks(op.blocks[-1]):
+        if block.end.target is label:
+            found.append((block, block.end))
+    return found
+
+
+def _ends_of_branch(op: Op) -> list[tuple[Block, End]]:
+    found = [(block, block.end) for block in op.blocks if block.end.kind == "yield"]
+    if op.name == "scope":
+        label = op.attrs["label"]
+        found += [(block, block.end) for block in structural_blocks(op.blocks[0]) if block.end.target is label]
+    return found
+
+
+def _is_made(value: Value) -> bool:
+    """Whether an op of the function computes the value (it is no parameter)."""
+    return value.producer is not None and value.producer.name != "variable_read"
+
+
+def _may_stop(op: Op) -> bool:
+    return any(effect.kind in ("fail", "io") for effect in op.effects)
+
+
+def _touches(op: Op, variable: VariableRef) -> bool:
+    return any(effect.target is variable for effect in op.effects)

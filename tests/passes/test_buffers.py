@@ -1,0 +1,310 @@
+"""The memory plan, checked by running random programs on an abstract memory.
+
+Each value written is a fresh token. Writing a buffer spoils every arena buffer that overlaps it. Whoever reads a value
+must find exactly its token in its buffer: a plan that shares memory wrongly is caught whatever the program computes.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from staged.ir.buffers import Plan
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, Effect, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.types import TensorType, bool_, f32, i64
+from staged.ir.verifier import verify
+from staged.passes.buffers import assign_offsets, is_tensor, plan_buffers, root_of
+
+VECTOR = TensorType(f32, (16,))
+INT = TensorType(i64)
+FLAG = TensorType(bool_)
+
+
+class Generator:
+    """Random programs of kernels, loops, branches, exits and Variables over values of one type."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.builder = Builder()
+        self.variables: list[VariableRef] = []
+        self.in_place: dict[Op, list[tuple[int, int]]] = {}
+        self.budget = 40
+
+    def function(self) -> Function:
+        with self.builder.block([VECTOR, VECTOR, FLAG, INT], ["x", "y", "flag", "n"]) as body:
+            for number in range(self.random.randint(0, 2)):
+                outer = self.random.random() < 0.5
+                variable = VariableRef(f"v{number}", VECTOR, outer)
+                self.variables.append(variable)
+                if not outer:
+                    self.write(variable, self.kernel(list(body.params[:2])))
+            values = list(body.params[:2])
+            self.flag, self.n = body.params[2:]
+            self.block(values, depth=0, loops=[])
+            self.builder.end("return", [self.random.choice(values), self.random.choice(values)])
+        function = Function("f", body.block, variables=self.variables)
+        verify(function)
+        return function
+
+    def kernel(self, values: list[Value]) -> Value:
+        operands = [self.random.choice(values) for _ in range(self.random.randint(1, 2))]
+        count = self.random.randint(1, 2)
+        with self.builder.block([VECTOR] * len(operands)) as body:
+            self.builder.end("yield", [body.params[0]] * count)
+        op = self.builder.op("kernel", operands, [VECTOR] * count, blocks=[body.block])
+        if self.random.random() < 0.6:
+            self.in_place[op] = [(0, 0)]
+        return op.results[self.random.randrange(count)]
+
+    def write(self, variable: VariableRef, value: Value) -> None:
+        self.builder.op("variable_write", [value], [], attrs={"variable": variable}, effects=(Effect("write", variable),))
+
+    def block(self, values: list[Value], depth: int, loops: list) -> None:
+        for _ in range(self.random.randint(1, 6)):
+            self.budget -= 1
+            choice = self.random.random()
+            if choice < 0.4 or self.budget < 0 or depth > 3:
+                values.append(self.kernel(values))
+            elif choice < 0.5:
+                values.append(self.builder.op("reshape", [self.random.choice(values)], [VECTOR], attrs={"shape": (16,)}).result)
+            elif choice < 0.6 and self.variables:
+                variable = self.random.choice(self.variables)
+                effects = (Effect("read", variable),)
+                values.append(self.builder.op("variable_read", [], [VECTOR], attrs={"variable": variable}, effects=effects).result)
+            elif choice < 0.7 and self.variables:
+                self.write(self.random.choice(self.variables), self.random.choice(values))
+            elif choice < 0.85:
+                self.branch(values, depth, loops)
+            else:
+                self.loop(values, depth, loops)
+
+    def branch(self, values: list[Value], depth: int, loops: list) -> None:
+        count = self.random.randint(0, 2)
+        blocks = []
+        leave = loops and self.random.random() < 0.3
+        for side in range(2):
+            with self.builder.block() as body:
+                inner = list(values)
+                self.block(inner, depth + 1, loops)
+                if leave and side == 0:
+                    label, carried = self.random.choice(loops)
+                    kind = self.random.choice(["break", "continue"])
+                    self.builder.end(kind, [self.random.choice(inner) for _ in range(carried)], label)
+                else:
+                    self.builder.end("yield", [self.random.choice(inner) for _ in range(count)])
+            blocks.append(body.block)
+        op = self.builder.op("if", [self.flag], [VECTOR] * count, blocks=blocks)
+        values.extend(op.results)
+
+    def loop(self, values: list[Value], depth: int, loops: list) -> None:
+        carried = self.random.randint(0, 3)
+        label = Label("loop")
+        types = [VECTOR] * carried
+        initial = [self.random.choice(values) for _ in range(carried)]
+        is_for = self.random.random() < 0.5
+        blocks = []
+        if not is_for:
+            with self.builder.block(types) as condition:
+                if carried and self.random.random() < 0.5:
+                    self.kernel(list(condition.params))
+                self.builder.end("yield", [self.flag])
+            blocks.append(condition.block)
+        with self.builder.block(([INT] if is_for else []) + types) as body:
+            inner = values + list(body.params[1 if is_for else 0 :])
+            self.block(inner, depth + 1, [*loops, (label, carried)])
+            recent = inner[-6:]
+            self.builder.end("yield", [self.random.choice(recent) for _ in range(carried)])
+        blocks.append(body.block)
+        operands = [self.n, self.n, self.n, *initial] if is_for else initial
+        op = self.builder.op("for" if is_for else "while", operands, types, attrs={"label": label}, blocks=blocks)
+        values.extend(op.results)
+
+
+class Memory:
+    """Runs a function abstractly: which token does each buffer hold?"""
+
+    def __init__(self, function: Function, plan: Plan, seed: int) -> None:
+        self.function, self.plan, self.random = function, plan, random.Random(seed)
+        self.content: dict[object, object] = {}
+        self.tokens: dict[Value, object] = {}
+        self.variables = {v: next(b for b in plan.buffers if b.variable is v) for v in function.variables}
+        self.state = {v: object() for v in function.variables}
+        for variable, buffer in self.variables.items():
+            self.content[buffer] = self.state[variable]
+        for param in function.params:
+            if is_tensor(param):
+                self.tokens[param] = self.content[plan.place[param]] = object()
+
+    def store(self, buffer, token) -> None:
+        if buffer.kind == "arena":
+            for other in self.plan.arena_buffers():
+                apart = other.offset + other.nbytes <= buffer.offset or buffer.offset + buffer.nbytes <= other.offset
+                if other is not buffer and not apart:
+                    self.content[other] = None
+        self.content[buffer] = token
+
+    def read(self, value: Value) -> object:
+        root = root_of(value)
+        buffer = self.plan.place[root]
+        assert self.content.get(buffer) is self.tokens[root], f"{root} was overwritten in {buffer.name}"
+        return self.tokens[root]
+
+    def assign(self, targets, sources, end=None) -> None:
+        tokens = [self.read(source) for source in sources]
+        late = []
+        for index, source in enumerate(sources):
+            staging = self.plan.staging.get((end, index))
+            if staging is not None:
+                self.store(staging, self.read(source))
+                late.append((index, staging))
+        for index, (target, source) in enumerate(zip(targets, sources, strict=True)):
+            if (end, index) not in self.plan.staging and self.plan.place[target] is not self.plan.place[root_of(source)]:
+                self.store(self.plan.place[target], self.read(source))
+        for index, staging in late:
+            assert self.content[staging] is tokens[index]
+            self.store(self.plan.place[targets[index]], tokens[index])
+        for target, token in zip(targets, tokens, strict=True):
+            self.tokens[target] = token
+
+    def run(self) -> None:
+        kind, _, values = self.block(self.function.block, {})
+        assert kind == "return"
+        for index, value in enumerate(values):
+            self.read(value)
+
+    def block(self, block: Block, frames: dict):
+        for op in block.ops:
+            left = self.op(op, frames)
+            if left is not None:
+                return left
+        end = block.end
+        if end.target is not None:
+            self.assign(frames[end.target], end.operands, end)
+            return end.kind, end.target, None
+        return end.kind, None, end.operands
+
+    def op(self, op: Op, frames: dict):
+        if op.name == "kernel":
+            for operand in op.operands:
+                self.read(operand)
+            for result in op.results:
+                token = self.tokens[result] = object()
+                self.store(self.plan.place[result], token)
+        elif op.name == "variable_read":
+            variable = op.attrs["variable"]
+            assert self.content[self.variables[variable]] is self.state[variable], "a Variable was overwritten early"
+            self.tokens[op.result] = self.state[variable]
+            if op in self.plan.copied_reads:
+                self.store(self.plan.place[op.result], self.state[variable])
+        elif op.name == "variable_write":
+            variable = op.attrs["variable"]
+            self.state[variable] = self.read(op.operands[0])
+            self.store(self.variables[variable], self.state[variable])
+        elif op.name == "if":
+            chosen = op.blocks[self.random.randrange(2)]
+            kind, target, values = self.block(chosen, frames)
+            if kind != "yield":
+                return kind, target, values
+            self.assign(op.results, values)
+        elif op.name in ("for", "while"):
+            return self.loop(op, frames)
+        return None
+
+    def loop(self, op: Op, frames: dict):
+        label, body = op.attrs["label"], op.blocks[-1]
+        carried = body.params[1:] if op.name == "for" else body.params
+        self.assign(carried, op.operands[3:] if op.name == "for" else op.operands)
+        for _ in range(self.random.randint(0, 3)):
+            if op.name == "while":
+                for seen, param in zip(op.blocks[0].params, carried, strict=True):
+                    self.tokens[seen] = self.tokens[param]
+                    assert self.plan.place[seen] is self.plan.place[param]
+                self.block(op.blocks[0], frames)
+            kind, target, values = self.block(body, {**frames, label: carried})
+            if kind == "yield":
+                self.assign(carried, values, body.end)
+            elif target is not label:
+                return kind, target, values
+            elif kind == "break":
+                break
+        for result, param in zip(op.results, carried, strict=True):
+            assert self.plan.place[result] is self.plan.place[param]
+            self.tokens[result] = self.tokens[param]
+        return None
+
+
+@pytest.mark.parametrize("chunk", range(10))
+def test_no_value_is_overwritten_while_it_is_needed(chunk):
+    for seed in range(chunk * 60, chunk * 60 + 60):
+        generator = Generator(seed)
+        function = generator.function()
+        plan = plan_buffers(function, lambda op: generator.in_place.get(op, ()))  # noqa: B023
+        for run in range(6):
+            Memory(function, plan, run).run()
+
+
+def test_a_plan_that_shares_too_much_is_caught():
+    caught = 0
+    for seed in range(60):
+        generator = Generator(seed)
+        function = generator.function()
+        plan = plan_buffers(function, lambda op: generator.in_place.get(op, ()))  # noqa: B023
+        for buffer in plan.arena_buffers():
+            buffer.offset = 0
+        try:
+            for run in range(6):
+                Memory(function, plan, run).run()
+        except AssertionError:
+            caught += 1
+    assert caught > 30
+
+
+def test_a_training_step_updates_parameters_in_place_and_reuses_activations():
+    builder = Builder()
+    w = VariableRef("w", VECTOR, outer=True)
+    with builder.block([VECTOR, INT], ["x", "n"]) as body:
+        with builder.block([INT]) as step:
+            old = builder.op("variable_read", [], [VECTOR], attrs={"variable": w}, effects=(Effect("read", w),)).result
+            with builder.block([VECTOR, VECTOR]) as inner:
+                builder.end("yield", [inner.params[0]])
+            hidden = builder.op("kernel", [body.params[0], old], [VECTOR], blocks=[inner.block]).result
+            with builder.block([VECTOR, VECTOR]) as inner:
+                builder.end("yield", [inner.params[0]])
+            update = builder.op("kernel", [old, hidden], [VECTOR], blocks=[inner.block])
+            builder.op("variable_write", [update.result], [], attrs={"variable": w}, effects=(Effect("write", w),))
+            builder.end("yield", [])
+        n = body.params[1]
+        builder.op("for", [n, n, n], [], attrs={"label": Label("i")}, blocks=[step.block])
+        builder.end("return", [])
+    function = Function("step", body.block, variables=[w])
+    plan = plan_buffers(function, lambda op: [(0, 0)] if op is update else [])
+    assert plan.place[update.result].kind == "variable"
+    assert not plan.copied_reads
+    assert plan.arena_bytes == 64  # one activation
+
+
+def test_offsets_never_overlap_and_small_buffers_fill_gaps():
+    from staged.ir.buffers import Buffer
+
+    chooser = random.Random(0)
+    for _ in range(50):
+        buffers = []
+        for number in range(20):
+            start = chooser.randint(0, 50)
+            buffer = Buffer(f"b{number}", VECTOR, "arena", chooser.randint(1, 1000))
+            buffer.intervals = [(start, start + chooser.randint(0, 20))]
+            buffers.append(buffer)
+        total = assign_offsets(buffers)
+        for a in buffers:
+            assert a.offset % 64 == 0 and a.offset + a.nbytes <= total
+            for b in buffers:
+                alive = a.intervals[0][0] <= b.intervals[0][1] and b.intervals[0][0] <= a.intervals[0][1]
+                if a is not b and alive:
+                    assert a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+
+
+def test_programs_of_the_generator_are_varied():
+    names = [op.name for seed in range(60) for op in walk_ops(Generator(seed).function().block)]
+    assert {"if", "for", "while", "kernel", "reshape", "variable_read", "variable_write"} <= set(names)
