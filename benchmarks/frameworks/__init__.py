@@ -1,0 +1,1 @@
+"""One module per framework; each is imported only in the process that measures it."""

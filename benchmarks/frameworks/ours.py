@@ -1,0 +1,95 @@
+"""`staged`: a training run is one generated program, an op a program of one op called from Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import staged as st
+from benchmarks.rows import BATCHES, LEARNING_RATE, Row, parameters
+from benchmarks.workload import NotWritten, Workload
+from staged import nn, optim
+
+OPS: dict[str, Callable[..., Any]] = {
+    "softmax": lambda x: st.softmax(x, axis=-1),
+    "layer_norm": lambda x, gain, bias: st.layer_norm(x, gain, bias),
+    "row_sum": lambda x, y, z: st.sum(st.exp(x) + y * z, axis=1),
+    "sgemm_64": lambda a, b: a @ b,
+    "sgemm_256": lambda a, b: a @ b,
+    "sgemm_1024": lambda a, b: a @ b,
+    "conv2d": lambda x, w: st.conv2d(x, w, padding=1),
+}
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2, self.fc3 = nn.Linear(784, 256), nn.Linear(256, 128), nn.Linear(128, 10)
+
+    def __call__(self, x: Any) -> Any:
+        return self.fc3(st.relu(self.fc2(st.relu(self.fc1(x)))))
+
+
+class Cnn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 10, 5), nn.Conv2d(10, 20, 5)
+        self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
+
+    def __call__(self, x: Any) -> Any:
+        x = st.max_pool2d(st.relu(self.conv1(x)), 2)
+        x = st.max_pool2d(st.relu(self.conv2(x)), 2)
+        return self.fc2(st.relu(self.fc1(x.reshape(x.shape[0], -1))))
+
+
+MODELS: dict[str, Callable[[], Any]] = {"mlp_mnist": Mlp, "cnn_mnist": Cnn}
+
+
+def build(framework: str, row: Row, threads: int, data: tuple[Any, ...]) -> Workload:
+    # The number of threads comes from the environment, which the caller of the worker sets.
+    if row.kind == "train":
+        return training(row, data)
+    if row.name not in OPS:
+        raise NotWritten
+    return op(row, data)
+
+
+def training(row: Row, data: tuple[Any, ...]) -> Workload:
+    model = MODELS[row.name]()
+    model.load_state_dict(parameters(row))
+    optimizer = optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    images, labels = data
+
+    def loss_fn(x: Any, y: Any) -> Any:
+        return st.cross_entropy(model(x), y)
+
+    @st.function
+    def train(images: Any, labels: Any, steps: Any) -> Any:
+        loss = 0.0
+        for step in st.range(steps):
+            batch = step % BATCHES
+            loss, grads = st.value_and_grad(loss_fn, wrt=model)(images[batch], labels[batch])
+            optimizer.step(grads)
+        return loss
+
+    start = time.perf_counter()
+    train.stage(images, labels, 1)
+    staging = time.perf_counter() - start
+    return Workload(lambda steps: train(images, labels, steps), np.asarray, {"staging_s": staging})
+
+
+def op(row: Row, data: tuple[Any, ...]) -> Workload:
+    function = st.function(OPS[row.name])
+    start = time.perf_counter()
+    function.stage(*data)
+    staging = time.perf_counter() - start
+
+    def run(calls: int) -> Any:
+        for _ in range(calls):
+            result = function(*data)
+        return result
+
+    return Workload(run, figures={"staging_s": staging})

@@ -1,0 +1,90 @@
+"""One process measures one row in one framework and prints one line of JSON.
+
+`python -m benchmarks.worker --framework numpy --row sgemm_64 --threads 1 [--cold]`
+
+The data is in memory before the clock of a cold start begins; it ends when the first call or trained step is done. What
+every process needs (Python itself, NumPy) is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.rows import ROWS, digest, operands, training_data
+from benchmarks.timing import measure
+from benchmarks.workload import NotWritten
+
+# Framework -> its module, which has `build(framework, row, threads, data) -> Workload`.
+FRAMEWORKS = {
+    "staged": "benchmarks.frameworks.ours",
+    "torch-eager": "benchmarks.frameworks.pytorch",
+    "torch-compile": "benchmarks.frameworks.pytorch",
+    "torch-max": "benchmarks.frameworks.pytorch",
+    "jax": "benchmarks.frameworks.jax_xla",
+    "jax-loop": "benchmarks.frameworks.jax_xla",
+    "numpy": "benchmarks.frameworks.plain_numpy",
+}
+LIBRARIES = ("staged", "torch", "jax", "jaxlib")  # what may be missing; any other missing module is a fault
+CHECK_STEPS = 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--framework", required=True, choices=FRAMEWORKS)
+    parser.add_argument("--row", required=True, choices=ROWS)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cold", action="store_true", help="only the first call, and how long it took from the import")
+    parser.add_argument("--min-time", type=float, default=2.0)
+    parser.add_argument("--patience", type=float, default=20.0)
+    options = parser.parse_args()
+    try:
+        answer = work(options)
+    except NotWritten:
+        answer = {"absent": "no such row in this framework"}
+    except ModuleNotFoundError as error:
+        if error.name not in LIBRARIES:
+            raise
+        answer = {"absent": f"not installed: {error.name}"}
+    print(json.dumps(answer))
+
+
+def work(options: argparse.Namespace) -> dict[str, Any]:
+    row = ROWS[options.row]
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[-options.threads :])
+    data = training_data(row) if row.kind == "train" else operands(row)
+    start = time.perf_counter()
+    framework = importlib.import_module(FRAMEWORKS[options.framework])
+    imported = time.perf_counter()
+    workload = framework.build(options.framework, row, options.threads, data)
+    built = time.perf_counter()
+    result = workload.run(1)
+    done = time.perf_counter()
+    answer: dict[str, Any] = {
+        "import_s": imported - start,
+        "build_s": built - imported,
+        "first_call_s": done - built,
+        "cold_s": done - start,
+        **workload.figures,
+    }
+    if not options.cold:
+        if row.kind == "train":
+            result = workload.run(CHECK_STEPS)
+        answer["digest"] = digest(workload.read(result))
+        answer["timing"] = asdict(measure(workload.run, min_time=options.min_time, patience=options.patience))
+    scale = 1 if sys.platform == "darwin" else 1024
+    answer["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    return answer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The benchmark harness: its protocol, its tables, and that a wrong result cannot pass as a fast one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import report
+from benchmarks.rows import ROWS, digest, digests_agree, operands, parameters, training_data
+from benchmarks.timing import Timing, measure
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def cell(framework: str, row: str, seconds: float, result: float = 1.0, **more: Any) -> report.Cell:
+    timing = {"median": seconds, "minimum": seconds, "spread": 0.0, "foreign_cores": 0.0}
+    return {
+        "framework": framework,
+        "row": row,
+        "threads": 1,
+        "cold": "",
+        "timing": timing,
+        "digest": [result, result**2],
+    } | more
+
+
+def test_time_is_per_call_and_blocks_are_long_enough() -> None:
+    calls = []
+
+    def run(count: int) -> None:
+        calls.append(count)
+        time.sleep(0.002 * count)
+
+    timing = measure(run, min_time=0.05, patience=0.0)
+    assert 0.002 <= timing.median < 0.004
+    assert timing.minimum <= timing.median
+    assert timing.blocks >= 5
+    assert timing.calls_per_block == calls[-1] >= 5
+
+
+def test_spread_is_between_quartiles() -> None:
+    timing = Timing.of([1.0, 2.0, 3.0, 4.0, 5.0], 1, 0.0)
+    assert (timing.median, timing.minimum, timing.spread) == (3.0, 1.0, pytest.approx(2 / 3))
+
+
+def test_ratio_is_to_the_best_peer_of_the_same_threads() -> None:
+    cells = [cell("staged", "softmax", 2e-3), cell("numpy", "softmax", 8e-3), cell("jax", "softmax", 4e-3)]
+    cells.append(cell("jax", "softmax", 1e-3, threads=2))
+    assert report.warm_table(cells, 1)[-1] == "| softmax | 2.00 ms | 8.00 ms | 4.00 ms | jax | **0.50** |"
+
+
+def test_wrong_result_counts_neither_for_us_nor_for_a_peer() -> None:
+    cells = [cell("staged", "softmax", 1e-6, result=1.1), cell("numpy", "softmax", 8e-3), cell("jax", "softmax", 4e-3)]
+    assert [c["framework"] for c in report.mark_wrong_results(cells)] == ["staged"]
+    assert report.warm_table(cells, 1)[-1] == "| softmax | 8.00 ms | 4.00 ms | jax | - |"
+    cells = [cell("staged", "softmax", 2e-3), cell("numpy", "softmax", 8e-3), cell("jax", "softmax", 1e-6, result=2.0)]
+    report.mark_wrong_results(cells)
+    assert "**0.25**" in report.warm_table(cells, 1)[-1]
+
+
+def test_disturbed_failed_and_absent_cells_say_so() -> None:
+    assert report.time_cell(cell("numpy", "softmax", 0.5) | {"failed": "no"}) == "failed"
+    assert report.time_cell({"absent": "not installed: jax"}) == "-"
+    busy = cell("numpy", "softmax", 0.5)
+    busy["timing"] |= {"foreign_cores": 0.5, "minimum": 0.25, "spread": 0.2}
+    assert report.time_cell(busy) == "500 ms (min 250 ms) ±10%*"
+    gone = [{"framework": "jax", "row": "softmax", "threads": 1, "absent": "not installed: jax"}]
+    assert report.absences(gone) == ["- jax: not installed: jax"]
+
+
+def test_page_keeps_its_text_around_the_results(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    report.write_into(page, report.section([cell("numpy", "softmax", 1.0)], {"processor": "some"}, "2026-01-02"))
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| softmax | 1.00 s |" in text
+    page.write_text("no marks")
+    with pytest.raises(SystemExit, match="lacks the two marks"):
+        report.write_into(page, "")
+
+
+def test_the_real_page_has_the_marks() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert text.index(report.BEGIN) < text.index(report.END)
+    for row in ROWS:
+        assert f"`{row}`" in text, f"docs/benchmarks.md does not say what {row} is"
+
+
+def test_digest_tells_a_wrong_element_from_a_rounded_one() -> None:
+    (x,) = operands(ROWS["softmax"])
+    right = digest(x)
+    assert digests_agree(right, digest(x * (1 + 1e-5)))
+    assert not digests_agree(right, digest(x * 1.05))
+    assert not digests_agree(right, digest(x.T))
+    assert not digests_agree(right, [float("nan"), *right[1:]])
+    assert not digests_agree(right, right[:-1])
+
+
+def test_data_is_the_same_for_everybody() -> None:
+    row = ROWS["mlp_mnist"]
+    images, labels = training_data(row)
+    assert (images.shape, labels.shape) == ((16, 64, 784), (16, 64))
+    assert (training_data(row)[0] == images).all()
+    assert abs(parameters(row)["fc1.bias"]).max() <= 1 / 28
+
+
+def test_worker_prints_one_line_of_figures() -> None:
+    command = [sys.executable, "-m", "benchmarks.worker", "--framework", "numpy", "--row", "sgemm_64"]
+    done = subprocess.run(
+        [*command, "--min-time", "0.05", "--patience", "0"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    (line,) = done.stdout.splitlines()
+    answer = json.loads(line)
+    assert answer["timing"]["median"] > 0
+    assert answer["peak_rss_bytes"] > 2**20
+    a, b = operands(ROWS["sgemm_64"])
+    assert digests_agree(answer["digest"], digest(a @ b))
+
+
+def test_worker_says_what_a_framework_does_not_have() -> None:
+    command = [sys.executable, "-m", "benchmarks.worker", "--framework", "numpy", "--row", "cnn_mnist"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"absent": "no such row in this framework"}
