@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
+import mmap
 import subprocess
 import tempfile
 from pathlib import Path
@@ -111,6 +111,31 @@ def _address(array: np.ndarray | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if array is None else array.ctypes.data)
 
 
-def guarded_by_pages() -> bool:
-    """Whether out-of-bounds reads are caught by an unmapped page (Linux)."""
-    return os.name == "posix"
+def put_function(dtype: str, n: int, matrix: int) -> str:
+    """An epilogue that stores twice the value and counts the writes of each element."""
+    scalar = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}[dtype]
+    return f"""
+static inline __attribute__((always_inline)) void put(int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
+        const {scalar} *tile, int64_t ld, {scalar} *out, int64_t *count) {{
+    for (int64_t r = 0; r < rows; ++r) {{
+        for (int64_t s = 0; s < cols; ++s) {{
+            const int64_t at = batch * {matrix} + (row + r) * {n} + col + s;
+            out[at] = 2 * tile[r * ld + s];
+            count[at] += 1;
+        }}
+    }}
+}}
+"""
+
+
+def at_end_of_page(values: np.ndarray) -> np.ndarray:
+    """A copy that ends where an unreadable page begins (kept alive by the array)."""
+    page = mmap.PAGESIZE
+    size = -(-max(1, values.nbytes) // page) * page
+    memory = mmap.mmap(-1, size + page)
+    start = np.frombuffer(memory, np.uint8).ctypes.data
+    libc = ctypes.CDLL(None)
+    assert libc.mprotect(ctypes.c_void_p(start + size), ctypes.c_size_t(page), 0) == 0
+    copy = np.frombuffer(memory, values.dtype, values.size, size - values.nbytes).reshape(values.shape)
+    copy[...] = values
+    return copy

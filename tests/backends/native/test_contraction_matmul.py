@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import replace
 
 import numpy as np
@@ -11,52 +10,12 @@ import pytest
 from staged.backends.native.contraction.matmul import emit_matmul
 from staged.backends.native.contraction.spec import Epilogue, MatmulSpec, row_major
 from staged.ir.machine import PORTABLE, Machine
-from tests.backends.native.contraction_harness import DTYPES, Kernel, machines
+from tests.backends.native.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
 
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
 WIDEST = machines()[-1]
 
 EPILOGUE = Epilogue("put", (("{T} *", "out"), ("int64_t *", "count")))
-
-
-def put_function(dtype: str, n: int, matrix: int) -> str:
-    """An epilogue that stores twice the value and counts the writes of each element."""
-    scalar = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}[dtype]
-    return f"""
-static inline __attribute__((always_inline)) void put(int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
-        const {scalar} *tile, int64_t ld, {scalar} *out, int64_t *count) {{
-    for (int64_t r = 0; r < rows; ++r) {{
-        for (int64_t s = 0; s < cols; ++s) {{
-            const int64_t at = batch * {matrix} + (row + r) * {n} + col + s;
-            out[at] = 2 * tile[r * ld + s];
-            count[at] += 1;
-        }}
-    }}
-}}
-"""
-
-
-def at_end_of_page(values: np.ndarray) -> np.ndarray:
-    """A copy that ends where an unreadable page begins (kept alive by the array)."""
-    page = mmap.PAGESIZE
-    size = -(-max(1, values.nbytes) // page) * page
-    memory = mmap.mmap(-1, size + page)
-    ctypes_libc().mprotect(address_of(memory) + size, page, 0)
-    copy = np.frombuffer(memory, values.dtype, values.size, size - values.nbytes).reshape(values.shape)
-    copy[...] = values
-    return copy
-
-
-def ctypes_libc():
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return libc
-
-
-def address_of(memory: mmap.mmap) -> int:
-    return np.frombuffer(memory, np.uint8).ctypes.data
 
 
 def operand(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, transposed: bool) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:

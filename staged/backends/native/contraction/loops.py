@@ -14,7 +14,7 @@ STRIP = 64  # columns that are summed side by side in a local array
 def product_parameters(spec: MatmulSpec, scratch: bool = False) -> tuple[Parameter, ...]:
     """The parameters of a phase of a product, in order."""
     pointer = f"{C_TYPES[spec.dtype]} *restrict "
-    found: list[Parameter] = [(f"const {pointer}", "a"), (f"const {pointer}", "b")]
+    found: list[Parameter] = [(f"const {pointer}", name) for name in spec.operand_names]
     if spec.epilogue is None:
         found.append((pointer, "c"))
     if scratch:
@@ -55,7 +55,8 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
     (a_row, a_col), (b_row, b_col) = spec.a_strides[rank:], spec.b_strides[rank:]
     strip = min(STRIP, spec.n)
     parameters = product_parameters(spec)
-    unused = [] if spec.k else ["(void)a;", "(void)b;  // an empty sum"]
+    a, b = spec.operand_names
+    unused = [] if spec.k else [f"(void){a};", f"(void){b};  // an empty sum"]
     t.line(f"// ({spec.m}, {spec.k}) @ ({spec.k}, {spec.n}), {spec.dtype}, one work item per row")
     with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
         t.lines(*unused)
@@ -66,8 +67,8 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
                 t.line(f"const int64_t batch = {'0' if matrices == 1 else f'item / {spec.m}'};")
             if spec.k:
                 left = added(*batch_terms(spec.batch, spec.a_strides), times(a_row, "row"))
-                t.line(f"const {scalar} *const left = {added('a', left)};")
-                t.line(f"const {scalar} *const right = {added('b', *batch_terms(spec.batch, spec.b_strides))};")
+                t.line(f"const {scalar} *const left = {added(a, left)};")
+                t.line(f"const {scalar} *const right = {added(b, *batch_terms(spec.batch, spec.b_strides))};")
             header = f"for (int64_t col = 0; col < {spec.n}; col += {strip})" if strip < spec.n else ""
             if not header:
                 t.line("const int64_t col = 0;")

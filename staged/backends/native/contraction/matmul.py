@@ -335,7 +335,7 @@ class _Emitter:
             block = index if row_blocks == 1 else f"({index}) % {col_blocks}" if matrices > 1 else f"{index} % {col_blocks}"
             self.emit_bounds("col", block, plan.tile.vectors, plan.cols_per_item, self.vector.lanes)
         scalar = self.vector.scalar
-        left, right = ("b", "a") if plan.turned else ("a", "b")
+        left, right = reversed(spec.operand_names) if plan.turned else spec.operand_names
         t.line(f"const {scalar} *const left = {added(left, *batch_terms(spec.batch, plan.a.batch))};")
         t.line(f"const {scalar} *const right = {added(right, *batch_terms(spec.batch, plan.b.batch))};")
         if spec.epilogue is None:

@@ -40,7 +40,7 @@ class MatmulSpec:
     """`c = a @ b`, or `c += a @ b` with `accumulate`, over a batch; or the epilogue consumes `a @ b`.
 
     Shapes: a (*batch, m, k); b (*batch, k, n); c (*batch, m, n). Strides are per axis of these, 0 where an operand is
-    broadcast. With an epilogue there is no `c`: its strides are ignored.
+    broadcast. With an epilogue there is no `c`: its strides are ignored. `operand_names` are the parameters that hold a and b.
     """
 
     name: str
@@ -54,6 +54,7 @@ class MatmulSpec:
     c_strides: tuple[int, ...] = ()
     epilogue: Epilogue | None = None
     accumulate: bool = False
+    operand_names: tuple[str, str] = ("a", "b")
 
     def __post_init__(self) -> None:
         rank = len(self.batch) + 2

@@ -8,9 +8,6 @@ from staged.backends.native.contraction.spec import C_TYPES, ITEM_SIZES, Support
 from staged.backends.native.contraction.text import Text
 from staged.ir.machine import Machine
 
-PREFIX = "typedef {type} {name} __attribute__((vector_size({bytes})));\n"
-
-
 @dataclass(frozen=True, slots=True)
 class Vector:
     """The machine's vector of one dtype: `f32v` in the text, `f32v_u` where memory need not be aligned."""
@@ -57,10 +54,13 @@ def vector_types(vector: Vector) -> Support:
 
 def index_vector_types(vector: Vector) -> Support:
     """The integer vector of the same lanes: shuffle indices and lane masks."""
-    item = ITEM_SIZES[vector.dtype]
-    name = "i32v" if item == 4 else "i64v"
-    integer = "int32_t" if item == 4 else "int64_t"
+    name = index_name(vector)
+    integer = C_TYPES[name[:3]]
     return Support(f"vector_{name[:3]}", f"typedef {integer} {name} __attribute__((vector_size({vector.bytes})));\n")
+
+
+def index_name(vector: Vector) -> str:
+    return "i32v" if ITEM_SIZES[vector.dtype] == 4 else "i64v"
 
 
 SHUFFLE = Support(
@@ -129,7 +129,7 @@ def transpose_order(vector: Vector) -> list[int]:
 def transpose_support(vector: Vector) -> Support:
     """`st_transpose_T(source, stride, rows, target, target_stride)`: a square block, through registers."""
     lanes, name, scalar = vector.lanes, vector.name, vector.scalar
-    index_type = "i32v" if ITEM_SIZES[vector.dtype] == 4 else "i64v"
+    index_type = index_name(vector)
     t = Text()
     t.lines(
         f"// target[j][i] = source[i][j] for a block of {lanes} x {lanes}. Only the first `rows` rows of the source are read;",
@@ -157,6 +157,56 @@ def transpose_support(vector: Vector) -> Support:
         str(t),
         needs=("shuffle", f"vector_{vector.dtype}", f"vector_{index_type[:3]}"),
     )
+
+
+def sum_lanes_function(vector: Vector) -> str:
+    return f"st_sum_lanes_{vector.dtype}"
+
+
+def sum_lanes_support(vector: Vector) -> Support:
+    """`st_sum_lanes_T(x, sums)`: the sum of the lanes of each of as many vectors as a vector has lanes."""
+    lanes, name, scalar = vector.lanes, vector.name, vector.scalar
+    index_type = index_name(vector)
+    t = Text()
+    t.lines(
+        "// sums[i] = the sum of the lanes of x[i]. Halves are exchanged as in a transpose and added, so that",
+        "// every addition is one of whole vectors.",
+    )
+    with t.block(
+        f"static inline __attribute__((always_inline)) void {sum_lanes_function(vector)}(const {name} *x, {scalar} *sums)"
+    ):
+        t.line(f"{name} y[{lanes}];")
+        source = "x"
+        for distance, low, high in transpose_stages(vector):
+            # after each step half of the vectors are left: those whose number is a multiple of 2 * distance
+            with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; i += {2 * distance})"):
+                pair = f"{source}[i], {source}[i + {distance}]"
+                picks = [f"ST_SHUFFLE({index_type}, {pair}, {', '.join(map(str, lane))})" for lane in (low, high)]
+                t.line(f"y[i] = {picks[0]}")
+                t.line(f"    + {picks[1]};")
+            source = "y"
+        order = sum_lanes_order(vector)
+        assert order == list(range(lanes)), "the sums come out in another order"
+        t.line(f"{vector.store('sums')} = y[0];")
+    return Support(
+        f"sum_lanes_{vector.dtype}", str(t), needs=("shuffle", f"vector_{vector.dtype}", f"vector_{index_type[:3]}")
+    )
+
+
+def sum_lanes_order(vector: Vector) -> list[int]:
+    """Which vector's sum ends in each lane: found by running the steps on sets of (vector, lane)."""
+    lanes = vector.lanes
+    registers = {row: [{(row, lane)} for lane in range(lanes)] for row in range(lanes)}
+    for distance, low, high in transpose_stages(vector):
+        for i in range(0, lanes, 2 * distance):
+            both = registers[i] + registers[i + distance]
+            registers[i] = [both[a] | both[b] for a, b in zip(low, high, strict=True)]
+    order = []
+    for content in registers[0]:
+        rows = {row for row, _ in content}
+        assert len(rows) == 1 and len(content) == lanes, "the steps do not add up whole vectors"
+        order.append(rows.pop())
+    return order
 
 
 def supports(vector: Vector, transposes: bool) -> tuple[Support, ...]:

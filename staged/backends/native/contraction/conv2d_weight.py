@@ -1,0 +1,480 @@
+"""The gradient of a convolution with respect to its weights, as C text.
+
+d_weight[o, (c, ky, kx)] is the product of d_y's channel `o` with the image's channel `c` shifted by the tap, summed over all pixels and
+samples. Both run along memory by pixels, so a register tile is a few channels of d_y by a few taps, each a vector of partial
+sums over pixels; at the end of a block the lanes are added up.
+
+Two phases: work items of the first are ranges of samples (and blocks of channels), each with its own partial result in the shared
+workspace; the second adds the partial results in a fixed order, so the outcome does not depend on who computed what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staged.backends.native.contraction.planes import Window, conv_parameters, emit_planes, forward_window
+from staged.backends.native.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Phase
+from staged.backends.native.contraction.text import Text, added, times
+from staged.backends.native.contraction.tile import Split, declared, each_row, split_evenly
+from staged.backends.native.contraction.vectors import (
+    Vector,
+    index_name,
+    sum_lanes_function,
+    sum_lanes_support,
+    supports,
+    vector_of,
+)
+from staged.ir.machine import Machine
+
+VECTORS_PER_BLOCK = 64  # pixels, in vectors, between two additions of lanes: enough to make these cheap
+
+
+@dataclass(frozen=True, slots=True)
+class TapGroup:
+    """Columns of a tile: taps of `channels` consecutive channels, rows ky .. ky + rows, columns kx .. kx + cols of the weights."""
+
+    channels: int
+    ky: int
+    rows: int
+    kx: int
+    cols: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything decided about a weight gradient before text is written. Channels are per group."""
+
+    spec: Conv2dSpec
+    vector: Vector
+    window: Window
+    blocks: Split  # result rows of a block
+    samples: int  # laid out together, where a block is a whole image
+    chunks: Split  # samples of a work item
+    channels: Split  # image channels of a work item
+    outer: Split  # channels of d_y in a tile
+    groups: tuple[TapGroup, ...]  # all taps of one channel, or of several
+    leftover: tuple[TapGroup, ...]  # for the channels that remain when groups take several
+
+    @property
+    def rows(self) -> int:
+        return self.blocks.large
+
+    @property
+    def block_pixels(self) -> int:
+        return self.rows * self.window.out[1]
+
+    @property
+    def needs_tail(self) -> bool:
+        return any(rows * self.window.out[1] % self.vector.lanes for rows in self.blocks.sizes)
+
+    @property
+    def padded_pixels(self) -> int:
+        return -(-self.block_pixels // self.vector.lanes) * self.vector.lanes
+
+    @property
+    def image_items(self) -> int:
+        """The planes of one sample."""
+        return self.channels.large * self.window.channel_items(self.rows)
+
+    @property
+    def gradient_items(self) -> int:
+        """The copy of one sample's d_y with padded rows, where it is needed."""
+        return self.spec.oc // self.spec.groups * self.padded_pixels if self.needs_tail else 0
+
+    @property
+    def scratch_items(self) -> int:
+        return self.samples * (self.image_items + self.gradient_items) + self.vector.lanes
+
+    @property
+    def partial_items(self) -> int:
+        spec = self.spec
+        return spec.oc * (spec.c // spec.groups) * spec.kh * spec.kw
+
+
+def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> Plan:
+    vector = vector_of(machine, spec.dtype)
+    size = ITEM_SIZES[spec.dtype]
+    window = forward_window(spec)
+    c, oc = spec.c // spec.groups, spec.oc // spec.groups
+    height, width = window.out
+
+    rows = height
+    if height * width > 2 * VECTORS_PER_BLOCK * vector.lanes:
+        wanted = max(1, -(-VECTORS_PER_BLOCK * vector.lanes // width))
+        near = {split_evenly(height, r).large for r in range(max(1, wanted // 2), wanted * 2 + 1)}
+        rows = min(near, key=lambda r: (_waste(r, height, width, vector), abs(r - wanted), r))
+    blocks = split_evenly(height, rows)
+
+    limit = machine.l2 // 2 // size
+    most_channels = max(1, limit // max(1, window.channel_items(rows)))
+    chunks = split_evenly(spec.n, spec.n)
+    if machine.cores > 1 and spec.multiply_adds > 500_000:
+        chunks = split_evenly(spec.n, max(1, spec.n // (4 * machine.cores)))
+        if chunks.count * spec.groups < 2 * machine.cores:
+            most_channels = min(most_channels, max(1, c * chunks.count * spec.groups // (4 * machine.cores)))
+    channels = split_evenly(c, most_channels)
+    samples = 1
+    if rows == height:
+        per_sample = channels.large * window.channel_items(rows) + oc * height * width
+        wanted = max(1, -(-VECTORS_PER_BLOCK * vector.lanes // (height * width)))
+        samples = max(1, min(chunks.large, wanted, limit // per_sample))
+
+    registers = machine.vector_registers - (1 if machine.fma else 2)
+    groups, leftover = tap_groups(spec, channels.large, registers)
+    columns = max(g.channels * g.rows * g.cols for g in groups)
+    most_rows = max(1, registers // (columns + 1))
+    return Plan(spec, vector, window, blocks, samples, chunks, channels, split_evenly(oc, most_rows), groups, leftover)
+
+
+def _waste(rows: int, height: int, width: int, vector: Vector) -> float:
+    """Lanes without a pixel, and rows laid out twice, per row of the image."""
+    lanes = vector.lanes
+    tails = sum(count * (-(-r * width // lanes) * lanes - r * width) for r, count in split_evenly(height, rows).counted())
+    return tails / (height * width) + 0.2 / rows
+
+
+def tap_groups(spec: Conv2dSpec, channels: int, registers: int) -> tuple[tuple[TapGroup, ...], tuple[TapGroup, ...]]:
+    """How the taps split into tile columns: all taps of several channels, of one channel, or a row of taps, or a part of one."""
+    taps = spec.kh * spec.kw
+    most = 9 if registers >= 24 else 4
+    if taps * 2 <= min(most, 6) and channels > 2:
+        several = min(channels - 1, min(most, 6) // taps)
+        # blocks of channels differ by one, so the channels that remain are taken one by one
+        return (TapGroup(several, 0, spec.kh, 0, spec.kw),), (TapGroup(1, 0, spec.kh, 0, spec.kw),)
+    if taps <= most:
+        return (TapGroup(1, 0, spec.kh, 0, spec.kw),), ()
+    groups = []
+    for ky in range(spec.kh):
+        kx = 0
+        for cols, count in split_evenly(spec.kw, min(most, 7)).counted():
+            for _ in range(count):
+                groups.append(TapGroup(1, ky, 1, kx, cols))
+                kx += cols
+    return tuple(groups), ()
+
+
+def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> KernelText:
+    """Phases `NAME_partial` and `NAME`; the second is the one that writes results or calls the epilogue, a row per output channel."""
+    return _Emitter(plan_backward_weight(spec, machine)).emit()
+
+
+class _Emitter:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.spec = plan.spec
+        self.vector = plan.vector
+        self.text = Text()
+
+    def emit(self) -> KernelText:
+        plan, spec, t = self.plan, self.spec, self.text
+        emitted: set[str] = set()
+        for group in (*plan.groups, *plan.leftover):
+            for rows in plan.outer.sizes:
+                name = self.tile_name(group, rows)
+                if name not in emitted:
+                    emitted.add(name)
+                    self.emit_tile(group, rows)
+        parameters = conv_parameters(spec, scratch=True, shared=True)
+        t.line(
+            f"// conv2d, gradient of the weight: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
+            f"d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}) -> "
+            f"({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), {spec.dtype}"
+        )
+        t.line("// partial sums: a work item is a range of samples and a block of channels of x")
+        with t.block(f"static void {spec.name}_partial({', '.join(map(declared, parameters))})"):
+            self.emit_unused("shared", "scratch", "a", "b", "begin", "end")
+            with t.block("for (int64_t item = begin; item < end; ++item)"):
+                self.emit_item()
+        t.line()
+        t.line("// the sum of the partial results, always in the same order; a work item is an output channel")
+        with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
+            self.emit_sum()
+        items = plan.chunks.count * spec.groups * plan.channels.count
+        size = ITEM_SIZES[spec.dtype]
+        return KernelText(
+            (*supports(self.vector, transposes=True)[:3], sum_lanes_support(self.vector)),
+            str(t),
+            (Phase(f"{spec.name}_partial", items), Phase(spec.name, spec.oc)),
+            parameters,
+            max(plan.scratch_items, self.columns) * size,
+            plan.chunks.count * plan.partial_items * size,
+        )
+
+    def emit_unused(self, *used: str) -> None:
+        """`(void)` for the parameters that a phase does not touch: all phases of a kernel have the same ones."""
+        names = [name for _, name in conv_parameters(self.spec, scratch=True, shared=True) if name not in used]
+        for name in names:
+            self.text.line(f"(void){name};")
+
+    @property
+    def columns(self) -> int:
+        """Weights per output channel."""
+        spec = self.spec
+        return spec.c // spec.groups * spec.kh * spec.kw
+
+    # ---- the tile ------------------------------------------------------------------------------
+
+    def tile_name(self, group: TapGroup, rows: int) -> str:
+        shape = "x".join(str(n) for n in (group.channels, group.rows, group.cols) if n > 1) or "1"
+        return f"{self.spec.name}_tile_{rows}_by_{shape}"
+
+    def tap_offsets(self, group: TapGroup) -> list[int]:
+        """Offsets of the group's taps in the planes, from the first of them; weights of one row follow one another."""
+        window, rows = self.plan.window, self.plan.rows
+        first = window.tap_offset(group.ky, group.kx, rows)
+        return [
+            channel * window.channel_items(rows) + window.tap_offset(ky, kx, rows) - first
+            for channel in range(group.channels)
+            for ky in range(group.ky, group.ky + group.rows)
+            for kx in range(group.kx, group.kx + group.cols)
+        ]
+
+    def emit_tile(self, group: TapGroup, rows: int) -> None:
+        t, plan, vector = self.text, self.plan, self.vector
+        spec, scalar, lanes = self.spec, vector.scalar, vector.lanes
+        offsets = self.tap_offsets(group)
+        taps = len(offsets)
+        sums = -(-rows * taps // lanes) * lanes
+        parameters = [
+            f"const {scalar} *restrict planes",
+            f"const {scalar} *restrict d_y",
+            "int64_t samples",
+            f"{scalar} *restrict sum",
+        ]
+        if plan.blocks.small_count:
+            parameters.insert(3, "int64_t pixels")
+        pixels = "pixels" if plan.blocks.small_count else str(plan.block_pixels // lanes * lanes)
+        t.line(f"// {rows} channels of d_y x {taps} taps, each a vector of {lanes} partial sums over pixels")
+        with t.block(f"static __attribute__((noinline)) void {self.tile_name(group, rows)}({', '.join(parameters)})"):
+            t.line(f"{vector.name} acc[{rows}][{taps}];")
+            with each_row(t, rows), t.unrolled(taps, f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
+                t.line(f"acc[r][tap] = ({vector.name}){{0}};")
+            with t.block("for (int64_t sample = 0; sample < samples; ++sample)"):
+                if plan.block_pixels >= lanes or plan.blocks.small_count:
+                    whole = "pixels / {0} * {0}".format(lanes) if plan.blocks.small_count else pixels
+                    with t.block(f"for (int64_t pixel = 0; pixel < {whole}; pixel += {lanes})"):
+                        self.emit_step(rows, offsets, "pixel", masked=False)
+                if plan.needs_tail:
+                    if plan.blocks.small_count:
+                        with t.block(f"if (pixels % {lanes} != 0)"):
+                            self.emit_tail(rows, offsets)
+                    else:
+                        self.emit_tail(rows, offsets)
+                t.line(f"planes += {plan.image_items};")
+                t.line(f"d_y += {self.gradient_sample()};")
+            t.line(f"{scalar} total[{sums}] __attribute__((aligned({vector.bytes})));")
+            t.line(f"{vector.name} lanes[{sums}];")
+            with each_row(t, rows), t.unrolled(taps, f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
+                t.line(f"lanes[{times(taps, 'r')} + tap] = acc[r][tap];")
+            if sums > rows * taps:
+                with t.unrolled(sums, f"for (int64_t i = {rows * taps}; i < {sums}; ++i)"):
+                    t.line(f"lanes[i] = ({vector.name}){{0}};")
+            with t.unrolled(sums // lanes, f"for (int64_t i = 0; i < {sums}; i += {lanes})"):
+                t.line(f"{sum_lanes_function(vector)}(lanes + i, total + i);")
+            with each_row(t, rows):
+                with t.block(f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
+                    t.line(f"sum[{times(self.columns, 'r')} + tap] += total[{times(taps, 'r')} + tap];")
+        t.line()
+
+    def emit_tail(self, rows: int, offsets: list[int]) -> None:
+        """The last, incomplete vector of pixels: beyond them lie other rows, whose lanes are cleared (they may hold NaN)."""
+        t, plan, vector = self.text, self.plan, self.vector
+        lanes = vector.lanes
+        if plan.blocks.small_count:
+            t.line("const int64_t pixel = pixels / {0} * {0};".format(lanes))
+            t.line(f"{index_name(vector)} lane;")
+            with t.unrolled(lanes, f"for (int i = 0; i < {lanes}; ++i)"):
+                t.line(f"lane[i] = pixel + i < pixels ? -1 : 0;")
+        else:
+            real = plan.block_pixels % lanes
+            mask = ", ".join(["-1"] * real + ["0"] * (lanes - real))
+            t.line(f"const {index_name(vector)} lane = {{{mask}}};")
+        self.emit_step(rows, offsets, "pixel" if plan.blocks.small_count else str(plan.block_pixels // lanes * lanes), masked=True)
+
+    def emit_step(self, rows: int, offsets: list[int], pixel: str, masked: bool) -> None:
+        t, plan, vector = self.text, self.plan, self.vector
+        t.line(f"{vector.name} y[{rows}];")
+        with each_row(t, rows):
+            t.line(f"y[r] = {vector.load(added('d_y', times(self.gradient_row(), 'r'), pixel))};")
+        for index, offset in enumerate(offsets):
+            with t.block(""):
+                load = vector.load(added("planes", str(offset), pixel))
+                if masked:
+                    load = f"({vector.name})(({index_name(vector)}){load} & lane)"
+                t.line(f"const {vector.name} x = {load};")
+                with each_row(t, rows):
+                    t.line(f"acc[r][{index}] += x * y[r];")
+
+    def gradient_row(self) -> int:
+        """Distance of channels of d_y as a tile reads them."""
+        plan = self.plan
+        return plan.padded_pixels if plan.needs_tail else plan.window.out[0] * plan.window.out[1]
+
+    def gradient_sample(self) -> int:
+        plan, spec = self.plan, self.spec
+        return plan.gradient_items if plan.needs_tail else spec.oc * plan.window.out[0] * plan.window.out[1]
+
+    # ---- the items -----------------------------------------------------------------------------
+
+    def emit_item(self) -> None:
+        t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
+        scalar = self.vector.scalar
+        c, oc = spec.c // spec.groups, spec.oc // spec.groups
+        parts = plan.channels.count * spec.groups
+        chunk = "item" if parts == 1 else f"item / {parts}"
+        first_sample, samples_here = "0", str(spec.n)
+        if plan.chunks.count > 1:
+            t.line(f"const int64_t chunk = {chunk};")
+            self.emit_piece("sample", "chunk", plan.chunks)
+            first_sample, samples_here = "sample_begin", "sample_end"
+        group = "0"
+        if spec.groups > 1:
+            group = "group"
+            t.line(f"const int64_t group = {'item' if plan.channels.count == 1 else f'item / {plan.channels.count}'} % {spec.groups};")
+        first_channel, channels_here = "0", str(c)
+        if plan.channels.count > 1:
+            t.line(f"const int64_t channel_block = item % {plan.channels.count};")
+            self.emit_piece("channel", "channel_block", plan.channels)
+            first_channel, channels_here = "channel_begin", "(channel_end - channel_begin)"
+        taps = spec.kh * spec.kw
+        offset = [
+            times(plan.partial_items, "chunk") if plan.chunks.count > 1 else "0",
+            times(oc * self.columns, group),
+            times(taps, first_channel),
+        ]
+        t.line(f"{scalar} *const sum = {added('shared', *offset)};")
+        with t.block(f"for (int64_t row = 0; row < {oc}; ++row)"):
+            size = f"{channels_here} * {taps}" if plan.channels.count > 1 else str(self.columns)
+            count = f"(size_t)({size}) * sizeof *sum" if plan.channels.count > 1 else f"{size} * sizeof *sum"
+            t.line(f"memset({added('sum', times(self.columns, 'row'))}, 0, {count});")
+        step = plan.samples
+        with t.block(f"for (int64_t sample = {first_sample}; sample < {samples_here}; sample += {step})"):
+            together = "1"
+            if step > 1:
+                together = "samples"
+                t.line(f"const int64_t samples = sample + {step} < {samples_here} ? {step} : {samples_here} - sample;")
+            image = window.image[0] * window.image[1]
+            first_row, rows_here = "0", str(plan.rows)
+
+            def inside() -> None:
+                d_y = self.emit_layout(together, group, first_channel, channels_here, first_row, rows_here, image)
+                self.emit_tiles(together, d_y, channels_here, rows_here)
+
+            if plan.blocks.count == 1:
+                inside()
+                return
+            with t.block(f"for (int64_t block = 0; block < {plan.blocks.count}; ++block)"):
+                blocks, first_row = plan.blocks, "first_row"
+                if blocks.small_count:
+                    late = f"(block > {blocks.large_count} ? block - {blocks.large_count} : 0)"
+                    t.line(f"const int64_t first_row = block * {blocks.large} - {late};")
+                    t.line(f"const int64_t rows = block < {blocks.large_count} ? {blocks.large} : {blocks.large - 1};")
+                    rows_here = "rows"
+                else:
+                    t.line(f"const int64_t first_row = block * {blocks.large};")
+                inside()
+
+    def emit_piece(self, axis: str, index: str, split: Split) -> None:
+        late = f" - ({index} > {split.large_count} ? {index} - {split.large_count} : 0)" if split.small_count else ""
+        t = self.text
+        t.line(f"const int64_t {axis}_begin = {times(split.large, index)}{late};")
+        size = f"({index} < {split.large_count} ? {split.large} : {split.large - 1})" if split.small_count else str(split.large)
+        t.line(f"const int64_t {axis}_end = {axis}_begin + {size};")
+
+    def emit_layout(
+        self, together: str, group: str, first_channel: str, channels: str, first_row: str, rows_here: str, image: int
+    ) -> str:
+        """Lays out x, and d_y where its rows need padding. Returns where the tiles find d_y."""
+        t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
+        scalar = self.vector.scalar
+        c, oc = spec.c // spec.groups, spec.oc // spec.groups
+        out = window.out[0] * window.out[1]
+
+        def place(index: str) -> None:
+            x = added("a", times(spec.c * image, index), times(c * image, group), times(image, first_channel))
+            t.line(f"const {scalar} *const image = {x};")
+            target = "scratch"
+            if together != "1":
+                t.line(f"{scalar} *const target = {added('scratch', times(plan.image_items, 's'))};")
+                target = "target"
+            emit_planes(t, window, scalar, plan.rows, channels, "image", target, first_row, rows_here)
+            if not plan.needs_tail:
+                return
+            y = added("b", times(spec.oc * out, index), times(oc * out, group), times(window.out[1], first_row))
+            t.line(f"const {scalar} *const from_y = {y};")
+            start = str(plan.samples * plan.image_items)
+            base = added("scratch", start, times(plan.gradient_items, "s") if together != "1" else "0")
+            t.line(f"{scalar} *const padded = {base};")
+            with t.block(f"for (int64_t row = 0; row < {oc}; ++row)"):
+                target_row = added("padded", times(plan.padded_pixels, "row"))
+                if rows_here == "rows":
+                    t.line(f"const size_t pixels = (size_t)(rows * {window.out[1]});")
+                    t.line(f"memcpy({target_row}, {added('from_y', times(out, 'row'))}, pixels * sizeof *padded);")
+                    t.line(f"memset({target_row} + pixels, 0, ({plan.padded_pixels} - pixels) * sizeof *padded);")
+                else:
+                    t.line(f"memcpy({target_row}, {added('from_y', times(out, 'row'))}, {plan.block_pixels} * sizeof *padded);")
+                    rest = plan.padded_pixels - plan.block_pixels
+                    if rest:
+                        t.line(f"memset({target_row} + {plan.block_pixels}, 0, {rest} * sizeof *padded);")
+
+        if together == "1":
+            place("sample")
+        else:
+            with t.block(f"for (int64_t s = 0; s < {together}; ++s)"):
+                place("(sample + s)")
+        slack = plan.samples * (plan.image_items + plan.gradient_items)
+        t.line(f"memset(scratch + {slack}, 0, {self.vector.lanes} * sizeof *scratch);  // read beyond the last plane, then cleared")
+        if plan.needs_tail:
+            return added("scratch", str(plan.samples * plan.image_items))
+        return added("b", times(spec.oc * out, "sample"), times(oc * out, group), times(window.out[1], first_row))
+
+    def emit_tiles(self, together: str, d_y: str, channels: str, rows_here: str) -> None:
+        t, plan, spec = self.text, self.plan, self.spec
+        taps = spec.kh * spec.kw
+        several = plan.groups[0].channels
+        pixels = [f"rows * {plan.window.out[1]}"] if rows_here == "rows" else []
+        if plan.blocks.small_count == 0:
+            pixels = []
+        t.line(f"const {self.vector.scalar} *const d_y = {d_y};")
+        stop = channels if several == 1 else f"{channels} - {several - 1}"
+        t.line("int64_t channel = 0;")
+        with t.block(f"for (; channel < {stop}; channel += {several})"):
+            self.emit_groups(plan.groups, together, pixels, taps)
+        if several > 1:
+            with t.block(f"for (; channel < {channels}; ++channel)"):
+                self.emit_groups(plan.leftover, together, pixels, taps)
+
+    def emit_groups(self, groups: tuple[TapGroup, ...], together: str, pixels: list[str], taps: int) -> None:
+        t, plan = self.text, self.plan
+        for group in groups:
+            offset = plan.window.tap_offset(group.ky, group.kx, plan.rows)
+            planes = added("scratch", times(plan.window.channel_items(plan.rows), "channel"), str(offset))
+            row = 0
+            for rows, count in plan.outer.counted():
+                with t.block(f"for (int64_t row = {row}; row < {row + rows * count}; row += {rows})"):
+                    into = added("sum", times(self.columns, "row"), times(taps, "channel"), str(group.ky * self.spec.kw + group.kx))
+                    arguments = [planes, added("d_y", times(self.gradient_row(), "row")), together, *pixels, into]
+                    t.line(f"{self.tile_name(group, rows)}({', '.join(arguments)});")
+                row += rows * count
+
+    def emit_sum(self) -> None:
+        t, plan, spec = self.text, self.plan, self.spec
+        self.emit_unused("shared", "begin", "end", *(("scratch",) if spec.epilogue else ("c",)), *self.epilogue_names())
+        target = "scratch" if spec.epilogue is not None else "result"
+        scalar = self.vector.scalar
+        with t.block("for (int64_t item = begin; item < end; ++item)"):
+            t.line(f"const {scalar} *const partial = shared + {times(self.columns, 'item')};")
+            if spec.epilogue is None:
+                t.line(f"{scalar} *const result = c + {times(self.columns, 'item')};")
+            with t.block(f"for (int64_t col = 0; col < {self.columns}; ++col)"):
+                t.line(f"{target}[col] = partial[col];")
+            if plan.chunks.count > 1:
+                with t.block(f"for (int64_t chunk = 1; chunk < {plan.chunks.count}; ++chunk)"):
+                    with t.block(f"for (int64_t col = 0; col < {self.columns}; ++col)"):
+                        t.line(f"{target}[col] += partial[chunk * {plan.partial_items} + col];")
+            if spec.epilogue is not None:
+                names = "".join(f", {name}" for name in self.epilogue_names())
+                t.line(f"{spec.epilogue.function}(0, item, 0, 1, {self.columns}, scratch, {self.columns}{names});")
+
+    def epilogue_names(self) -> tuple[str, ...]:
+        return tuple(name for _, name in self.spec.epilogue.parameters) if self.spec.epilogue is not None else ()
