@@ -1,0 +1,36 @@
+"""What emitting a kernel gives: a C function, and how it is to be called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """One C function for one fused kernel or library node.
+
+    It is called as `name(inputs..., outputs..., [scratch,] [host,] begin, end)`: inputs in the order of the op's operands
+    (pointers, or values for scalars), outputs in the order of its results (always pointers). `[begin, end)` is a range of
+    its `items` independent work items, so that a thread team can share them out.
+    """
+
+    name: str
+    text: str
+    """The whole function (and the inline functions only it uses), with its comments."""
+    parameters: tuple[tuple[str, str], ...]
+    """(C type, name) in the order of the call."""
+    items: int
+    snippets: frozenset[str] = frozenset()
+    """Support snippets that it uses."""
+    scratch_bytes: int = 0
+    """Workspace per thread; 0: it takes no `scratch` parameter."""
+    can_fail: bool = False
+    """Whether it takes `st_host *host` and may stop the program."""
+    chunk: int = 0
+    """Work items per claim when threads share them; 0: not worth it (or not allowed), one thread does all."""
+    may_alias: tuple[tuple[int, int], ...] = ()
+    """(result, operand) pairs that may share a buffer: every element is read before it is written."""
+    prepare: str = ""
+    """Name of a function `prepare(inputs..., shared)` called once before, which fills what all items share."""
+    shared_bytes: int = 0
+    """Size of that shared workspace; the kernel then takes it as `shared`, before `scratch`."""

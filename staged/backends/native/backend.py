@@ -1,0 +1,16 @@
+"""The native back end as the pipeline sees it."""
+
+from __future__ import annotations
+
+from staged.backends.native.emit import Emitted, emit_program
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function
+
+NAME = "native"
+DEVICES = ("cpu",)
+"""The device kinds whose ops this back end takes."""
+
+
+def emit(function: Function, machine: Machine) -> Emitted:
+    """The program for a fused function."""
+    return emit_program(function, machine)

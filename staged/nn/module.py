@@ -1,0 +1,113 @@
+"""`Module`: parameters with names, as in `torch.nn`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import staged as st
+
+
+class Module:
+    """Base of all layers: a tree of modules and parameters with torch's names.
+
+    Parameters are `staged.Variable`s held as attributes, submodules are Modules held as attributes. A module may be built
+    inside a staged function (its parameters then live in the program) or in plain Python (they keep their buffers between
+    calls and are seen from Python). Subclasses write `forward`.
+    """
+
+    training: bool = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if isinstance(value, st.Variable):
+            value.name = name
+        elif isinstance(value, Module):
+            value.prefix_names(name)
+
+    def prefix_names(self, prefix: str) -> None:
+        """Put `prefix` before the parameters' names, which generated code carries."""
+        for path, parameter in self.named_parameters().items():
+            parameter.name = f"{prefix}.{parameter.name or path}"
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; every subclass has its own."""
+        raise TypeError(f"{type(self).__name__} has no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    # ---- the tree ----
+
+    def children(self) -> Iterator[tuple[str, Module]]:
+        """(name, submodule), in order of assignment."""
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                yield name, value
+
+    def named_parameters(self) -> dict[str, Any]:
+        """Every parameter by its path (`conv1.weight`), own ones before those of submodules, in order of assignment."""
+        named = {name: value for name, value in vars(self).items() if isinstance(value, st.Variable)}
+        for name, child in self.children():
+            for path, parameter in child.named_parameters().items():
+                named[f"{name}.{path}"] = parameter
+        return named
+
+    def parameters(self) -> list[Any]:
+        """Every parameter, in the order of `named_parameters`."""
+        return list(self.named_parameters().values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """The parameters' present values by path, with torch's keys and layouts."""
+        return {name: parameter.value for name, parameter in self.named_parameters().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set every parameter from `state` (arrays by path, as `state_dict` gives them).
+
+        Raises: KeyError where names are missing or left over, ShapeError where a shape differs.
+        """
+        own = self.named_parameters()
+        missing = sorted(own.keys() - state.keys())
+        extra = sorted(state.keys() - own.keys())
+        if missing or extra:
+            raise KeyError(f"state_dict does not fit {type(self).__name__}: missing {missing}, not known {extra}")
+        for name, parameter in own.items():
+            value = state[name]
+            shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+            if shape != parameter.shape:
+                raise st.ShapeError(f"`{name}` has shape {parameter.shape}, the state_dict has {shape}")
+            parameter.value = value
+
+    def train(self, mode: bool = True) -> Module:
+        """Set training mode (static: it decides which code is generated)."""
+        self.training = mode
+        for _, child in self.children():
+            child.train(mode)
+        return self
+
+    def eval(self) -> Module:
+        """Set evaluation mode: dropout does nothing."""
+        return self.train(False)
+
+
+class Sequential(Module):
+    """Modules one after the other; parameters are named `0.weight`, `0.bias`, `2.weight`, ... as in torch."""
+
+    def __init__(self, *modules: Module) -> None:
+        for index, module in enumerate(modules):
+            object.__setattr__(self, str(index), module)
+            module.prefix_names(f"{type(module).__name__.lower()}{index}")
+
+    def __len__(self) -> int:
+        return len(list(self.children()))
+
+    def __getitem__(self, index: int) -> Module:
+        return [child for _, child in self.children()][index]
+
+    def forward(self, x: Any) -> Any:
+        """Apply each module to the result of the one before."""
+        for _, child in self.children():
+            x = child(x)
+        return x

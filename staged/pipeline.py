@@ -1,0 +1,92 @@
+"""From traced IR to text: the passes in order, once, with the reasons where the order matters."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import staged.backends as backends_package
+from staged.autodiff.fulfil import fulfil_transforms
+from staged.errors import UnsupportedError
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function, walk_ops
+from staged.ir.verifier import verify
+from staged.kernels.fuse import fuse
+from staged.passes.dead_code import eliminate_dead_code
+from staged.passes.inline_composites import inline_composites
+from staged.passes.simplify import simplify
+
+Pass = Callable[[Function], Function]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    # Innermost transforms first: a gradient of a gradient differentiates plain IR.
+    ("fulfil transforms", fulfil_transforms),
+    # After autodiff: composites keep their own, better derivative until here.
+    ("inline composites", inline_composites),
+    # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.
+    ("simplify", simplify),
+    ("eliminate dead code", eliminate_dead_code),
+)
+
+
+@dataclass
+class Built:
+    """What the pipeline makes of a traced function."""
+
+    emitted: Any
+    lowered: Function
+    """The IR after all passes (`program.ir` shows the traced one)."""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@cache
+def backends() -> dict[str, Any]:
+    """Every back end by name: a package under `staged/backends/` joins by having a `backend` module."""
+    found = {}
+    for module in pkgutil.iter_modules(backends_package.__path__):
+        if module.ispkg:
+            try:
+                backend = importlib.import_module(f"{backends_package.__name__}.{module.name}.backend")
+            except ModuleNotFoundError as error:
+                if error.name != f"{backends_package.__name__}.{module.name}.backend":
+                    raise
+                continue
+            found[backend.NAME] = backend
+    return found
+
+
+def backend_for(function: Function) -> Any:
+    """The back end that takes all devices which the function uses."""
+    devices = {op.device.kind for op in walk_ops(function.block)} or {"cpu"}
+    fitting = [backend for backend in backends().values() if devices <= set(backend.DEVICES)]
+    if not fitting:
+        raise UnsupportedError(f"no back end runs on {', '.join(sorted(devices))}")
+    # The one with the fewest other devices: plain C where nothing else is asked for.
+    return min(fitting, key=lambda backend: (len(backend.DEVICES), backend.NAME))
+
+
+def lower(function: Function, machine: Machine, seconds: dict[str, float] | None = None) -> Function:
+    """Run all passes and fuse; the verifier runs after each."""
+    seconds = {} if seconds is None else seconds
+    verify(function, "tracing")
+    for name, run in (*PASSES, ("fuse", lambda f: fuse(f, machine))):
+        begin = time.perf_counter()
+        function = run(function)
+        verify(function, name)
+        seconds[name] = time.perf_counter() - begin
+    return function
+
+
+def build(function: Function, machine: Machine) -> Built:
+    """Text for a traced function on a machine."""
+    seconds: dict[str, float] = {}
+    lowered = lower(function, machine, seconds)
+    begin = time.perf_counter()
+    emitted = backend_for(lowered).emit(lowered, machine)
+    seconds["emit"] = time.perf_counter() - begin
+    return Built(emitted, lowered, seconds)
