@@ -43,7 +43,9 @@ def processor() -> str:
     vectors = [
         name for name in ("avx512f", "avx2", "asimd") if name in words.get("flags", words.get("Features", "")).split()
     ]
-    return f"{words.get('model name', 'unknown')} ({', '.join(vectors[:1]) or 'no known vector set'})"
+    # A virtual machine may hide the product's name; family and model still tell the generation.
+    numbers = [f"{key.removeprefix('cpu ')} {words[key]}" for key in ("cpu family", "model") if key in words]
+    return f"{words.get('model name', 'unknown')} ({', '.join([*numbers, *vectors[:1]])})"
 
 
 def compiler() -> str:

@@ -15,7 +15,7 @@ from staged import nn, optim
 
 OPS: dict[str, Callable[..., Any]] = {
     "softmax": lambda x: st.softmax(x, axis=-1),
-    "layer_norm": lambda x, gain, bias: st.layer_norm(x, gain, bias),
+    "layer_norm": lambda x, gain, bias: st.layer_norm(x, (x.shape[-1],), gain, bias),
     "row_sum": lambda x, y, z: st.sum(st.exp(x) + y * z, axis=1),
     "sgemm_64": lambda a, b: a @ b,
     "sgemm_256": lambda a, b: a @ b,
@@ -29,7 +29,7 @@ class Mlp(nn.Module):
         super().__init__()
         self.fc1, self.fc2, self.fc3 = nn.Linear(784, 256), nn.Linear(256, 128), nn.Linear(128, 10)
 
-    def __call__(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Any:
         return self.fc3(st.relu(self.fc2(st.relu(self.fc1(x)))))
 
 
@@ -39,7 +39,7 @@ class Cnn(nn.Module):
         self.conv1, self.conv2 = nn.Conv2d(1, 10, 5), nn.Conv2d(10, 20, 5)
         self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
 
-    def __call__(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Any:
         x = st.max_pool2d(st.relu(self.conv1(x)), 2)
         x = st.max_pool2d(st.relu(self.conv2(x)), 2)
         return self.fc2(st.relu(self.fc1(x.reshape(x.shape[0], -1))))
