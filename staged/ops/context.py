@@ -1,7 +1,7 @@
 """Who carries out an op: the context in force records it (tracing, transforms) or computes it (eager).
 
-Ops are functions on `Array` handles that end in `bind(primitive, operands, **attrs)`; `bind` hands them to the innermost
-context of this thread. Composites, layers and vjp rules are written once and serve every context.
+Ops are functions on `Array` handles that end in `bind(primitive, operands, **attrs)`; `bind` hands them to the
+innermost context of this thread. Composites, layers and vjp rules are written once and serve every context.
 """
 
 from __future__ import annotations
@@ -37,11 +37,18 @@ class Context(ABC):
 
 
 _current: ContextVar[Context | None] = ContextVar("staged_context", default=None)
+_default: Context | None = None
+
+
+def set_default_context(context: Context) -> None:
+    """Let `context` carry out what plain Python asks for, outside of any staged or eager code."""
+    global _default
+    _default = context
 
 
 def current_context() -> Context:
-    """The context in force; a StagingError outside of staged and eager code."""
-    context = _current.get()
+    """The context in force: of the code around, else the default one; a StagingError where there is neither."""
+    context = _current.get() or _default
     if context is None:
         raise StagingError(
             "this needs a staged function or eager mode around it",
@@ -51,7 +58,7 @@ def current_context() -> Context:
 
 
 def context_or_none() -> Context | None:
-    """The context in force, if any."""
+    """The context of the staged or eager code around, if any (in plain Python: None)."""
     return _current.get()
 
 

@@ -1,0 +1,453 @@
+"""Eager mode: the same functions on NumPy, line by line, with our checks; and a tape for independent gradients.
+
+`EagerContext` carries an op out by its primitive's `reference`, after the type rule that staging applies too, so that a
+program goes wrong in eager mode where it goes wrong staged. Arrays are values: nothing changes one in place.
+
+Gradients come from a tape. While `EagerContext.vjp` runs a function, every op is noted; going back through the notes
+applies each primitive's `vjp` rule. The rules run as ordinary eager ops, which outer tapes note in turn, so gradients
+nest. Python itself takes the branches and runs the loops: an oracle for what autodiff makes of control flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from staged.errors import (
+    DTypeError,
+    GradientError,
+    LeakError,
+    ProgramIndexError,
+    ProgramValueError,
+    ProgramZeroDivisionError,
+    StagedError,
+    StagedValueError,
+    StagingError,
+)
+from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
+from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.context import Context, context_or_none, set_default_context, use_context
+from staged.ops.formatting import format_value
+from staged.ops.primitive import Primitive
+from staged.source import Position, here
+
+
+class EagerArray(Array):
+    """An array with its elements: a NumPy array behind the interface of staged ones.
+
+    Converts to NumPy (`.numpy()`, `np.asarray`) and, if it has one element, to a Python number (`item`, `int`, `float`,
+    `bool`); prints through the formatter that compiled programs use.
+    """
+
+    __slots__ = ("_data", "_type", "__weakref__")
+
+    def __init__(self, data: Any, type: TensorType) -> None:
+        self._data: np.ndarray[Any, Any] = np.asarray(data)
+        self._type = type
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        return self._type
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The elements as a NumPy array of the caller's own."""
+        return np.array(self._data)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            if dtype is not None and np.dtype(dtype) != self._data.dtype:
+                raise ValueError(f"a {self._data.dtype} array cannot become {np.dtype(dtype)} without a copy")
+            return _read_only(self._data)
+        return np.array(self._data, dtype=dtype)
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        if self._data.size != 1:
+            raise StagedValueError(f"item() needs one element, got {self._type}", where=here())
+        return self._data.item()
+
+    def tolist(self) -> Any:
+        """The elements as Python numbers in nested lists."""
+        return self._data.tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._only("bool()"))
+
+    def __int__(self) -> int:
+        return int(self._only("int()"))
+
+    def __float__(self) -> float:
+        return float(self._only("float()"))
+
+    def __index__(self) -> int:
+        if not (self._type.dtype.is_integer or self._type.dtype.is_bool):
+            raise StagedValueError(f"an index must be an integer, got {self._type}", where=here())
+        return int(self._only("use as an index"))
+
+    def _only(self, what: str) -> Any:
+        if self._data.size != 1:
+            raise StagedValueError(
+                f"{what} needs one element, got {self._type}",
+                where=here(),
+                hint="reduce the array first: `st.any(x)`, `st.all(x)`, `st.sum(x)`",
+            )
+        return self._data.item()
+
+    def __iter__(self) -> Iterator[Array]:
+        if not self._type.shape:
+            raise StagedValueError(f"cannot iterate over a single number ({self._type})", where=here())
+        return (METHODS["get_item"](self, index) for index in range(len(self)))
+
+    def __contains__(self, item: Any) -> bool:
+        return bool(np.any(np.asarray(METHODS["equal"](self, item))))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise StagingError(
+            "arrays are values: `x[i] = v` works on the names of a staged function",
+            where=here(),
+            hint="decorate the function with `@staged.function`; it then also runs inside `staged.eager()`",
+        )
+
+    def __str__(self) -> str:
+        return format_value(self._data)
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        try:
+            return format_value(self._data, spec)
+        except StagedError as error:
+            raise _at(error, here()) from None
+
+
+Arrays = tuple[EagerArray, ...]
+
+
+# ---- the tape -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One op that was carried out."""
+
+    primitive: Primitive
+    operands: Arrays
+    attrs: dict[str, Any]
+    results: Arrays
+    where: Position | None
+
+
+@dataclass
+class _Tape:
+    """What happened while one differentiated function ran. `active` are the arrays that depend on its primals."""
+
+    nodes: list[_Node] = field(default_factory=list)
+    active: set[int] = field(default_factory=set)
+
+    def note(self, node: _Node) -> None:
+        # Only what depends on the primals. The node keeps its arrays alive, so ids stay unique.
+        if any(id(operand) in self.active for operand in node.operands):
+            self.nodes.append(node)
+            self.active.update(id(result) for result in node.results if result.dtype.is_float)
+
+
+_tapes: ContextVar[tuple[_Tape, ...]] = ContextVar("staged_tapes", default=())
+
+Pullback = Callable[[Sequence["Array | None"]], tuple[EagerArray, ...]]
+
+_ALIAS = Primitive(
+    name="alias",
+    kind="view",
+    infer=lambda x: x,
+    reference=lambda x: x,
+    vjp=lambda ct, y, x: [ct],
+    doc="A new identity for an array, so that a tape can tell a primal from the array it was made of.",
+)
+
+
+# ---- the context --------------------------------------------------------------------------------
+
+
+@dataclass
+class RandomState:
+    """The seed, and how many random ops have run: the counter of the next one.
+
+    A program counts from 0 on every call. All random ops share the one counter, which alone makes their numbers differ.
+    """
+
+    seed: int = 0
+    counter: int = 0
+
+
+_random: ContextVar[RandomState | None] = ContextVar("staged_eager_random", default=None)
+
+
+class EagerContext(Context):
+    """Carries ops out at once.
+
+    One context serves an `eager()` block, or all plain Python. A Variable gives its value itself (`__staged_read__`).
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random_state = RandomState(seed)
+
+    # ---- ops ----
+
+    def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> Arrays:
+        arrays = tuple(self.lift(operand) for operand in operands)
+        try:
+            types = primitive.result_types([array.type for array in arrays], attrs)
+        except StagedError as error:
+            raise _at(error, here(), arrays) from None
+        results = self._compute(primitive, arrays, attrs, types)
+        tapes = _tapes.get()
+        if tapes:
+            node = _Node(primitive, arrays, attrs, results, here())
+            for tape in tapes:
+                tape.note(node)
+        return results
+
+    def _compute(self, primitive: Primitive, arrays: Arrays, attrs: dict[str, Any], types: Sequence[Any]) -> Arrays:
+        if primitive.effects:
+            _check_operands(primitive, arrays, attrs)
+        try:
+            with np.errstate(all="ignore"):
+                made = primitive.reference(*(array._data for array in arrays), **attrs)
+        except StagedError as error:
+            raise _at(error, here()) from None
+        except IndexError as error:
+            raise ProgramIndexError(str(error), where=here()) from None
+        except ZeroDivisionError as error:
+            raise ProgramZeroDivisionError(str(error), where=here()) from None
+        results = made if isinstance(made, tuple) else (made,)
+        assert len(results) == len(types), f"{primitive.name} gave {len(results)} results instead of {len(types)}"
+        return tuple(_checked(primitive, result, type) for result, type in zip(results, types, strict=True))
+
+    def constant(self, value: Any, type: TensorType) -> EagerArray:
+        data = np.array(value, dtype=type.dtype.numpy)
+        return EagerArray(data.reshape(type.shape) if data.shape != type.shape else data, type)
+
+    def lift(self, array: Any) -> EagerArray:
+        """An `EagerArray` for whatever holds elements: a NumPy array or scalar, a number, a Variable."""
+        reader = getattr(array, "__staged_read__", None)
+        if reader is not None:
+            array = reader()
+        if isinstance(array, EagerArray):
+            return array
+        if isinstance(array, StagedArray):
+            raise LeakError(
+                f"a staged value ({array.type}) is not available in eager mode",
+                where=here(),
+                hint="it exists only while its function is traced: return it from there",
+            )
+        return wrap(array)
+
+    # ---- gradients ----
+
+    def vjp(self, f: Callable[..., Iterable[Any]], primals: Sequence[Any]) -> tuple[Arrays, Pullback]:
+        """`f(*primals)`, and the function from cotangents of its outputs to cotangents of `primals`.
+
+        f takes arrays and returns any number of them. The pullback takes one cotangent per output, None for zero, and
+        returns one per primal (zeros where the outputs do not depend on it); it may be called several times.
+        Raises GradientError where an op on the way has no derivative.
+        """
+        arrays = tuple(self.lift(primal) for primal in primals)
+        fresh = tuple(self.bind(_ALIAS, [array], {})[0] for array in arrays)
+        tape = _Tape(active={id(array) for array in fresh if array.dtype.is_float})
+        token = _tapes.set((*_tapes.get(), tape))
+        try:
+            outputs = tuple(self.lift(output) for output in f(*fresh))
+        finally:
+            _tapes.reset(token)
+
+        def pullback(cotangents: Sequence[Array | None]) -> Arrays:
+            assert len(cotangents) == len(outputs), "one cotangent per output, None for zero"
+            with use_context(self):
+                return self._pull_back(tape, fresh, outputs, cotangents)
+
+        return outputs, pullback
+
+    def _pull_back(self, tape: _Tape, primals: Arrays, outputs: Arrays, cotangents: Sequence[Array | None]) -> Arrays:
+        found: dict[int, Any] = {}
+
+        def add(array: EagerArray, cotangent: Any) -> None:
+            known = found.get(id(array))
+            found[id(array)] = cotangent if known is None else METHODS["add"](known, cotangent)
+
+        for output, cotangent in zip(outputs, cotangents, strict=True):
+            if cotangent is not None:
+                add(output, cotangent)
+        for node in reversed(tape.nodes):
+            given = [found.get(id(result)) for result in node.results]
+            if all(cotangent is None for cotangent in given):
+                continue
+            rule = node.primitive.vjp
+            if rule is None:
+                why = node.primitive.why_not_differentiable
+                raise GradientError(
+                    f"`{node.primitive.name}` has no derivative" + (f": {why}" if why else ""),
+                    where=node.where,
+                    hint="wrap its argument in `staged.stop_gradient(...)` if no gradient should pass here",
+                )
+            several = len(node.results) > 1
+            backs = rule(
+                tuple(given) if several else given[0],
+                node.results if several else node.results[0],
+                *node.operands,
+                **node.attrs,
+            )
+            for operand, back in zip(node.operands, backs, strict=True):
+                if back is not None and id(operand) in tape.active:
+                    assert tuple(back.shape) == operand.shape, (
+                        f"the vjp of {node.primitive.name} gave a cotangent {back.shape} for an operand {operand.shape}"
+                    )
+                    add(operand, back)
+        return tuple(self.lift(found[id(primal)]) if id(primal) in found else _zeros_like(primal) for primal in primals)
+
+    # ---- randomness ----
+
+    def next_random(self) -> tuple[EagerArray, EagerArray, EagerArray]:
+        """(seed, stream, counter) for one execution of a random op; counts it."""
+        state = _random.get() or self.random_state
+        counter = state.counter
+        state.counter += 1
+        return weak_number(state.seed), weak_number(0), weak_number(counter)
+
+    def seed(self, seed: int) -> None:
+        """Start the random numbers again from `seed`."""
+        state = _random.get() or self.random_state
+        state.seed, state.counter = seed, 0
+
+
+def _checked(primitive: Primitive, result: Any, type: Any) -> EagerArray:
+    assert isinstance(type, TensorType), f"{primitive.name} gives a {type}: sequences exist in the IR only"
+    data = np.asarray(result)
+    assert data.dtype == type.dtype.numpy, f"{primitive.name} gave {data.dtype} where its type rule says {type}"
+    assert data.shape == type.shape, f"{primitive.name} gave {data.shape} where its type rule says {type}"
+    return EagerArray(data, type)
+
+
+def _zeros_like(array: EagerArray) -> EagerArray:
+    return EagerArray(np.zeros(array.shape, array.dtype.numpy), array.type)
+
+
+def _check_operands(primitive: Primitive, arrays: Arrays, attrs: dict[str, Any]) -> None:
+    """What stops the compiled program stops here too, before NumPy answers in its own way."""
+    if primitive.name in ("floor_divide", "remainder") and arrays[1].dtype.is_integer:
+        if not np.all(arrays[1]._data):
+            what = "division" if primitive.name == "floor_divide" else "modulo"
+            raise ProgramZeroDivisionError(f"integer {what} by zero", where=here())
+    if primitive.name == "pow" and arrays[1].dtype.is_integer and np.any(arrays[1]._data < 0):
+        raise ProgramValueError("an integer to a negative integer power", where=here(), hint="use a float base")
+
+
+def _at(error: StagedError, where: Position | None, arrays: Iterable[EagerArray] = ()) -> StagedError:
+    """`error` with what is known here and was not where it was raised."""
+    if error.where is None:
+        error.where = where
+    if not error.details:
+        error.details = tuple(f"operand {index}: {array.type}" for index, array in enumerate(arrays))
+    return error
+
+
+def _read_only(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    view = data.view()
+    view.flags.writeable = False
+    return view
+
+
+# ---- in and out ---------------------------------------------------------------------------------
+
+
+def weak_number(value: bool | int | float) -> EagerArray:
+    """A Python number as a program gets it: a scalar that adopts the dtype of what it meets."""
+    dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f64
+    try:
+        return EagerArray(np.array(value, dtype=dtype.numpy), TensorType(dtype, (), weak=True))
+    except OverflowError:
+        raise StagedValueError(f"{value} does not fit 64 bits", where=here()) from None
+
+
+def wrap(value: Any) -> EagerArray:
+    """An `EagerArray` for a number or anything NumPy understands; a copy, so that later writes to it are not seen.
+
+    Raises DTypeError for a dtype that `staged` does not have.
+    """
+    if isinstance(value, EagerArray):
+        return value
+    if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
+        return weak_number(value)
+    data = np.array(value)
+    dtype: DType | None = dtype_of(data.dtype)
+    if dtype is None:
+        raise DTypeError(
+            f"arrays of dtype {data.dtype} are not supported, got one of shape {shape_text(data.shape)}",
+            where=here(),
+            hint="cast it first, for example `x.astype(np.float32)`",
+        )
+    return EagerArray(data.astype(dtype.numpy, copy=False), TensorType(dtype, data.shape))
+
+
+def unwrap(value: Any) -> Any:
+    """What a caller gets for a result: a Python number for a weak scalar, else a NumPy array; the rest unchanged."""
+    if isinstance(value, EagerArray):
+        return value.item() if value.type.weak and not value.shape else value.numpy()
+    return value
+
+
+# ---- switching it on ----------------------------------------------------------------------------
+
+_ALL = "*"
+_eager_names: ContextVar[frozenset[str]] = ContextVar("staged_eager_names", default=frozenset())
+
+
+@contextmanager
+def eager(*names: str) -> Iterator[EagerContext]:
+    """Run staged functions in plain NumPy, line by line, inside this `with`: to debug, or as a reference.
+
+    `eager("step")` does so for the functions with these names alone, and leaves others compiled. Without names, ops
+    that stand in the `with` itself run too. Yields the context, whose `vjp` differentiates by tape.
+    """
+    names_token = _eager_names.set(_eager_names.get() | (frozenset(names) or {_ALL}))
+    running = context_or_none()
+    context = running if isinstance(running, EagerContext) else EagerContext()
+    try:
+        if names:
+            yield context
+        else:
+            with use_context(context):
+                yield context
+    finally:
+        _eager_names.reset(names_token)
+
+
+def is_eager(name: str = "") -> bool:
+    """Whether a staged function called `name` runs eagerly here."""
+    names = _eager_names.get()
+    return _ALL in names or name in names
+
+
+@contextmanager
+def eager_call(seed: int = 0) -> Iterator[EagerContext]:
+    """The extent of one call of a staged function in eager mode: random numbers start where a program starts them.
+
+    A staged function called by another one belongs to the outer one's program, and goes on with its numbers.
+    """
+    running = context_or_none()
+    context = running if isinstance(running, EagerContext) else EagerContext(seed)
+    token = None if _random.get() is not None else _random.set(RandomState(seed))
+    try:
+        with use_context(context):
+            yield context
+    finally:
+        if token is not None:
+            _random.reset(token)
+
+
+# Plain Python computes eagerly too: models are built there, and results are looked at.
+set_default_context(EagerContext())

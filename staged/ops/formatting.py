@@ -1,0 +1,179 @@
+"""The one formatter: Python's format language for staged values, the same characters in eager mode and in C.
+
+What a value prints as:
+
+- an integer: its digits; a bool: `True` or `False`;
+- an f64: Python's `repr`, the shortest text that reads back as the same f64;
+- an f32: the shortest text that reads back as the same f32, in the layout of Python's `repr` (`0.1`, `1e-05`, `3.0`);
+- an array: nested brackets, elements separated by one space and padded on the left to one width, each row on a line of
+  its own, a blank line between matrices; nothing is left out and no line is wrapped. A format spec on an array applies
+  to every element. An array without elements prints `[]`. In lists and tuples arrays print the same.
+
+Specs are Python's `[[fill]align][sign][z][#][0][width][,_][.precision][type]`. They are parsed while staging, where
+what has no meaning, or another one in another locale, is refused. C text: `backends/c_family/support/format.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staged.errors import StagingError
+from staged.ir.types import DType, dtype_of, f32
+
+MAX_WIDTH = 255
+MAX_PRECISION = 100
+"""What C's fixed buffers hold; staging refuses more."""
+
+_SPEC = re.compile(
+    r"(?:(?P<fill>.)?(?P<align>[<>=^]))?(?P<sign>[-+ ])?(?P<z>z)?(?P<alternate>#)?(?P<zero>0)?(?P<width>[0-9]+)?"
+    r"(?P<grouping>[,_])?(?:\.(?P<precision>[0-9]+))?(?P<type>[a-zA-Z%])?\Z",
+    re.DOTALL,
+)
+
+_SAMPLES: dict[str, Any] = {"f": 1.0, "i": 1, "u": 1, "b": True, "s": "x"}
+_KIND_NAMES = {"f": "a float", "i": "an integer", "u": "an integer", "b": "a bool", "s": "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class FormatSpec:
+    """A parsed spec. `conversion` is '', 's' or 'r': with one, the value becomes text first and the spec formats text.
+
+    `align` is '' where the spec leaves it to the kind: numbers to the right, text to the left. `text` is the spec as
+    written, which Python's own formatter takes.
+    """
+
+    text: str = ""
+    conversion: str = ""
+    fill: str = " "
+    align: str = ""
+    sign: str = "-"
+    coerce_zero: bool = False
+    alternate: bool = False
+    width: int = 0
+    grouping: str = ""
+    precision: int | None = None
+    type: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the value prints as it does without any spec."""
+        return self.text in ("", "s") if self.conversion else self.text == ""
+
+
+PLAIN = FormatSpec()
+
+
+def kind_of(dtype: DType) -> str:
+    """The kind that `parse_spec` takes for values of `dtype`."""
+    return dtype.kind
+
+
+def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
+    """The parsed form of a format spec for values of one kind: 'f', 'i', 'u', 'b' (a dtype's kind) or 's' for text.
+
+    Raises StagingError for a spec that Python refuses for this kind, and for what C cannot do the same way: the types
+    'n' (depends on the locale) and 'c', a width above 255, a precision above 100.
+    """
+    if conversion not in ("", "r", "s", "a"):
+        raise StagingError(f"unknown conversion `!{conversion}` in a format", hint="use `!r`, `!s` or none")
+    if conversion == "a":
+        conversion = "r"  # numbers and arrays print in ASCII anyway
+    formatted_kind = "s" if conversion else kind
+    match = _SPEC.match(text)
+    if match is None:
+        raise StagingError(
+            f"`{text}` is not a format spec", hint="write [[fill]align][sign][z][#][0][width][,_][.precision][type]"
+        )
+    try:
+        format(_SAMPLES[formatted_kind], text)
+    except ValueError as error:
+        raise StagingError(f"the format spec `{text}` does not fit {_KIND_NAMES[formatted_kind]}: {error}") from None
+    fill, align, type_ = match["fill"], match["align"] or "", match["type"] or ""
+    width_text = (match["zero"] or "") + (match["width"] or "")
+    if fill is None and match["zero"]:
+        fill = "0"
+        if not align and formatted_kind != "s":
+            align = "="
+    width = int(width_text or 0)
+    precision = None if match["precision"] is None else int(match["precision"])
+    if type_ == "n":
+        raise StagingError("the format type 'n' depends on the locale", hint="group digits with `,` or `_` instead")
+    if type_ == "c":
+        raise StagingError("the format type 'c' is not supported for staged values", hint="print the number")
+    if fill is not None and not fill.isprintable():
+        raise StagingError(f"the fill character {fill!r} of a format spec is not printable", hint="use another one")
+    if width > MAX_WIDTH or (precision is not None and precision > MAX_PRECISION):
+        raise StagingError(
+            f"the format spec `{text}` asks for more than a staged value gets",
+            hint=f"use a width of at most {MAX_WIDTH} and a precision of at most {MAX_PRECISION}",
+        )
+    return FormatSpec(
+        text=text,
+        conversion=conversion,
+        fill=" " if fill is None else fill,
+        align=align,
+        sign=match["sign"] or "-",
+        coerce_zero=match["z"] is not None,
+        alternate=match["alternate"] is not None,
+        width=width,
+        grouping=match["grouping"] or "",
+        precision=precision,
+        type=type_,
+    )
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+def format_value(value: Any, spec: str | FormatSpec = "", conversion: str = "") -> str:
+    """`value` formatted: a Python number or string, a NumPy scalar, or an array (then the spec is for its elements).
+
+    Raises StagingError for a spec that does not fit, as `parse_spec`.
+    """
+    if isinstance(value, str):
+        parsed = spec if isinstance(spec, FormatSpec) else parse_spec(spec, "s", conversion)
+        return format(repr(value) if parsed.conversion == "r" else value, parsed.text)
+    if isinstance(value, bool | int | float):
+        dtype, scalar = None, value
+        kind = "b" if isinstance(value, bool) else "i" if isinstance(value, int) else "f"
+    else:
+        array = np.asarray(value)
+        dtype = dtype_of(array.dtype)
+        if dtype is None:
+            raise StagingError(f"cannot print values of dtype {array.dtype}")
+        kind = dtype.kind
+        if array.ndim:
+            parsed = spec if isinstance(spec, FormatSpec) else parse_spec(spec, kind, conversion)
+            return _format_array(array, dtype, parsed)
+        scalar = array.item()
+    parsed = spec if isinstance(spec, FormatSpec) else parse_spec(spec, kind, conversion)
+    return _format_scalar(scalar, dtype, parsed)
+
+
+def _format_scalar(value: bool | int | float, dtype: DType | None, spec: FormatSpec) -> str:
+    """`value` is exact; `dtype` f32 says that the shortest text is that of an f32."""
+    if dtype is f32 and (spec.conversion or (not spec.type and spec.precision is None)):
+        # The f64 nearest to the shortest f32 text has that same text as its own shortest one.
+        value = float(str(np.float32(value)))
+    return format(repr(value) if spec.conversion else value, spec.text)
+
+
+def _format_array(array: np.ndarray[Any, Any], dtype: DType, spec: FormatSpec) -> str:
+    if array.size == 0:
+        return "[]"
+    texts = [_format_scalar(element, dtype, spec) for element in array.reshape(-1).tolist()]
+    width = max(map(len, texts))
+    cells = iter(text.rjust(width) for text in texts)
+
+    def layout(depth: int) -> str:
+        extent = array.shape[depth]
+        if depth == array.ndim - 1:
+            return "[" + " ".join(next(cells) for _ in range(extent)) + "]"
+        gap = "\n" * (array.ndim - 1 - depth) + " " * (depth + 1)
+        return "[" + gap.join(layout(depth + 1) for _ in range(extent)) + "]"
+
+    return layout(0)

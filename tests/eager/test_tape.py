@@ -1,0 +1,249 @@
+"""The tape: gradients of whatever Python did, with primitives of its own so that it depends on no declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from staged.eager import EagerArray, EagerContext, eager, eager_call, is_eager, unwrap, weak_number, wrap
+from staged.errors import (
+    DTypeError,
+    GradientError,
+    ProgramIndexError,
+    ProgramZeroDivisionError,
+    ShapeError,
+    StagedValueError,
+    StagingError,
+)
+from staged.ir.nodes import FAIL
+from staged.ir.types import TensorType, bool_, f64, i32, i64
+from staged.ops import array as array_module
+from staged.ops.context import bind, bind_all
+from staged.ops.primitive import Primitive
+
+
+def same_type(a: TensorType, *others: TensorType, **attrs: Any) -> TensorType:
+    if any(other.shape != a.shape for other in others):
+        raise ShapeError(f"shapes differ: {[str(t) for t in (a, *others)]}")
+    return TensorType(a.dtype, a.shape)
+
+
+def declare(name: str, reference: Callable[..., Any], vjp: Any = None, **fields: Any) -> Primitive:
+    infer = fields.pop("infer", same_type)
+    return Primitive(name=name, kind="elementwise", infer=infer, reference=reference, vjp=vjp, **fields)
+
+
+def op(primitive: Primitive, *operands: Any) -> Any:
+    return bind(primitive, [wrap(operand) for operand in operands])
+
+
+add_p = declare("add", lambda a, b: np.asarray(a + b), lambda ct, y, a, b: [ct, ct])
+mul_p = declare("multiply", lambda a, b: np.asarray(a * b), lambda ct, y, a, b: [op(mul_p, ct, b), op(mul_p, ct, a)])
+cos_p = declare("cos", np.cos, lambda ct, y, x: [op(neg_p, op(mul_p, ct, op(sin_p, x)))])
+sin_p = declare("sin", np.sin, lambda ct, y, x: [op(mul_p, ct, op(cos_p, x))])
+neg_p = declare("negative", np.negative, lambda ct, y, x: [op(neg_p, ct)])
+floor_p = declare("mystery", np.floor, why_not_differentiable="nobody knows its slope")
+stop_p = declare("stop", lambda x: x, lambda ct, y, x: [None])
+both_p = declare(
+    "both",
+    lambda x: (np.asarray(x * 2.0), np.asarray(x * 3.0)),
+    lambda ct, y, x: [
+        op(add_p, op(mul_p, ct[0], full(x, 2.0)), op(mul_p, ct[1], full(x, 3.0)))
+        if all(part is not None for part in ct)
+        else op(mul_p, ct[0] if ct[0] is not None else ct[1], full(x, 2.0 if ct[0] is not None else 3.0))
+    ],
+    infer=lambda x: (x, x),
+)
+divide_p = declare("floor_divide", lambda a, b: np.asarray(a // b), effects=FAIL)
+
+
+def full(like: EagerArray, value: float) -> EagerArray:
+    return wrap(np.full(like.shape, value))
+
+
+@pytest.fixture(autouse=True)
+def methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operators of arrays, on this file's primitives."""
+    monkeypatch.setitem(array_module.METHODS, "add", lambda a, b: op(add_p, a, b))
+    monkeypatch.setitem(array_module.METHODS, "multiply", lambda a, b: op(mul_p, a, b))
+
+
+def gradient(f: Callable[..., Any], *at: float) -> list[float]:
+    with eager() as context:
+        _, pullback = context.vjp(lambda *xs: [f(*xs)], [np.float64(x) for x in at])
+        return [float(g) for g in pullback([wrap(np.float64(1.0))])]
+
+
+def test_gradient_through_python_control_flow() -> None:
+    def power(x: Any, n: int) -> Any:
+        result, k = x, 1
+        while k < n:
+            result = result * x
+            k += 1
+        return result if float(x) > 0 else op(neg_p, result)
+
+    assert gradient(lambda x: power(x, 5), 1.5) == [pytest.approx(5 * 1.5**4)]
+    assert gradient(lambda x: power(x, 3), -2.0) == [pytest.approx(-12.0)]
+
+
+def test_shared_operand_adds_both_cotangents_and_unused_one_is_zero() -> None:
+    assert gradient(lambda x, y: x * x + x, 3.0, 7.0) == [7.0, 0.0]
+
+
+def test_output_that_is_the_primal_itself() -> None:
+    assert gradient(lambda x: x, 3.0) == [1.0]
+
+
+def test_constant_output_has_zero_gradient() -> None:
+    assert gradient(lambda x: np.float64(2.0), 3.0) == [0.0]
+
+
+def test_second_and_third_derivatives_nest() -> None:
+    def derivative(f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def df(x: Any) -> Any:
+            _, pullback = EagerContext().vjp(lambda x: [f(x)], [x])
+            return pullback([wrap(np.float64(1.0))])[0]
+
+        return df
+
+    with eager():
+        sin = lambda x: op(sin_p, x)  # noqa: E731
+        assert float(derivative(derivative(sin))(np.float64(0.3))) == pytest.approx(-np.sin(0.3))
+        assert float(derivative(derivative(derivative(sin)))(np.float64(0.3))) == pytest.approx(-np.cos(0.3))
+
+
+def test_perturbations_are_not_confused() -> None:
+    """d/dx [x * d/dy (x + y)] = 1, and not 2 (Siskind and Pearlmutter)."""
+
+    def inner(x: Any) -> Any:
+        _, pullback = EagerContext().vjp(lambda y: [x + y], [np.float64(1.0)])
+        return pullback([wrap(np.float64(1.0))])[0]
+
+    assert gradient(lambda x: x * inner(x), 1.0) == [1.0]
+
+
+def test_op_with_several_results_gets_all_its_cotangents() -> None:
+    def f(x: Any) -> Any:
+        a, b = bind_all(both_p, [x])
+        return a * b
+
+    assert gradient(f, 2.0) == [24.0]  # 6 x**2
+    assert gradient(lambda x: bind_all(both_p, [x])[1], 2.0) == [3.0]
+
+
+def test_op_without_derivative_names_itself_and_the_line() -> None:
+    with pytest.raises(GradientError, match="`mystery` has no derivative: nobody knows its slope") as caught:
+        gradient(lambda x: op(floor_p, x), 1.5)
+    assert caught.value.where is not None and caught.value.where.file == __file__
+    assert gradient(lambda x: op(stop_p, op(floor_p, x)) * x, 1.5) == [1.0]
+
+
+def test_pullback_runs_twice_and_after_the_block() -> None:
+    with eager() as context:
+        _, pullback = context.vjp(lambda x: [x * x], [np.float64(3.0)])
+    assert [float(pullback([wrap(np.float64(ct))])[0]) for ct in (1.0, 10.0)] == [6.0, 60.0]
+
+
+def test_overflow_wraps_silently() -> None:
+    with eager(), np.errstate(all="raise"):
+        big = wrap(np.array([2**31 - 1], np.int32))
+        assert (big + wrap(np.array([1], np.int32))).tolist() == [-(2**31)]
+
+
+def test_errors_of_a_running_program_are_the_same() -> None:
+    with eager(), pytest.raises(ProgramZeroDivisionError, match="integer division by zero") as caught:
+        op(divide_p, np.array([1, 2]), np.array([1, 0]))
+    assert caught.value.where is not None and caught.value.where.file == __file__
+
+    def fails(x: Any) -> Any:
+        raise IndexError("index 7 is out of range")
+
+    with eager(), pytest.raises(ProgramIndexError, match="index 7 is out of range"):
+        op(declare("take", fails, effects=FAIL), 1.0)
+
+
+def test_type_error_names_the_position_and_the_operands() -> None:
+    with eager(), pytest.raises(ShapeError, match="shapes differ") as caught:
+        wrap(np.zeros(3)) + wrap(np.zeros(4))
+    assert caught.value.where is not None and caught.value.where.file == __file__
+    assert "operand 1: f64 (4,)" in str(caught.value)
+
+
+def test_a_reference_that_breaks_its_type_rule_is_caught() -> None:
+    with eager(), pytest.raises(AssertionError, match="gave float32"):
+        op(declare("wrong", lambda x: x.astype(np.float32)), np.zeros(3))
+
+
+def test_numbers_are_weak_and_come_back_as_numbers() -> None:
+    assert str(weak_number(3).type) == "i64 () weak" and str(wrap(2.5).type) == "f64 () weak"
+    assert wrap(True).dtype is bool_ and wrap(np.float64(1)).type.weak is False
+    assert unwrap(wrap(3)) == 3 and isinstance(unwrap(wrap(3)), int)
+    result = unwrap(wrap(np.arange(3, dtype=np.int32)))
+    assert isinstance(result, np.ndarray) and result.dtype == np.int32 and result.flags.writeable
+    with pytest.raises(StagedValueError, match="does not fit 64 bits"):
+        weak_number(2**63)
+    with pytest.raises(DTypeError, match="float16"):
+        wrap(np.zeros(3, np.float16))
+
+
+def test_arrays_are_values() -> None:
+    source = np.zeros(3)
+    array = wrap(source)
+    source[0] = 1.0
+    assert array.tolist() == [0.0, 0.0, 0.0]
+    array.numpy()[0] = 1.0
+    np.asarray(array)[0] = 1.0
+    assert array.tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(StagingError, match="arrays are values"):
+        array[0] = 1.0
+    with pytest.raises(ValueError, match="read-only"):
+        np.asarray(array, copy=False)[0] = 1.0
+
+
+def test_python_conversions() -> None:
+    assert [10, 20, 30][wrap(np.int32(1))] == 20 and int(wrap(2.7)) == 2 and float(wrap(2)) == 2.0
+    assert bool(wrap(np.array([True]))) and wrap(np.array([2.5])).item() == 2.5
+    with pytest.raises(StagedValueError, match="an index must be an integer"):
+        [1, 2][wrap(1.0)]
+    with pytest.raises(StagedValueError, match=r"bool\(\) needs one element, got f64 \(2,\)"):
+        bool(wrap(np.zeros(2)))
+
+
+def test_prints_through_the_formatter() -> None:
+    x = EagerArray(np.float32(0.1), TensorType(dtype=f64, shape=()))
+    assert f"{wrap(np.float32(0.1))}" == "0.1" and str(x) == "0.1"
+    assert f"{wrap(np.float64(1) / 3):.3f}" == "0.333"
+    with pytest.raises(StagingError, match="does not fit a float") as caught:
+        f"{wrap(1.5):d}"
+    assert caught.value.where is not None and caught.value.where.file == __file__
+
+
+def test_named_functions_alone() -> None:
+    assert not is_eager("step")
+    with eager("step"):
+        assert is_eager("step") and not is_eager("train") and not is_eager()
+    with eager():
+        assert is_eager("step") and is_eager()
+
+
+def test_random_counter_starts_anew_with_every_outermost_call() -> None:
+    def draw(context: EagerContext) -> int:
+        return int(context.next_random()[2])
+
+    with eager():
+        for _ in range(2):
+            with eager_call(seed=5) as context:
+                assert int(context.next_random()[0]) == 5
+                with eager_call() as inner:
+                    assert [draw(context), draw(inner)] == [1, 2]
+    assert str(context.next_random()[2].type) == str(TensorType(i64, (), True))
+
+
+def test_integer_primals_have_no_gradient() -> None:
+    with eager() as context:
+        _, pullback = context.vjp(lambda n, x: [x * x], [np.int32(3), np.float64(2.0)])
+        d_n, d_x = pullback([wrap(np.float64(1.0))])
+    assert (d_n.dtype, int(d_n), float(d_x)) == (i32, 0, 4.0)
