@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import staged.backends as backends_package
 from staged.autodiff.fulfil import fulfil_transforms
-from staged.errors import UnsupportedError
-from staged.ir.machine import Machine
-from staged.ir.nodes import Function, walk_ops
-from staged.ir.verifier import verify
 from staged.kernels.fuse import fuse
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.inline_composites import inline_composites
 from staged.passes.simplify import simplify
+
+import staged.backends as backends_package
+from staged.errors import UnsupportedError
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function, walk_ops
+from staged.ir.verifier import verify
+from staged.passes.buffers import plan_buffers
 
 Pass = Callable[[Function], Function]
 
@@ -87,6 +89,6 @@ def build(function: Function, machine: Machine) -> Built:
     seconds: dict[str, float] = {}
     lowered = lower(function, machine, seconds)
     begin = time.perf_counter()
-    emitted = backend_for(lowered).emit(lowered, machine)
+    emitted = backend_for(lowered).emit(lowered, machine, plan_buffers)
     seconds["emit"] = time.perf_counter() - begin
     return Built(emitted, lowered, seconds)

@@ -1,9 +1,9 @@
 """Train a digit classifier; the whole of training is one generated C program.
 
-    python examples/mnist/train.py                        # scikit-learn's digits, offline
-    python examples/mnist/train.py --data FOLDER          # MNIST's IDX files
-    python examples/mnist/train.py --model mlp --epochs 5
-    python examples/mnist/train.py --show                 # print the generated C and stop
+python examples/mnist/train.py                        # scikit-learn's digits, offline
+python examples/mnist/train.py --data FOLDER          # MNIST's IDX files
+python examples/mnist/train.py --model mlp --epochs 5
+python examples/mnist/train.py --show                 # print the generated C and stop
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def save(folder: Path, weights: dict, losses: np.ndarray) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", metavar="FOLDER", help="folder with MNIST's IDX files (default: scikit-learn's digits)")
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="folder with MNIST's IDX files (default: scikit-learn's digits)"
+    )
     parser.add_argument("--model", choices=sorted(MODELS), default="cnn")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.02)

@@ -1,11 +1,11 @@
 """Building IR: blocks under construction, one inside the other.
 
-    builder = Builder()
-    with builder.block([f32_type]) as body:
-        (x,) = body.params
-        y = builder.op("neg", [x], [f32_type]).result
-        builder.end("yield", [y])
-    body.block            # the finished, immutable block
+builder = Builder()
+with builder.block([f32_type]) as body:
+    (x,) = body.params
+    y = builder.op("neg", [x], [f32_type]).result
+    builder.end("yield", [y])
+body.block            # the finished, immutable block
 """
 
 from __future__ import annotations

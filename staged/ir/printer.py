@@ -42,7 +42,8 @@ def print_function(function: Function, positions: bool = False) -> str:
     params = ", ".join(f"{names.value(p)}: {p.type}" for p in function.params)
     lines = [f"func {function.name}({params}):"]
     lines += [
-        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device.kind)}" for v in function.variables
+        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device.kind)}"
+        for v in function.variables
     ]
     _print_block(function.block, names, lines, 1, positions)
     return "\n".join(lines) + "\n"

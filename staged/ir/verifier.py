@@ -56,9 +56,7 @@ class _Verifier:
             self.seen.add(value)
             visible.add(value)
 
-    def block(
-        self, block: Block, visible: set[Value], labels: dict[Label, tuple[Type, ...]], owner: Op | None
-    ) -> None:
+    def block(self, block: Block, visible: set[Value], labels: dict[Label, tuple[Type, ...]], owner: Op | None) -> None:
         visible = set(visible)
         self.define(block.params, visible, owner)
         for op in block.ops:

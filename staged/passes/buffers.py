@@ -17,38 +17,17 @@ from dataclasses import dataclass, field
 
 from staged.ir.buffers import Buffer, Plan, Stack, aligned, sequence_storage
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
+from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
 from staged.ir.types import SequenceType, TensorType
-from staged.passes.liveness import OPAQUE, Interval, Liveness, liveness, structural_blocks, structural_ops
+from staged.passes.liveness import Interval, Liveness, liveness
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
-
-_VIEWS = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice", "sequence_get"))
 
 
 def plan_buffers(function: Function, aliases: Aliases) -> Plan:
     """The memory plan of a function whose tensor ops have become kernels (see the module's docstring)."""
     return _Planner(function, aliases).plan()
-
-
-def view_of(value: Value) -> Value | None:
-    """The value that `value` is a view of, if it is one."""
-    producer = value.producer
-    if producer is not None and producer.name in _VIEWS and not producer.blocks and is_tensor(value):
-        return producer.operands[0]
-    return None
-
-
-def root_of(value: Value) -> Value:
-    """The value whose memory `value` looks at: itself, unless it is a view."""
-    while (viewed := view_of(value)) is not None:
-        value = viewed
-    return value
-
-
-def is_tensor(value: Value) -> bool:
-    """Whether a value needs memory: a tensor with at least one dimension."""
-    return isinstance(value.type, TensorType) and bool(value.type.shape)
 
 
 @dataclass(eq=False)
@@ -117,12 +96,21 @@ class _Planner:
     def make_groups(self) -> None:
         for number, param in enumerate(self.function.params):
             if is_tensor(param):
-                self.pin(param, Buffer(param.hint or f"input_{number}", param.tensor, "input", param.tensor.nbytes, index=number))
+                self.pin(
+                    param,
+                    Buffer(param.hint or f"input_{number}", param.tensor, "input", param.tensor.nbytes, index=number),
+                )
         for variable in self.function.variables:
             if variable.type.shape:
                 kind = "variable" if variable.outer else "arena"
                 buffer = Buffer(
-                    variable.name, variable.type, kind, variable.type.nbytes, variable.device, role="variable", variable=variable
+                    variable.name,
+                    variable.type,
+                    kind,
+                    variable.type.nbytes,
+                    variable.device,
+                    role="variable",
+                    variable=variable,
                 )
                 group = _Group(buffer=buffer, variable=variable, nbytes=buffer.nbytes)
                 self.variables[variable] = group
@@ -350,9 +338,7 @@ class _Planner:
         sequences, stacks = self.sequences(buffers)
         staging = self.staging(place, buffers)
         arena_bytes = assign_offsets([buffer for buffer in buffers if buffer.kind == "arena"])
-        return Plan(
-            place, buffers, sequences, stacks, staging, frozenset(self.copied), arena_bytes, _peak(buffers)
-        )
+        return Plan(place, buffers, sequences, stacks, staging, frozenset(self.copied), arena_bytes, _peak(buffers))
 
     def arena_buffer(self, group: _Group) -> Buffer:
         named = next((value for value in group.values if value.hint), group.values[0])
@@ -386,7 +372,15 @@ class _Planner:
                         storage[result] = stack
                     else:
                         whole = TensorType(element.dtype, (count, *element.shape))
-                        buffer = Buffer(name, whole, "arena", max(whole.nbytes, 1), op.device, where=where, role="residuals of a loop")
+                        buffer = Buffer(
+                            name,
+                            whole,
+                            "arena",
+                            max(whole.nbytes, 1),
+                            op.device,
+                            where=where,
+                            role="residuals of a loop",
+                        )
                         buffer.values = [result]
                         last = self.live.intervals.get(result, [(0, self.live.finish[op])])[-1][1]
                         buffer.intervals = [(self.live.start[op], last)]
@@ -413,7 +407,9 @@ class _Planner:
                     source = place[root_of(end.operands[index])]
                     if source is not place[param] and source in targets:
                         position = self.live.block_end[block]
-                        buffer = Buffer(f"{param.hint or 't'}_next", param.tensor, "arena", param.tensor.nbytes, role="temporary")
+                        buffer = Buffer(
+                            f"{param.hint or 't'}_next", param.tensor, "arena", param.tensor.nbytes, role="temporary"
+                        )
                         buffer.intervals = [(position, position)]
                         buffers.append(buffer)
                         staging[end, index] = buffer
@@ -430,7 +426,9 @@ def assign_offsets(buffers: list[Buffer]) -> int:
     total = 0
     for buffer in sorted(buffers, key=lambda b: -b.nbytes):
         taken = sorted(
-            (other.offset, other.offset + aligned(other.nbytes)) for other in placed if _overlap(buffer.intervals, other.intervals)
+            (other.offset, other.offset + aligned(other.nbytes))
+            for other in placed
+            if _overlap(buffer.intervals, other.intervals)
         )
         offset = 0
         for start, end in taken:

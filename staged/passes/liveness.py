@@ -9,16 +9,13 @@ Positions are laid out linearly; a value's life is a list of closed intervals of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from staged.ir.nodes import Block, Function, Op, Value, free_values
+from staged.ir.order import OPAQUE
 
 Interval = tuple[int, int]
 """First and last position at which a value is live, both included."""
-
-OPAQUE = frozenset(("kernel", "contraction", "composite"))
-"""Ops whose block is a description, not a part of the program's order."""
 
 
 @dataclass(slots=True)
@@ -114,24 +111,3 @@ class _Backward:
                     needed.add(value)
         for value in needed:
             live.setdefault(value, r.start[op])
-
-
-# ---- walking the program's order, not the insides of kernels ------------------------------------
-
-
-def structural_ops(block: Block) -> Iterator[Op]:
-    """Every op in program order, without the ops inside kernels."""
-    for op in block.ops:
-        yield op
-        if op.name not in OPAQUE:
-            for inner in op.blocks:
-                yield from structural_ops(inner)
-
-
-def structural_blocks(block: Block) -> Iterator[Block]:
-    """`block` and the blocks of its control flow, without the blocks of kernels."""
-    yield block
-    for op in block.ops:
-        if op.name not in OPAQUE:
-            for inner in op.blocks:
-                yield from structural_blocks(inner)

@@ -122,7 +122,10 @@ def _open_kernel():
         (_open_kernel, "from outside"),
         (lambda: summing_loop(extra=lambda b, inner, label: b.end("yield", [])), "yields"),
         (lambda: summing_loop(extra=lambda b, inner, label: b.end("break", [inner.params[0]], label)), "passes"),
-        (lambda: summing_loop(extra=lambda b, inner, label: b.end("break", [inner.params[1]], Label("x"))), "not around"),
+        (
+            lambda: summing_loop(extra=lambda b, inner, label: b.end("break", [inner.params[1]], Label("x"))),
+            "not around",
+        ),
         (lambda: summing_loop(extra=lambda b, inner, label: b.end("return", [])), "elsewhere"),
     ],
 )

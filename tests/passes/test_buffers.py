@@ -13,9 +13,10 @@ import pytest
 from staged.ir.buffers import Plan
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Effect, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.order import is_tensor, root_of
 from staged.ir.types import TensorType, bool_, f32, i64
 from staged.ir.verifier import verify
-from staged.passes.buffers import assign_offsets, is_tensor, plan_buffers, root_of
+from staged.passes.buffers import assign_offsets, plan_buffers
 
 VECTOR = TensorType(f32, (16,))
 INT = TensorType(i64)
@@ -59,7 +60,9 @@ class Generator:
         return op.results[self.random.randrange(count)]
 
     def write(self, variable: VariableRef, value: Value) -> None:
-        self.builder.op("variable_write", [value], [], attrs={"variable": variable}, effects=(Effect("write", variable),))
+        self.builder.op(
+            "variable_write", [value], [], attrs={"variable": variable}, effects=(Effect("write", variable),)
+        )
 
     def block(self, values: list[Value], depth: int, loops: list) -> None:
         for _ in range(self.random.randint(1, 6)):
@@ -68,11 +71,15 @@ class Generator:
             if choice < 0.4 or self.budget < 0 or depth > 3:
                 values.append(self.kernel(values))
             elif choice < 0.5:
-                values.append(self.builder.op("reshape", [self.random.choice(values)], [VECTOR], attrs={"shape": (16,)}).result)
+                values.append(
+                    self.builder.op("reshape", [self.random.choice(values)], [VECTOR], attrs={"shape": (16,)}).result
+                )
             elif choice < 0.6 and self.variables:
                 variable = self.random.choice(self.variables)
                 effects = (Effect("read", variable),)
-                values.append(self.builder.op("variable_read", [], [VECTOR], attrs={"variable": variable}, effects=effects).result)
+                values.append(
+                    self.builder.op("variable_read", [], [VECTOR], attrs={"variable": variable}, effects=effects).result
+                )
             elif choice < 0.7 and self.variables:
                 self.write(self.random.choice(self.variables), self.random.choice(values))
             elif choice < 0.85:
@@ -160,7 +167,9 @@ class Memory:
                 self.store(staging, self.read(source))
                 late.append((index, staging))
         for index, (target, source) in enumerate(zip(targets, sources, strict=True)):
-            if (end, index) not in self.plan.staging and self.plan.place[target] is not self.plan.place[root_of(source)]:
+            if (end, index) not in self.plan.staging and self.plan.place[target] is not self.plan.place[
+                root_of(source)
+            ]:
                 self.store(self.plan.place[target], self.read(source))
         for index, staging in late:
             assert self.content[staging] is tokens[index]

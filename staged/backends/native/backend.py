@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.backends.native.emit import Emitted, emit_program
+from staged.backends.native.emit import Emitted, Planner, emit_program
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function
 
@@ -11,6 +11,6 @@ DEVICES = ("cpu",)
 """The device kinds whose ops this back end takes."""
 
 
-def emit(function: Function, machine: Machine) -> Emitted:
-    """The program for a fused function."""
-    return emit_program(function, machine)
+def emit(function: Function, machine: Machine, plan: Planner) -> Emitted:
+    """The program for a fused function; `plan` makes its memory plan."""
+    return emit_program(function, machine, plan)

@@ -10,16 +10,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Member, Name, Prefix, infix_sum, literal, scaled
 from staged.backends.c_family.messages import MessageEmitter
 from staged.backends.c_family.scalars import scalar_expression
+
+from staged.backends.c_family.expr import (
+    Expr,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    infix_sum,
+    literal,
+    scaled,
+)
 from staged.backends.c_family.writer import Names, Writer
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, Stack, sequence_storage
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, VariableRef
+from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
 from staged.ir.types import SequenceType, TensorType, i64
-from staged.passes.buffers import is_tensor, root_of, view_of
-from staged.passes.liveness import OPAQUE, structural_blocks, structural_ops
 from staged.source import Position
 
 INDEX = TensorType(i64)
@@ -128,7 +139,10 @@ class StructureEmitter:
         """A comment with the Python line, once per line."""
         if position is None:
             return
-        if self.last_where is not None and (position.file, position.line) == (self.last_where.file, self.last_where.line):
+        if self.last_where is not None and (position.file, position.line) == (
+            self.last_where.file,
+            self.last_where.line,
+        ):
             return
         self.last_where = position
         self.w.comment(f"{position.short}  {position.text}")
@@ -159,7 +173,9 @@ class StructureEmitter:
         elif all(not is_tensor(result) for result in op.results) and all(not is_tensor(o) for o in op.operands):
             self.emit_scalar(op)
         else:
-            raise UnsupportedError(f"the native back end has no way to write `{op.name}` outside of a kernel", where=op.where)
+            raise UnsupportedError(
+                f"the native back end has no way to write `{op.name}` outside of a kernel", where=op.where
+            )
 
     # ---- scalars ----
 
@@ -355,13 +371,21 @@ class StructureEmitter:
             step = self.settled(step, "step")
             self.need("host")
             with self.w.block(f"if ({step} == 0)"):
-                self.w.line(f'st_fail(host, ST_VALUE_ERROR, {self.site_of(op.where)}, "range() step must not be zero");')
+                self.w.line(
+                    f'st_fail(host, ST_VALUE_ERROR, {self.site_of(op.where)}, "range() step must not be zero");'
+                )
                 self.w.line("return host->error_kind;")
             condition = f"{step} > 0 ? {index} < {stop} : {index} > {stop}"
             advance = f"{index} += {step}"
         else:
             condition = f"{index} < {stop}" if step_literal > 0 else f"{index} > {stop}"
-            advance = f"++{index}" if step_literal == 1 else f"--{index}" if step_literal == -1 else f"{index} += {step_literal}"
+            advance = (
+                f"++{index}"
+                if step_literal == 1
+                else f"--{index}"
+                if step_literal == -1
+                else f"{index} += {step_literal}"
+            )
         trip = self.begin_trips(op, index if (_literal_int(start), step_literal) == (0, 1) else "")
         frame = self.enter(op, carried, trip)
         with self.w.block(f"for (int64_t {index} = {start}; {condition}; {advance})"):
@@ -608,7 +632,9 @@ class StructureEmitter:
             if isinstance(storage, Stack):
                 self.need("stack")
                 if is_tensor(value):
-                    self.w.line(f"st_stack_push(host, &{self.field(storage)}, {self.pointer(value)}, {type.size} * sizeof({type.dtype.c_name}));")
+                    self.w.line(
+                        f"st_stack_push(host, &{self.field(storage)}, {self.pointer(value)}, {type.size} * sizeof({type.dtype.c_name}));"
+                    )
                 else:
                     name = self.name("kept")
                     self.w.line(f"const {type.dtype.c_name} {name} = {self.scalar(value)};")

@@ -1,0 +1,316 @@
+"""The loop-nest IR: what one kernel does, as a tree of loops over single-assignment statements on scalars.
+
+A `Nest` has arrays (parameters and scratch), scalar parameters and a body. Statements make `Local`s or write arrays;
+indices are affine in loop axes and integer locals, counted in elements. How the tree runs (which loop becomes vectors,
+which is cut into pieces for threads) is not in it: that is a `Schedule`, a separate list of directives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from staged.ir.types import DType
+from staged.source import Position
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """A loop variable that runs over [0, extent)."""
+
+    name: str
+    extent: int
+
+    def __repr__(self) -> str:
+        return f"{self.name}<{self.extent}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Local:
+    """A scalar made once by a statement (or a scalar parameter of the kernel)."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number known while staging."""
+
+    value: bool | int | float
+    dtype: DType
+
+
+Operand = Local | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """offset + sum of coefficient * axis (or integer local)."""
+
+    terms: tuple[tuple[Axis | Local, int], ...] = ()
+    offset: int = 0
+
+    @staticmethod
+    def of(axis: Axis | Local, stride: int = 1) -> Affine:
+        return Affine(((axis, stride),)) if stride else Affine()
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.terms, self.offset + other)
+        terms = dict(self.terms)
+        for name, stride in other.terms:
+            terms[name] = terms.get(name, 0) + stride
+        return Affine(tuple((n, s) for n, s in terms.items() if s), self.offset + other.offset)
+
+    def __mul__(self, factor: int) -> Affine:
+        if factor == 0:
+            return Affine()
+        return Affine(tuple((n, s * factor) for n, s in self.terms), self.offset * factor)
+
+    def stride(self, axis: Axis | Local) -> int:
+        return next((s for n, s in self.terms if n is axis), 0)
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return tuple(n for n, _ in self.terms if isinstance(n, Axis))
+
+    def evaluate(self, values: Mapping[Any, int]) -> int:
+        """The number for given axis values (tests)."""
+        return self.offset + sum(values[n] * s for n, s in self.terms)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayRef:
+    """An array the kernel reads or writes. Roles: 'input', 'output', 'scratch' (one per thread, `size` elements)."""
+
+    name: str
+    dtype: DType
+    size: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`0 <= index < extent`."""
+
+    index: Affine
+    extent: int
+
+
+# ---- statements ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """target = array[index]; where a guard fails, `fill` instead, and nothing is read."""
+
+    target: Local
+    array: ArrayRef
+    index: Affine
+    guards: tuple[Bound, ...] = ()
+    fill: Constant | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """target = op(operands), an elementwise op of the language on scalars."""
+
+    target: Local
+    op: str
+    operands: tuple[Operand, ...]
+    attrs: Mapping[str, Any]
+    where: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Position_:
+    """target = index, as a number."""
+
+    target: Local
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckIndex:
+    """target = index wrapped from [-extent, extent) to [0, extent); the program stops where it is out of range."""
+
+    target: Local
+    index: Operand
+    extent: int
+    where: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """array[index] = value."""
+
+    array: ArrayRef
+    index: Affine
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduction:
+    """A running total that a loop keeps: op is a reduction of the language; `target` is its result after the loop."""
+
+    target: Local
+    op: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Accumulate:
+    """Take one more value into a reduction; `position` is its index, for argmax and argmin."""
+
+    reduction: Reduction
+    value: Operand
+    position: Affine | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """For each value of `axis` in its range, the body; `reductions` start before it and end after it.
+
+    Inside a `Tile` of the same axis the range is the tile's.
+    """
+
+    axis: Axis
+    body: tuple[Statement, ...]
+    reductions: tuple[Reduction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tile:
+    """For each piece of at most `size` of the range of `axis`, the body; loops over `axis` inside run over the piece."""
+
+    axis: Axis
+    size: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comment:
+    """A remark that the text carries."""
+
+    text: str
+
+
+Statement = Load | Compute | Position_ | CheckIndex | Store | Accumulate | Loop | Tile | Comment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nest:
+    """One kernel."""
+
+    name: str
+    inputs: tuple[ArrayRef | Local, ...]
+    """One per operand of the kernel op, in order: an array, or a scalar by value."""
+    outputs: tuple[ArrayRef, ...]
+    scratch: tuple[ArrayRef, ...]
+    body: tuple[Statement, ...]
+    items: int
+    """Extent of the outermost loop if its turns are independent; 1 if the kernel runs as one piece."""
+    in_place: tuple[tuple[int, int], ...] = ()
+    """(output, input) pairs that may share a buffer: every element is read before it is written."""
+    vector: Axis | None = None
+    """The axis along which neighbours in memory are neighbours in the loop."""
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Directives for one nest."""
+
+    lanes: int = 1
+    """Items per vector; 1: plain scalar code."""
+    vector: Axis | None = None
+    """The axis whose loops run over vectors."""
+    unroll: int = 1
+    """Vectors per turn, each with its own accumulators."""
+    parallel: bool = False
+    """Whether threads may share the outermost loop's turns (the work pays for it)."""
+    grain: int = 1
+    """Turns of the outermost loop that a thread should take at a time."""
+    notes: list[str] = field(default_factory=list)
+
+
+def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Every statement, a loop before its body."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop | Tile):
+            yield from walk(statement.body)
+
+
+def indices_of(statement: Statement) -> Iterator[Affine]:
+    """Every index expression of one statement (not of its body)."""
+    match statement:
+        case Load(index=index, guards=guards):
+            yield index
+            for guard in guards:
+                yield guard.index
+        case Store(index=index) | Position_(index=index):
+            yield index
+        case Accumulate(position=Affine() as position):
+            yield position
+
+
+def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine]) -> tuple[Statement, ...]:
+    """The same tree with every index expression changed."""
+    out: list[Statement] = []
+    for s in body:
+        match s:
+            case Load(target, array, index, guards, fill):
+                bounds = tuple(Bound(change(g.index), g.extent) for g in guards)
+                out.append(Load(target, array, change(index), bounds, fill))
+            case Store(array, index, value):
+                out.append(Store(array, change(index), value))
+            case Position_(target, index):
+                out.append(Position_(target, change(index)))
+            case Accumulate(reduction, value, position):
+                out.append(Accumulate(reduction, value, None if position is None else change(position)))
+            case Loop(axis, inner, reductions):
+                out.append(Loop(axis, map_indices(inner, change), reductions))
+            case Tile(axis, size, inner):
+                out.append(Tile(axis, size, map_indices(inner, change)))
+            case _:
+                out.append(s)
+    return tuple(out)
+
+
+def collapse(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """Perfectly nested loops become one where every index walks both without a jump.
+
+    Why: one long loop has one tail, no inner start-up cost and no index arithmetic.
+    """
+    out: list[Statement] = []
+    for s in body:
+        if isinstance(s, Tile):
+            out.append(Tile(s.axis, s.size, collapse(s.body)))
+        elif isinstance(s, Loop):
+            out.append(_collapse_loop(Loop(s.axis, collapse(s.body), s.reductions)))
+        else:
+            out.append(s)
+    return tuple(out)
+
+
+def _collapse_loop(loop: Loop) -> Loop:
+    if len(loop.body) != 1 or not isinstance(loop.body[0], Loop):
+        return loop
+    inner = loop.body[0]
+    if inner.reductions:
+        return loop
+    outer_axis, inner_axis = loop.axis, inner.axis
+    used = [i for s in walk(inner.body) for i in indices_of(s)]
+    if any(i.stride(outer_axis) != i.stride(inner_axis) * inner_axis.extent for i in used):
+        return loop
+    if any(isinstance(s, Loop | Tile) and s.axis in (outer_axis, inner_axis) for s in walk(inner.body)):
+        return loop
+    merged = Axis(inner_axis.name, outer_axis.extent * inner_axis.extent)
+
+    def change(index: Affine) -> Affine:
+        stride = index.stride(inner_axis)
+        rest = tuple(t for t in index.terms if t[0] is not outer_axis and t[0] is not inner_axis)
+        return Affine((*rest, (merged, stride)) if stride else rest, index.offset)
+
+    return Loop(merged, map_indices(inner.body, change), loop.reductions)

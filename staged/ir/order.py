@@ -1,0 +1,52 @@
+"""The program's order as memory plan and emitters see it: fused kernels are single steps, views share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.types import TensorType
+
+OPAQUE = frozenset(("kernel", "contraction", "composite"))
+"""Ops whose block is a description, not a part of the program's order."""
+
+VIEWS = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice", "sequence_get"))
+"""Ops that, left outside of kernels, only look at their first operand's memory."""
+
+
+def view_of(value: Value) -> Value | None:
+    """The value that `value` is a view of, if it is one."""
+    producer = value.producer
+    if producer is not None and producer.name in VIEWS and not producer.blocks and is_tensor(value):
+        return producer.operands[0]
+    return None
+
+
+def root_of(value: Value) -> Value:
+    """The value whose memory `value` looks at: itself, unless it is a view."""
+    while (viewed := view_of(value)) is not None:
+        value = viewed
+    return value
+
+
+def is_tensor(value: Value) -> bool:
+    """Whether a value needs memory: a tensor with at least one dimension."""
+    return isinstance(value.type, TensorType) and bool(value.type.shape)
+
+
+def structural_ops(block: Block) -> Iterator[Op]:
+    """Every op in program order, without the ops inside kernels."""
+    for op in block.ops:
+        yield op
+        if op.name not in OPAQUE:
+            for inner in op.blocks:
+                yield from structural_ops(inner)
+
+
+def structural_blocks(block: Block) -> Iterator[Block]:
+    """`block` and the blocks of its control flow, without the blocks of kernels."""
+    yield block
+    for op in block.ops:
+        if op.name not in OPAQUE:
+            for inner in op.blocks:
+                yield from structural_blocks(inner)

@@ -1,0 +1,93 @@
+"""How often a `for` runs: known while staging where its bounds are constants, else computed by the program.
+
+Ranges count as Python's do: `start, start + step, ...` as long as that is before `stop` in the direction of `step`.
+"""
+
+from __future__ import annotations
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import FAIL, PURE, Op, Value
+from staged.ir.types import TensorType, i64
+from staged.source import Position
+
+COUNT = TensorType(i64, (), weak=True)
+"""The type of loop counters that transforms add: a staged Python int, like the counters of `range`."""
+
+
+def constant_of(value: Value) -> int | float | bool | None:
+    """The number a value is, where it is made by a scalar `constant`; None where it is known only at run time."""
+    producer = value.producer
+    if producer is None or producer.name != "constant":
+        return None
+    number = producer.attrs["value"]
+    return number if isinstance(number, int | float) else None
+
+
+def static_trip_count(op: Op) -> int | None:
+    """How often a `for` with constant bounds runs its body; None where that depends on the run."""
+    start, stop, step = (constant_of(value) for value in op.operands[:3])
+    if start is None or stop is None or not step:
+        return None
+    return len(range(int(start), int(stop), int(step)))
+
+
+def trip_bound(op: Op) -> int | None:
+    """The most often a loop can run, where that is known: a `for` by its bounds, a `while` that was a `for` by its attr."""
+    if op.name == "for":
+        return static_trip_count(op)
+    declared = op.attrs.get("bound")
+    return declared if isinstance(declared, int) else None
+
+
+class Integers:
+    """Index arithmetic as ops, on weak i64 scalars; folds what is constant."""
+
+    def __init__(self, builder: Builder, where: Position | None) -> None:
+        self.builder = builder
+        self.where = where
+
+    def constant(self, number: int) -> Value:
+        return self.builder.op("constant", [], [COUNT], attrs={"value": number}, where=self.where).result
+
+    def weak(self, value: Value) -> Value:
+        """`value` with the type of the others."""
+        if value.type == COUNT:
+            return value
+        attrs = {"dtype": i64, "weak": True}
+        return self.builder.op("cast", [value], [COUNT], attrs=attrs, where=self.where).result
+
+    def binary(self, name: str, left: Value, right: Value) -> Value:
+        """One of add, subtract, multiply, maximum, floor_divide."""
+        effects = FAIL if name == "floor_divide" and not constant_of(right) else PURE
+        operands = [self.weak(left), self.weak(right)]
+        return self.builder.op(name, operands, [COUNT], effects=effects, where=self.where).result
+
+    def trips(self, op: Op) -> Value:
+        """How often the `for` runs: max(0, ceil((stop - start) / step))."""
+        static = static_trip_count(op)
+        if static is not None:
+            return self.constant(static)
+        start, stop, step = op.operands[:3]
+        stride = constant_of(step)
+        zero = self.constant(0)
+        if stride == 1:
+            distance = stop if constant_of(start) == 0 else self.binary("subtract", stop, start)
+        elif stride == -1:
+            distance = self.binary("subtract", start, stop)
+        else:
+            # Floor division of the negated distance rounds up.
+            turned = self.binary("floor_divide", self.binary("subtract", start, stop), step)
+            distance = self.binary("subtract", zero, turned)
+        return self.binary("maximum", distance, zero)
+
+    def index(self, op: Op, count: Value) -> Value:
+        """The value of the `for`'s index in iteration number `count`, in the index's own type."""
+        start, _, step = op.operands[:3]
+        value = count if constant_of(step) == 1 else self.binary("multiply", count, step)
+        if constant_of(start) != 0:
+            value = self.binary("add", value, start)
+        wanted = op.blocks[0].params[0].tensor
+        if value.type != wanted:
+            attrs = {"dtype": wanted.dtype, "weak": wanted.weak}
+            value = self.builder.op("cast", [value], [wanted], attrs=attrs, where=self.where).result
+        return value
