@@ -64,7 +64,7 @@ def check(spec: Conv2dSpec, machine: Machine = WIDEST, epilogue: bool = False, p
     expected = reference(spec, a, b)
     scalar = {"f32": "float", "f64": "double"}[spec.dtype]
     before = ""
-    if epilogue:
+    if epilogue and expected.size:
         spec = replace(spec, epilogue=Epilogue("put", ((f"{scalar} *", "out"), ("int64_t *", "count"))))
         if spec.kind == "backward_weight":
             before = put_function(spec.dtype, expected[0].size, expected.size)
@@ -138,7 +138,10 @@ def test_many_items_in_any_order(machine: Machine, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_empty(kind: str) -> None:
+    """No samples: no result, or weight gradients of zero. No channels: results of zero."""
     check(Conv2dSpec("conv", 0, 2, 5, 5, 3, 3, 3, kind=kind))
+    check(Conv2dSpec("conv", 0, 2, 5, 5, 3, 3, 3, kind=kind), epilogue=True)
+    check(Conv2dSpec("conv", 2, 0, 5, 5, 3, 3, 3, kind=kind))
 
 
 def test_not_a_number_in_one_sample_stays_there() -> None:

@@ -165,6 +165,23 @@ def test_rows_far_apart_are_packed(machine: Machine) -> None:
             check(m, n, k, machine=machine, transposes=transposes)
 
 
+@pytest.mark.parametrize("machine", TARGETS)
+@pytest.mark.parametrize("cores", [1, 3])
+def test_few_rows_or_columns(machine: Machine, cores: int) -> None:
+    """Small caches make these sizes count as large: both skinny forms run, whole and in strips."""
+    small = replace(machine, cores=cores, l1=1024, l2=4096)
+    for rows in (1, 2, 3, 4):
+        for long, k in ((257, 261), (90, 1030), (72, 70)):
+            for transposes in ("NN", "TN", "NT", "TT"):
+                check(rows, long, k, machine=small, transposes=transposes, pieces=3)
+                check(long, rows, k, machine=small, transposes=transposes, pieces=3)
+            check(rows, long, k, machine=small, mode="epilogue", pieces=2, batch=(2,))
+            check(long, rows, k, machine=small, mode="epilogue", transposes="TN")
+            check(long, rows, k, machine=small, mode="epilogue", transposes="NN")
+            check(rows, long, k, machine=small, mode="accumulate", transposes="NT", c_transposed=True)
+            check(long, rows, k, machine=small, mode="accumulate", transposes="TN")
+
+
 def test_general_strides() -> None:
     """Neither axis of any operand is contiguous."""
     rng = np.random.default_rng(0)

@@ -43,12 +43,26 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> KernelText:
     assert spec.dtype in ("f32", "f64"), f"conv2d {spec.name}: no kernel for {spec.dtype}"
     if results[spec.kind] == 0:
         return KernelText((), "", (), conv_parameters(spec, False, False), 0)
+    if spec.multiply_adds == 0:
+        return emit_matmul(empty_sum(spec), machine)
     if spec.kind == "backward_weight":
         return emit_backward_weight(spec, machine)
     product = pointwise_product(spec)
     if product is not None:
         return emit_matmul(product, machine)
     return _Emitter(plan_conv2d(spec, machine)).emit()
+
+
+def empty_sum(spec: Conv2dSpec) -> MatmulSpec:
+    """A convolution whose results exist but have no terms (no samples for a weight gradient, no channels): all zeros."""
+    if spec.kind == "backward_weight":
+        batch, rows, cols = 1, spec.oc, spec.c // spec.groups * spec.kh * spec.kw
+    elif spec.kind == "forward":
+        batch, rows, cols = spec.n, spec.oc, spec.out_h * spec.out_w
+    else:
+        batch, rows, cols = spec.n, spec.c, spec.h * spec.w
+    none, dense = (0, 0, 0), row_major(batch, rows, cols)
+    return MatmulSpec(spec.name, rows, cols, 0, spec.dtype, (batch,), none, none, dense, spec.epilogue)
 
 
 def pointwise_product(spec: Conv2dSpec) -> MatmulSpec | None:

@@ -155,7 +155,8 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
     # A block of rows of the left operand is read once per panel: it should stay in the second-level cache.
     matrices = prod(spec.batch)
     tile_bytes = tile.rows.large * k * size
-    rows_per_item = max(1, min(tile.rows.count, (machine.l2 // 2) // max(1, tile_bytes)))
+    least = -(-LEAST_ROWS // tile.rows.large)
+    rows_per_item = min(tile.rows.count, max(least, machine.l2 * 3 // 4 // tile_bytes))
     rows_per_item = -(-tile.rows.count // -(-tile.rows.count // rows_per_item))
     cols_per_item = tile.vectors.count
     # Enough items for the threads to share, where the work is worth sharing.
@@ -192,6 +193,7 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
 
 PACK_RIGHT_ROWS = 4  # row tiles that read a panel before copying it pays
 PACK_LEFT_PANELS = 4
+LEAST_ROWS = 240  # of an item: the panels of the right operand are copied once per item
 
 
 def emit_matmul(spec: MatmulSpec, machine: Machine) -> KernelText:
@@ -204,8 +206,9 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> KernelText:
         return loops.emit_nothing(spec)
     if spec.dtype not in ("f32", "f64") or spec.k == 0 or spec.m * spec.n * spec.k <= 64:
         return loops.emit_loops(spec)
-    if skinny.applies(spec, machine):
-        return skinny.emit_skinny(spec, machine)
+    narrow = skinny.plan_skinny(spec, machine)
+    if narrow is not None:
+        return skinny.emit_skinny(narrow)
     return _Emitter(plan_matmul(spec, machine)).emit()
 
 

@@ -62,8 +62,9 @@ class TileChoice:
 def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligned: bool = True) -> TileChoice:
     """The tile shape with the lowest estimate for an (m, k) @ (k, n) product.
 
-    The estimate: two vector units for multiply-adds (two operations each without fma), two loads per cycle
-    (an unaligned vector that straddles cache lines counts twice), four cycles until a sum can be added to again.
+    The estimate: two vector units for multiply-adds (two operations each without fma), a little under two loads per cycle
+    (an unaligned vector that straddles cache lines counts twice), four cycles until a sum can be added to again,
+    and what of the right operand's way from the second-level cache shows, once a panel does not fit into the first.
     """
     n_vectors = -(-n // vector.lanes)
     operations = 1 if machine.fma else 2
@@ -79,8 +80,13 @@ def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligne
             cycles = 0.0
             for r, row_count in row_split.counted():
                 for v, vector_count in vector_split.counted():
-                    step = max(r * v * operations / 2, (r + v * straddles) / 2, 4.0)
+                    step = max(r * v * operations / 2, (r + v * straddles) * 0.6, 4.0)
+                    if k * v * vector.bytes > 0.6 * machine.l1:
+                        step = max(step, v * vector.bytes / 28) + v * vector.bytes / 128
                     cycles += row_count * vector_count * (k * step + 12 + r * v)
+            if n % vector.lanes:
+                # the last panel is padded, and its tiles leave through memory
+                cycles += k * vector_split.counted()[-1][0] * 1.5 + m * 6
             variants = len(row_split.sizes) * len(vector_split.sizes)
             cycles *= 1 + 0.005 * (variants - 1)
             if best is None or cycles < best.cycles * 0.999:
