@@ -1,0 +1,16 @@
+"""The command line: `staged run`, `show`, `export`, `doctor`, `cache`."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the `staged` command."""
+    try:
+        import click  # noqa: F401
+    except ImportError:
+        sys.exit("staged: the command line needs click and rich; pip install 'staged[cli]'")
+    from staged.cli.commands import run_command_line
+
+    run_command_line()

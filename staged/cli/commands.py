@@ -1,0 +1,153 @@
+"""The commands, with click; what a script would want can be had as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+import numpy as np
+
+import staged as st
+from staged import system
+from staged.cli.arguments import load_function, parse_all
+from staged.cli.doctor import examine
+from staged.cli.show import python_file_of, side_by_side
+
+_ARGUMENTS = (
+    """ARGUMENTS are numbers, strings, .npy files, types such as f32[64,784] (an array of zeros), or name=value."""
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(st.__version__, prog_name="staged")
+def cli() -> None:
+    """Write Python, get one readable C program."""
+
+
+@cli.command(
+    help=f"Run a staged function and print its results.\n\n{_ARGUMENTS}\n\nExample: staged run mlp.py:train x.npy y.npy epochs=3"
+)
+@click.argument("target", metavar="FILE[:FUNCTION]")
+@click.argument("arguments", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+def run(target: str, arguments: tuple[str, ...], as_json: bool) -> None:
+    function = load_function(target)
+    positional, keywords = parse_all(function, arguments)
+    result = function(*positional, **keywords)
+    if as_json:
+        click.echo(json.dumps(_plain(result)))
+    elif result is not None:
+        click.echo(_pretty(result))
+
+
+@cli.command(
+    help=f"Show the generated C beside the Python.\n\n{_ARGUMENTS}\n\nExample: staged show mlp.py:step 'f32[64,784]' 'i32[64]'"
+)
+@click.argument("target", metavar="FILE[:FUNCTION]")
+@click.argument("arguments", nargs=-1)
+@click.option("--only", type=click.Choice(["both", "c", "ir", "memory"]), default="both", help="What to show.")
+@click.option("--json", "as_json", is_flag=True, help="Source, IR, memory and sizes as JSON.")
+def show(target: str, arguments: tuple[str, ...], only: str, as_json: bool) -> None:
+    function = load_function(target)
+    positional, keywords = parse_all(function, arguments)
+    program = function.stage(*positional, **keywords)
+    if as_json:
+        report = {"name": program.name, "source": program.source, "ir": program.ir, "memory": str(program.memory)}
+        click.echo(json.dumps(report))
+    elif only == "c":
+        click.echo(program.source, nl=False)
+    elif only == "ir":
+        click.echo(program.ir, nl=False)
+    elif only == "memory":
+        click.echo(program.memory)
+    else:
+        click.echo(side_by_side(program.source, python_file_of(function)))
+
+
+@cli.command(
+    help=f"Write a standalone folder: C, header, main, Makefile.\n\n{_ARGUMENTS}\n\nExample: staged export mlp.py:train 'f32[8000,784]' 'i32[8000]' 3 --out mnist/"
+)
+@click.argument("target", metavar="FILE[:FUNCTION]")
+@click.argument("arguments", nargs=-1)
+@click.option("--out", required=True, type=click.Path(file_okay=False), help="The folder to write.")
+@click.option(
+    "--target", "machine", default="portable", show_default=True, help="native, portable, x86-64-v3, x86-64-v4."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON.")
+def export(target: str, arguments: tuple[str, ...], out: str, machine: str, as_json: bool) -> None:
+    function = load_function(target)
+    positional, keywords = parse_all(function, arguments)
+    files = function.stage(*positional, **keywords).export(out, target=machine)
+    if as_json:
+        click.echo(json.dumps([str(file) for file in files]))
+    else:
+        click.echo(f"wrote {', '.join(file.name for file in files)} to {out}; build with `make -C {out}`")
+
+
+@cli.command(help="Say what this machine has, what is missing, and what to do.\n\nExample: staged doctor --json")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def doctor(as_json: bool) -> None:
+    findings = examine()
+    if as_json:
+        click.echo(json.dumps([finding.as_dict() for finding in findings]))
+        return
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        mark = click.style("found  ", fg="green") if finding.found else click.style("missing", fg="yellow")
+        click.echo(f"{mark}  {finding.name:<{width}}  {finding.detail}")
+        if finding.remedy:
+            click.echo(f"{'':9}{'':<{width}}  to do: {finding.remedy}")
+
+
+@cli.command(help="Show the program cache, or clear it.\n\nExample: staged cache --clear")
+@click.option("--clear", is_flag=True, help="Remove every cached program.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON.")
+def cache(clear: bool, as_json: bool) -> None:
+    removed = system.clear_cache() if clear else 0
+    folder, entries, size = system.cache_summary()
+    if as_json:
+        click.echo(json.dumps({"folder": str(folder), "programs": entries, "bytes": size, "removed": removed}))
+        return
+    if clear:
+        click.echo(f"removed {removed} programs")
+    click.echo(f"{folder}: {entries} programs, {size / 1e6:.1f} MB")
+
+
+def _plain(result: Any) -> Any:
+    """A result tree as JSON values."""
+    if isinstance(result, dict):
+        return {str(key): _plain(value) for key, value in result.items()}
+    if isinstance(result, list | tuple):
+        return [_plain(value) for value in result]
+    if isinstance(result, np.ndarray | np.generic):
+        return result.tolist()
+    return result
+
+
+def _pretty(result: Any, indent: str = "") -> str:
+    """A result tree for people: large arrays by type and range."""
+    if isinstance(result, dict):
+        return "\n".join(f"{indent}{key}: {_pretty(value, indent + '  ').lstrip()}" for key, value in result.items())
+    if isinstance(result, list | tuple):
+        return "\n".join(
+            f"{indent}[{index}] {_pretty(value, indent + '  ').lstrip()}" for index, value in enumerate(result)
+        )
+    if isinstance(result, np.ndarray) and result.size > 20:
+        return f"{indent}{result.dtype} {result.shape}, from {result.min():.6g} to {result.max():.6g}"
+    return f"{indent}{result}"
+
+
+def run_command_line() -> None:
+    """Run the command line; errors of ours are printed without a traceback and exit with 1."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except st.StagedError as error:
+        click.echo(f"{type(error).__module__.split('.')[0]}.{type(error).__name__}: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,49 @@
+"""What `staged` finds on this machine: compiler, processor, program cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from staged.ir.machine import MACHINES, Machine
+from staged.runtime.cache import default_cache
+from staged.runtime.compiler import find_compiler
+from staged.runtime.machine import native_machine
+
+__all__ = ["cache_summary", "clear_cache", "compiler", "machine", "target"]
+
+
+def compiler() -> str:
+    """The C compiler that programs are compiled with, and its version.
+
+    Raises: CompilerError where none is found.
+    """
+    found = find_compiler()
+    return f"{' '.join(found.command)} ({found.version})"
+
+
+def machine() -> Machine:
+    """The processor of this machine as the scheduler sees it."""
+    return native_machine()
+
+
+def target(name: str) -> Machine:
+    """The machine description behind a target's name: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'.
+
+    Raises: ValueError for a name that is not known.
+    """
+    if name == "native":
+        return native_machine()
+    if name not in MACHINES:
+        raise ValueError(f"unknown target {name!r}; known: native, {', '.join(sorted(MACHINES))}")
+    return MACHINES[name]
+
+
+def cache_summary() -> tuple[Path, int, int]:
+    """(folder, number of programs, bytes) of the program cache."""
+    cache = default_cache()
+    return cache.root, len(cache.entries()), cache.size()
+
+
+def clear_cache() -> int:
+    """Remove every cached program; returns how many."""
+    return default_cache().clear()
