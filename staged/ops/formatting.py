@@ -137,7 +137,7 @@ def format_value(value: Any, spec: str | FormatSpec = "", conversion: str = "") 
     if isinstance(value, str):
         parsed = spec if isinstance(spec, FormatSpec) else parse_spec(spec, "s", conversion)
         return format(repr(value) if parsed.conversion == "r" else value, parsed.text)
-    if isinstance(value, bool | int | float):
+    if type(value) in (bool, int, float):
         dtype, scalar = None, value
         kind = "b" if isinstance(value, bool) else "i" if isinstance(value, int) else "f"
     else:
