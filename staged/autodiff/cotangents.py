@@ -1,0 +1,60 @@
+"""Cotangents of the values in scope, while the reverse of one block is written.
+
+A block that is differentiated sees the cotangents of the blocks around it and goes on accumulating where they stand, so
+that what it adds to a value from outside is one running sum: the result of a reverse `if`, a carried value of a reverse
+loop. A value without an entry has the cotangent zero, which is never made.
+"""
+
+from __future__ import annotations
+
+from staged.ir.nodes import Value
+
+
+class Cotangents:
+    """The cotangents that one block has changed, over those of the blocks around it.
+
+    `made` are the primal values that this block makes; whatever else it touches comes from outside.
+    """
+
+    def __init__(self, made: set[Value], around: Cotangents | None = None) -> None:
+        self.made = made
+        self.around = around
+        self.local: dict[Value, Value] = {}
+
+    def get(self, value: Value) -> Value | None:
+        """The cotangent so far; None for zero."""
+        if value in self.local:
+            return self.local[value]
+        return None if value in self.made else self.outside(value)
+
+    def outside(self, value: Value) -> Value | None:
+        return self.around.get(value) if self.around is not None else None
+
+    def set(self, value: Value, cotangent: Value) -> None:
+        self.local[value] = cotangent
+
+    def take(self, value: Value) -> Value | None:
+        """The finished cotangent of a value made in this block, which nobody asks for again."""
+        return self.local.pop(value, None)
+
+    def exports(self) -> dict[Value, Value]:
+        """What this block has changed of the values from outside."""
+        return {value: cotangent for value, cotangent in self.local.items() if value not in self.made}
+
+
+class LoopCotangents(Cotangents):
+    """Those of a loop's body: the running sum of a value from outside is a parameter, made when first asked for."""
+
+    def __init__(self, made: set[Value], around: Cotangents) -> None:
+        super().__init__(made, around)
+        self.sums: dict[Value, Value] = {}
+
+    def outside(self, value: Value) -> Value:
+        if value not in self.sums:
+            self.sums[value] = Value(value.type, None, 0, d_name(value))
+        return self.sums[value]
+
+
+def d_name(value: Value) -> str:
+    """The hint of a value's cotangent."""
+    return f"d_{value.hint}" if value.hint else ""

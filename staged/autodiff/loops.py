@@ -1,0 +1,93 @@
+"""The reverse of a loop: a `for` that counts the primal's iterations down.
+
+Its carried values are the cotangents of the primal's carried values, and the running sums of the cotangents of values
+from outside. In iteration k it reads what the primal collected in its iteration k.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staged.autodiff.activity import carried_of, slots_reached
+from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
+from staged.autodiff.residuals import Front
+from staged.ir.nodes import Label, Op, Value
+from staged.ir.trips import COUNT, Integers, static_trip_count
+from staged.ir.types import SequenceType
+
+if TYPE_CHECKING:
+    from staged.autodiff.reverse import Reverse
+
+
+def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
+    """Write the reverse of the loop `op`: takes the cotangents of its results, adds to those of what it read."""
+    body = op.blocks[-1]
+    cotangents = [env.take(result) for result in op.results]
+    if body.end.kind != "yield":
+        return  # every iteration stops the program: there is nothing to come back from
+    carried, initial = carried_of(op)
+    collected = [
+        (yielded, cotangent)
+        for yielded, cotangent in zip(body.end.operands[len(carried) :], cotangents[len(carried) :], strict=True)
+        if cotangent is not None
+    ]
+    seeds = {slot for slot in range(len(carried)) if cotangents[slot] is not None}
+    slots = slots_reached(op, seeds, [yielded for yielded, _ in collected], reverse.active)
+    if not slots and not collected:
+        return
+    builder, where, device = reverse.builder, op.where, op.device
+    integers = Integers(builder, where)
+    last = _last_iteration(reverse, op, env, integers)
+    minus_one = integers.constant(-1)
+    start = [reverse.or_zeros(cotangents[slot], op.results[slot], op) for slot in slots]
+    inner = LoopCotangents({*body.params, *(result for made in body.ops for result in made.results)}, env)
+
+    with builder.block([COUNT, *(value.type for value in start)], ["k", *(d_name(carried[s]) for s in slots)]) as opened:
+        count, *d_next = opened.params
+        for yielded, sequence in collected:
+            assert isinstance(sequence.type, SequenceType)
+            element = builder.op("sequence_get", [sequence, count], [sequence.type.element], where=where).result
+            reverse.accumulate(inner, yielded, element)
+        for slot, cotangent in zip(slots, d_next, strict=True):
+            reverse.accumulate(inner, body.end.operands[slot], cotangent)
+        reverse.block(body, inner)
+        reverse.where, builder.device = where, device
+        stray = [param for slot, param in enumerate(carried) if param in inner.local and slot not in slots]
+        assert not stray, f"the cotangent of {stray} would be lost"
+        before = [reverse.or_zeros(inner.take(carried[slot]), carried[slot], op) for slot in slots]
+        sums = list(inner.sums)
+        builder.end("yield", [*before, *(inner.local.get(value, inner.sums[value]) for value in sums)], where=where)
+    opened.params = (*opened.params, *(inner.sums[value] for value in sums))
+    for index, param in enumerate(opened.params):
+        param.index = index
+    needed = reverse.needed(opened.block)
+    env.made.update(reverse.residuals.fetch_from_loop(op, inner.made, needed, Front(builder, opened), count))
+
+    start += [reverse.or_zeros(env.get(value), value, op) for value in sums]
+    label = op.attrs["label"]
+    loop = builder.op(
+        "for",
+        [last, minus_one, minus_one, *start],
+        [value.type for value in start],
+        attrs={"label": Label(f"{label.name}_reverse")},
+        blocks=[opened.block],
+        where=where,
+    )
+    for value, result in zip(sums, loop.results[len(slots) :], strict=True):
+        result.hint = d_name(value)
+        env.set(value, result)
+    for slot, result in zip(slots, loop.results, strict=False):
+        result.hint = d_name(initial[slot])
+        reverse.accumulate(env, initial[slot], result)
+
+
+def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integers) -> Value:
+    """The number of the primal's last iteration, -1 where it has none."""
+    if op.name == "while":
+        trips = reverse.residuals.trip_count(op, env.made)
+    else:
+        static = static_trip_count(op)
+        if static is not None:
+            return integers.constant(static - 1)
+        trips = integers.trips(op)
+    return integers.binary("subtract", trips, integers.constant(1))

@@ -1,0 +1,333 @@
+"""Residuals: what the reverse needs of the primal, and how it gets there.
+
+The reverse of a block is first written in terms of the primal's own values. Those that its place cannot see, because
+they are made inside a branch or a loop body, are then *fetched*:
+
+- what is cheap to make again from values at hand is made again (constants, the index, broadcasts, views, cheap arithmetic);
+- the rest becomes an *extra* result of the primal op: a branch yields it (the other branch yields zeros), a loop
+  collects it in a sequence that the reverse loop reads by index.
+
+`Residuals` writes these decisions down; `Augmenter` carries them out when the primal is finally emitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from staged.ir.builder import Builder, OpenBlock
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.rewrite import Copier
+from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
+from staged.ir.types import SequenceType, TensorType
+from staged.ops.primitive import PRIMITIVES
+
+# Elementwise ops that cost more than reading their result back from memory.
+_EXPENSIVE = frozenset(
+    "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf pow atan2 divide floor_divide "
+    "remainder".split()
+)
+_CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source"))
+_CHEAP_NAMES = frozenset(("dynamic_slice", "sequence_get", "constant"))
+_MOST_RECOMPUTED = 12
+"""Ops in a row that are worth redoing for one value: beyond, reading it back is cheaper."""
+
+
+@dataclass
+class Extra:
+    """The results that a primal `if`, `for` or `while` gets for the reverse: (value inside, what stands for it outside)."""
+
+    values: list[tuple[Value, Value]] = field(default_factory=list)
+    count: Value | None = None
+    """For a `while`: stands for the number of iterations it ran."""
+
+
+class Residuals:
+    """What the reverse fetches. `alias` maps a primal value to what stands for it at the place that fetched it."""
+
+    def __init__(self) -> None:
+        self.extras: dict[Op, Extra] = {}
+        self.alias: dict[Value, Value] = {}
+
+    def resolve(self, value: Value) -> Value:
+        while value in self.alias:
+            value = self.alias[value]
+        return value
+
+    def extra(self, op: Op) -> Extra:
+        return self.extras.setdefault(op, Extra())
+
+    def fetch_from_branch(self, op: Op, block: Block, made: set[Value], needed: Iterable[Value], front: Front) -> list[Value]:
+        """Fetch `needed` values made in a branch of the primal `if`; returns the new results that stand for them."""
+        return _Fetch(self, op, block, made, front, None).all(needed)
+
+    def fetch_from_loop(
+        self, op: Op, made: set[Value], needed: Iterable[Value], front: Front, count: Value
+    ) -> list[Value]:
+        """Fetch `needed` values made in the body of a primal loop into the reverse body, in iteration `count`."""
+        return _Fetch(self, op, op.blocks[-1], made, front, count).all(needed)
+
+    def trip_count(self, op: Op, made: set[Value]) -> Value:
+        """What stands for the number of iterations of a primal `while`."""
+        extra = self.extra(op)
+        if extra.count is None:
+            extra.count = Value(COUNT, None, 0, "trips")
+            made.add(extra.count)
+        return extra.count
+
+
+class Front:
+    """The front of a block that is built already: ops appended here run before all that it holds."""
+
+    def __init__(self, builder: Builder, opened: OpenBlock) -> None:
+        self.builder = builder
+        self.opened = opened
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        prefix = OpenBlock((), self.opened.parent)
+        before, self.builder.current = self.builder.current, prefix
+        try:
+            yield
+        finally:
+            self.builder.current = before
+            self.opened.ops[:0] = prefix.ops
+
+
+@dataclass
+class _Fetch:
+    """One fetch: decides for each value, in program order, whether it is made again or kept."""
+
+    residuals: Residuals
+    op: Op
+    block: Block
+    made: set[Value]
+    front: Front
+    count: Value | None
+    kept: list[Value] = field(default_factory=list)
+
+    def all(self, needed: Iterable[Value]) -> list[Value]:
+        wanted = dict.fromkeys(value for value in needed if value in self.made)
+        if not wanted:
+            return []
+        order = [*self.block.params, *(result for op in self.block.ops for result in op.results)]
+        ordered = [value for value in order if value in wanted]
+        # Stand-ins for residuals of nested ops are made by no op of the primal: they come last, as they were met.
+        ordered += [value for value in wanted if value not in set(ordered)]
+        with self.front.open():
+            for value in ordered:
+                if value not in self.residuals.alias:
+                    self.one(value)
+        return self.kept
+
+    def one(self, value: Value) -> None:
+        if self.is_index(value):
+            assert self.count is not None
+            integers = Integers(self.front.builder, self.op.where)
+            self.residuals.alias[value] = integers.index(self.op, self.count)
+        elif self.cost(value) <= _MOST_RECOMPUTED:
+            self.remake(value)
+        else:
+            self.keep(value)
+
+    def is_index(self, value: Value) -> bool:
+        return self.op.name == "for" and value is self.block.params[0]
+
+    def cost(self, value: Value) -> int:
+        """How many ops it takes to make `value` again from what is at hand; more than any limit where that is not cheap."""
+        if value not in self.made or value in self.residuals.alias:
+            return 0
+        if self.is_index(value):
+            return 1
+        producer = value.producer
+        if producer is None or not _is_cheap(producer):
+            return _MOST_RECOMPUTED + 1
+        if self.count is None and producer.operands and not _moves_only(producer):
+            return _MOST_RECOMPUTED + 1  # in a branch: its operands would have to be kept instead
+        total = 1
+        for operand in producer.operands:
+            total += self.cost(operand)
+            if total > _MOST_RECOMPUTED:
+                break
+        return total
+
+    def remake(self, value: Value) -> None:
+        producer = value.producer
+        assert producer is not None
+        for operand in producer.operands:
+            if operand in self.made and operand not in self.residuals.alias:
+                self.one(operand)
+        # Its operands are primal values too: the final copy puts their stand-ins in.
+        again = self.front.builder.append(producer.replace())
+        self.residuals.alias[value] = again.result
+
+    def keep(self, value: Value) -> None:
+        if self.count is None:
+            outside = Value(value.type, None, 0, value.hint)
+            self.residuals.alias[value] = outside
+        else:
+            outside = Value(SequenceType(value.type, trip_bound(self.op)), None, 0, f"{value.hint}_history")
+            get = self.front.builder.op(
+                "sequence_get", [outside, self.count], [value.type], device=self.op.device, where=self.op.where
+            )
+            get.result.hint = value.hint
+            self.residuals.alias[value] = get.result
+        self.residuals.extra(self.op).values.append((value, outside))
+        self.kept.append(outside)
+
+
+def _is_cheap(op: Op) -> bool:
+    if op.effects or op.blocks or len(op.results) != 1:
+        return False
+    if op.name in _CHEAP_NAMES:
+        return True
+    primitive = PRIMITIVES.get(op.name)
+    return primitive is not None and primitive.kind in _CHEAP_KINDS and op.name not in _EXPENSIVE
+
+
+def _moves_only(op: Op) -> bool:
+    primitive = PRIMITIVES.get(op.name)
+    return primitive is not None and primitive.kind == "broadcast"
+
+
+def zeros(builder: Builder, like: Value, op: Op) -> Value:
+    """Zeros of the type of `like`, placed and located as `op`; for a sequence, one of the same lengths."""
+    if isinstance(like.type, SequenceType):
+        return builder.op("sequence_zeros", [like], [like.type], device=op.device, where=op.where).result
+    return zeros_of(builder, like.type, op)
+
+
+def zeros_of(builder: Builder, type: TensorType, op: Op) -> Value:
+    """Zeros of a tensor type."""
+    number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
+    scalar = TensorType(type.dtype, (), type.weak)
+    attrs = {"value": number}
+    zero = builder.op("constant", [], [scalar], attrs=attrs, device=op.device, where=op.where).result
+    if not type.shape:
+        return zero
+    attrs = {"shape": type.shape, "axes": ()}
+    return builder.op("broadcast_to", [zero], [type], attrs=attrs, device=op.device, where=op.where).result
+
+
+class Augmenter(Copier):
+    """Copies the primal, with the extra results that its reverse needs."""
+
+    def __init__(self, builder: Builder, residuals: Residuals) -> None:
+        super().__init__(builder)
+        self.extras = residuals.extras
+
+    def op(self, op: Op) -> None:
+        extra = self.extras.get(op)
+        if extra is None:
+            super().op(op)
+        elif op.name == "if":
+            self.branches(op, extra)
+        else:
+            self.loop(op, extra)
+
+    def branches(self, op: Op, extra: Extra) -> None:
+        blocks = [self.augmented(block, lambda block: self.of_branch(block, extra, op)) for block in op.blocks]
+        types = [result.type for result in op.results] + [outside.type for _, outside in extra.values]
+        operands = [self.value(operand) for operand in op.operands]
+        copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types))
+        self.name_results(op, copy, [outside for _, outside in extra.values])
+
+    def of_branch(self, block: Block, extra: Extra, op: Op) -> list[Value]:
+        """What a branch yields besides its results: its own residuals, zeros for those of the other branch."""
+        own = {*block.params, *(result for inner in block.ops for result in inner.results)}
+        for inner in block.ops:
+            if inner in self.extras:
+                own.update(outside for _, outside in self.extras[inner].values)
+                count = self.extras[inner].count
+                if count is not None:
+                    own.add(count)
+        return [self.value(value) if value in own else self.absent(value, op) for value, _ in extra.values]
+
+    def absent(self, value: Value, op: Op) -> Value:
+        if isinstance(value.type, SequenceType):
+            return self.builder.op("sequence_empty", [], [value.type], device=op.device, where=op.where).result
+        return zeros_of(self.builder, value.type, op)
+
+    def loop(self, op: Op, extra: Extra) -> None:
+        collected = op.attrs.get("collected", 0)
+        carried = len(op.results) - collected
+        counting = extra.count is not None
+        operands = [self.value(operand) for operand in op.operands]
+        integers = Integers(self.builder, op.where)
+        if counting:
+            operands.append(integers.constant(0))
+        label = op.attrs["label"]
+        copied = self.labels[label] = type(label)(label.name)
+
+        def counted(block: Block, end: Callable[[Value | None], list[Value]]) -> Block:
+            types = [param.type for param in block.params] + [COUNT] * counting
+            hints = [param.hint for param in block.params] + ["trips"] * counting
+            with self.builder.block(types, hints) as opened:
+                self.values.update(zip(block.params, opened.params, strict=False))
+                self.contents(block)
+                if block.end.kind == "yield":
+                    values = end(opened.params[-1] if counting else None)
+                    self.builder.end("yield", values, None, block.end.where)
+                else:
+                    self.end(block)
+            return opened.block
+
+        def of_body(trips: Value | None) -> list[Value]:
+            given = [self.value(operand) for operand in op.blocks[-1].end.operands]
+            count = [] if trips is None else [integers.binary("add", trips, integers.constant(1))]
+            return given[:carried] + count + given[carried:] + [self.value(inside) for inside, _ in extra.values]
+
+        blocks = [counted(block, lambda _, block=block: [self.value(v) for v in block.end.operands]) for block in op.blocks[:-1]]  # type: ignore[misc]
+        blocks.append(counted(op.blocks[-1], of_body))
+        types = [result.type for result in op.results]
+        types[carried:carried] = [COUNT] * counting
+        types += [outside.type for _, outside in extra.values]
+        attrs = {**op.attrs, "label": copied, "collected": collected + len(extra.values)}
+        copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types, attrs=attrs))
+        results = [*copy.results]
+        if counting:
+            assert extra.count is not None
+            trips = results.pop(carried)
+            trips.hint = "trips"
+            self.values[extra.count] = trips
+        stand_ins = [*op.results, *(outside for _, outside in extra.values)]
+        for old, new in zip(stand_ins, results, strict=True):
+            self.values[old] = new
+            new.hint = old.hint
+
+    def augmented(self, block: Block, more: Callable[[Block], list[Value]]) -> Block:
+        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+            self.values.update(zip(block.params, opened.params, strict=True))
+            self.contents(block)
+            if block.end.kind == "yield":
+                given = [self.value(operand) for operand in block.end.operands]
+                self.builder.end("yield", given + more(block), None, block.end.where)
+            else:
+                self.end(block)
+        return opened.block
+
+    def name_results(self, op: Op, copy: Op, outside: list[Value]) -> None:
+        for old, new in zip([*op.results, *outside], copy.results, strict=True):
+            self.values[old] = new
+            new.hint = old.hint
+
+
+class Resolver(Copier):
+    """Copies the reverse into place: primal values become their stand-ins, then their copies."""
+
+    def __init__(self, builder: Builder, residuals: Residuals, values: dict[Value, Value]) -> None:
+        super().__init__(builder)
+        self.residuals = residuals
+        self.values = dict(values)
+
+    def value(self, value: Value) -> Value:
+        return super().value(self.residuals.resolve(value))
+
+
+def is_zero(value: Value) -> bool:
+    """Whether a value is known to be all zeros."""
+    producer = value.producer
+    if producer is not None and producer.name == "broadcast_to":
+        return is_zero(producer.operands[0])
+    return constant_of(value) == 0

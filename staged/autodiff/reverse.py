@@ -1,0 +1,202 @@
+"""Reverse mode: from the ops of a block, the ops that carry cotangents from its results back to its inputs.
+
+Straight code: each op's vjp rule, in reverse order. `if`: an `if` on the same condition, whose branches are the reverses.
+`for` and `while`: a `for` that counts the iterations down (see `loops.py`). Everything is written in terms of the
+primal's values; how those reach the reverse is the business of `residuals.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.loops import reverse_loop
+from staged.autodiff.residuals import Front, Residuals, zeros
+from staged.errors import GradientError
+from staged.ir.builder import Builder, OpenBlock
+from staged.ir.nodes import Block, Op, Value, free_values
+from staged.ir.types import SequenceType
+from staged.ops.array import Array
+from staged.ops.composites import COMPOSITES
+from staged.ops.context import bind, use_context
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.record import RecordContext
+from staged.source import Position
+
+
+class Reverse:
+    """Writes the reverse of blocks into `builder`, with `active` the values that have cotangents at all."""
+
+    def __init__(self, active: set[Value]) -> None:
+        self.active = active
+        self.residuals = Residuals()
+        self.builder = Builder()
+        self.where: Position | None = None
+        self.context = RecordContext(self.builder, locate=lambda: self.where)
+
+    # ---- a block ----
+
+    def block(self, block: Block, env: Cotangents) -> None:
+        """The reverse of the ops of `block`; `env` has the cotangents of what it yields, and gets those of its inputs."""
+        for op in reversed(block.ops):
+            if any(result in env.local for result in op.results):
+                self.where, self.builder.device = op.where, op.device
+                self.op(op, env)
+
+    def op(self, op: Op, env: Cotangents) -> None:
+        if op.name == "if":
+            self.branches(op, env)
+        elif op.name in ("for", "while"):
+            reverse_loop(self, op, env)
+        elif op.name.startswith("sequence_"):
+            self.sequence(op, env)
+        elif op.name == "scope":
+            raise AssertionError("a scope in differentiated code: normalize_exits runs before autodiff")
+        else:
+            self.rule(op, env)
+
+    def accumulate(self, env: Cotangents, value: Value, cotangent: Value) -> None:
+        """Add to the cotangent of `value`, where it has one."""
+        if value not in self.active:
+            return
+        before = env.get(value)
+        total = cotangent if before is None else self.add(before, cotangent)
+        if not total.hint:
+            total.hint = d_name(value)
+        env.set(value, total)
+
+    def add(self, left: Value, right: Value) -> Value:
+        if isinstance(left.type, SequenceType):
+            return self.builder.op("sequence_sum", [left, right], [left.type], where=self.where).result
+        return self.builder.op("add", [left, right], [left.type], where=self.where).result
+
+    # ---- straight code ----
+
+    def rule(self, op: Op, env: Cotangents) -> None:
+        """The vjp of one primitive or composite."""
+        cotangents = [env.take(result) for result in op.results]
+        if not any(operand in self.active for operand in op.operands):
+            return
+        name = op.attrs["name"] if op.name == "composite" else op.name
+        declared = COMPOSITES.get(name) if op.name == "composite" else PRIMITIVES.get(name)
+        if declared is None or declared.vjp is None:
+            why = getattr(declared, "why_not_differentiable", "") or "no derivative is declared for it"
+            raise GradientError(
+                f"cannot differentiate through `{name}`: {why}",
+                where=op.where,
+                hint="put `st.stop_gradient(...)` around its operand if no gradient should flow through it",
+            )
+        handle = self.context.handle
+        attrs = {key: value for key, value in op.attrs.items() if op.name != "composite" or key != "name"}
+        ct: object = tuple(None if c is None else handle(c) for c in cotangents)
+        result: object = tuple(map(handle, op.results))
+        if len(op.results) == 1:
+            (ct,), (result,) = ct, result  # type: ignore[misc]
+        with use_context(self.context):
+            given = declared.vjp(ct, result, *map(handle, op.operands), **attrs)
+            assert len(given) == len(op.operands), f"the vjp of {name} gives {len(given)} cotangents"
+            for operand, cotangent in zip(op.operands, given, strict=True):
+                if cotangent is not None and operand in self.active:
+                    self.accumulate(env, operand, self.fitted(cotangent, operand, name))
+
+    def fitted(self, cotangent: Array, operand: Value, name: str) -> Value:
+        """A cotangent in the type of what it belongs to: rules mix Python numbers in, which may strengthen a weak type."""
+        wanted = operand.tensor
+        if cotangent.type != wanted:
+            assert cotangent.shape == wanted.shape, f"the vjp of {name} gives {cotangent.type} for {wanted}"
+            cotangent = bind(PRIMITIVES["cast"], [cotangent], dtype=wanted.dtype, weak=wanted.weak)
+        return self.context.value_of(cotangent)
+
+    # ---- sequences: so that what reverse mode writes can be differentiated again ----
+
+    def sequence(self, op: Op, env: Cotangents) -> None:
+        """Sequences are linear: reading an element adds to that element's cotangent."""
+        cotangent = env.take(op.results[0])
+        if cotangent is None:
+            return
+        if op.name == "sequence_get":
+            sequence, index = op.operands
+            if sequence in self.active:
+                before = env.get(sequence)
+                before = zeros(self.builder, sequence, op) if before is None else before
+                added = self.builder.op("sequence_add", [before, index, cotangent], [sequence.type], where=op.where)
+                added.result.hint = d_name(sequence)
+                env.set(sequence, added.result)
+        elif op.name == "sequence_add":
+            sequence, index, element = op.operands
+            self.accumulate(env, sequence, cotangent)
+            if element in self.active:
+                read = self.builder.op("sequence_get", [cotangent, index], [element.type], where=op.where)
+                self.accumulate(env, element, read.result)
+        elif op.name == "sequence_sum":
+            for operand in op.operands:
+                self.accumulate(env, operand, cotangent)
+
+    # ---- branches ----
+
+    def branches(self, op: Op, env: Cotangents) -> None:
+        """The reverse of an `if`: the same decision again, then the reverse of the branch that was taken."""
+        cotangents = [env.take(result) for result in op.results]
+        device, where = op.device, op.where
+        opened: list[OpenBlock] = []
+        inner: list[Cotangents] = []
+        # Branches are closed only when it is known what either of them changes: both yield the same.
+        for branch in op.blocks:
+            made = made_in(branch)
+            changed = Cotangents(made, env)
+            with self.unfinished() as block:
+                if branch.end.kind == "yield":
+                    for operand, cotangent in zip(branch.end.operands, cotangents, strict=True):
+                        if cotangent is not None:
+                            self.accumulate(changed, operand, cotangent)
+                    self.block(branch, changed)
+            opened.append(block)
+            inner.append(changed)
+        self.where, self.builder.device = where, device
+        outward = list(dict.fromkeys(value for changed in inner for value in changed.exports()))
+        if not outward:
+            return
+        for branch, block, changed in zip(op.blocks, opened, inner, strict=True):
+            self.builder.current = block
+            self.builder.end("yield", [self.or_zeros(changed.get(value), value, op) for value in outward], where=where)
+            self.builder.current = block.parent
+            needed = self.needed(block.block)
+            env.made.update(
+                self.residuals.fetch_from_branch(op, branch, changed.made, needed, Front(self.builder, block))
+            )
+        types = [value.type for value in outward]
+        blocks = [block.block for block in opened]
+        reverse = self.builder.op("if", [op.operands[0]], types, blocks=blocks, where=where)
+        for value, result in zip(outward, reverse.results, strict=True):
+            result.hint = d_name(value)
+            env.set(value, result)
+
+    def unfinished(self) -> _Unfinished:
+        return _Unfinished(self.builder)
+
+    def or_zeros(self, cotangent: Value | None, value: Value, op: Op) -> Value:
+        return zeros(self.builder, value, op) if cotangent is None else cotangent
+
+    def needed(self, block: Block) -> Sequence[Value]:
+        """The primal values that a finished reverse block reads, after what its inner blocks have fetched."""
+        return tuple(dict.fromkeys(self.residuals.resolve(value) for value in free_values(block)))
+
+
+class _Unfinished:
+    """A block that is left open, to be ended later."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.block = OpenBlock((), builder.current)
+
+    def __enter__(self) -> OpenBlock:
+        self.builder.current = self.block
+        return self.block
+
+    def __exit__(self, *error: object) -> None:
+        self.builder.current = self.block.parent
+
+
+def made_in(block: Block) -> set[Value]:
+    """The values that a block makes itself, not its inner blocks."""
+    return {*block.params, *(result for op in block.ops for result in op.results)}

@@ -1,0 +1,224 @@
+"""Dead code: what nobody reads and nobody sees.
+
+Values are marked live from what the outside sees (results, effects) back through what they need, as single *slots*: one
+result of an `if` needs that operand of both yields; one carried value of a loop needs its initial value and what the
+body computes for it. Then the program is copied with what is live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, End, Function, Label, Op, Value
+from staged.ir.rewrite import Copier
+
+_LOOPS = frozenset(("for", "while"))
+# Ops whose results can go one by one, since they stand for values that the blocks pass out.
+_NARROW = frozenset(("if", "for", "while", "scope"))
+
+
+def eliminate_dead_code(function: Function) -> Function:
+    """Drop ops without effects that nobody reads, and unread results of `if`, loops and scopes with all that feeds them.
+
+    Why: vjp rules ask for more than the user needs; the cotangent of an input nobody differentiates is computed in vain.
+    A carried value that only feeds itself is dead too, and a collected sequence that nobody reads costs memory.
+    Leaves: effects, in order; exits (`break`, `return`, `raise`) of live code; loops that may not end are dropped when
+    nothing of them is used.
+    """
+    live = _Live(function.block)
+    return function.with_block(_Sweep(live).block(function.block))
+
+
+def has_effects(op: Op) -> bool:
+    """Whether an op does anything that others see: effects, or a way out past itself."""
+    return bool(op.effects) or any(_block_has_effects(block, {op.attrs.get("label")}) for block in op.blocks)
+
+
+def _block_has_effects(block: Block, inside: set[Label | None]) -> bool:
+    if block.end.kind in ("return", "raise"):
+        return True
+    if block.end.kind in ("break", "continue") and block.end.target not in inside:
+        return True
+    for op in block.ops:
+        if op.effects:
+            return True
+        if op.blocks:
+            inner = inside | {op.attrs.get("label")}
+            if any(_block_has_effects(nested, inner) for nested in op.blocks):
+                return True
+    return False
+
+
+class _Live:
+    """The live values and ops of a function."""
+
+    def __init__(self, block: Block) -> None:
+        self.values: set[Value] = set()
+        self.ops: set[Op] = set()
+        self.owner: dict[Value, tuple[Op, int]] = {}
+        """For a parameter of a loop's block: the loop and the slot."""
+        self.around: dict[Op, Op | None] = {}
+        self.effects: dict[Op, bool] = {}
+        self.exits: dict[Label, list[End]] = {}
+        self.pending: list[Value] = []
+        self.survey(block, None)
+        self.enter(block)
+        self.need(block.end.operands)
+        while self.pending:
+            self.trace(self.pending.pop())
+
+    def survey(self, block: Block, owner: Op | None) -> bool:
+        """Note what belongs to what; whether the block has effects or leaves by an end that is not a `yield`."""
+        seen = block.end.kind != "yield"
+        if block.end.target is not None:
+            self.exits.setdefault(block.end.target, []).append(block.end)
+        for op in block.ops:
+            self.around[op] = owner
+            if op.name in _LOOPS:
+                for inner in op.blocks:
+                    skip = 1 if op.name == "for" else 0
+                    self.owner.update((param, (op, index)) for index, param in enumerate(inner.params[skip:]))
+            inside = [self.survey(inner, op) for inner in op.blocks]
+            self.effects[op] = bool(op.effects) or (any(inside) and has_effects(op))
+            seen = seen or any(inside) or bool(op.effects)
+        return seen
+
+    def need(self, values: Sequence[Value]) -> None:
+        for value in values:
+            if value not in self.values:
+                self.values.add(value)
+                self.pending.append(value)
+
+    def enter(self, block: Block) -> None:
+        """The block may run: what has effects in it is live."""
+        for op in block.ops:
+            if self.effects[op]:
+                self.keep(op)
+
+    def keep(self, op: Op) -> None:
+        """The op runs: it needs what decides how, and whatever of its blocks is seen from outside."""
+        if op in self.ops:
+            return
+        self.ops.add(op)
+        around = self.around[op]
+        if around is not None:
+            self.keep(around)
+        if op.name == "if":
+            self.need(op.operands[:1])
+        elif op.name == "for":
+            self.need(op.operands[:3])
+        elif op.name not in _NARROW:
+            self.need(op.operands)
+        for number, block in enumerate(op.blocks):
+            self.enter(block)
+            if op.name == "while" and number == 0:
+                self.need(block.end.operands)
+            elif op.name not in _NARROW or block.end.kind in ("return", "raise"):
+                self.need(block.end.operands)
+            elif block.end.kind in ("break", "continue"):
+                self.exit(block.end)
+
+    def exit(self, end: End) -> None:
+        """An exit that may be taken passes what is live of its target's slots."""
+        # `slot` comes back to this end for slots that become live later.
+
+    def trace(self, value: Value) -> None:
+        """All that a live value needs."""
+        if value in self.owner:
+            op, slot = self.owner[value]
+            self.keep(op)
+            self.slot(op, slot)
+        elif value.producer is not None and value.producer in self.around:
+            op = value.producer
+            self.keep(op)
+            if op.name in _LOOPS:
+                self.slot(op, value.index)
+            elif op.name in _NARROW:
+                self.yields(op, value.index)
+
+    def slot(self, op: Op, index: int) -> None:
+        """A carried value of a loop, or a collected one."""
+        carried = len(op.results) - op.attrs.get("collected", 0)
+        first = 3 if op.name == "for" else 0
+        body = op.blocks[-1]
+        self.need(op.results[index : index + 1])
+        if index < carried:
+            self.need(op.operands[first + index : first + index + 1])
+            skip = 1 if op.name == "for" else 0
+            for block in op.blocks:
+                self.need(block.params[skip + index : skip + index + 1])
+            for end in self.exits.get(op.attrs["label"], ()):
+                self.need(end.operands[index : index + 1])
+        if body.end.kind == "yield":
+            self.need(body.end.operands[index : index + 1])
+
+    def yields(self, op: Op, index: int) -> None:
+        for block in op.blocks:
+            if block.end.kind == "yield":
+                self.need(block.end.operands[index : index + 1])
+        label = op.attrs.get("label")
+        if label is not None:
+            for end in self.exits.get(label, ()):
+                self.need(end.operands[index : index + 1])
+
+
+class _Sweep(Copier):
+    """Copies what is live."""
+
+    def __init__(self, live: _Live) -> None:
+        super().__init__(Builder())
+        self.live = live
+        self.slots: dict[Label, list[int]] = {}
+        """Which slots of a loop or scope are left."""
+
+    def op(self, op: Op) -> None:
+        if op not in self.live.ops:
+            return
+        if op.name not in _NARROW:
+            super().op(op)
+            return
+        kept = [index for index, result in enumerate(op.results) if result in self.live.values]
+        attrs = dict(op.attrs)
+        label = attrs.get("label")
+        operands = list(op.operands)
+        skip = 0
+        carried = kept
+        if op.name in _LOOPS:
+            count = len(op.results) - op.attrs.get("collected", 0)
+            carried = [index for index in kept if index < count]
+            first = 3 if op.name == "for" else 0
+            skip = 1 if op.name == "for" else 0
+            operands = operands[:first] + [operands[first + index] for index in carried]
+            attrs["collected"] = len(kept) - len(carried)
+            if not attrs["collected"]:
+                del attrs["collected"]
+        if isinstance(label, Label):
+            attrs["label"] = self.labels[label] = Label(label.name)
+            self.slots[label] = carried
+        blocks = []
+        for number, block in enumerate(op.blocks):
+            params = [*block.params[:skip], *(block.params[skip + index] for index in carried)] if block.params else []
+            with self.builder.block([p.type for p in params], [p.hint for p in params]) as opened:
+                self.values.update(zip(params, opened.params, strict=True))
+                self.contents(block)
+                if block.end.kind == "yield" and not (op.name == "while" and number == 0):
+                    left = [self.value(block.end.operands[index]) for index in kept]
+                    self.builder.end("yield", left, None, block.end.where)
+                else:
+                    self.end(block)
+            blocks.append(opened.block)
+        types = [op.results[index].type for index in kept]
+        operands = [self.value(operand) for operand in operands]
+        copy = self.builder.append(op.replace(operands=operands, attrs=attrs, blocks=blocks, result_types=types))
+        for index, new in zip(kept, copy.results, strict=True):
+            new.hint = op.results[index].hint
+            self.values[op.results[index]] = new
+
+    def end(self, block: Block) -> None:
+        end = block.end
+        if end.target is None or end.target not in self.slots:
+            super().end(block)
+            return
+        left = [self.value(end.operands[index]) for index in self.slots[end.target]]
+        self.builder.end(end.kind, left, self.labels[end.target], end.where)

@@ -1,0 +1,372 @@
+"""Early exits in differentiated code become values, so that reverse mode sees blocks that yield, and nothing else.
+
+    while True:                     stop = False
+        a = f(a)                    while not stop:
+        if a > 3: break      =>         a = f(a)
+        a = g(a)                        if a > 3: stop = True
+                                        else: a = g(a)
+
+What follows an `if` that may leave moves into the branch that stays; where both may stay, a flag says which did. A loop
+that is left carries a flag, too; `for` becomes `while`. A `scope` dissolves. `raise` stays: nothing comes back from it.
+
+Only the blocks of transforms are touched: elsewhere the emitted program says `break` where the user wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, End, Function, Label, Op, Value
+from staged.ir.rewrite import Copier
+from staged.ir.trips import Integers, static_trip_count
+from staged.ir.types import TensorType, Type, bool_
+
+FLAG = TensorType(bool_)
+TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint"))
+
+
+def normalize_exits(function: Function) -> Function:
+    """`function` whose transforms' blocks hold no `break`, `continue` or `scope` (see the module's docstring).
+
+    Why: reverse mode runs a block backwards; a way out of the middle has to be a recorded decision for that.
+    Leaves: constant flags and `if`s on them, for `simplify`.
+    """
+    return function.with_block(_Outside(Builder()).block(function.block))
+
+
+class _Outside(Copier):
+    """Code outside of transforms is copied as it is."""
+
+    def op(self, op: Op) -> None:
+        if op.name not in TRANSFORMS:
+            super().op(op)
+            return
+        blocks = [_normal_block(self.builder, block) for block in op.blocks]
+        copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], blocks=blocks))
+        self.values.update(zip(op.results, copy.results, strict=True))
+
+
+def _normal_block(builder: Builder, block: Block) -> Block:
+    inside = _Inside(builder)
+    with builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+        inside.values.update(zip(block.params, opened.params, strict=True))
+        frame = _Frame(tuple(value.type for value in block.end.operands))
+        given = inside.contents_of(block, frame, lambda end: inside.finish(frame, end))
+        if given is not None:
+            builder.end("yield", given, None, block.end.where)
+    return opened.block
+
+
+@dataclass(frozen=True)
+class _Exit:
+    """A way out of a block to a label around it, with the types of what it passes on."""
+
+    label: Label
+    kind: str
+    types: tuple[Type, ...]
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The block being written: what it yields when all goes on, then per exit a flag and what the exit passes on.
+
+    `here` is the label of the loop or scope whose body this is, whose exits are its own ways of going on; `stops` if it
+    is a loop that is left early: then it yields one more flag, that it has been.
+    """
+
+    normal: tuple[Type, ...]
+    exits: tuple[_Exit, ...] = ()
+    here: Label | None = None
+    stops: bool = False
+
+    @property
+    def types(self) -> list[Type]:
+        types = [*self.normal, *([FLAG] if self.stops else [])]
+        for way in self.exits:
+            types += [FLAG, *way.types]
+        return types
+
+    @property
+    def first_flag(self) -> int:
+        return len(self.normal) + self.stops
+
+
+Given = list[Value] | None
+"""The values of a frame; None where the block has ended by raising."""
+
+
+class _Inside(Copier):
+    """Copies differentiated code, turning exits into values."""
+
+    # ---- blocks ----
+
+    def contents_of(self, block: Block, frame: _Frame, then: Callable[[End], Given], first: int = 0) -> Given:
+        """The ops of `block` from number `first`, into the current block; `then` is asked to go on from its end."""
+        for number in range(first, len(block.ops)):
+            op = block.ops[number]
+            if op.name == "scope" or exits_of(op):
+
+                def rest(number: int = number) -> Given:
+                    return self.contents_of(block, frame, then, number + 1)
+
+                return self.leaving(op, frame, rest)
+            self.op(op)
+        return then(block.end)
+
+    def op(self, op: Op) -> None:
+        """Copy an op that control does not leave; exits inside it end inside it."""
+        if op.name in ("for", "while"):
+            self.loop(op, ())
+        elif op.name in TRANSFORMS:
+            blocks = [_normal_block(self.builder, block) for block in op.blocks]
+            copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], blocks=blocks))
+            self.values.update(zip(op.results, copy.results, strict=True))
+        else:
+            super().op(op)
+
+    def block(self, block: Block) -> Block:
+        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+            self.values.update(zip(block.params, opened.params, strict=True))
+            frame = _Frame(tuple(value.type for value in block.end.operands))
+            given = self.contents_of(block, frame, lambda end: self.finish(frame, end))
+            if given is not None:
+                self.builder.end("yield", given, None, block.end.where)
+        return opened.block
+
+    def finish(self, frame: _Frame, end: End) -> Given:
+        """The values of `frame` for a block that ends in `end`."""
+        if end.kind == "raise":
+            self.builder.end("raise", [self.value(operand) for operand in end.operands], None, end.where)
+            return None
+        assert end.kind != "return", "a differentiated block has no `return`: it yields"
+        given = [self.value(operand) for operand in end.operands]
+        if end.kind == "yield" or end.target is frame.here:
+            stop = [self.flag(end.kind == "break")] if frame.stops else []
+            return [*given, *stop, *self.exits(frame, None, ())]
+        stop = [self.flag(True)] if frame.stops else []
+        return [*self.absent(frame.normal), *stop, *self.exits(frame, end, given)]
+
+    def exits(self, frame: _Frame, end: End | None, given: Sequence[Value]) -> list[Value]:
+        """Per exit of the frame its flag and what it passes on: those of `end` if that is the one taken."""
+        values: list[Value] = []
+        known = end is None or any(way.label is end.target and way.kind == end.kind for way in frame.exits)
+        assert known, "an exit out of a block that does not expect it"
+        for way in frame.exits:
+            taken = end is not None and way.label is end.target and way.kind == end.kind
+            values += [self.flag(taken), *(given if taken else self.absent(way.types))]
+        return values
+
+    # ---- ops that control may leave ----
+
+    def leaving(self, op: Op, frame: _Frame, rest: Callable[[], Given]) -> Given:
+        """An `if`, loop or scope with exits to labels around it, then `rest`."""
+        if op.name == "if":
+            return self.leaving_if(op, frame, rest)
+        ways = tuple(exits_of(op))
+        if op.name == "scope":
+            inner = _Frame(tuple(result.type for result in op.results), ways, op.attrs["label"])
+            given = self.contents_of(op.blocks[0], inner, lambda end: self.finish(inner, end))
+            if given is None:
+                return None
+            results, flags = given[: inner.first_flag], given[inner.first_flag :]
+        else:
+            results, flags = self.loop(op, ways)
+        self.values.update(zip(op.results, results, strict=True))
+        return self.pass_on(ways, flags, frame, rest, op)
+
+    def leaving_if(self, op: Op, frame: _Frame, rest: Callable[[], Given]) -> Given:
+        staying = [block for block in op.blocks if block.end.kind == "yield"]
+        condition = self.value(op.operands[0])
+
+        def go_on(end: End) -> Given:
+            if end.kind != "yield":
+                return self.finish(frame, end)
+            self.values.update(zip(op.results, map(self.value, end.operands), strict=True))
+            return rest()
+
+        if len(staying) < 2:
+            return self.branch(condition, op, frame, [(block, go_on) for block in op.blocks])
+        # Both branches may go on: `rest` is written once, after them, for the case that no exit was taken.
+        ways = tuple(exits_of(op))
+        inner = _Frame(tuple(result.type for result in op.results), ways)
+        given = self.branch(condition, op, inner, [(block, lambda end: self.finish(inner, end)) for block in op.blocks])
+        if given is None:
+            return None
+        for old, new in zip(op.results, given, strict=False):
+            self.values[old] = new
+        return self.pass_on(ways, given[inner.first_flag :], frame, rest, op)
+
+    def branch(
+        self, condition: Value, op: Op, frame: _Frame, branches: Sequence[tuple[Block, Callable[[End], Given]]]
+    ) -> Given:
+        """An `if` whose branches give the values of `frame`."""
+        blocks = []
+        for block, then in branches:
+            with self.builder.block() as opened:
+                given = self.contents_of(block, frame, then)
+                if given is not None:
+                    self.builder.end("yield", given, None, block.end.where)
+            blocks.append(opened.block)
+        return self.decide(condition, blocks, frame, op)
+
+    def decide(self, condition: Value, blocks: Sequence[Block], frame: _Frame, op: Op) -> Given:
+        made = self.builder.op("if", [condition], frame.types, blocks=blocks, device=op.device, where=op.where)
+        if all(block.end.kind == "raise" for block in blocks):
+            self.builder.end("raise", (), None, op.where)
+            return None
+        for index, result in enumerate(made.results):
+            for block in blocks:
+                if block.end.kind == "yield" and not result.hint:
+                    result.hint = block.end.operands[index].hint
+        return list(made.results)
+
+    def pass_on(
+        self, ways: Sequence[_Exit], given: list[Value], frame: _Frame, rest: Callable[[], Given], op: Op
+    ) -> Given:
+        """After an op that may have been left by `ways`: leave this frame alike, or go on with `rest`."""
+        if not ways:
+            return rest()
+        way, *others = ways
+        flag, passed, given = given[0], given[1 : 1 + len(way.types)], given[1 + len(way.types) :]
+        with self.builder.block() as left:
+            end = End(way.kind, tuple(passed), way.label, op.where)
+            values = self.finish(frame, end)
+            assert values is not None
+            self.builder.end("yield", values, None, op.where)
+        with self.builder.block() as stayed:
+            remaining = self.pass_on(others, given, frame, rest, op)
+            if remaining is not None:
+                self.builder.end("yield", remaining, None, op.where)
+        return self.decide(flag, [left.block, stayed.block], frame, op)
+
+    # ---- loops ----
+
+    def loop(self, op: Op, ways: tuple[_Exit, ...]) -> tuple[list[Value], list[Value]]:
+        """A loop without exits inside it; returns its results, and the flags and values of `ways` out of it."""
+        label = op.attrs["label"]
+        body = op.blocks[-1]
+        skip = 1 if op.name == "for" else 0
+        carried = tuple(param.type for param in body.params[skip:])
+        assert not op.attrs.get("collected"), "exits are normalised before anything is collected"
+        stops = bool(ways) or _breaks(body, label)
+        frame = _Frame(carried, ways, label, stops)
+        fresh = Label(label.name)
+        attrs = {**op.attrs, "label": fresh}
+        if not stops:
+            operands = [self.value(operand) for operand in op.operands]
+            conditions = [self.block(block) for block in op.blocks[:-1]]
+            types = [param.type for param in body.params]
+            with self.builder.block(types, [param.hint for param in body.params]) as opened:
+                self.values.update(zip(body.params, opened.params, strict=True))
+                self.loop_body(body, frame)
+            copy = self.builder.append(op.replace(operands=operands, blocks=[*conditions, opened.block], attrs=attrs))
+            self.values.update(zip(op.results, copy.results, strict=True))
+            return list(copy.results), []
+
+        integers = Integers(self.builder, op.where)
+        counting = op.name == "for"
+        bound = static_trip_count(op) if counting else op.attrs.get("bound")
+        trips = integers.trips(op.replace(operands=[self.value(v) for v in op.operands])) if counting else None
+        initial = [self.value(operand) for operand in op.operands[3 * counting :]]
+        initial += [self.flag(False), *self.exits(frame, None, ())]
+        initial += [integers.constant(0)] if counting else []
+        types = [value.type for value in initial]
+        hints = [param.hint for param in body.params[skip:]] + ["stop"]
+
+        with self.builder.block(types, hints) as condition:
+            with self.builder.block() as running:
+                if trips is not None:
+                    # Comparing two counters, which are weak, gives a weak bool.
+                    weak = TensorType(bool_, (), weak=True)
+                    more = self.builder.op("less", [condition.params[-1], trips], [weak], where=op.where).result
+                else:
+                    first = op.blocks[0]
+                    self.values.update(zip(first.params, condition.params, strict=False))
+                    question = _Frame((first.end.operands[0].type,))
+                    answer = self.contents_of(first, question, lambda end: self.finish(question, end))
+                    assert answer is not None, "a loop condition yields"
+                    (more,) = answer
+                self.builder.end("yield", [more])
+            with self.builder.block() as stopped:
+                no = self.builder.op("constant", [], [more.type], attrs={"value": False}, where=op.where).result
+                self.builder.end("yield", [no])
+            stop = condition.params[len(carried)]
+            branches = [stopped.block, running.block]
+            going = self.builder.op("if", [stop], [more.type], blocks=branches, where=op.where)
+            self.builder.end("yield", [going.result])
+
+        with self.builder.block(types, hints) as opened:
+            count = opened.params[-1]
+            self.values.update(zip(body.params[skip:], opened.params, strict=False))
+            if counting:
+                mapped = op.replace(operands=[self.value(v) for v in op.operands], blocks=op.blocks)
+                index = integers.index(mapped, count)
+                index.hint = index.hint or body.params[0].hint
+                self.values[body.params[0]] = index
+            self.loop_body(body, frame, (lambda: [integers.binary("add", count, integers.constant(1))]) if counting else None)
+        if bound is not None:
+            attrs["bound"] = bound
+        loop = self.builder.op(
+            "while", initial, types, attrs=attrs, blocks=[condition.block, opened.block], device=op.device, where=op.where
+        )
+        for old, new in zip(op.results, loop.results, strict=False):
+            new.hint = old.hint
+            self.values[old] = new
+        results = list(loop.results)
+        return results[: len(carried)], results[len(carried) + 1 : len(results) - counting]
+
+    def loop_body(self, body: Block, frame: _Frame, more: Callable[[], list[Value]] | None = None) -> None:
+        given = self.contents_of(body, frame, lambda end: self.finish(frame, end))
+        if given is not None:
+            self.builder.end("yield", given + (more() if more else []), None, body.end.where)
+
+    # ---- small values ----
+
+    def flag(self, value: bool) -> Value:
+        return self.builder.op("constant", [], [FLAG], attrs={"value": value}).result
+
+    def absent(self, types: Sequence[Type]) -> list[Value]:
+        """Zeros for what a path does not give; nobody reads them."""
+        values = []
+        for type in types:
+            assert isinstance(type, TensorType)
+            number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
+            scalar = TensorType(type.dtype, (), type.weak)
+            value = self.builder.op("constant", [], [scalar], attrs={"value": number}).result
+            if type.shape:
+                attrs = {"shape": type.shape, "axes": ()}
+                value = self.builder.op("broadcast_to", [value], [type], attrs=attrs).result
+            values.append(value)
+        return values
+
+
+# ---- where control may go -----------------------------------------------------------------------
+
+
+def exits_of(op: Op) -> list[_Exit]:
+    """The exits inside `op` to labels around it, each once, in program order."""
+    found: dict[tuple[Label, str], _Exit] = {}
+    for block in op.blocks:
+        _collect(block, frozenset([op.attrs.get("label")]), found)
+    return list(found.values())
+
+
+def _collect(block: Block, inner: frozenset[Label | None], found: dict[tuple[Label, str], _Exit]) -> None:
+    for op in block.ops:
+        if op.name in TRANSFORMS:
+            continue
+        for nested in op.blocks:
+            _collect(nested, inner | {op.attrs.get("label")}, found)
+    end = block.end
+    if end.kind in ("break", "continue") and end.target is not None and end.target not in inner:
+        types = tuple(operand.type for operand in end.operands)
+        found.setdefault((end.target, end.kind), _Exit(end.target, end.kind, types))
+
+
+def _breaks(block: Block, label: Label) -> bool:
+    """Whether a body leaves the loop `label` early."""
+    found: dict[tuple[Label, str], _Exit] = {}
+    _collect(block, frozenset(), found)
+    return (label, "break") in found
