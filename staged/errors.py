@@ -139,3 +139,19 @@ class ProgramNanError(ProgramError, FloatingPointError):
 
 class ProgramMemoryError(ProgramError, MemoryError):
     """The program could not get memory."""
+
+
+class ProgramFileError(ProgramError, OSError):
+    """A file that the program could not read or write."""
+
+
+class ProgramOverflowError(ProgramError, OverflowError):
+    """A number that does not fit where it is needed."""
+
+
+class ProgramRecursionError(ProgramError, RecursionError):
+    """Recursion deeper than the program's stack allows."""
+
+
+class ProgramTypeError(ProgramError, TypeError):
+    """A TypeError that the user's program raised."""

@@ -1,0 +1,115 @@
+"""What a back end hands to the runtime: the text of a program, its entry and the facts needed to compile and call it.
+
+The C interface of a generated program `NAME` is
+
+    typedef struct NAME_args { <one field per parameter> } NAME_args;
+    int NAME(const NAME_args *args, void *arena, st_host *host);
+
+An input array is `const T *`, an input scalar `T`, an output or a variable `T *`. The arena is aligned to 64 bytes.
+The result is `ST_OK` or the `ErrorKind` that `host` explains. A program that uses threads also has
+
+    struct st_team *NAME_team_create(int threads);
+    void NAME_team_destroy(struct st_team *team);
+
+`HOST_STRUCT` is the one definition of `st_host`: back ends put it into the text, the runtime gives it to cffi.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
+
+Role = Literal["input", "output", "variable"]
+ScalarType = Literal["f32", "f64", "i32", "i64", "u8", "u32", "bool"]
+
+
+class ErrorKind(IntEnum):
+    """Why a program stopped; `ST_<NAME>` in C."""
+
+    OK = 0
+    ASSERTION_ERROR = 1
+    INDEX_ERROR = 2
+    ZERO_DIVISION_ERROR = 3
+    VALUE_ERROR = 4
+    NAN_ERROR = 5
+    INTERRUPTED = 6
+    MEMORY_ERROR = 7
+    FILE_ERROR = 8
+    OVERFLOW_ERROR = 9
+    RECURSION_ERROR = 10
+    RUNTIME_ERROR = 11
+    TYPE_ERROR = 12
+
+
+HOST_STRUCT = """\
+typedef struct st_host {
+    // Where printed text goes, in whole lines where possible; NULL: standard output.
+    void (*write)(void *context, const char *text, int64_t length);
+    void *context;
+    const volatile int *stop;  // another thread or a signal handler sets it to end the program early; may be NULL
+    struct st_team *team;      // helper threads; NULL: everything runs on the calling thread
+    int32_t live;              // whether text that is redrawn in place (a progress bar) makes sense there
+    int32_t error_kind;        // what stopped the program, and where; set once, by st_fail
+    int32_t error_site;
+    int32_t error_claimed;     // whoever turns it from 0 to 1 may write the message
+    char message[512];
+    int32_t text_length;       // printed text that waits for its end of line
+    char text[1020];
+} st_host;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A position in the user's Python that generated code can name: lines count from 1, columns from 0.
+
+    `text` is the source line, for the case that the file cannot be read when the program runs.
+    """
+
+    file: str
+    line: int
+    column: int
+    end_column: int
+    function: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One field of the program's argument struct.
+
+    `label` is what the user calls it (`model.0.weight`). An extent that is a str is a symbolic dimension: all parameters
+    agree on it, and a scalar input of that name carries it where no input array has it. A `scalar` input is passed by
+    value; a 0-d input array is not `scalar` unless the struct holds the number itself.
+    """
+
+    field: str
+    label: str
+    dtype: ScalarType
+    shape: tuple[int | str, ...]
+    role: Role
+    scalar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A generated program: `source` includes `header` as "NAME.h", or carries the same declarations.
+
+    `target` names the machine it was written for and `flags` are the compiler flags that this needs (`-march=...`).
+    `threads` is how many threads it should have: 0 leaves it to the machine, 1 means none but the caller's. `link`
+    holds linker flags beyond libm and pthreads. `sites` is the side table that error sites index; it is not part of
+    what identifies the compiled program.
+    """
+
+    name: str
+    source: str
+    header: str
+    parameters: tuple[Parameter, ...]
+    arena_bytes: int
+    threads: int = 0
+    sites: tuple[Site, ...] = ()
+    link: tuple[str, ...] = ()
+    target: str = "portable"
+    flags: tuple[str, ...] = ()
+    language: Literal["c"] = "c"

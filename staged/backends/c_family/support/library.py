@@ -1,0 +1,70 @@
+"""The registry of support snippets: pieces of C that a program carries when it uses them.
+
+A module of this folder joins by having a `SNIPPETS` sequence; nothing else needs an edit.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """C text with a name.
+
+    `needs` are names of snippets that must stand before it, `includes` whole preprocessor lines that must stand at the
+    top of the file (`#include <math.h>`, `#define _POSIX_C_SOURCE 200809L`).
+    """
+
+    name: str
+    text: str
+    needs: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+
+
+@cache
+def snippets() -> dict[str, Snippet]:
+    """Every snippet by name: modules in alphabetical order, within a module as written there."""
+    found: dict[str, Snippet] = {}
+    package = __name__.rpartition(".")[0]
+    folder = importlib.import_module(package)
+    for name in sorted(module.name for module in pkgutil.iter_modules(folder.__path__)):
+        module = importlib.import_module(f"{package}.{name}")
+        for snippet in getattr(module, "SNIPPETS", ()):
+            assert snippet.name not in found, f"two support snippets are called {snippet.name}"
+            found[snippet.name] = snippet
+    return found
+
+
+def render(names: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """(top lines, text) of the named snippets and all they need.
+
+    The order depends on the registry alone, not on that of `names`: each snippet stands after those it needs. Top lines
+    come without duplicates, definitions before includes, since feature macros only work in front of them.
+    """
+    table = snippets()
+    ordered: dict[str, Snippet] = {}
+
+    def add(name: str, users: tuple[str, ...]) -> None:
+        assert name in table, f"no support snippet is called {name}, which {users[-1] if users else 'a back end'} needs"
+        assert name not in users, f"support snippets need each other: {' -> '.join((*users, name))}"
+        if name in ordered:
+            return
+        for needed in table[name].needs:
+            add(needed, (*users, name))
+        ordered[name] = table[name]
+
+    position = {name: index for index, name in enumerate(table)}
+    for name in sorted(set(names), key=lambda name: position.get(name, -1)):
+        add(name, ())
+    return top_lines(ordered.values()), "\n".join(snippet.text.strip("\n") + "\n" for snippet in ordered.values())
+
+
+def top_lines(chosen: Iterable[Snippet]) -> tuple[str, ...]:
+    """The preprocessor lines that these snippets need: definitions first, then includes, each sorted."""
+    lines = {line for snippet in chosen for line in snippet.includes}
+    return tuple(sorted(lines, key=lambda line: (not line.startswith("#define"), line)))

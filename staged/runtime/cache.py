@@ -1,0 +1,262 @@
+"""The program cache: compiled programs and derived texts, found by a digest of all that went into them.
+
+A cache hit runs machine code, so the folder must be this user's alone: it is made with mode 0700, its owner and mode are
+checked on every use, symbolic links are refused, and every file's digest is compared with the one noted when it was
+stored. An entry appears by one rename, so another process sees all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from staged.errors import CacheError
+
+_KEY = re.compile(r"[0-9a-f]{16,64}")
+_NOTE = "entry.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored program, for listings: `created` in seconds since the epoch, `size` in bytes on disk."""
+
+    key: str
+    name: str
+    size: int
+    created: float
+
+
+def digest(*parts: str) -> str:
+    """A key: the SHA-256 of the parts, kept apart so that no two lists of parts read alike."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def default_cache() -> Cache:
+    """The cache in `$STAGED_CACHE_DIR`, else in the platform's cache folder."""
+    folder = os.environ.get("STAGED_CACHE_DIR")
+    return Cache(Path(folder) if folder else Path(platformdirs.user_cache_dir("staged")))
+
+
+class Cache:
+    """A cache folder; it is made when first used. Every method raises CacheError if the folder cannot be trusted."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(os.path.abspath(root))
+
+    # ---- compiled programs ----
+
+    def find(self, key: str, file: str) -> Path | None:
+        """The path of `file` of the entry `key`, or None; an entry that was tampered with or cut short counts as none."""
+        entry = self._folder("programs") / _checked(key)
+        try:
+            note = json.loads(_read_own(entry / _NOTE))
+            _check_own(entry, folder=True)
+            noted = note["files"][file]
+            if hashlib.sha256(_read_own(entry / file)).hexdigest() != noted:
+                return None
+        except (OSError, ValueError, KeyError, TypeError, CacheError):
+            return None
+        return entry / file
+
+    @contextmanager
+    def workspace(self) -> Iterator[Path]:
+        """A fresh private folder on the cache's file system, removed afterwards."""
+        folder = Path(tempfile.mkdtemp(prefix="building-", dir=self._folder("programs")))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def publish(self, key: str, name: str, folder: Path) -> None:
+        """Make the files of `folder` (from `workspace`) the entry `key`; a sound one that is there already stays."""
+        files = sorted(path for path in folder.iterdir() if path.name != _NOTE)
+        for path in files:
+            path.chmod(0o600)
+        note = {
+            "name": name,
+            "created": time.time(),
+            "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
+        }
+        _write_own(folder / _NOTE, json.dumps(note, indent=1).encode())
+        folder.chmod(0o700)
+        target = self._folder("programs") / _checked(key)
+        with self._locked():
+            if all(self.find(key, path.name) for path in files):
+                return
+            _remove(target)
+            folder.rename(target)
+
+    # ---- texts ----
+
+    def get_text(self, key: str) -> str | None:
+        """The text stored under `key`, or None."""
+        try:
+            stored = _read_own(self._folder("texts") / _checked(key))
+        except (OSError, CacheError):
+            return None
+        noted, _, body = stored.partition(b"\n")
+        if hashlib.sha256(body).hexdigest().encode() != noted:
+            return None
+        return body.decode()
+
+    def put_text(self, key: str, text: str) -> None:
+        """Store `text` under `key`, replacing what is there."""
+        folder = self._folder("texts")
+        body = text.encode()
+        handle, path = tempfile.mkstemp(prefix="writing-", dir=folder)  # mode 0600
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+            os.replace(path, folder / _checked(key))
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(path)
+            raise
+
+    # ---- housekeeping ----
+
+    def entries(self) -> list[Entry]:
+        """The stored programs, newest first."""
+        found = []
+        for entry in self._folder("programs").iterdir():
+            if not _KEY.fullmatch(entry.name):
+                continue
+            try:
+                note = json.loads(_read_own(entry / _NOTE))
+                found.append(Entry(entry.name, str(note["name"]), _bytes_below(entry), float(note["created"])))
+            except (OSError, ValueError, KeyError, TypeError, CacheError):
+                continue
+        return sorted(found, key=lambda entry: (-entry.created, entry.key))
+
+    def size(self) -> int:
+        """Bytes that the cache holds."""
+        return sum(_bytes_below(self._folder(part)) for part in ("programs", "texts"))
+
+    def clear(self) -> int:
+        """Remove everything stored; returns how many bytes that freed. Programs that are loaded go on running."""
+        freed = self.size()
+        with self._locked():
+            for part in ("programs", "texts"):
+                for path in self._folder(part).iterdir():
+                    if _KEY.fullmatch(path.name) or _is_stale(path):
+                        _remove(path)
+        return freed
+
+    # ---- the folders ----
+
+    def _folder(self, part: str) -> Path:
+        """The trusted folder `part`, made where it is missing."""
+        try:
+            if not os.path.lexists(self.root):
+                self.root.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileExistsError):
+                    self.root.mkdir(0o700)
+            _check_own(self.root, folder=True)
+            folder = self.root / part
+            if not os.path.lexists(folder):
+                with suppress(FileExistsError):
+                    folder.mkdir(0o700)
+            _check_own(folder, folder=True, private=True)
+        except OSError as error:
+            raise CacheError(
+                f"the program cache {self.root} cannot be used: {error.strerror or error}",
+                hint="set STAGED_CACHE_DIR to a folder that you can write",
+            ) from error
+        return folder
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time replaces or removes entries. Readers need no lock."""
+        self._folder("programs")
+        handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def _checked(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"{key!r} is no cache key (16 to 64 hexadecimal digits)")
+    return key
+
+
+def _check_own(path: Path, *, folder: bool, private: bool = False) -> None:
+    """Raise CacheError unless `path` is this user's, no symbolic link, and closed to others (`private`: to readers too)."""
+    _check_status(path, os.lstat(path), folder=folder, private=private)
+
+
+def _check_status(path: Path, status: os.stat_result, *, folder: bool, private: bool = False) -> None:
+    wrong = None
+    if stat.S_ISLNK(status.st_mode):
+        wrong = "is a symbolic link"
+    elif folder and not stat.S_ISDIR(status.st_mode):
+        wrong = "is not a folder"
+    elif not folder and not stat.S_ISREG(status.st_mode):
+        wrong = "is not a regular file"
+    elif status.st_uid != os.getuid():
+        wrong = f"belongs to another user (id {status.st_uid})"
+    elif status.st_mode & (0o077 if private else 0o022):
+        wrong = f"is open to other users (mode {stat.S_IMODE(status.st_mode):04o})"
+    if wrong:
+        raise CacheError(
+            f"the program cache is not safe to run code from: {path} {wrong}",
+            hint=f"look at who made {path}, then remove it, or set STAGED_CACHE_DIR to a folder of your own",
+        )
+
+
+def _read_own(path: Path) -> bytes:
+    """The bytes of a file that is ours; checked on the open file, so that it cannot be exchanged in between."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        _check_status(path, os.fstat(file.fileno()), folder=False)
+        return file.read()
+
+
+def _write_own(path: Path, content: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(content)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link (not what it points at) or a folder; nothing there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_stale(path: Path) -> bool:
+    """Whether a folder or file in the making was left behind by a process that died, and is not being written now."""
+    try:
+        return time.time() - path.lstat().st_mtime > 3600
+    except OSError:
+        return False
+
+
+def _bytes_below(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            status = path.lstat()
+            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return total
+
+
+def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write `texts` (name to content) into `folder`."""
+    for name, text in texts.items():
+        _write_own(folder / name, text.encode())

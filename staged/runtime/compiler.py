@@ -1,0 +1,235 @@
+"""From C text to a shared library: find the compiler, choose the flags, compile once, explain a refusal."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from staged.artifact import Artifact, Site
+from staged.errors import CompilerError
+from staged.runtime.cache import default_cache, digest, write_texts
+from staged.runtime.machine import cpu_signature
+from staged.source import Position
+
+# -std=c11 alone would switch fused multiply-add off (-ffp-contract=off), at two thirds of the speed. Generated code never
+# reads errno or floating-point exception flags. No flag here changes what NaN and infinity mean.
+BASE_FLAGS = ("-std=c11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+SHARED_FLAGS = ("-fPIC", "-shared", "-pipe")
+LIBRARIES = ("-lm", "-pthread")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How to compile: `optimise` is the level of -O, `sanitize` names sanitizers, `extra` are further flags."""
+
+    optimise: Literal["0", "1", "2", "3"] = "2"
+    sanitize: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+
+    def flags(self) -> tuple[str, ...]:
+        """The flags that this comes to, with `$STAGED_CFLAGS` last so that it can overrule the others."""
+        sanitize = (f"-fsanitize={','.join(self.sanitize)}", "-g") if self.sanitize else ()
+        return (f"-O{self.optimise}", *sanitize, *self.extra, *_split("STAGED_CFLAGS"))
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler: the command that starts it and the first line of what it says it is."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+class CompileFailure(Exception):
+    """The compiler refused a text; `words` is what it said. Turned into a CompilerError by who knows the Python."""
+
+    def __init__(self, words: str, command: list[str]) -> None:
+        super().__init__(words)
+        self.words = words
+        self.command = command
+
+
+def find_compiler() -> Compiler:
+    """The C compiler: `$STAGED_CC` (a command, with arguments if need be), else the first of cc, gcc and clang.
+
+    Raises: CompilerError where there is none, or what is there cannot be run.
+    """
+    chosen = _split("STAGED_CC")
+    if chosen:
+        path = shutil.which(chosen[0])
+        if path is None:
+            raise CompilerError(
+                f"the C compiler that STAGED_CC names was not found: {chosen[0]}",
+                hint="set STAGED_CC to the command of a C compiler, or unset it to use cc, gcc or clang",
+            )
+        return _compiler((path, *chosen[1:]))
+    for name in ("cc", "gcc", "clang"):
+        path = shutil.which(name)
+        if path is not None:
+            return _compiler((path,))
+    raise CompilerError(
+        "no C compiler was found: neither cc, gcc nor clang is on the PATH",
+        hint="install one (Debian, Ubuntu: `apt install gcc libc6-dev`; Fedora: `dnf install gcc`; macOS: "
+        "`xcode-select --install`; conda: `conda install c-compiler`), or set STAGED_CC to its command",
+    )
+
+
+def compile_shared(artifact: Artifact, options: CompileOptions | None = None) -> Path:
+    """The shared library of a program: from the cache, else compiled now.
+
+    Raises: CompilerError if there is no compiler or it refuses the text, CacheError if the cache cannot be trusted.
+    """
+    options = options or CompileOptions()
+    try:
+        return compile_text(
+            artifact.name, artifact.source, artifact.header, (*artifact.flags, *options.flags()), artifact.link
+        )
+    except CompileFailure as failure:
+        raise _explained(artifact, failure) from None
+
+
+def compile_text(
+    name: str, source: str, header: str | None = None, flags: tuple[str, ...] = (), link: tuple[str, ...] = ()
+) -> Path:
+    """The shared library made of `source`, which may include `header` as "NAME.h"."""
+    compiler = find_compiler()
+    texts = {f"{name}.c": source}
+    if header is not None:
+        texts[f"{name}.h"] = header
+    ahead = (*BASE_FLAGS, *SHARED_FLAGS, *flags)
+    behind = (*link, *LIBRARIES)
+    native = cpu_signature() if any(flag.endswith("=native") for flag in ahead) else ""
+    key = digest(
+        "program 1", name, source, header or "", *compiler.command, compiler.version, *ahead, "--", *behind, native,
+        _package_version(),
+    )  # fmt: skip
+    cache = default_cache()
+    library = f"{name}.so"
+    found = cache.find(key, library)
+    if found is not None:
+        return found
+    with cache.workspace() as folder:
+        write_texts(folder, texts)
+        command = [*compiler.command, *ahead, "-o", library, f"{name}.c", *behind]
+        # Names of the private folder stay out of the library: the compiler works in it.
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", env=_environment())
+        if run.returncode != 0:
+            raise CompileFailure(run.stderr or run.stdout, command)
+        cache.publish(key, name, folder)
+    found = cache.find(key, library)
+    if found is None:
+        raise CompilerError(f"the compiled program `{name}` could not be stored in {cache.root}")
+    return found
+
+
+# ---- the compiler -------------------------------------------------------------------------------
+
+
+def _split(variable: str) -> tuple[str, ...]:
+    """The words of an environment variable, split as a shell would; no shell ever sees them."""
+    text = os.environ.get(variable, "")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise CompilerError(f"{variable} cannot be read as a command line ({error}): {text}") from None
+
+
+def _environment() -> dict[str, str]:
+    """The compiler speaks English to us: its words are searched for line numbers."""
+    return {**os.environ, "LC_ALL": "C"}
+
+
+def _compiler(command: tuple[str, ...]) -> Compiler:
+    status = os.stat(command[0])
+    return _ask_version(command, (status.st_mtime_ns, status.st_size, status.st_ino))
+
+
+@cache
+def _ask_version(command: tuple[str, ...], identity: tuple[int, ...]) -> Compiler:
+    """What a compiler says it is; asked again when `identity`, its file, changes."""
+    del identity
+    try:
+        run = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, errors="replace", env=_environment()
+        )
+        problem = (run.stderr or run.stdout).strip() if run.returncode != 0 else None
+    except OSError as error:
+        problem = str(error)
+    if problem is not None:
+        raise CompilerError(
+            f"the C compiler cannot be run: {shlex.join(command)} --version: {problem}",
+            hint="set STAGED_CC to the command of a C compiler that works",
+        )
+    return Compiler(command, (run.stdout.strip().splitlines() or [""])[0])
+
+
+@cache
+def _package_version() -> str:
+    try:
+        return importlib.metadata.version("staged")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+# ---- explaining a refusal -----------------------------------------------------------------------
+
+_WORDS = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<message>.*)$", re.MULTILINE)
+_COMMENT = re.compile(r"//.*?(?P<file>[^\s/:]+\.py):(?P<line>\d+)")
+
+
+def _explained(artifact: Artifact, failure: CompileFailure) -> CompilerError:
+    """The compiler's words, the generated line they are about, and the Python line behind it."""
+    words = failure.words.strip()
+    details: list[str] = []
+    where: Position | None = None
+    match = _WORDS.search(words)
+    if match:
+        text = artifact.header if match["file"].endswith(".h") else artifact.source
+        lines = text.splitlines()
+        number = int(match["line"])
+        if match["file"] in (f"{artifact.name}.c", f"{artifact.name}.h") and 0 < number <= len(lines):
+            details.append(f"generated line {match['file']}:{number}: {lines[number - 1].strip()}")
+            where = _python_behind(lines, number, artifact.sites)
+    shown = words.splitlines()
+    details += ["the compiler said:", *(f"  {line}" for line in shown[:20])]
+    if len(shown) > 20:
+        details.append(f"  ... and {len(shown) - 20} more lines")
+    details.append(f"command: {shlex.join(failure.command)}")
+    return CompilerError(
+        f"the C compiler refused the program `{artifact.name}`"
+        + (f": {match['message']}" if match else f" ({_first_line(words)})"),
+        where=where,
+        details=details,
+        hint="check STAGED_CC and STAGED_CFLAGS if you set them; otherwise this is a bug in staged: please report it "
+        "with this message",
+    )
+
+
+def _first_line(words: str) -> str:
+    return (words.splitlines() or ["it said nothing"])[0]
+
+
+def _python_behind(lines: list[str], number: int, sites: tuple[Site, ...]) -> Position | None:
+    """The Python position that the nearest source comment at or above a generated line names."""
+    for line in reversed(lines[:number]):
+        match = _COMMENT.search(line)
+        if match is None:
+            continue
+        for site in sites:
+            if os.path.basename(site.file) == match["file"] and site.line == int(match["line"]):
+                return position_of_site(site)
+        return Position(match["file"], int(match["line"]), 0, int(match["line"]), 0, "the program")
+    return None
+
+
+def position_of_site(site: Site) -> Position:
+    """A site as errors show it."""
+    return Position(site.file, site.line, site.column, site.line, site.end_column, site.function)

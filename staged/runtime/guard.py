@@ -1,0 +1,155 @@
+"""The call into a program, guarded: a Ctrl-C during it sets the program's stop flag.
+
+Python's own handler only notes the signal until the call returns, and a handler written in Python cannot run meanwhile.
+So the handler is C, in a small library that is compiled once and kept in the program cache like any other. It is
+installed for the length of a call and only if Python's handler was in place; what was there before comes back.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import cffi
+
+from staged.artifact import HOST_STRUCT, ErrorKind
+from staged.errors import CompilerError
+from staged.runtime.compiler import CompileFailure, compile_text
+
+_INTERFACE = f"""
+struct st_team;
+{HOST_STRUCT}
+typedef int st_entry(const void *args, void *arena, st_host *host);
+int st_call(st_entry *entry, const void *args, void *arena, st_host *host, volatile int *stop, int catches);
+void st_suspend(void);
+void st_resume(void);
+int64_t st_overlap(const char *args, const int32_t *offsets, const int64_t *sizes, int32_t count,
+                   const int32_t *variables, int32_t variable_count);
+"""
+
+_SOURCE = f"""\
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+{_INTERFACE}
+// The flag of the call that catches interrupts now, and what handled them before it; both NULL outside of such a call.
+// Only the main thread comes here with `catches`, so this needs no lock.
+static volatile int *volatile st_flag;
+static struct sigaction *st_before;
+
+static void st_on_interrupt(int number) {{
+    (void)number;
+    volatile int *flag = st_flag;
+    if (flag != NULL) {{
+        *flag = 1;
+    }}
+}}
+
+static void st_install(struct sigaction *before) {{
+    struct sigaction ours;
+    memset(&ours, 0, sizeof ours);
+    (void)sigemptyset(&ours.sa_mask);
+    ours.sa_handler = st_on_interrupt;
+    (void)sigaction(SIGINT, &ours, before);
+}}
+
+// While Python code runs inside the call (a print), interrupts are Python's again.
+void st_suspend(void) {{
+    if (st_before != NULL) {{
+        (void)sigaction(SIGINT, st_before, NULL);
+    }}
+}}
+
+void st_resume(void) {{
+    if (st_before != NULL) {{
+        st_install(st_before);
+    }}
+}}
+
+int st_call(st_entry *entry, const void *args, void *arena, st_host *host, volatile int *stop, int catches) {{
+    host->error_kind = {ErrorKind.OK.value};
+    host->error_site = -1;
+    host->error_claimed = 0;
+    host->text_length = 0;
+    *stop = 0;
+    volatile int *const outer_flag = st_flag;
+    struct sigaction *const outer_before = st_before;
+    struct sigaction before;
+    int caught = 0;
+    if (catches) {{
+        (void)sigaction(SIGINT, NULL, &before);
+        caught = before.sa_handler != SIG_IGN && before.sa_handler != SIG_DFL;
+        st_flag = caught ? stop : NULL;
+        st_before = caught ? &before : NULL;
+        if (caught) {{
+            st_install(&before);
+        }}
+    }}
+    int status = entry(args, arena, host);
+    if (host->text_length > 0 && host->write != NULL) {{
+        const int64_t length = host->text_length;
+        host->text_length = 0;
+        host->write(host->context, host->text, length);
+    }}
+    if (catches) {{
+        if (caught) {{
+            (void)sigaction(SIGINT, &before, NULL);
+        }}
+        st_flag = outer_flag;
+        st_before = outer_before;
+    }}
+    return status == {ErrorKind.OK.value} && *stop != 0 ? {ErrorKind.INTERRUPTED.value} : status;
+}}
+
+// Whether the memory of a variable is also that of another argument: its index * count + the other's, else -1.
+int64_t st_overlap(const char *args, const int32_t *offsets, const int64_t *sizes, int32_t count,
+                   const int32_t *variables, int32_t variable_count) {{
+    for (int32_t i = 0; i < variable_count; ++i) {{
+        const int32_t v = variables[i];
+        const char *begin;
+        memcpy(&begin, args + offsets[v], sizeof begin);
+        for (int32_t o = 0; o < count; ++o) {{
+            const char *other;
+            memcpy(&other, args + offsets[o], sizeof other);
+            if (o != v && (uintptr_t)other < (uintptr_t)begin + (uint64_t)sizes[v] &&
+                (uintptr_t)begin < (uintptr_t)other + (uint64_t)sizes[o]) {{
+                return (int64_t)v * count + o;
+            }}
+        }}
+    }}
+    return -1;
+}}
+"""
+
+ffi: Any = cffi.FFI()
+ffi.cdef(_INTERFACE)
+ffi.cdef(
+    """
+    void *dlopen(const char *path, int mode);
+    void *dlsym(void *library, const char *name);
+    char *dlerror(void);
+    int dlclose(void *library);
+    typedef struct st_team *st_team_create(int threads);
+    typedef void st_team_destroy(struct st_team *team);
+    """
+)
+
+
+@cache
+def guard() -> Any:
+    """The compiled functions of this file, as a cffi library."""
+    try:
+        return ffi.dlopen(str(compile_text("staged_guard", _SOURCE, flags=("-O2",))))
+    except CompileFailure as failure:
+        raise CompilerError(
+            "the C compiler refused the runtime's own support code",
+            details=["the compiler said:", *(f"  {line}" for line in failure.words.strip().splitlines()[:20])],
+            hint="check STAGED_CC; a C11 compiler for a POSIX system is needed",
+        ) from None
+
+
+@cache
+def loader() -> Any:
+    """The dynamic loader of this process (dlopen and friends), as a cffi library."""
+    return ffi.dlopen(None)

@@ -1,0 +1,555 @@
+"""Load a compiled C program and call it on NumPy arrays.
+
+A call binds arrays to the fields of the program's argument struct without copying, runs with the GIL released, and turns
+what the program reports into Python exceptions that name the Python line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import mmap
+import os
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from staged.artifact import Artifact, ErrorKind, Parameter
+from staged.errors import (
+    CompilerError,
+    DTypeError,
+    ProgramAssertionError,
+    ProgramError,
+    ProgramFileError,
+    ProgramIndexError,
+    ProgramMemoryError,
+    ProgramNanError,
+    ProgramOverflowError,
+    ProgramRecursionError,
+    ProgramTypeError,
+    ProgramValueError,
+    ProgramZeroDivisionError,
+    ShapeError,
+    StagedError,
+)
+from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
+from staged.runtime.guard import ffi, guard, loader
+from staged.runtime.machine import default_threads
+
+Array = np.ndarray[Any, Any]
+
+ERRORS: dict[int, type[ProgramError]] = {
+    ErrorKind.ASSERTION_ERROR: ProgramAssertionError,
+    ErrorKind.INDEX_ERROR: ProgramIndexError,
+    ErrorKind.ZERO_DIVISION_ERROR: ProgramZeroDivisionError,
+    ErrorKind.VALUE_ERROR: ProgramValueError,
+    ErrorKind.NAN_ERROR: ProgramNanError,
+    ErrorKind.MEMORY_ERROR: ProgramMemoryError,
+    ErrorKind.FILE_ERROR: ProgramFileError,
+    ErrorKind.OVERFLOW_ERROR: ProgramOverflowError,
+    ErrorKind.RECURSION_ERROR: ProgramRecursionError,
+    ErrorKind.RUNTIME_ERROR: ProgramError,
+    ErrorKind.TYPE_ERROR: ProgramTypeError,
+}
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u32": np.dtype(np.uint32),
+    "bool": np.dtype(np.bool_),
+}
+_C_TYPES = {
+    "f32": "float",
+    "f64": "double",
+    "i32": "int32_t",
+    "i64": "int64_t",
+    "u8": "uint8_t",
+    "u32": "uint32_t",
+    "bool": "_Bool",
+}
+
+# NumPy's flag bits: an array whose memory a program can read as it is, and one that it can write too.
+_READABLE = 0x0101  # C-contiguous and aligned
+_WRITABLE = 0x0501  # and writable
+_POINTER = ffi.sizeof("void *")
+_IDLE_SLOTS_KEPT = 8
+
+
+# ---- plans: what a call does for each parameter -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One parameter, prepared: `index` is its word of the argument struct (arrays) or its cell (scalars)."""
+
+    parameter: Parameter
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None  # None where a dimension is symbolic
+    index: int
+    is_scalar: bool
+    is_variable: bool
+    needed_flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The argument struct as C lays it out: offsets in bytes, in parameter order."""
+
+    size: int
+    offsets: tuple[int, ...]
+
+
+def _lay_out(parameters: Sequence[Parameter]) -> _Layout:
+    offsets, end = [], 0
+    for parameter in parameters:
+        size = _DTYPES[parameter.dtype].itemsize if _by_value(parameter) else _POINTER
+        end = -(-end // size) * size
+        offsets.append(end)
+        end += size
+    return _Layout(max(-(-end // _POINTER) * _POINTER, _POINTER), tuple(offsets))
+
+
+def _by_value(parameter: Parameter) -> bool:
+    return parameter.scalar and parameter.role == "input"
+
+
+# ---- the loaded library -------------------------------------------------------------------------
+
+
+class _Library:
+    """A loaded shared library; unloaded when nothing of it is used any more."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        dl = loader()
+        handle = dl.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
+        if handle == ffi.NULL:
+            words = ffi.string(dl.dlerror()).decode(errors="replace")
+            raise CompilerError(f"the compiled program `{name}` cannot be loaded: {words}")
+        self._handle = handle
+        finalizer = weakref.finalize(self, dl.dlclose, handle)
+        finalizer.atexit = False  # helper threads may still run its code while the process ends
+        entry = self._symbol(name)
+        if entry == ffi.NULL:
+            raise CompilerError(f"the compiled program has no function `{name}`")
+        self.entry = ffi.cast("st_entry *", entry)
+        create, destroy = self._symbol(f"{name}_team_create"), self._symbol(f"{name}_team_destroy")
+        self.has_team = create != ffi.NULL and destroy != ffi.NULL
+        self._create_team = ffi.cast("st_team_create *", create)
+        self._destroy_team = ffi.cast("st_team_destroy *", destroy)
+
+    def _symbol(self, name: str) -> Any:
+        return loader().dlsym(self._handle, name.encode())
+
+    def team(self, threads: int) -> Any:
+        """A thread team that ends with the returned object, or NULL."""
+        if not self.has_team or threads <= 1:
+            return ffi.NULL
+        team = self._create_team(threads)
+        return team if team == ffi.NULL else ffi.gc(team, partial(_end_team, self, os.getpid()))
+
+
+def _end_team(library: _Library, process: int, team: Any) -> None:
+    # `library` is an argument so that the library outlives its team. After a fork the helpers exist in the parent only.
+    if os.getpid() == process:
+        library._destroy_team(team)
+
+
+# ---- printing -----------------------------------------------------------------------------------
+
+
+class _Printer:
+    """Where a running call's text goes; keeps what went wrong there, since C cannot carry an exception."""
+
+    def __init__(self, stop: Any) -> None:
+        self.stop = stop
+        self.error: BaseException | None = None
+        self.catches = False  # whether the call has taken over SIGINT
+        # A character may be split between two pieces of text.
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take_error(self) -> BaseException | None:
+        """What writing raised; ready for the next call."""
+        error, self.error = self.error, None
+        self.decoder.reset()
+        return error
+
+
+@ffi.callback("void(void *, const char *, int64_t)")  # type: ignore[untyped-decorator]
+def _write(context: Any, text: Any, length: int) -> None:
+    """What `st_host.write` points at: text goes to the `sys.stdout` of this moment."""
+    printer: _Printer = ffi.from_handle(context)
+    if printer.error is not None:
+        return  # the program is stopping
+    if printer.catches:
+        guard().st_suspend()
+    try:
+        shown = printer.decoder.decode(ffi.buffer(text, length)[:])
+        stream = sys.stdout
+        if stream is not None and shown:
+            stream.write(shown)
+            if not shown.endswith("\n"):
+                stream.flush()  # part of a line, such as a progress bar, is meant to be seen now
+    except BaseException as error:
+        printer.error = error
+        printer.stop[0] = 1
+    finally:
+        if printer.catches:
+            guard().st_resume()
+
+
+def _is_live(stream: Any) -> bool:
+    """Whether text redrawn in place makes sense on `stream`: a terminal, or a notebook's output."""
+    if type(stream).__module__.partition(".")[0] == "ipykernel":
+        return True
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):
+        return False
+
+
+# ---- one call's memory --------------------------------------------------------------------------
+
+
+class _Slot:
+    """What one running call needs for itself: argument struct, arena, host, thread team. Reused by later calls."""
+
+    def __init__(self, program: NativeProgram) -> None:
+        artifact, layout = program.artifact, program._layout
+        self.args = ffi.new("char[]", layout.size)
+        self.words = ffi.cast("void **", self.args)
+        self.cells = [
+            ffi.cast(f"{_C_TYPES[parameter.dtype]} *", self.args + offset)
+            for parameter, offset in zip(artifact.parameters, layout.offsets, strict=True)
+            if _by_value(parameter)
+        ]
+        self.sizes = ffi.new("int64_t[]", [0] * len(program._array_plans))
+        for position, plan in enumerate(program._array_plans):
+            if plan.shape is not None:
+                self.sizes[position] = plan.dtype.itemsize * int(np.prod(plan.shape, dtype=np.int64))
+        self.memory = _anonymous_memory(artifact)
+        self.arena: Any = ffi.from_buffer(self.memory)
+        self.stop = ffi.new("volatile int *")
+        self.team = program._library.team(artifact.threads or default_threads())
+        self.host = ffi.new("st_host *")
+        self.printer = _Printer(self.stop)
+        self._handle = ffi.new_handle(self.printer)
+        self.host.write = _write
+        self.host.context = self._handle
+        self.host.stop = self.stop
+        self.host.team = self.team
+        self.stream: Any = None  # whose `host.live` is set
+        self.process = os.getpid()
+
+
+def _anonymous_memory(artifact: Artifact) -> mmap.mmap:
+    """The arena: page-aligned, zero at first, and given memory by the system as it is touched."""
+    try:
+        memory = mmap.mmap(-1, max(artifact.arena_bytes, 1))
+    except (OSError, OverflowError) as error:
+        raise ProgramMemoryError(
+            f"the program `{artifact.name}` needs {artifact.arena_bytes:,} bytes, which the system does not give",
+            hint="use smaller batches or arrays; `program.memory` shows what needs how much",
+        ) from error
+    if artifact.arena_bytes >= 1 << 22 and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # a kernel without huge pages: only slower
+    return memory
+
+
+# ---- variables ----------------------------------------------------------------------------------
+
+
+class _Writers:
+    """Which variable buffers running calls may write: calls that share one take turns, others run side by side."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._owners: dict[Any, int] = {}  # buffer (compares by address) to thread
+
+    def acquire(self, buffers: Sequence[Any], program: str) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            while not self._owners.keys().isdisjoint(buffers):
+                if any(self._owners.get(buffer) == me for buffer in buffers):
+                    raise ProgramError(
+                        f"`{program}` was called from inside a call that is writing the same variables",
+                        hint="do not call it from what a running program's print reaches",
+                    )
+                self._changed.wait()
+            self._owners.update(dict.fromkeys(buffers, me))
+
+    def release(self, buffers: Sequence[Any]) -> None:
+        with self._changed:
+            for buffer in buffers:
+                del self._owners[buffer]
+            self._changed.notify_all()
+
+
+_writers = _Writers()
+
+
+# ---- the program --------------------------------------------------------------------------------
+
+
+class NativeProgram:
+    """A loaded program: call it with the values of its inputs and variables, in parameter order.
+
+    Arrays must have the declared dtype and shape. Those that are C-contiguous and in native byte order are read in
+    place, others are copied once; variables are written in place. Returns a tuple of fresh output arrays. Several
+    threads may call at once.
+
+    Raises: ShapeError, DTypeError for arguments that do not fit; a ProgramError of `ERRORS` for what stops the program,
+    with its Python line; KeyboardInterrupt after Ctrl-C; and whatever writing to `sys.stdout` raised.
+    """
+
+    def __init__(self, artifact: Artifact, path: Path, *, poison: bool = False) -> None:
+        self.artifact = artifact
+        self.path = path
+        self._poison = poison
+        self._library = _Library(path, artifact.name)
+        self._layout = _lay_out(artifact.parameters)
+        self._entry = self._library.entry
+        self._call = guard().st_call
+        plans, cells = [], 0
+        for parameter, offset in zip(artifact.parameters, self._layout.offsets, strict=True):
+            by_value = _by_value(parameter)
+            extents = tuple(extent for extent in parameter.shape if isinstance(extent, int))
+            plans.append(
+                _Plan(
+                    parameter,
+                    _DTYPES[parameter.dtype],
+                    extents if len(extents) == len(parameter.shape) else None,
+                    cells if by_value else offset // _POINTER,
+                    by_value,
+                    parameter.role == "variable",
+                    _WRITABLE if parameter.role == "variable" else _READABLE,
+                )
+            )
+            cells += by_value
+        self._given = [plan for plan in plans if plan.parameter.role != "output"]
+        self._outputs = [plan for plan in plans if plan.parameter.role == "output"]
+        self._array_plans = [plan for plan in self._given if not plan.is_scalar]
+        self._variable_positions = [i for i, plan in enumerate(self._array_plans) if plan.is_variable]
+        self._offsets = ffi.new("int32_t[]", [plan.index * _POINTER for plan in self._array_plans])
+        self._variables = ffi.new("int32_t[]", self._variable_positions)
+        self._is_symbolic = any(plan.shape is None for plan in plans)
+        self._idle: list[_Slot] = []
+
+    def __repr__(self) -> str:
+        return f"<native program `{self.artifact.name}` for {self.artifact.target}>"
+
+    def __call__(self, *values: Any) -> tuple[Array, ...]:
+        given = self._given
+        if len(values) != len(given):
+            raise TypeError(f"the program `{self.artifact.name}` takes {len(given)} values, got {len(values)}")
+        slot = self._take_slot()
+        words = slot.words
+        keep: list[Any] = []  # buffers of this call's arrays, in the order of `_array_plans`
+        write_back: list[tuple[Array, Array]] = []
+        for plan, value in zip(given, values, strict=True):
+            if plan.is_scalar:
+                try:
+                    slot.cells[plan.index][0] = value
+                except (TypeError, OverflowError):
+                    slot.cells[plan.index][0] = _scalar(plan.parameter, value)
+                continue
+            if (
+                type(value) is not np.ndarray
+                or value.dtype is not plan.dtype
+                or value.shape != plan.shape
+                or value.flags.num & plan.needed_flags != plan.needed_flags
+            ):
+                given_value, value = value, _fitting(plan, value)
+                if plan.is_variable and value is not given_value:
+                    write_back.append((given_value, value))
+            buffer = ffi.from_buffer(value)
+            words[plan.index] = buffer
+            keep.append(buffer)
+        sizes = self._bind_dimensions(values) if self._is_symbolic else None
+        buffers: list[Any] = []
+        if self._variable_positions:
+            self._separate(slot, values, keep, sizes is not None)
+            buffers = [keep[position] for position in self._variable_positions]
+        outputs = []
+        for plan in self._outputs:
+            shape = plan.shape
+            if shape is None:
+                assert sizes is not None
+                shape = tuple(e if isinstance(e, int) else sizes[e] for e in plan.parameter.shape)
+            output = np.empty(shape, plan.dtype)
+            outputs.append(output)
+            buffer = ffi.from_buffer(output)
+            words[plan.index] = buffer
+            keep.append(buffer)
+        if self._poison:
+            _poison(slot.memory, self.artifact.arena_bytes)
+        if buffers:
+            _writers.acquire(buffers, self.artifact.name)
+        try:
+            slot.printer.catches = catches = threading.get_ident() == threading.main_thread().ident
+            if slot.stream is not sys.stdout:
+                slot.stream = sys.stdout
+                slot.host.live = _is_live(slot.stream)
+            status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, catches)
+            for original, copy in write_back:
+                original[...] = copy
+        finally:
+            if buffers:
+                _writers.release(buffers)
+        if status:
+            self._stopped(slot, status)
+        if len(self._idle) < _IDLE_SLOTS_KEPT:
+            self._idle.append(slot)
+        return tuple(outputs)
+
+    # ---- binding ----
+
+    def _take_slot(self) -> _Slot:
+        while True:
+            try:
+                slot = self._idle.pop()  # one step under the GIL
+            except IndexError:
+                return _Slot(self)
+            if slot.process == os.getpid():
+                return slot
+            # Made before a fork: its helper threads are the parent's.
+
+    def _bind_dimensions(self, values: Sequence[Any]) -> dict[str, int]:
+        """The extents that the given values give to the symbolic dimensions."""
+        sizes: dict[str, int] = {}
+        for plan, value in zip(self._given, values, strict=True):
+            for axis, extent in enumerate(plan.parameter.shape):
+                if isinstance(extent, str) and sizes.setdefault(extent, value.shape[axis]) != value.shape[axis]:
+                    raise ShapeError(
+                        f"`{plan.parameter.label}` has {value.shape[axis]} for {extent}, "
+                        f"where another argument has {sizes[extent]}"
+                    )
+        for plan, value in zip(self._given, values, strict=True):
+            if plan.is_scalar:
+                sizes.setdefault(plan.parameter.field, value)
+        return sizes
+
+    def _separate(self, slot: _Slot, values: Sequence[Any], keep: list[Any], symbolic: bool) -> None:
+        """Copy inputs that share memory with a variable, so that what the program writes does not change them."""
+        if symbolic:
+            for position, buffer in enumerate(keep):
+                slot.sizes[position] = len(buffer)
+        count = len(self._array_plans)
+        while True:
+            found = guard().st_overlap(
+                slot.args, self._offsets, slot.sizes, count, self._variables, len(self._variable_positions)
+            )
+            if found < 0:
+                return
+            variable, other = self._array_plans[found // count], self._array_plans[found % count]
+            if other.is_variable:
+                raise StagedError(
+                    f"the variables `{variable.parameter.label}` and `{other.parameter.label}` share memory",
+                    hint="make one of them with a copy of the array",
+                )
+            position = found % count
+            copy = ffi.from_buffer(bytearray(ffi.buffer(keep[position])))
+            keep[position] = copy
+            slot.words[other.index] = copy
+
+    # ---- when it stops ----
+
+    def _stopped(self, slot: _Slot, status: int) -> None:
+        """Raise what stopped the program."""
+        error, host = slot.printer.take_error(), slot.host
+        where, message = None, ""
+        if host.error_kind != ErrorKind.OK:
+            message = ffi.string(host.message).decode(errors="replace")
+            if 0 <= host.error_site < len(self.artifact.sites):
+                where = self.artifact.sites[host.error_site]
+        self._idle.append(slot)
+        if error is not None:
+            raise error
+        if status == ErrorKind.INTERRUPTED:
+            # The handler that was in place decides first, as it would have without us; Python's own raises.
+            handler = signal.getsignal(signal.SIGINT)
+            if callable(handler):
+                handler(signal.SIGINT, sys._getframe())
+            raise KeyboardInterrupt
+        details = []
+        if where is not None:
+            position = position_of_site(where)
+            if not position.text and where.text:
+                details.append(f"    {where.text.strip()}")
+            raise ERRORS.get(status, ProgramError)(message, where=position, details=details)
+        raise ERRORS.get(status, ProgramError)(message or f"the program `{self.artifact.name}` stopped ({status})")
+
+
+def load(artifact: Artifact, options: CompileOptions | None = None, *, poison: bool = False) -> NativeProgram:
+    """Compile a program, or find it in the cache, and load it.
+
+    With `poison` the arena is filled with NaN patterns before every call, so that a program that reads memory before
+    writing it shows.
+
+    Raises: CompilerError, CacheError.
+    """
+    path = compile_shared(artifact, options)
+    try:
+        return NativeProgram(artifact, path, poison=poison)
+    except CompilerError:
+        if path.exists():
+            raise
+    # Another process cleared the cache in between.
+    return NativeProgram(artifact, compile_shared(artifact, options), poison=poison)
+
+
+# ---- arguments off the fast path ----------------------------------------------------------------
+
+
+def _fitting(plan: _Plan, value: Any) -> Array:
+    """`value` as memory that the program can use: itself where it fits, else a copy."""
+    parameter = plan.parameter
+    if plan.is_variable and not isinstance(value, np.ndarray):
+        raise DTypeError(f"the variable `{parameter.label}` must be a NumPy array, got {type(value).__name__}")
+    array: Array = np.asanyarray(value)
+    if array.dtype != plan.dtype and array.dtype.newbyteorder("=") != plan.dtype:
+        raise DTypeError(f"`{parameter.label}` must be {parameter.dtype}, got {array.dtype}")
+    shape = parameter.shape
+    if len(shape) != array.ndim or any(
+        isinstance(wanted, int) and wanted != extent for wanted, extent in zip(shape, array.shape, strict=True)
+    ):
+        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise ShapeError(f"`{parameter.label}` must have shape ({wanted}), got {array.shape}")
+    if plan.is_variable and not array.flags.writeable:
+        raise StagedError(
+            f"the variable `{parameter.label}` is read-only memory", hint="make it with a copy of the array"
+        )
+    if array.dtype.isnative and array.flags.num & plan.needed_flags == plan.needed_flags:
+        return array
+    copy: Array = np.array(array, dtype=plan.dtype, order="C", copy=True, subok=False)
+    return copy
+
+
+def _scalar(parameter: Parameter, value: Any) -> Any:
+    """A number of the parameter's dtype from a NumPy scalar or 0-d array; refuses what would change its value."""
+    dtype = _DTYPES[parameter.dtype]
+    array = np.asarray(value)
+    if array.shape != () or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise DTypeError(f"`{parameter.label}` must be one {parameter.dtype} number, got {value!r}")
+    item = array.item()
+    if dtype.kind in "iu" and not np.iinfo(dtype).min <= item <= np.iinfo(dtype).max:
+        raise ProgramOverflowError(f"`{parameter.label}` must fit {parameter.dtype}, got {item}")
+    return item
+
+
+def _poison(memory: mmap.mmap, size: int) -> None:
+    memory.seek(0)
+    memory.write(b"\xff" * size)
+
