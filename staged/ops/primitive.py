@@ -78,7 +78,8 @@ class Primitive:
     reference: Callable[..., Any]
     vjp: VjpRule | None = None
     jvp: JvpRule | None = None
-    effects: tuple[Effect, ...] = PURE
+    effects: tuple[Effect, ...] | Callable[[Sequence[Type]], tuple[Effect, ...]] = PURE
+    """What it does besides giving results; a function of the operand types where they decide (integer division fails)."""
     samples: tuple[Sample, ...] = ()
     bad: tuple[BadSample, ...] = ()
     doc: str = ""
@@ -88,6 +89,10 @@ class Primitive:
         """The types of the results; raises ShapeError or DTypeError for operands that do not fit."""
         types = self.infer(*operand_types, **attrs)
         return types if isinstance(types, tuple) else (types,)
+
+    def effects_on(self, operand_types: Sequence[Type]) -> tuple[Effect, ...]:
+        """The effects of this op on operands of these types."""
+        return self.effects(operand_types) if callable(self.effects) else self.effects
 
 
 PRIMITIVES: dict[str, Primitive] = {}

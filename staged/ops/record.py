@@ -56,9 +56,8 @@ class RecordContext(Context):
             if not error.details:
                 error.details = tuple(operand_line(value) for value in values)
             raise
-        op = self.builder.op(
-            primitive.name, values, types, attrs=attrs, effects=primitive.effects, where=where
-        )
+        effects = primitive.effects_on([value.type for value in values])
+        op = self.builder.op(primitive.name, values, types, attrs=attrs, effects=effects, where=where)
         return tuple(StagedArray(result, self, op.device) for result in op.results)
 
     def constant(self, value: Any, type: TensorType) -> Array:

@@ -1,0 +1,630 @@
+"""Elementwise ops: one result element from the operands' elements at the same place.
+
+The primitives take operands of one type (shape, dtype, weakness); the public functions promote and broadcast first.
+Since the derivative is diagonal, one rule per operand, linear in `t`, serves as vjp (t: cotangent) and jvp (t: tangent).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ProgramValueError, ProgramZeroDivisionError, ShapeError
+from staged.ir.nodes import FAIL, PURE, Effect
+from staged.ir.types import DType, TensorType, Type, bool_, f32, f64, i32, i64, u8, u32
+from staged.ops.array import Array
+from staged.ops.context import bind
+from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.promote import (
+    as_array,
+    broadcast,
+    broadcast_shapes,
+    cast,
+    check_dtype,
+    dtype_error,
+    handle,
+    is_number,
+    promoted,
+    public,
+    together,
+    type_of,
+)
+
+Slope = Callable[..., Any]
+"""`slope(t, result, *operands)`: the part of the derivative that `t`, of one operand, brings."""
+
+FLOATS = ("f",)
+INTEGERS = ("i", "u")
+NUMBERS = ("f", "i", "u")
+BOOLS = ("b",)
+ANY = ("f", "i", "u", "b")
+
+_WORDS = {FLOATS: "floats", INTEGERS: "integers", NUMBERS: "numbers", BOOLS: "bools", ANY: "any dtype"}
+_SAMPLE_DTYPES = {
+    FLOATS: (f32, f64),
+    INTEGERS: (i32, i64, u8, u32),
+    NUMBERS: (f32, f64, i32, i64, u8, u32),
+    BOOLS: (bool_,),
+    ANY: (f32, f64, i32, i64, u8, u32, bool_),
+}
+_DTYPE_HINT = {
+    FLOATS: "cast it: `st.astype(x, st.f32)`",
+    INTEGERS: "cast it: `st.astype(x, st.i64)`",
+    NUMBERS: "cast it: `st.astype(x, st.i64)` or `st.astype(x, st.f32)`",
+    BOOLS: "compare first: `x != 0`",
+    ANY: None,
+}
+
+
+# ---- declaring ------------------------------------------------------------------------------------
+
+
+def elementwise(name: str, kinds: tuple[str, ...], result: DType | None = None) -> Callable[..., TensorType]:
+    """The type rule: operands of one type, of the `kinds` the op takes; the result has that type, or dtype `result`."""
+
+    def infer(*types: TensorType) -> TensorType:
+        first = types[0]
+        for other in types[1:]:
+            if other.shape != first.shape:
+                raise ShapeError(
+                    f"{name} needs operands of one shape, got {first} and {other}",
+                    hint="extents must be equal, or 1; `st.broadcast_to(x, shape)` repeats an array",
+                )
+            if other.dtype is not first.dtype or other.weak != first.weak:
+                raise DTypeError(f"{name} needs operands of one dtype, got {first} and {other}", hint="cast one of them")
+        if first.dtype.kind not in kinds:
+            raise DTypeError(f"{name} takes {_WORDS[kinds]}, got {first}", hint=_DTYPE_HINT[kinds])
+        return first if result is None else TensorType(result, first.shape, first.weak)
+
+    return infer
+
+
+def _rules(slopes: Sequence[Slope | None]) -> dict[str, Any]:
+    """vjp and jvp of an elementwise op from one slope per operand (None: no derivative, or zero almost everywhere)."""
+
+    def vjp(ct: Any, y: Any, *operands: Any) -> list[Any]:
+        return [None if slope is None else slope(ct, y, *operands) for slope in slopes]
+
+    def jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any]) -> Any:
+        total = None
+        for slope, t in zip(slopes, tangents, strict=True):
+            if slope is not None and t is not None:
+                part = slope(t, y, *operands)
+                total = part if total is None else total + part
+        return total
+
+    return {"vjp": vjp, "jvp": jvp}
+
+
+_NO_FLOAT_RESULT = "its result is not a float"
+
+
+def _refused(name: str, kinds: tuple[str, ...], count: int) -> list[BadSample]:
+    bad = []
+    for dtype, kind in ((f32, "f"), (i64, "i"), (bool_, "b")):
+        if kind not in kinds:
+            bad.append(BadSample((TensorType(dtype, (3,)),) * count, DTypeError, f"{name} takes {_WORDS[kinds]}"))
+            break
+    if count > 1:
+        good = next(dtype for dtype in (f32, i64, bool_) if dtype.kind in kinds)
+        other = next(dtype for dtype in (f64, i32, i64) if dtype is not good)
+        shapes = (TensorType(good, (2, 3)), TensorType(good, (3, 2)))
+        bad.append(BadSample((*shapes[:1], *shapes[1:] * (count - 1)), ShapeError, "operands of one shape"))
+        bad.append(BadSample((TensorType(good, (3,)), TensorType(other, (3,))), DTypeError, "operands of one dtype"))
+    return bad
+
+
+def _unary(
+    name: str,
+    reference: Callable[..., Any],
+    kinds: tuple[str, ...],
+    slope: Slope | None = None,
+    *,
+    doc: str,
+    result: DType | None = None,
+    flat: bool = False,
+    low: float = -2.0,
+    high: float = 2.0,
+    enter: bool = True,
+) -> Callable[[Any], Array]:
+    """Declare a unary op; the public function. `flat`: the derivative is zero wherever it exists."""
+    differentiable = slope is not None or flat
+    op = primitive(
+        name=name,
+        kind="elementwise",
+        infer=elementwise(name, kinds, result),
+        reference=lambda x: np.asarray(reference(x), dtype=result.numpy if result else x.dtype),
+        samples=[
+            Sample((shape,), low=low, high=high, dtypes=_SAMPLE_DTYPES[kinds]) for shape in ((2, 3), (), (0, 4))
+        ],
+        bad=_refused(name, kinds, 1),
+        doc=doc,
+        why_not_differentiable="" if differentiable else _NO_FLOAT_RESULT,
+        **(_rules([slope]) if differentiable else {}),
+    )
+
+    def function(x: Any) -> Array:
+        (array,) = promoted(x, name=name, floats=kinds == FLOATS)
+        return bind(op, [array])
+
+    function.__doc__ = doc
+    return public(name)(function) if enter else function
+
+
+def _binary(
+    name: str,
+    reference: Callable[..., Any],
+    kinds: tuple[str, ...],
+    slopes: Sequence[Slope | None] | None = None,
+    *,
+    doc: str,
+    result: DType | None = None,
+    effects: Any = PURE,
+    low: float = -2.0,
+    high: float = 2.0,
+    why: str = _NO_FLOAT_RESULT,
+    enter: bool = True,
+) -> Callable[[Any, Any], Array]:
+    """Declare a binary op; the public function, which promotes and broadcasts."""
+    op = primitive(
+        name=name,
+        kind="elementwise",
+        infer=elementwise(name, kinds, result),
+        reference=lambda a, b: np.asarray(reference(a, b), dtype=result.numpy if result else a.dtype),
+        effects=effects,
+        samples=[
+            Sample((shape, shape), low=low, high=high, dtypes=_SAMPLE_DTYPES[kinds]) for shape in ((2, 3), (), (0, 4))
+        ],
+        bad=_refused(name, kinds, 2),
+        doc=doc,
+        why_not_differentiable="" if slopes is not None else why,
+        **(_rules(slopes) if slopes is not None else {}),
+    )
+
+    def function(a: Any, b: Any) -> Array:
+        return bind(op, together(a, b, name=name, floats=kinds == FLOATS))
+
+    function.__doc__ = doc
+    return public(name)(function) if enter else function
+
+
+# ---- floats ---------------------------------------------------------------------------------------
+
+_TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
+
+
+def _erf(x: np.ndarray[Any, Any]) -> Any:
+    return np.frompyfunc(math.erf, 1, 1)(x)
+
+
+exp = _unary("exp", np.exp, FLOATS, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
+expm1 = _unary(
+    "expm1", np.expm1, FLOATS, lambda t, y, x: t * (y + 1.0), doc="exp(x) - 1, accurate near 0. Array API `expm1`."
+)
+log = _unary(
+    "log", np.log, FLOATS, lambda t, y, x: t / x, low=0.2, high=3.0, doc="Natural logarithm; -inf at 0, NaN below."
+)
+log1p = _unary(
+    "log1p", np.log1p, FLOATS, lambda t, y, x: t / (x + 1.0), low=-0.6, high=3.0, doc="log(1 + x), accurate near 0."
+)
+sqrt = _unary(
+    "sqrt", np.sqrt, FLOATS, lambda t, y, x: t * 0.5 / y, low=0.2, high=3.0, doc="Square root; NaN below 0."
+)
+rsqrt = _unary(
+    "rsqrt",
+    lambda x: 1 / np.sqrt(x),
+    FLOATS,
+    lambda t, y, x: t * -0.5 * (y / x),
+    low=0.2,
+    high=3.0,
+    doc="1 / sqrt(x). torch `rsqrt`.",
+)
+sin = _unary("sin", np.sin, FLOATS, lambda t, y, x: t * cos(x), doc="Sine of an angle in radians.")
+cos = _unary("cos", np.cos, FLOATS, lambda t, y, x: t * -sin(x), doc="Cosine of an angle in radians.")
+tan = _unary(
+    "tan", np.tan, FLOATS, lambda t, y, x: t * (y * y + 1.0), low=-1.2, high=1.2, doc="Tangent of an angle in radians."
+)
+asin = _unary(
+    "asin",
+    np.arcsin,
+    FLOATS,
+    lambda t, y, x: t * rsqrt(1.0 - x * x),
+    low=-0.9,
+    high=0.9,
+    doc="Inverse sine, in radians; NaN outside [-1, 1].",
+)
+acos = _unary(
+    "acos",
+    np.arccos,
+    FLOATS,
+    lambda t, y, x: t * -rsqrt(1.0 - x * x),
+    low=-0.9,
+    high=0.9,
+    doc="Inverse cosine, in radians; NaN outside [-1, 1].",
+)
+atan = _unary("atan", np.arctan, FLOATS, lambda t, y, x: t / (x * x + 1.0), doc="Inverse tangent, in radians.")
+sinh = _unary("sinh", np.sinh, FLOATS, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
+cosh = _unary("cosh", np.cosh, FLOATS, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
+tanh = _unary("tanh", np.tanh, FLOATS, lambda t, y, x: t * (1.0 - y * y), doc="Hyperbolic tangent.")
+erf = _unary(
+    "erf",
+    _erf,
+    FLOATS,
+    lambda t, y, x: t * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
+    doc="The error function, 2 / sqrt(pi) times the integral of exp(-u^2) from 0 to x.",
+)
+floor = _unary("floor", np.floor, FLOATS, flat=True, doc="The largest integer not above x, as a float.")
+ceil = _unary("ceil", np.ceil, FLOATS, flat=True, doc="The smallest integer not below x, as a float.")
+trunc = _unary("trunc", np.trunc, FLOATS, flat=True, doc="x without its fraction: rounded towards 0.")
+round_ = _unary("round", np.rint, FLOATS, flat=True, doc="The nearest integer, halves to even (as Python and NumPy).")
+isnan = _unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
+isinf = _unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
+isfinite = _unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whether x is neither an infinity nor NaN.")
+
+# ---- numbers --------------------------------------------------------------------------------------
+
+negative = _unary("negative", np.negative, NUMBERS, lambda t, y, x: -t, doc="-x; wraps around for integers.")
+square = _unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.")
+abs_ = _unary(
+    "abs",
+    np.abs,
+    NUMBERS,
+    lambda t, y, x: t * sign(x),
+    low=0.3,
+    doc="The absolute value. Its derivative at 0 is 0, as in torch.",
+)
+sign = _unary("sign", np.sign, NUMBERS, flat=True, low=0.3, doc="-1, 0 or 1; NaN for NaN. Its derivative is 0.")
+
+
+def _half(t: Any, mine: Any, other: Any) -> Any:
+    """`t` where `mine` wins, half of it at a tie."""
+    return select(mine, t, select(other, broadcast(cast(as_array(0.0), t.dtype), t.shape), t * 0.5))
+
+
+add = _binary("add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.")
+subtract = _binary("subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.")
+multiply = _binary(
+    "multiply", np.multiply, NUMBERS, [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a], doc="a * b."
+)
+divide = _binary(
+    "divide",
+    np.divide,
+    FLOATS,
+    [lambda t, y, a, b: t / b, lambda t, y, a, b: -(t * (y / b))],
+    low=0.5,
+    doc="a / b, a float: integers become f32 (Python numbers f64) first. IEEE: 1 / 0 is inf, 0 / 0 is NaN.",
+)
+maximum = _binary(
+    "maximum",
+    np.maximum,
+    NUMBERS,
+    [lambda t, y, a, b: _half(t, a > b, a < b), lambda t, y, a, b: _half(t, b > a, b < a)],
+    doc="The larger of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
+)
+minimum = _binary(
+    "minimum",
+    np.minimum,
+    NUMBERS,
+    [lambda t, y, a, b: _half(t, a < b, a > b), lambda t, y, a, b: _half(t, b < a, b > a)],
+    doc="The smaller of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
+)
+atan2 = _binary(
+    "atan2",
+    np.arctan2,
+    FLOATS,
+    [lambda t, y, a, b: t * b / (a * a + b * b), lambda t, y, a, b: -(t * a) / (a * a + b * b)],
+    low=0.3,
+    doc="The angle of the point (b, a), in radians, in (-pi, pi].",
+)
+
+
+def _fails_on_integers(types: Sequence[Type]) -> tuple[Effect, ...]:
+    last = types[-1]
+    return FAIL if isinstance(last, TensorType) and last.dtype.is_integer else PURE
+
+
+def _integer_division(divide_: Callable[..., Any], what: str) -> Callable[..., Any]:
+    def reference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> Any:
+        if b.dtype.kind in "iu" and not np.all(b):
+            raise ProgramZeroDivisionError(f"integer {what} by zero")
+        return divide_(a, b)
+
+    return reference
+
+
+floor_divide = _binary(
+    "floor_divide",
+    _integer_division(np.floor_divide, "division"),
+    NUMBERS,
+    [None, None],
+    effects=_fails_on_integers,
+    low=1.0,
+    high=5.0,
+    doc="a / b rounded down (Python's `//`). Dividing an integer by zero stops the program with the line.",
+)
+remainder = _binary(
+    "remainder",
+    _integer_division(np.remainder, "modulo"),
+    NUMBERS,
+    [lambda t, y, a, b: t, lambda t, y, a, b: -(t * floor_divide(a, b))],
+    effects=_fails_on_integers,
+    low=1.0,
+    high=5.0,
+    doc="a - b * (a // b): the sign is b's (Python's `%`). An integer modulo zero stops the program with the line.",
+)
+
+
+def _power(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> Any:
+    if b.dtype.kind == "i" and np.any(b < 0):
+        raise ProgramValueError("an integer to a negative integer power", hint="use a float base")
+    return np.power(a, b)
+
+
+def _zeros(x: Array) -> Array:
+    return broadcast(cast(as_array(0.0), x.dtype, x.type.weak), x.shape)
+
+
+# b == 0 and a == 0 stand apart: 0 * inf would be NaN where the limit is 0.
+_general_power = _binary(
+    "pow",
+    _power,
+    NUMBERS,
+    [
+        lambda t, y, a, b: select(b == 0, _zeros(t), t * (b * _general_power(a, b - 1.0))),
+        lambda t, y, a, b: select(a == 0, select(b == 0, t * y * log(a), _zeros(t)), t * y * log(a)),
+    ],
+    effects=_fails_on_integers,
+    low=0.5,
+    high=3.0,
+    doc="a to the power b.",
+    enter=False,
+)
+
+
+@public("pow")
+def pow_(a: Any, b: Any) -> Array:
+    """a to the power b (Python's `**`), element by element.
+
+    Small static powers become products, square roots or quotients. An integer to a negative integer power that is known
+    while staging is a float; one that is not stops the program with the line. Array API `pow`.
+    """
+    base, power = handle(a), handle(b)
+    if not is_number(power) or isinstance(power, bool) or not isinstance(base, Array) or base.dtype.is_bool:
+        return _general_power(base, power)
+    if isinstance(power, float) and not base.dtype.is_float:
+        (base,) = promoted(base, name="pow", floats=True)
+    if power == 0:
+        return broadcast(cast(as_array(1), base.dtype, base.type.weak), base.shape)
+    if power == 1:
+        return base
+    if power == 2:
+        return square(base)
+    if power == 3:
+        return square(base) * base
+    if power == 4:
+        return square(square(base))
+    if power == 0.5:
+        return sqrt(base)
+    if power == -0.5:
+        return rsqrt(base)
+    if power == -1:
+        return divide(1.0, base)
+    if power == -2:
+        return divide(1.0, square(base))
+    if power < 0 and not base.dtype.is_float:
+        (base,) = promoted(base, name="pow", floats=True)
+    return _general_power(base, power)
+
+
+# ---- comparisons ----------------------------------------------------------------------------------
+
+
+def _compare(name: str, reference: Callable[..., Any], doc: str) -> Callable[[Any, Any], Array]:
+    return _binary(name, reference, ANY, doc=f"{doc} element by element; a bool array.", result=bool_)
+
+
+equal = _compare("equal", np.equal, "a == b")
+not_equal = _compare("not_equal", np.not_equal, "a != b")
+less = _compare("less", np.less, "a < b")
+less_equal = _compare("less_equal", np.less_equal, "a <= b")
+greater = _compare("greater", np.greater, "a > b")
+greater_equal = _compare("greater_equal", np.greater_equal, "a >= b")
+
+# ---- bools and bits -------------------------------------------------------------------------------
+
+
+def _truth(x: Any) -> Any:
+    """`x` as bools: numbers are true where they are not 0, as in Python."""
+    x = handle(x)
+    if isinstance(x, Array) and not x.dtype.is_bool:
+        return not_equal(x, 0)
+    return bool(x) if is_number(x) else x
+
+
+def _logical(name: str, reference: Callable[..., Any], doc: str) -> Callable[[Any, Any], Array]:
+    strict = _binary(name, reference, BOOLS, doc=doc, enter=False)
+
+    def function(a: Any, b: Any) -> Array:
+        return strict(_truth(a), _truth(b))
+
+    function.__doc__ = doc
+    return public(name)(function)
+
+
+logical_and = _logical("logical_and", np.logical_and, "Whether both are true, element by element.")
+logical_or = _logical("logical_or", np.logical_or, "Whether one or both are true, element by element.")
+logical_xor = _logical("logical_xor", np.logical_xor, "Whether exactly one is true, element by element.")
+_strict_not = _unary("logical_not", np.logical_not, BOOLS, doc="Whether x is false.", enter=False)
+
+
+@public("logical_not")
+def logical_not(x: Any) -> Array:
+    """Whether x is false, element by element; numbers are true where they are not 0."""
+    return _strict_not(_truth(x))
+
+
+def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Any) -> Callable[[Any, Any], Array]:
+    strict = _binary(name, reference, INTEGERS, doc=doc, enter=False, low=0, high=7)
+
+    def function(a: Any, b: Any) -> Array:
+        left, right = handle(a), handle(b)
+        if on_bools is not None and type_of(left).dtype.is_bool and type_of(right).dtype.is_bool:
+            return on_bools(left, right)
+        return strict(left, right)
+
+    function.__doc__ = doc
+    return public(name)(function)
+
+
+bitwise_and = _bitwise("bitwise_and", np.bitwise_and, "a & b, bit by bit; the logical and of bools.", logical_and)
+bitwise_or = _bitwise("bitwise_or", np.bitwise_or, "a | b, bit by bit; the logical or of bools.", logical_or)
+bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, "a ^ b, bit by bit; the logical xor of bools.", logical_xor)
+bitwise_left_shift = _bitwise(
+    "bitwise_left_shift", np.left_shift, "a << b; bits that leave are lost. 0 <= b < the number of bits.", None
+)
+bitwise_right_shift = _bitwise(
+    "bitwise_right_shift", np.right_shift, "a >> b, keeping the sign. 0 <= b < the number of bits.", None
+)
+_strict_invert = _unary(
+    "bitwise_invert", np.invert, INTEGERS, doc="~x, bit by bit.", low=0, high=7, enter=False
+)
+
+
+@public("bitwise_invert")
+def bitwise_invert(x: Any) -> Array:
+    """~x, bit by bit; the logical not of bools."""
+    array = handle(x)
+    return logical_not(array) if type_of(array).dtype.is_bool else _strict_invert(array)
+
+
+# ---- choice and conversion ------------------------------------------------------------------------
+
+
+def _infer_select(condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
+    if not condition.dtype.is_bool:
+        raise DTypeError(f"where needs a bool condition, got {condition}", hint="compare: `x > 0`")
+    if not condition.shape == a.shape == b.shape:
+        raise ShapeError(f"where needs operands of one shape, got {condition}, {a} and {b}")
+    if a.dtype is not b.dtype or a.weak != b.weak:
+        raise DTypeError(f"where needs two values of one dtype, got {a} and {b}", hint="cast one of them")
+    return a
+
+
+def _select_jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any]) -> Any:
+    _, a, b = tangents
+    if a is None and b is None:
+        return None
+    return select(operands[0], _zeros(y) if a is None else a, _zeros(y) if b is None else b)
+
+
+_select = primitive(
+    name="select",
+    kind="elementwise",
+    infer=_infer_select,
+    reference=lambda condition, a, b: np.where(condition, a, b),
+    vjp=lambda ct, y, condition, a, b: [None, select(condition, ct, _zeros(ct)), select(condition, _zeros(ct), ct)],
+    jvp=_select_jvp,
+    samples=[
+        Sample((np.array([[True, False, True]]), (1, 3), (1, 3)), dtypes=_SAMPLE_DTYPES[ANY]),
+        Sample((np.array(True), (), ())),
+        Sample((np.zeros((0, 2), bool), (0, 2), (0, 2))),
+    ],
+    bad=[
+        BadSample((TensorType(f32, (2,)),) * 3, DTypeError, "bool condition"),
+        BadSample((TensorType(bool_, (2,)), TensorType(f32, (2,)), TensorType(f32, (3,))), ShapeError, "one shape"),
+        BadSample((TensorType(bool_, (2,)), TensorType(f32, (2,)), TensorType(f64, (2,))), DTypeError, "one dtype"),
+    ],
+    doc="a where the condition holds, b elsewhere. The other one's derivative is 0 there.",
+)
+
+
+def select(condition: Array, a: Array, b: Array) -> Array:
+    """The primitive behind `where`, for operands of one shape."""
+    return bind(_select, [condition, a, b])
+
+
+@public("where")
+def where(condition: Any, a: Any, b: Any) -> Array:
+    """`a` where `condition` holds, `b` elsewhere, element by element. Array API `where`.
+
+    Shapes broadcast, the dtypes of `a` and `b` promote. Both are computed; the gradient of the one not chosen is 0.
+    Raises DTypeError for a condition that is not bool.
+    """
+    test = as_array(condition)
+    if not test.dtype.is_bool:
+        raise dtype_error(f"where needs a bool condition, got {test.type}", test, hint="compare: `x > 0`")
+    left, right = promoted(a, b, name="where")
+    shape = broadcast_shapes(test.shape, left.shape, right.shape)
+    return select(broadcast(test, shape), *together(broadcast(left, shape), broadcast(right, shape), name="where"))
+
+
+def _convert(x: np.ndarray[Any, Any], dtype: DType, weak: bool = False) -> np.ndarray[Any, Any]:
+    return x.astype(dtype.numpy)
+
+
+_cast = primitive(
+    name="cast",
+    kind="elementwise",
+    infer=lambda x, dtype, weak=False: TensorType(dtype, x.shape, weak and not x.shape),
+    reference=_convert,
+    vjp=lambda ct, y, x, dtype, weak=False: [
+        cast(ct, x.dtype, x.type.weak) if dtype.is_float and x.dtype.is_float else None
+    ],
+    jvp=lambda tangents, y, operands, dtype, weak=False: (
+        cast(tangents[0], dtype, weak) if tangents[0] is not None and dtype.is_float else None
+    ),
+    samples=[
+        Sample(((2, 3),), {"dtype": f64}, dtypes=_SAMPLE_DTYPES[ANY]),
+        Sample(((2, 3),), {"dtype": f32}, dtypes=(f64, i64), differentiate=()),
+        Sample(((3,),), {"dtype": i32}, dtypes=_SAMPLE_DTYPES[ANY], low=0, differentiate=()),
+        Sample(((0, 2),), {"dtype": bool_}, dtypes=_SAMPLE_DTYPES[ANY], differentiate=()),
+    ],
+    doc="The same values in another dtype: floats to integers drop the fraction, numbers to bools ask for != 0.",
+)
+
+
+@public("astype")
+def astype(x: Any, dtype: Any) -> Array:
+    """`x` converted to `dtype`. Array API `astype`.
+
+    Floats to integers drop the fraction; integers that do not fit wrap around; numbers to bools ask for != 0. The
+    gradient passes between floats. Raises DTypeError for an unknown dtype.
+    """
+    return cast(as_array(x), check_dtype(dtype))
+
+
+_stop = primitive(
+    name="stop_gradient",
+    kind="elementwise",
+    infer=lambda x: x,
+    reference=lambda x: x,
+    vjp=lambda ct, y, x: [None],
+    jvp=lambda tangents, y, operands: None,
+    samples=[Sample(((2, 3),), differentiate=())],
+    doc="x, as a constant to every derivative.",
+)
+
+
+@public("stop_gradient")
+def stop_gradient(x: Any) -> Array:
+    """`x` as it is, but a constant to every derivative. JAX `lax.stop_gradient`."""
+    return bind(_stop, [as_array(x)])
+
+
+@public("clip")
+def clip(x: Any, min: Any = None, max: Any = None) -> Array:
+    """`x` kept within [min, max]; None leaves a side open. Array API `clip`.
+
+    At a bound the gradient is passed on, beyond it is 0, as in torch.
+    """
+    x = as_array(x)
+    # Not maximum(minimum(x)), which would split the gradient at a bound. NaN compares false and so stays NaN.
+    if max is not None:
+        x = where(greater(x, max), max, x)
+    if min is not None:
+        x = where(less(x, min), min, x)
+    return x
+

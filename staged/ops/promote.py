@@ -1,0 +1,311 @@
+"""Operands of one op brought together: Python numbers and NumPy arrays become handles, dtypes promote, shapes broadcast.
+
+Dtypes promote as in the Array API; where it leaves the choice, an integer with a float gives the float's dtype and a
+bool with a number gives the number's. Python numbers are weak: they adopt the dtype of the array they meet (a float
+that meets integers only gives f32, the default float). Numbers among themselves follow Python's rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from staged.errors import DTypeError, ShapeError, StagedError
+from staged.ir.types import DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
+from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.context import bind, current_context
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.record import operand_line
+from staged.source import here
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def public(name: str) -> Callable[[F], F]:
+    """Enter a function into `METHODS`, where operators, methods and `staged`'s namespace find it by `name`."""
+
+    def enter(function: F) -> F:
+        assert name not in METHODS, f"function {name} is declared twice"
+        function.__name__ = name
+        METHODS[name] = function
+        return function
+
+    return enter
+
+
+# ---- errors ---------------------------------------------------------------------------------------
+
+
+def describe(*arrays: Any) -> tuple[str, ...]:
+    """One line per operand for an error: the user's name where there is one, and the type."""
+    return tuple(
+        operand_line(array.value) if isinstance(array, StagedArray) else f"operand {index}: {type_of(array)}"
+        for index, array in enumerate(arrays)
+    )
+
+
+def shape_error(message: str, *arrays: Any, hint: str | None = None) -> ShapeError:
+    """A ShapeError at the user's expression, with the operands."""
+    return ShapeError(message, where=here(), details=describe(*arrays), hint=hint)
+
+
+def dtype_error(message: str, *arrays: Any, hint: str | None = None) -> DTypeError:
+    """A DTypeError at the user's expression, with the operands."""
+    return DTypeError(message, where=here(), details=describe(*arrays), hint=hint)
+
+
+# ---- handles --------------------------------------------------------------------------------------
+
+
+def is_number(x: Any) -> bool:
+    """Whether `x` is a Python number, which is weak (`np.float64` counts: it is a Python float)."""
+    return isinstance(x, bool | int | float)
+
+
+def number_type(x: bool | int | float) -> TensorType:
+    """The weak type of a Python number."""
+    return TensorType(bool_ if isinstance(x, bool) else i64 if isinstance(x, int) else f64, (), weak=True)
+
+
+def read(x: Any) -> Any:
+    """What a Variable holds; anything else as it is."""
+    reader = getattr(x, "__staged_read__", None)
+    return x if reader is None else reader()
+
+
+def type_of(x: Any) -> TensorType:
+    """The type of a handle or of a Python number."""
+    return x.type if isinstance(x, Array) else number_type(x)
+
+
+def as_array(x: Any, dtype: DType | None = None) -> Array:
+    """A handle for a handle, a Python number, a NumPy array, or a nested list of these.
+
+    A number becomes a weak scalar unless `dtype` is given. Lists become arrays of the default dtypes: f32, i64, bool.
+    Raises DTypeError for a dtype that `staged` does not have, or a number that does not fit `dtype`.
+    """
+    array = handle(x)
+    if not isinstance(array, Array):
+        return constant(array, TensorType(dtype, ()) if dtype else number_type(array))
+    return array if dtype is None else cast(array, dtype)
+
+
+def handle(x: Any) -> Any:
+    """An `Array`, or the Python number that `x` is: numbers stay numbers until their dtype is known."""
+    x = read(x)
+    if isinstance(x, Array) or is_number(x):
+        return x
+    if isinstance(x, list | tuple):
+        return _from_list(x)
+    if isinstance(x, np.ndarray | np.generic) or hasattr(x, "__array__"):
+        return _from_numpy(np.asarray(x), x)
+    raise DTypeError(
+        f"expected an array or a number, got {type(x).__name__}",
+        where=here(),
+        hint="arguments of array functions are arrays, numbers, or nested lists of numbers",
+    )
+
+
+def _from_list(items: Sequence[Any]) -> Array:
+    leaves = [read(item) for item in items]
+    if any(isinstance(leaf, Array) for leaf in leaves):
+        return METHODS["stack"](leaves)
+    if any(isinstance(leaf, list | tuple) and _holds_handles(leaf) for leaf in leaves):
+        return METHODS["stack"]([_from_list(leaf) for leaf in leaves])
+    try:
+        data = np.asarray(leaves)
+    except ValueError:
+        raise ShapeError("a nested list whose rows differ in length is not an array", where=here()) from None
+    if data.dtype == np.float64 or not data.size:
+        data = data.astype(np.float32)
+    return _from_numpy(data, items)
+
+
+def _holds_handles(items: Sequence[Any]) -> bool:
+    return any(
+        _holds_handles(item) if isinstance(item, list | tuple) else isinstance(read(item), Array) for item in items
+    )
+
+
+def _from_numpy(data: np.ndarray[Any, Any], original: Any) -> Array:
+    dtype = dtype_of(data.dtype)
+    if dtype is None:
+        raise DTypeError(
+            f"arrays of dtype {data.dtype} are not supported, got one of shape {shape_text(data.shape)}",
+            where=here(),
+            hint="cast it first, for example `x.astype(np.float32)`",
+        )
+    if not data.ndim:
+        return current_context().constant(data.item(), TensorType(dtype, ()))
+    if isinstance(original, np.ndarray):
+        # The array itself, not a copy: closed-over arrays are inputs by reference, told apart by identity.
+        return current_context().lift(original)
+    return current_context().constant(data, TensorType(dtype, data.shape))
+
+
+def constant(value: bool | int | float, type: TensorType) -> Array:
+    """A scalar constant of `type`; a DTypeError for a number that its dtype cannot hold."""
+    if type.dtype.is_integer:
+        low, high = np.iinfo(type.dtype.numpy).min, np.iinfo(type.dtype.numpy).max
+        if not low <= int(value) <= high:
+            raise DTypeError(
+                f"{value} does not fit {type.dtype} ({low} to {high})",
+                where=here(),
+                hint="cast the array to a wider dtype first, for example `st.astype(x, st.i64)`",
+            )
+    return current_context().constant(value, TensorType(type.dtype, (), type.weak))
+
+
+def cast(x: Array, dtype: DType, weak: bool = False) -> Array:
+    """`x` with elements of `dtype`; the array itself where it has that type already."""
+    if x.dtype is dtype and x.type.weak == weak:
+        return x
+    return bind(PRIMITIVES["cast"], [x], dtype=dtype, weak=weak)
+
+
+# ---- dtypes ---------------------------------------------------------------------------------------
+
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2}
+
+
+def promote_dtypes(a: DType, b: DType) -> DType:
+    """The dtype of two arrays together."""
+    if a is b:
+        return a
+    if _RANK[a.kind] != _RANK[b.kind]:
+        return a if _RANK[a.kind] > _RANK[b.kind] else b
+    if a.kind == b.kind:
+        return a if a.size >= b.size else b
+    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    if signed.size > unsigned.size:
+        return signed
+    return i64 if unsigned is u32 or signed is i64 else i32
+
+
+def result_dtype(types: Sequence[TensorType]) -> tuple[DType, bool]:
+    """The dtype of operands together, and whether it is still weak (Python numbers alone)."""
+    strong = [type.dtype for type in types if not type.weak]
+    weak = [type.dtype for type in types if type.weak]
+    if not strong:
+        dtype = weak[0]
+        for other in weak[1:]:
+            dtype = promote_dtypes(dtype, other)
+        return dtype, True
+    dtype = strong[0]
+    for other in strong[1:]:
+        dtype = promote_dtypes(dtype, other)
+    for other in weak:
+        if _RANK[other.kind] > _RANK[dtype.kind]:
+            dtype = f32 if other.is_float else i64
+    return dtype, False
+
+
+def float_dtype(dtype: DType, weak: bool) -> DType:
+    """The dtype in which a float function of `dtype` works: itself, or the default float."""
+    if dtype.is_float:
+        return dtype
+    return f64 if weak else f32
+
+
+def check_dtype(dtype: Any) -> DType:
+    """Our dtype for whatever names one; a DTypeError where we have none."""
+    found = dtype_of(dtype)
+    if found is None:
+        raise DTypeError(
+            f"{dtype!r} is not a dtype of staged", where=here(), hint="f32, f64, i32, i64, u8, u32 and bool are"
+        )
+    return found
+
+
+# ---- shapes ---------------------------------------------------------------------------------------
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all `shapes` broadcast to; a ShapeError naming the first that does not fit."""
+    ndim = max((len(shape) for shape in shapes), default=0)
+    result: list[Any] = [1] * ndim
+    for shape in shapes:
+        for axis, extent in enumerate(shape, start=ndim - len(shape)):
+            if extent == 1 or extent == result[axis]:
+                continue
+            if result[axis] != 1:
+                texts = " and ".join(shape_text(other) for other in shapes)
+                raise ShapeError(
+                    f"shapes {texts} do not broadcast: axis {axis - ndim} has extents {result[axis]} and {extent}",
+                    where=here(),
+                    hint="extents must be equal, or 1; `st.reshape(x, ...)` or `x[:, None]` adds axes of extent 1",
+                )
+            result[axis] = extent
+    return tuple(result)
+
+
+def broadcast(x: Array, shape: Shape) -> Array:
+    """`x` repeated to `shape`, which it is known to broadcast to."""
+    if x.shape == shape:
+        return x
+    if x.type.weak:
+        # A number that fills an array takes a place in memory, so it gets the default float; integers stay i64.
+        x = cast(x, f32 if x.dtype is f64 else x.dtype)
+    lead = len(shape) - x.ndim
+    kept = [axis for axis in range(x.ndim) if x.shape[axis] == shape[lead + axis]]
+    narrow = tuple(x.shape[axis] for axis in kept)
+    if narrow != x.shape:
+        x = bind(PRIMITIVES["reshape"], [x], shape=narrow)
+    if x.shape == shape:
+        return x
+    return bind(PRIMITIVES["broadcast_to"], [x], shape=shape, axes=tuple(lead + axis for axis in kept))
+
+
+# ---- both -----------------------------------------------------------------------------------------
+
+
+def promoted(*operands: Any, name: str, floats: bool = False) -> list[Array]:
+    """The operands as handles of one dtype, each with its own shape. `floats`: integers become the default float."""
+    arrays = [handle(operand) for operand in operands]
+    types = [type_of(array) for array in arrays]
+    dtype, weak = result_dtype(types)
+    if floats:
+        dtype = float_dtype(dtype, weak)
+    wanted = TensorType(dtype, (), weak)
+    return [cast(x, dtype, weak) if isinstance(x, Array) else constant(x, wanted) for x in arrays]
+
+
+def together(*operands: Any, name: str, floats: bool = False) -> list[Array]:
+    """The operands as handles of one dtype and one shape, ready for an elementwise op called `name`."""
+    arrays = [handle(operand) for operand in operands]
+    if all(isinstance(array, Array) and array.type == arrays[0].type for array in arrays) and not (
+        floats and not arrays[0].dtype.is_float
+    ):
+        return arrays
+    try:
+        shape = broadcast_shapes(*(type_of(array).shape for array in arrays))
+    except StagedError as error:
+        error.message = f"{name}: {error.message}"
+        error.details = describe(*arrays)
+        raise
+    return [broadcast(array, shape) for array in promoted(*arrays, name=name, floats=floats)]
+
+
+def axis_of(axis: int, ndim: int, name: str) -> int:
+    """`axis` counted from the front; a ShapeError where there is no such axis."""
+    if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
+        raise ShapeError(f"{name}: an axis is a Python int, got {axis!r}", where=here())
+    if not -ndim <= axis < ndim:
+        raise ShapeError(
+            f"{name}: axis {axis} does not exist in an array of {ndim} dimensions",
+            where=here(),
+            hint=f"axes go from {-ndim} to {ndim - 1}" if ndim else "the array is a single number",
+        )
+    return int(axis) % ndim
+
+
+def axes_of(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
+    """Sorted axes from None (all), an int, or a tuple of ints; a ShapeError for one named twice."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = [axis_of(one, ndim, name) for one in (axis if isinstance(axis, tuple | list) else (axis,))]
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name}: an axis is named twice in {tuple(axis)}", where=here())
+    return tuple(sorted(axes))

@@ -1,0 +1,416 @@
+"""Reductions: sum, prod, max, min, any, all, argmax, argmin, and what is made of them (mean, var, std).
+
+The primitives drop the reduced axes; `keepdims` is a reshape afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ShapeError
+from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u8, u32
+from staged.ops.array import Array
+from staged.ops.context import bind
+from staged.ops.elementwise import ANY, BOOLS, NUMBERS, divide, not_equal, select, sqrt, square
+from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive
+from staged.ops.promote import as_array, axes_of, axis_of, broadcast, cast, promoted, public
+
+_NUMBER_DTYPES = (f32, f64, i32, i64, u8, u32)
+
+
+# ---- declaring ------------------------------------------------------------------------------------
+
+
+def _check_axes(name: str, x: TensorType, axes: tuple[int, ...]) -> None:
+    if list(axes) != sorted(set(axes)) or any(not 0 <= axis < x.ndim for axis in axes):
+        raise ShapeError(f"{name} over axes {axes} does not fit {x}", hint="axes are sorted, each named once")
+
+
+def _infer(name: str, kinds: tuple[str, ...], needs_element: bool) -> Callable[..., TensorType]:
+    def infer(x: TensorType, axes: tuple[int, ...]) -> TensorType:
+        _check_axes(name, x, axes)
+        if x.dtype.kind not in kinds:
+            raise DTypeError(
+                f"{name} takes {'bools' if kinds == BOOLS else 'numbers'}, got {x}",
+                hint="compare first: `x != 0`" if kinds == BOOLS else "cast it: `st.astype(x, st.i64)`",
+            )
+        if needs_element and any(x.shape[axis] == 0 for axis in axes):
+            raise ShapeError(f"{name} of no elements has no value, got {x}", hint=f"check the size before `{name}`")
+        return TensorType(x.dtype, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes))
+
+    return infer
+
+
+def _reduce(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **fields: Any) -> Primitive:
+    needs_element = name in ("max", "min")
+    dtypes = _NUMBER_DTYPES if kinds == NUMBERS else (bool_,)
+    samples = [
+        Sample(((2, 3),), {"axes": (1,)}, dtypes=dtypes),
+        Sample(((2, 3),), {"axes": (0,)}, dtypes=dtypes),
+        Sample(((2, 3, 4),), {"axes": (0, 2)}, dtypes=dtypes),
+        Sample(((2, 3),), {"axes": (0, 1)}, dtypes=dtypes),
+        Sample(((3,),), {"axes": ()}, dtypes=dtypes),
+        Sample(((3, 0),), {"axes": (0,)}, dtypes=dtypes),
+    ]
+    wrong = TensorType(bool_ if kinds == NUMBERS else f32, (3,))
+    bad = [
+        BadSample((wrong,), DTypeError, f"{name} takes", {"axes": (0,)}),
+        BadSample((TensorType(f32, (3,)),), ShapeError, "does not fit", {"axes": (1,)}),
+    ]
+    if needs_element:
+        bad.append(BadSample((TensorType(f32, (0, 3)),), ShapeError, "no elements", {"axes": (0,)}))
+    else:
+        samples.append(Sample(((0, 3),), {"axes": (0,)}, dtypes=dtypes))
+    return primitive(
+        name=name,
+        kind="reduction",
+        infer=_infer(name, kinds, needs_element),
+        reference=reference,
+        samples=samples,
+        bad=bad,
+        **fields,
+    )
+
+
+def _kept(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+    return tuple(axis for axis in range(ndim) if axis not in axes)
+
+
+def expand_back(y: Array, shape: Shape, axes: Sequence[int]) -> Array:
+    """A reduced array repeated along the axes it lost."""
+    if not axes:
+        return y
+    return bind(PRIMITIVES["broadcast_to"], [y], shape=shape, axes=_kept(axes, len(shape)))
+
+
+def _sum(x: np.ndarray[Any, Any], axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.asarray(np.sum(x, axis=axes, dtype=x.dtype))
+
+
+_sum_op = _reduce(
+    "sum",
+    _sum,
+    NUMBERS,
+    vjp=lambda ct, y, x, axes: [expand_back(ct, x.shape, axes)],
+    jvp=lambda tangents, y, operands, axes: bind(_sum_op, [tangents[0]], axes=axes),
+    doc="The sum over `axes`; 0 of no elements. The order of additions is the back end's.",
+)
+
+
+# ---- prod -----------------------------------------------------------------------------------------
+
+
+def _levels(x: Array, axes: tuple[int, ...]) -> tuple[list[tuple[Array, Array]], Callable[[Array], Array]]:
+    """A tree of pairwise products over `axes`: the two halves at each level, and the way back to x's layout.
+
+    Dividing the product by each factor would be wrong where one is 0; products of the others are right everywhere, and
+    so are their own derivatives.
+    """
+    kept = _kept(axes, x.ndim)
+    order = (*kept, *axes)
+    moved = bind(PRIMITIVES["permute"], [x], axes=order)
+    count = 1
+    for axis in axes:
+        extent = x.shape[axis]
+        if not isinstance(extent, int):
+            raise ShapeError(f"the derivative of prod needs a size fixed while staging, got {x.type}")
+        count *= extent
+    outer = tuple(x.shape[axis] for axis in kept)
+    flat = bind(PRIMITIVES["reshape"], [moved], shape=(*outer, count))
+    width = 1 << max(count - 1, 0).bit_length()
+    none = (0,) * len(outer)
+    flat = bind(PRIMITIVES["pad"], [flat], low=(*none, 0), high=(*none, width - count), value=1)
+    levels = []
+    while width > 1:
+        width //= 2
+        halves = _part(flat, 0, width), _part(flat, width, 2 * width)
+        levels.append(halves)
+        flat = halves[0] * halves[1]
+
+    def back(tree: Array) -> Array:
+        shaped = bind(PRIMITIVES["reshape"], [_part(tree, 0, count)], shape=moved.shape)
+        return bind(PRIMITIVES["permute"], [shaped], axes=tuple(int(axis) for axis in np.argsort(order)))
+
+    return levels, back
+
+
+def _part(x: Array, start: int, stop: int) -> Array:
+    """x[..., start:stop]"""
+    whole = x.shape[:-1]
+    zeros, ones = (0,) * len(whole), (1,) * len(whole)
+    return bind(PRIMITIVES["slice"], [x], start=(*zeros, start), stop=(*whole, stop), step=(*ones, 1))
+
+
+def _prod_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
+    if not axes or x.type.is_static and x.size == 0:
+        return [ct if not axes else expand_back(ct, x.shape, axes)]
+    levels, back = _levels(x, axes)
+    ct = bind(PRIMITIVES["reshape"], [ct], shape=(*ct.shape, 1))
+    for left, right in reversed(levels):
+        ct = bind(PRIMITIVES["concat"], [ct * right, ct * left], axis=ct.ndim - 1)
+    return [back(ct)]
+
+
+def _prod_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes: tuple[int, ...]) -> Array:
+    (others,) = _prod_vjp(broadcast(cast(as_array(1.0), y.dtype), y.shape), y, operands[0], axes)
+    return bind(_sum_op, [others * tangents[0]], axes=axes)
+
+
+_prod_op = _reduce(
+    "prod",
+    lambda x, axes: np.asarray(np.prod(x, axis=axes, dtype=x.dtype)),
+    NUMBERS,
+    vjp=_prod_vjp,
+    jvp=_prod_jvp,
+    doc="The product over `axes`; 1 of no elements. Its derivative is right where factors are 0, too.",
+)
+
+
+# ---- max and min ----------------------------------------------------------------------------------
+
+
+def _winners(y: Array, x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Where x equals the extreme, and how many do, per result."""
+    tied = x == expand_back(y, x.shape, axes)
+    return tied, bind(_sum_op, [cast(tied, x.dtype)], axes=axes)
+
+
+def _zeros_like(x: Array) -> Array:
+    return broadcast(cast(as_array(0.0), x.dtype), x.shape)
+
+
+def _extreme_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
+    tied, count = _winners(y, x, axes)
+    share = expand_back(ct / count, x.shape, axes)
+    return [select(tied, share, _zeros_like(share))]
+
+
+def _extreme_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes: tuple[int, ...]) -> Array:
+    tied, count = _winners(y, operands[0], axes)
+    return bind(_sum_op, [select(tied, tangents[0], _zeros_like(tangents[0]))], axes=axes) / count
+
+
+_max_op = _reduce(
+    "max",
+    lambda x, axes: np.asarray(np.max(x, axis=axes)),
+    NUMBERS,
+    vjp=_extreme_vjp,
+    jvp=_extreme_jvp,
+    doc="The largest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amax`.",
+)
+_min_op = _reduce(
+    "min",
+    lambda x, axes: np.asarray(np.min(x, axis=axes)),
+    NUMBERS,
+    vjp=_extreme_vjp,
+    jvp=_extreme_jvp,
+    doc="The smallest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amin`.",
+)
+_any_op = _reduce(
+    "any",
+    lambda x, axes: np.asarray(np.any(x, axis=axes)),
+    BOOLS,
+    doc="Whether an element over `axes` is true.",
+    why_not_differentiable="its result is not a float",
+)
+_all_op = _reduce(
+    "all",
+    lambda x, axes: np.asarray(np.all(x, axis=axes)),
+    BOOLS,
+    doc="Whether every element over `axes` is true.",
+    why_not_differentiable="its result is not a float",
+)
+
+
+# ---- positions ------------------------------------------------------------------------------------
+
+
+def _position(name: str, reference: Callable[..., Any], which: str) -> Primitive:
+    def infer(x: TensorType, axis: int) -> TensorType:
+        _check_axes(name, x, (axis,))
+        if x.dtype.is_bool:
+            raise DTypeError(f"{name} takes numbers, got {x}", hint="cast it: `st.astype(x, st.i64)`")
+        if x.shape[axis] == 0:
+            raise ShapeError(f"{name} of no elements has no value, got {x}", hint=f"check the size before `{name}`")
+        return TensorType(i64, x.shape[:axis] + x.shape[axis + 1 :])
+
+    return primitive(
+        name=name,
+        kind="reduction",
+        infer=infer,
+        reference=lambda x, axis: np.asarray(reference(x, axis=axis), dtype=np.int64),
+        samples=[
+            Sample(((2, 3),), {"axis": 1}, dtypes=_NUMBER_DTYPES),
+            Sample(((3, 2, 2),), {"axis": 0}, dtypes=_NUMBER_DTYPES),
+            Sample((np.array([[1.0, 3.0, 3.0], [np.nan, 5.0, np.nan]], np.float32),), {"axis": 1}),
+        ],
+        bad=[
+            BadSample((TensorType(bool_, (3,)),), DTypeError, f"{name} takes numbers", {"axis": 0}),
+            BadSample((TensorType(f32, (3,)),), ShapeError, "does not fit", {"axis": 1}),
+            BadSample((TensorType(f32, (0,)),), ShapeError, "no elements", {"axis": 0}),
+        ],
+        doc=f"The position of the {which} element along `axis`, the first of ties; NaN counts as the {which}.",
+        why_not_differentiable="its result is a position",
+    )
+
+
+_argmax_op = _position("argmax", np.argmax, "largest")
+_argmin_op = _position("argmin", np.argmin, "smallest")
+
+
+# ---- public ---------------------------------------------------------------------------------------
+
+
+def keep_dims(y: Array, shape: Shape, axes: Sequence[int], keepdims: bool) -> Array:
+    """A reduced array, with extents of 1 where the reduced axes were if `keepdims`."""
+    if not keepdims or not axes:
+        return y
+    wide = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    return bind(PRIMITIVES["reshape"], [y], shape=wide)
+
+
+def _apply(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
+    axes = axes_of(axis, x.ndim, op.name)
+    if not axes:
+        return x
+    return keep_dims(bind(op, [x], axes=axes), x.shape, axes, keepdims)
+
+
+def _wide(x: Any, dtype: Any = None) -> Array:
+    """Integers and bools as i64, so that their sums have room."""
+    array = as_array(x)
+    if dtype is not None:
+        from staged.ops.promote import check_dtype
+
+        return cast(array, check_dtype(dtype))
+    return array if array.dtype.is_float else cast(array, i64, array.type.weak)
+
+
+@public("sum")
+def sum_(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
+    """The sum over `axis` (None: all of them, an int or a tuple). Array API `sum`.
+
+    Floats keep their dtype; integers and bools give i64, unless `dtype` says otherwise.
+    """
+    return _apply(_sum_op, _wide(x, dtype), axis, keepdims)
+
+
+@public("prod")
+def prod(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
+    """The product over `axis` (None: all of them, an int or a tuple). Array API `prod`; dtypes as in `sum`."""
+    return _apply(_prod_op, _wide(x, dtype), axis, keepdims)
+
+
+@public("max")
+def max_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """The largest element over `axis`; NaN where there is one. Array API `max`. Ties share the gradient evenly."""
+    return _apply(_max_op, as_array(x), axis, keepdims)
+
+
+@public("min")
+def min_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """The smallest element over `axis`; NaN where there is one. Array API `min`. Ties share the gradient evenly."""
+    return _apply(_min_op, as_array(x), axis, keepdims)
+
+
+def _bools(x: Any) -> Array:
+    array = as_array(x)
+    return array if array.dtype.is_bool else not_equal(array, 0)
+
+
+@public("any")
+def any_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Whether an element over `axis` is true (numbers: not 0). Array API `any`."""
+    return _apply(_any_op, _bools(x), axis, keepdims)
+
+
+@public("all")
+def all_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """Whether every element over `axis` is true (numbers: not 0). Array API `all`."""
+    return _apply(_all_op, _bools(x), axis, keepdims)
+
+
+def _locate(op: Primitive, x: Any, axis: int | None, keepdims: bool) -> Array:
+    array = as_array(x)
+    if array.dtype.is_bool:
+        array = cast(array, u8)
+    if axis is None:
+        whole = array.shape
+        flat = bind(PRIMITIVES["reshape"], [array], shape=(_count(array, range(array.ndim), op.name),))
+        return keep_dims(bind(op, [flat], axis=0), whole, range(len(whole)), keepdims)
+    where_ = axis_of(axis, array.ndim, op.name)
+    return keep_dims(bind(op, [array], axis=where_), array.shape, (where_,), keepdims)
+
+
+def _count(x: Array, axes: Sequence[int], name: str) -> int:
+    count = 1
+    for axis in axes:
+        extent = x.shape[axis]
+        if not isinstance(extent, int):
+            raise ShapeError(f"{name} needs sizes fixed while staging, got {x.type}", hint="name one axis")
+        count *= extent
+    return count
+
+
+@public("argmax")
+def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """The position (i64) of the largest element along `axis`, or in the flattened array. Array API `argmax`.
+
+    The first of ties; NaN counts as the largest.
+    """
+    return _locate(_argmax_op, x, axis, keepdims)
+
+
+@public("argmin")
+def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
+    """The position (i64) of the smallest element along `axis`, or in the flattened array. Array API `argmin`.
+
+    The first of ties; NaN counts as the smallest.
+    """
+    return _locate(_argmin_op, x, axis, keepdims)
+
+
+def extent_of(x: Array, axes: Sequence[int], dtype: DType) -> Any:
+    """How many elements a reduction over `axes` takes: a Python float, or a scalar counted by the program."""
+    if all(isinstance(x.shape[axis], int) for axis in axes):
+        return float(_count(x, axes, "count"))
+    ones = broadcast(cast(as_array(1.0), dtype), tuple(x.shape[axis] for axis in axes))
+    return bind(_sum_op, [ones], axes=tuple(range(len(axes))))
+
+
+@public("mean")
+def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """The mean over `axis` (None: all of them, an int or a tuple); integers give f32. Array API `mean`."""
+    (array,) = promoted(x, name="mean", floats=True)
+    axes = axes_of(axis, array.ndim, "mean")
+    total = _apply(_sum_op, array, axes, keepdims)
+    return divide(total, extent_of(array, axes, array.dtype)) if axes else total
+
+
+@public("var")
+def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """The variance over `axis`: squared distances to the mean over (n - correction). Array API `var`.
+
+    `correction=0` divides by n (NumPy's default), 1 gives the unbiased estimate (torch's default). Two passes: no
+    cancellation for data far from 0.
+    """
+    (array,) = promoted(x, name="var", floats=True)
+    axes = axes_of(axis, array.ndim, "var")
+    centred = array - mean(array, axes, keepdims=True) if axes else array - array
+    total = _apply(_sum_op, square(centred), axes, keepdims)
+    return divide(total, extent_of(array, axes, array.dtype) - correction)
+
+
+@public("std")
+def std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+    """The square root of `var`, with the same arguments. Array API `std`."""
+    return sqrt(var(x, axis, correction, keepdims))
+
+
+@public("count_nonzero")
+def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """How many elements over `axis` are not 0, as i64. Array API `count_nonzero`."""
+    return sum_(_bools(x), axis, keepdims)

@@ -1,0 +1,681 @@
+"""Ops that move, repeat or rename elements: broadcast, reshape, permute, slice, pad, concat, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ShapeError
+from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
+from staged.ops.array import Array
+from staged.ops.context import bind
+from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.promote import (
+    as_array,
+    axes_of,
+    axis_of,
+    broadcast,
+    broadcast_shapes,
+    cast,
+    describe,
+    promoted,
+    public,
+    shape_error,
+)
+from staged.ops.reduction import sum_
+
+_DTYPES = (f32, f64, i32, i64, u8, bool_)
+
+
+# ---- broadcast ------------------------------------------------------------------------------------
+
+
+def _infer_broadcast(x: TensorType, shape: Shape, axes: tuple[int, ...]) -> TensorType:
+    if len(axes) != x.ndim or list(axes) != sorted(set(axes)) or any(not 0 <= axis < len(shape) for axis in axes):
+        raise ShapeError(f"broadcast_to {shape_text(shape)} along {axes} does not fit {x}")
+    if tuple(shape[axis] for axis in axes) != x.shape:
+        raise ShapeError(
+            f"{x} does not broadcast to {shape_text(shape)}", hint="extents must be equal; reshape extents of 1 away"
+        )
+    return TensorType(x.dtype, shape)
+
+
+def _broadcast(x: np.ndarray[Any, Any], shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    wide = [1] * len(shape)
+    for position, axis in enumerate(axes):
+        wide[axis] = x.shape[position]
+    return np.broadcast_to(x.reshape(wide), shape)
+
+
+_broadcast_op = primitive(
+    name="broadcast_to",
+    kind="broadcast",
+    infer=_infer_broadcast,
+    reference=_broadcast,
+    vjp=lambda ct, y, x, shape, axes: [
+        cast(sum_(ct, tuple(axis for axis in range(len(shape)) if axis not in axes)), x.dtype, x.type.weak)
+    ],
+    jvp=lambda tangents, y, operands, shape, axes: bind(_broadcast_op, [tangents[0]], shape=shape, axes=axes),
+    samples=[
+        Sample(((3,),), {"shape": (2, 3), "axes": (1,)}, dtypes=_DTYPES),
+        Sample(((2,),), {"shape": (2, 3), "axes": (0,)}),
+        Sample(((),), {"shape": (2, 3), "axes": ()}),
+        Sample(((2, 3),), {"shape": (2, 4, 3), "axes": (0, 2)}),
+        Sample(((3,),), {"shape": (0, 3), "axes": (1,)}),
+    ],
+    bad=[
+        BadSample((TensorType(f32, (3,)),), ShapeError, "does not broadcast", {"shape": (2, 4), "axes": (1,)}),
+        BadSample((TensorType(f32, (3,)),), ShapeError, "does not fit", {"shape": (2, 3), "axes": ()}),
+    ],
+    doc="Repeats elements: axis i of the operand becomes axis `axes[i]` of `shape`, the other axes repeat it.",
+)
+
+
+@public("broadcast_to")
+def broadcast_to(x: Any, shape: Sequence[Extent]) -> Array:
+    """`x` repeated to `shape`. Array API `broadcast_to`. Raises ShapeError where an extent is neither equal nor 1."""
+    array = as_array(x)
+    wanted = tuple(shape)
+    if broadcast_shapes(array.shape, wanted) != wanted:
+        raise shape_error(f"{array.type} does not broadcast to {shape_text(wanted)}", array)
+    return broadcast(array, wanted)
+
+
+@public("broadcast_arrays")
+def broadcast_arrays(*arrays: Any) -> list[Array]:
+    """The arrays repeated to their common shape. Array API `broadcast_arrays`."""
+    handles = [as_array(array) for array in arrays]
+    shape = broadcast_shapes(*(array.shape for array in handles))
+    return [broadcast(array, shape) for array in handles]
+
+
+# ---- reshape --------------------------------------------------------------------------------------
+
+
+def _factors(shape: Shape) -> tuple[int, Counter[Dim]]:
+    """The size as a number times symbols."""
+    return math.prod(e for e in shape if isinstance(e, int)), Counter(e for e in shape if isinstance(e, Dim))
+
+
+def _infer_reshape(x: TensorType, shape: Shape) -> TensorType:
+    if _factors(x.shape) != _factors(shape):
+        raise ShapeError(
+            f"cannot reshape {shape_text(x.shape)} to {shape_text(shape)}: the number of elements differs",
+            hint="one extent may be -1: it becomes what is left",
+        )
+    return TensorType(x.dtype, shape, x.weak and not shape)
+
+
+_reshape_op = primitive(
+    name="reshape",
+    kind="view",
+    infer=_infer_reshape,
+    reference=lambda x, shape: x.reshape(shape),
+    vjp=lambda ct, y, x, shape: [reshape(ct, x.shape)],
+    jvp=lambda tangents, y, operands, shape: reshape(tangents[0], shape),
+    samples=[
+        Sample(((2, 3),), {"shape": (3, 2)}, dtypes=_DTYPES),
+        Sample(((2, 3),), {"shape": (6,)}),
+        Sample(((1,),), {"shape": ()}),
+        Sample(((0, 4),), {"shape": (2, 0)}),
+    ],
+    bad=[BadSample((TensorType(f32, (2, 3)),), ShapeError, "number of elements", {"shape": (4,)})],
+    doc="The same elements in row-major order, in another shape.",
+)
+
+
+def _shape_argument(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`(2, 3)` from `f(x, 2, 3)` as from `f(x, (2, 3))`."""
+    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+
+
+@public("reshape")
+def reshape(x: Any, *shape: Any) -> Array:
+    """The elements of `x`, in row-major order, in another shape; one extent may be -1. Array API `reshape`.
+
+    Raises ShapeError where the number of elements differs.
+    """
+    array = as_array(x)
+    wanted = list(_shape_argument(shape))
+    for position, extent in enumerate(wanted):
+        if isinstance(extent, Array) or not isinstance(extent, int | np.integer | Dim):
+            raise shape_error(
+                f"reshape needs extents known while staging, got {extent!r}",
+                array,
+                hint="make the argument static: `st.function(static=(...))`",
+            )
+        wanted[position] = extent if isinstance(extent, Dim) else int(extent)
+    if wanted.count(-1) > 1:
+        raise shape_error("reshape: only one extent may be -1", array)
+    if -1 in wanted:
+        rest = tuple(extent for extent in wanted if extent != -1)
+        wanted[wanted.index(-1)] = _missing(array, rest)
+    result = tuple(wanted)
+    return array if result == array.shape else bind(_reshape_op, [array], shape=result)
+
+
+def _missing(x: Array, rest: Shape) -> Extent:
+    """The extent that -1 stands for."""
+    count, symbols = _factors(x.shape)
+    others, other_symbols = _factors(rest)
+    left = symbols - other_symbols
+    if not other_symbols - symbols and (others and count % others == 0):
+        names = list(left.elements())
+        if not names:
+            return count // others
+        if len(names) == 1 and count == others:
+            return names[0]
+    raise shape_error(f"cannot reshape {shape_text(x.shape)} to {shape_text((*rest, -1))}: what is left is no extent", x)
+
+
+@public("flatten")
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Array:
+    """The axes from `start_dim` to `end_dim` joined into one. torch `flatten`."""
+    array = as_array(x)
+    if not array.ndim:
+        return reshape(array, (1,))
+    first, last = axis_of(start_dim, array.ndim, "flatten"), axis_of(end_dim, array.ndim, "flatten")
+    before, after = array.shape[:first], array.shape[last + 1 :]
+    if 0 in array.shape:
+        middle: Any = math.prod(e for e in array.shape[first : last + 1] if isinstance(e, int))
+        return reshape(array, (*before, middle, *after))
+    return reshape(array, (*before, -1, *after))
+
+
+@public("squeeze")
+def squeeze(x: Any, axis: Any = None) -> Array:
+    """`x` without axes of extent 1: those named, or all of them. Array API `squeeze`."""
+    array = as_array(x)
+    if axis is None:
+        axes = tuple(position for position, extent in enumerate(array.shape) if extent == 1)
+    else:
+        axes = axes_of(axis, array.ndim, "squeeze")
+        for one in axes:
+            if array.shape[one] != 1:
+                raise shape_error(f"squeeze: axis {one} has extent {array.shape[one]}, not 1", array)
+    return reshape(array, tuple(extent for position, extent in enumerate(array.shape) if position not in axes))
+
+
+@public("expand_dims")
+def expand_dims(x: Any, axis: int = 0) -> Array:
+    """`x` with a new axis of extent 1 at position `axis`. Array API `expand_dims`."""
+    array = as_array(x)
+    position = axis_of(axis, array.ndim + 1, "expand_dims")
+    return reshape(array, (*array.shape[:position], 1, *array.shape[position:]))
+
+
+@public("unsqueeze")
+def unsqueeze(x: Any, dim: int) -> Array:
+    """`x` with a new axis of extent 1 at position `dim`. torch `unsqueeze`."""
+    return expand_dims(x, dim)
+
+
+@public("item")
+def item(x: Any) -> Array:
+    """The only element of `x`, as a scalar; a ShapeError where there are more."""
+    array = as_array(x)
+    if any(extent != 1 for extent in array.shape):
+        raise shape_error(f"item() needs one element, got {array.type}", array)
+    return reshape(array, ())
+
+
+# ---- permute --------------------------------------------------------------------------------------
+
+
+def _infer_permute(x: TensorType, axes: tuple[int, ...]) -> TensorType:
+    if sorted(axes) != list(range(x.ndim)):
+        raise ShapeError(f"permute by {axes} does not fit {x}", hint="name every axis once")
+    return TensorType(x.dtype, tuple(x.shape[axis] for axis in axes), x.weak)
+
+
+def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(axis) for axis in np.argsort(axes))
+
+
+_permute_op = primitive(
+    name="permute",
+    kind="view",
+    infer=_infer_permute,
+    reference=lambda x, axes: np.transpose(x, axes),
+    vjp=lambda ct, y, x, axes: [bind(_permute_op, [ct], axes=_inverse(axes))],
+    jvp=lambda tangents, y, operands, axes: bind(_permute_op, [tangents[0]], axes=axes),
+    samples=[
+        Sample(((2, 3),), {"axes": (1, 0)}, dtypes=_DTYPES),
+        Sample(((2, 3, 4),), {"axes": (2, 0, 1)}),
+        Sample(((),), {"axes": ()}),
+        Sample(((0, 3),), {"axes": (1, 0)}),
+    ],
+    bad=[BadSample((TensorType(f32, (2, 3)),), ShapeError, "does not fit", {"axes": (0, 0)})],
+    doc="Axis i of the result is axis `axes[i]` of the operand.",
+)
+
+
+@public("permute_dims")
+def permute_dims(x: Any, *axes: Any) -> Array:
+    """`x` with its axes in another order: axis i of the result is axis `axes[i]` of `x`. Array API `permute_dims`."""
+    array = as_array(x)
+    named = _shape_argument(axes)
+    if len(named) != array.ndim:
+        raise shape_error(f"permute_dims by {named} does not fit {array.type}", array, hint="name every axis once")
+    order = tuple(axis_of(axis, array.ndim, "permute_dims") for axis in named)
+    return array if order == tuple(range(array.ndim)) else bind(_permute_op, [array], axes=order)
+
+
+@public("permute")
+def permute(x: Any, *axes: Any) -> Array:
+    """`permute_dims` by torch's name."""
+    return permute_dims(x, *axes)
+
+
+@public("transpose")
+def transpose(x: Any, *axes: Any) -> Array:
+    """`x` with its axes reversed, or in the order given. NumPy `transpose`."""
+    array = as_array(x)
+    named = _shape_argument(axes)
+    if not named or named == (None,):
+        named = tuple(reversed(range(array.ndim)))
+    return permute_dims(array, named)
+
+
+@public("matrix_transpose")
+def matrix_transpose(x: Any) -> Array:
+    """`x` with its last two axes swapped. Array API `matrix_transpose`."""
+    array = as_array(x)
+    if array.ndim < 2:
+        raise shape_error(f"matrix_transpose needs a matrix, got {array.type}", array, hint="`x[:, None]` is a column")
+    return swapaxes(array, -1, -2)
+
+
+@public("swapaxes")
+def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
+    """`x` with two axes swapped. NumPy `swapaxes`."""
+    array = as_array(x)
+    first, second = axis_of(axis1, array.ndim, "swapaxes"), axis_of(axis2, array.ndim, "swapaxes")
+    order = list(range(array.ndim))
+    order[first], order[second] = second, first
+    return permute_dims(array, tuple(order))
+
+
+@public("moveaxis")
+def moveaxis(x: Any, source: Any, destination: Any) -> Array:
+    """`x` with axes moved to new positions, the others in their order. Array API `moveaxis`."""
+    array = as_array(x)
+    sources = source if isinstance(source, tuple | list) else (source,)
+    targets = destination if isinstance(destination, tuple | list) else (destination,)
+    if len(sources) != len(targets):
+        raise shape_error(f"moveaxis: {len(sources)} axes to {len(targets)} places", array)
+    fro = [axis_of(axis, array.ndim, "moveaxis") for axis in sources]
+    to = [axis_of(axis, array.ndim, "moveaxis") for axis in targets]
+    order = [axis for axis in range(array.ndim) if axis not in fro]
+    for place, axis in sorted(zip(to, fro, strict=True)):
+        order.insert(place, axis)
+    return permute_dims(array, tuple(order))
+
+
+# ---- slice and pad --------------------------------------------------------------------------------
+
+
+def _extent(start: int, stop: Extent, step: int) -> Extent:
+    if isinstance(stop, Dim):
+        return stop
+    return len(range(start, stop, step))
+
+
+def _infer_slice(x: TensorType, start: Any, stop: Any, step: Any) -> TensorType:
+    if not len(start) == len(stop) == len(step) == x.ndim:
+        raise ShapeError(f"slice needs start, stop and step per axis of {x}")
+    shape: list[Extent] = []
+    for axis, extent in enumerate(x.shape):
+        if isinstance(extent, Dim):
+            if (start[axis], stop[axis], step[axis]) != (0, extent, 1):
+                raise ShapeError(f"axis {axis} of {x} is symbolic: only all of it can be sliced")
+            shape.append(extent)
+            continue
+        if step[axis] == 0:
+            raise ShapeError("a slice step cannot be 0")
+        count = _extent(start[axis], stop[axis], step[axis])
+        assert isinstance(count, int)
+        if count and not (0 <= start[axis] < extent and 0 <= start[axis] + (count - 1) * step[axis] < extent):
+            raise ShapeError(
+                f"slice {start[axis]}:{stop[axis]}:{step[axis]} of axis {axis} reaches outside {x}",
+                hint=f"axis {axis} has {extent} elements",
+            )
+        shape.append(count)
+    return TensorType(x.dtype, tuple(shape))
+
+
+def _slice_reference(x: np.ndarray[Any, Any], start: Any, stop: Any, step: Any) -> np.ndarray[Any, Any]:
+    # A stop of -1 with a negative step means "down to the first", which Python writes None.
+    return x[tuple(slice(a, None if b < 0 else b, c) for a, b, c in zip(start, stop, step, strict=True))]
+
+
+def embed(ct: Array, shape: Shape, start: Sequence[int], step: Sequence[int], value: Any = 0) -> Array:
+    """An array of `shape` holding `ct` where a slice with `start` and `step` would read, `value` elsewhere."""
+    for axis, (first, stride) in enumerate(zip(start, step, strict=True)):
+        extent, count = shape[axis], ct.shape[axis]
+        if isinstance(extent, Dim) or isinstance(count, Dim):
+            continue
+        if count == 0:
+            ct = _pad_axis(ct, axis, 0, extent, value)
+            continue
+        if stride < 0:
+            ct = flip(ct, axis)
+            first, stride = first + (count - 1) * stride, -stride
+        if stride > 1 and count > 1:
+            # (n,) -> (n, 1) -> (n, stride) -> (n * stride,): the gaps get `value`, the last one is cut off again.
+            before, after = ct.shape[:axis], ct.shape[axis + 1 :]
+            gaps = _pad_axis(reshape(ct, (*before, count, 1, *after)), axis + 1, 0, stride - 1, value)
+            ct = reshape(gaps, (*before, count * stride, *after))
+            ct = slice_axis(ct, axis, 0, (count - 1) * stride + 1)
+        width = ct.shape[axis]
+        assert isinstance(width, int)
+        ct = _pad_axis(ct, axis, first, extent - first - width, value)
+    return ct
+
+
+def slice_axis(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Array:
+    """x[..., start:stop:step, ...] along `axis`; bounds are in range."""
+    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    if step == 1 and start == 0 and stop == x.shape[axis]:
+        return x
+    return bind(_slice_op, [x], start=tuple(starts), stop=tuple(stops), step=tuple(steps))
+
+
+def _pad_axis(x: Array, axis: int, low: int, high: int, value: Any) -> Array:
+    if low == high == 0:
+        return x
+    lows, highs = [0] * x.ndim, [0] * x.ndim
+    lows[axis], highs[axis] = low, high
+    return bind(_pad_op, [x], low=tuple(lows), high=tuple(highs), value=value)
+
+
+_slice_op = primitive(
+    name="slice",
+    kind="view",
+    infer=_infer_slice,
+    reference=_slice_reference,
+    vjp=lambda ct, y, x, start, stop, step: [embed(ct, x.shape, start, step)],
+    jvp=lambda tangents, y, operands, **attrs: bind(_slice_op, [tangents[0]], **attrs),
+    samples=[
+        Sample(((4, 5),), {"start": (1, 0), "stop": (3, 5), "step": (1, 1)}, dtypes=_DTYPES),
+        Sample(((5, 6),), {"start": (4, 1), "stop": (-1, 6), "step": (-1, 2)}),
+        Sample(((7,),), {"start": (5,), "stop": (0,), "step": (-2,)}),
+        Sample(((4,),), {"start": (2,), "stop": (2,), "step": (1,)}),
+    ],
+    bad=[
+        BadSample((TensorType(f32, (4,)),), ShapeError, "outside", {"start": (2,), "stop": (6,), "step": (1,)}),
+        BadSample((TensorType(f32, (4,)),), ShapeError, "per axis", {"start": (), "stop": (), "step": ()}),
+        BadSample((TensorType(f32, (4,)),), ShapeError, "step cannot be 0", {"start": (0,), "stop": (4,), "step": (0,)}),
+    ],
+    doc="Elements start, start + step, ... up to, without, stop, on every axis; steps may be negative (then stop may be -1).",
+)
+
+
+@public("flip")
+def flip(x: Any, axis: Any = None) -> Array:
+    """`x` with the order along `axis` (None: every axis) reversed. Array API `flip`."""
+    array = as_array(x)
+    for one in axes_of(axis, array.ndim, "flip"):
+        extent = array.shape[one]
+        if not isinstance(extent, int):
+            raise shape_error(f"flip needs a size fixed while staging, got {array.type}", array)
+        if extent > 1:
+            array = slice_axis(array, one, extent - 1, -1, -1)
+    return array
+
+
+@public("roll")
+def roll(x: Any, shift: int, axis: int | None = None) -> Array:
+    """`x` with elements moved on by `shift` along `axis` (None: in the flattened array). Array API `roll`."""
+    array = as_array(x)
+    if axis is None:
+        return reshape(roll(reshape(array, (-1,)), shift, 0), array.shape)
+    where = axis_of(axis, array.ndim, "roll")
+    extent = array.shape[where]
+    if not isinstance(extent, int):
+        raise shape_error(f"roll needs a size fixed while staging, got {array.type}", array)
+    first = -shift % extent if extent else 0
+    if not first:
+        return array
+    return concat([slice_axis(array, where, first, extent), slice_axis(array, where, 0, first)], where)
+
+
+def _infer_pad(x: TensorType, low: tuple[int, ...], high: tuple[int, ...], value: Any) -> TensorType:
+    if not len(low) == len(high) == x.ndim:
+        raise ShapeError(f"pad needs a width before and after each axis of {x}, got {low} and {high}")
+    if any(width < 0 for width in (*low, *high)):
+        raise ShapeError(f"pad widths are not negative, got {low} and {high}", hint="slice the array to make it smaller")
+    shape: list[Extent] = []
+    for extent, before, after in zip(x.shape, low, high, strict=True):
+        if isinstance(extent, Dim):
+            if before or after:
+                raise ShapeError(f"cannot pad a symbolic axis of {x}")
+            shape.append(extent)
+        else:
+            shape.append(extent + before + after)
+    return TensorType(x.dtype, tuple(shape))
+
+
+def _unpad(ct: Array, x: Array, low: Sequence[int]) -> Array:
+    for axis, before in enumerate(low):
+        extent = x.shape[axis]
+        if isinstance(extent, int):
+            ct = slice_axis(ct, axis, before, before + extent)
+    return ct
+
+
+_pad_op = primitive(
+    name="pad",
+    kind="view",
+    infer=_infer_pad,
+    reference=lambda x, low, high, value: np.pad(x, tuple(zip(low, high, strict=True)), constant_values=value),
+    vjp=lambda ct, y, x, low, high, value: [_unpad(ct, x, low)],
+    jvp=lambda tangents, y, operands, low, high, value: bind(_pad_op, [tangents[0]], low=low, high=high, value=0),
+    samples=[
+        Sample(((2, 3),), {"low": (1, 0), "high": (0, 2), "value": 0}, dtypes=_DTYPES),
+        Sample(((3,),), {"low": (1,), "high": (1,), "value": -1.5}),
+        Sample(((0,),), {"low": (1,), "high": (1,), "value": 2}),
+    ],
+    bad=[
+        BadSample((TensorType(f32, (2,)),), ShapeError, "not negative", {"low": (-1,), "high": (0,), "value": 0}),
+        BadSample((TensorType(f32, (2,)),), ShapeError, "each axis", {"low": (), "high": (), "value": 0}),
+    ],
+    doc="`low` elements of `value` before, `high` after each axis.",
+)
+
+
+@public("pad")
+def pad(x: Any, pad_width: Any, value: float = 0) -> Array:
+    """`x` with a constant around it. NumPy `pad`.
+
+    `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis.
+    """
+    array = as_array(x)
+    widths: Any
+    if isinstance(pad_width, int):
+        widths = [(pad_width, pad_width)] * array.ndim
+    elif all(isinstance(width, int) for width in pad_width):
+        widths = [tuple(pad_width)] * array.ndim
+    else:
+        widths = [tuple(width) for width in pad_width]
+    if len(widths) != array.ndim or any(len(width) != 2 for width in widths):
+        raise shape_error(f"pad: {pad_width!r} does not fit {array.type}", array, hint="give (before, after) per axis")
+    for axis, (low, high) in enumerate(widths):
+        if low < 0 or high < 0:
+            raise shape_error(f"pad widths are not negative, got {(low, high)} for axis {axis}", array)
+    if all(width == (0, 0) for width in widths):
+        return array
+    lows, highs = tuple(low for low, _ in widths), tuple(high for _, high in widths)
+    return bind(_pad_op, [array], low=lows, high=highs, value=value)
+
+
+# ---- concat ---------------------------------------------------------------------------------------
+
+
+def _infer_concat(*xs: TensorType, axis: int) -> TensorType:
+    first = xs[0]
+    if not 0 <= axis < first.ndim:
+        raise ShapeError(f"concat along axis {axis} does not fit {first}", hint="`stack` joins along a new axis")
+    total: Any = 0
+    for x in xs:
+        if x.dtype is not first.dtype:
+            raise DTypeError(f"concat needs arrays of one dtype, got {first} and {x}", hint="cast one of them")
+        rest = x.shape[:axis] + x.shape[axis + 1 :]
+        if x.ndim != first.ndim or rest != first.shape[:axis] + first.shape[axis + 1 :]:
+            raise ShapeError(
+                f"concat along axis {axis} needs equal shapes elsewhere, got {first} and {x}",
+                hint="slice, pad or reshape one of them",
+            )
+        if not isinstance(x.shape[axis], int):
+            raise ShapeError(f"concat along a symbolic axis of {x} has no size fixed while staging")
+        total += x.shape[axis]
+    return TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+def _concat_vjp(ct: Array, y: Array, *xs: Array, axis: int) -> list[Array]:
+    parts, start = [], 0
+    for x in xs:
+        extent = x.shape[axis]
+        assert isinstance(extent, int)
+        parts.append(slice_axis(ct, axis, start, start + extent))
+        start += extent
+    return parts
+
+
+def _concat_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:
+    filled = [
+        broadcast(cast(as_array(0.0), x.dtype), x.shape) if tangent is None else tangent
+        for tangent, x in zip(tangents, operands, strict=True)
+    ]
+    return bind(_concat_op, filled, axis=axis)
+
+
+_concat_op = primitive(
+    name="concat",
+    kind="view",
+    infer=_infer_concat,
+    reference=lambda *xs, axis: np.concatenate(xs, axis=axis),
+    vjp=_concat_vjp,
+    jvp=_concat_jvp,
+    samples=[
+        Sample(((2, 3), (1, 3)), {"axis": 0}, dtypes=_DTYPES),
+        Sample(((2, 1), (2, 2), (2, 3)), {"axis": 1}),
+        Sample(((0, 2), (3, 2)), {"axis": 0}),
+        Sample(((2,),), {"axis": 0}),
+    ],
+    bad=[
+        BadSample((TensorType(f32, (2, 3)), TensorType(f32, (2, 4))), ShapeError, "equal shapes", {"axis": 0}),
+        BadSample((TensorType(f32, (2,)), TensorType(f64, (2,))), DTypeError, "one dtype", {"axis": 0}),
+        BadSample((TensorType(f32, ()),), ShapeError, "does not fit", {"axis": 0}),
+    ],
+    doc="The operands one after the other along `axis`.",
+)
+
+
+def _joined(arrays: Sequence[Any], name: str) -> list[Array]:
+    if isinstance(arrays, Array) and arrays.ndim:
+        arrays = [arrays[index] for index in range(len(arrays))]
+    if not arrays:
+        raise shape_error(f"{name} needs at least one array")
+    return promoted(*arrays, name=name)
+
+
+@public("concat")
+def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
+    """The arrays one after the other along `axis` (None: flattened first); dtypes promote. Array API `concat`.
+
+    Raises ShapeError where shapes differ on another axis.
+    """
+    joined = _joined(arrays, "concat")
+    if axis is None:
+        joined = [reshape(array, (-1,)) for array in joined]
+        axis = 0
+    if not joined[0].ndim:
+        raise shape_error("concat needs arrays with an axis, got numbers", *joined, hint="`st.stack` joins numbers")
+    where = axis_of(axis, joined[0].ndim, "concat")
+    return joined[0] if len(joined) == 1 else bind(_concat_op, joined, axis=where)
+
+
+@public("stack")
+def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+    """The arrays, all of one shape, along a new axis; dtypes promote. Array API `stack`."""
+    joined = _joined(arrays, "stack")
+    for array in joined[1:]:
+        if array.shape != joined[0].shape:
+            raise ShapeError(
+                f"stack needs arrays of one shape, got {joined[0].type} and {array.type}",
+                details=describe(*joined),
+                hint="`st.concat` joins along an axis that is there already",
+            )
+    if all(array.type.weak for array in joined):
+        joined = [cast(array, f32 if array.dtype is f64 else array.dtype) for array in joined]
+    return concat([expand_dims(array, axis) for array in joined], axis)
+
+
+@public("split")
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """`x` cut along `axis` into equal parts (an int), or at the positions of a list. NumPy `split`."""
+    array = as_array(x)
+    where = axis_of(axis, array.ndim, "split")
+    extent = array.shape[where]
+    if not isinstance(extent, int):
+        raise shape_error(f"split needs a size fixed while staging, got {array.type}", array)
+    if isinstance(indices_or_sections, int):
+        if indices_or_sections < 1 or extent % indices_or_sections:
+            raise shape_error(f"split: {extent} elements do not make {indices_or_sections} equal parts", array)
+        width = extent // indices_or_sections
+        cuts = list(range(width, extent, width)) if width else []
+    else:
+        cuts = [min(max(cut + extent if cut < 0 else cut, 0), extent) for cut in indices_or_sections]
+    edges = [0, *cuts, extent]
+    return [slice_axis(array, where, a, max(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+@public("unstack")
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """The parts of `x` along `axis`, without that axis. Array API `unstack`."""
+    array = as_array(x)
+    where = axis_of(axis, array.ndim, "unstack")
+    extent = array.shape[where]
+    if not isinstance(extent, int):
+        raise shape_error(f"unstack needs a size fixed while staging, got {array.type}", array)
+    return tuple(squeeze(slice_axis(array, where, i, i + 1), where) for i in range(extent))
+
+
+@public("tile")
+def tile(x: Any, repetitions: Any) -> Array:
+    """`x` repeated as a whole along each axis. Array API `tile`."""
+    array = as_array(x)
+    counts = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    ndim = max(len(counts), array.ndim)
+    counts = (1,) * (ndim - len(counts)) + counts
+    shape = (1,) * (ndim - array.ndim) + array.shape
+    pairs = [extent for pair in zip(counts, shape, strict=True) for extent in pair]
+    apart = reshape(array, [extent for one in shape for extent in (1, one)])
+    return reshape(broadcast(apart, tuple(pairs)), [_times(c, e, array) for c, e in zip(counts, shape, strict=True)])
+
+
+@public("repeat")
+def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
+    """Each element of `x` repeated `repeats` times along `axis` (None: flattened). Array API `repeat`."""
+    array = as_array(x)
+    if axis is None:
+        array, axis = reshape(array, (-1,)), 0
+    where = axis_of(axis, array.ndim, "repeat")
+    wide = expand_dims(array, where + 1)
+    shape = (*array.shape[: where + 1], repeats, *array.shape[where + 1 :])
+    joined = (*array.shape[:where], _times(repeats, array.shape[where], array), *array.shape[where + 1 :])
+    return reshape(broadcast(wide, shape), joined)
+
+
+def _times(count: int, extent: Extent, x: Array) -> Extent:
+    if isinstance(extent, int):
+        return count * extent
+    if count == 1:
+        return extent
+    raise shape_error(f"cannot repeat a symbolic axis of {x.type}", x)
