@@ -1,0 +1,1 @@
+"""Python becomes IR: AST virtualisation (one file per construct) and tracing."""

@@ -1,0 +1,168 @@
+"""Arguments of a staged function: which are staged, which are static, and how the leaves are named."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, StagedValueError
+from staged.frontend import trees
+from staged.frontend.join import number_type
+from staged.ir.types import TensorType, dtype_of, shape_text
+from staged.ops.array import Array
+from staged.source import Position, here
+
+_CASTS = {"e": "np.float32", "f": "np.float64", "i": "np.int64", "u": "np.int64", "c": "np.float64"}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A staged leaf: its path for people, its type, and what the caller passed."""
+
+    path: str
+    type: TensorType
+    value: Any
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of one call. `key` is equal for calls that trace alike."""
+
+    staged: tuple[Argument, ...]
+    key: tuple[Any, ...]
+    rebuild: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    """From one handle per staged leaf to the args and kwargs of the function."""
+    statics: tuple[Any, ...]
+    """Static leaves, kept alive because the key holds ids."""
+
+
+def flatten_arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[str] = ()
+) -> Arguments:
+    """Sort the arguments of a call: arrays and numbers are staged, the rest is static, as is what `static` names.
+
+    Raises: TypeError as Python does for arguments that do not fit; DTypeError for a dtype that we do not have.
+    """
+    signature = inspect.signature(function)
+    bound = signature.bind(*args, **kwargs)
+    named = _named(bound)
+    staged: list[Argument] = []
+    statics: list[Any] = []
+    plans: list[tuple[trees.Spec, list[int | None], list[Any]]] = []
+    key: list[Any] = []
+    for name, value in named:
+        leaves, spec = ([value], None) if name.split(".")[0] in static else trees.flatten(value, _is_static_node)
+        paths = [name] if spec is None else trees.paths(spec, name)
+        places: list[int | None] = []
+        for path, leaf in zip(paths, leaves, strict=True):
+            type_ = None if spec is None else staged_type(leaf, path)
+            if type_ is None:
+                places.append(None)
+                statics.append(leaf)
+                key.append((path, static_key(leaf)))
+            else:
+                places.append(len(staged))
+                staged.append(Argument(path, type_, leaf))
+                key.append((path, type_))
+        plans.append((spec, places, leaves))
+        key.append(spec)
+
+    def rebuild(handles: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        values = []
+        for spec, places, leaves in plans:
+            filled = [leaf if place is None else handles[place] for place, leaf in zip(places, leaves, strict=True)]
+            values.append(filled[0] if spec is None else trees.unflatten(spec, filled))
+        return _call_with(bound, values)
+
+    return Arguments(tuple(staged), tuple(key), rebuild, tuple(statics))
+
+
+def _named(bound: inspect.BoundArguments) -> list[tuple[str, Any]]:
+    """One (name, value) per parameter, and per element of `*args` and `**kwargs`."""
+    out: list[tuple[str, Any]] = []
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            out += [(f"{name}.{index}", item) for index, item in enumerate(value)]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            out += [(key, item) for key, item in value.items()]
+        else:
+            out.append((name, value))
+    return out
+
+
+def _call_with(bound: inspect.BoundArguments, values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    rest = list(values)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            args += [rest.pop(0) for _ in value]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            kwargs.update((key, rest.pop(0)) for key in value)
+        elif kind is inspect.Parameter.KEYWORD_ONLY or any(p not in bound.arguments for p in _before(bound, name)):
+            kwargs[name] = rest.pop(0)
+        else:
+            args.append(rest.pop(0))
+    return tuple(args), kwargs
+
+
+def _before(bound: inspect.BoundArguments, name: str) -> list[str]:
+    names = list(bound.signature.parameters)
+    return names[: names.index(name)]
+
+
+def _is_static_node(node: Any) -> bool:
+    """A dataclass without arrays is a configuration object, static as a whole."""
+    return dataclasses.is_dataclass(node) and not isinstance(node, type) and not _holds_array(node)
+
+
+def _holds_array(node: Any) -> bool:
+    leaves, _ = trees.flatten(node)
+    return any(isinstance(leaf, Array | np.ndarray | np.generic) for leaf in leaves)
+
+
+def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
+    """The type of a leaf that is staged; None for a static one."""
+    if hasattr(leaf, "__staged_read__") or isinstance(leaf, type):
+        return None
+    if isinstance(leaf, Array):
+        return leaf.type
+    if isinstance(leaf, bool) or leaf is None or isinstance(leaf, str | bytes):
+        return None
+    if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
+        raise StagedValueError(f"`{path}` is {leaf}, which does not fit 64 bits", where=here())
+    if isinstance(leaf, int | float) and not isinstance(leaf, np.generic):
+        return number_type(leaf)
+    if isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "__array__"):
+        array = np.asarray(leaf)
+        dtype = dtype_of(array.dtype)
+        if dtype is None or not array.dtype.isnative:
+            raise unsupported_dtype(f"`{path}`", array, here())
+        return TensorType(dtype, tuple(array.shape))
+    return None
+
+
+def static_key(leaf: Any) -> Any:
+    """What stands for a static leaf in a key: its value where that says all, else its identity."""
+    if isinstance(leaf, bool | int | float | str | bytes | type(None)):
+        return type(leaf).__name__, repr(leaf)
+    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and type(leaf).__hash__ is not None:
+        return leaf
+    return "id", id(leaf)
+
+
+def unsupported_dtype(what: str, array: Any, where: Position | None) -> DTypeError:
+    """The refusal of a NumPy dtype, with the cast to write."""
+    cast = _CASTS.get("e" if array.dtype == np.float16 else array.dtype.kind, "np.float32")
+    return DTypeError(
+        f"{what} has dtype {array.dtype}, shape {shape_text(tuple(array.shape))}, which has no staged type",
+        where=where,
+        hint=f"pass `.astype({cast})` of it",
+    )

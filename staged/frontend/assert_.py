@@ -1,0 +1,128 @@
+"""`assert` and `raise`: when what they depend on is staged, the program checks and stops with the Python line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from staged.errors import ProgramAssertionError, StagingError
+from staged.frontend.boolean import truth
+from staged.frontend.join import WEAK_BOOL, is_staged, materialise
+from staged.frontend.print_ import encode, message_parts
+from staged.frontend.syntax import Converter, operator, place, statement, text
+from staged.frontend.tracing import ENDED, Signal, current_trace
+from staged.ir.nodes import FAIL, Op
+from staged.source import here
+
+KINDS: dict[type[BaseException], str] = {
+    AssertionError: "assertion",
+    IndexError: "index",
+    ZeroDivisionError: "zero_division",
+    ValueError: "value",
+    OverflowError: "overflow",
+    FloatingPointError: "nan",
+    MemoryError: "memory",
+    RuntimeError: "runtime",
+    TypeError: "type",
+}
+"""The exceptions that a program can raise."""
+
+
+@statement(ast.Assert)
+def convert_assert(converter: Converter, node: ast.Assert) -> list[ast.stmt]:
+    test = converter.expr(node.test)
+    message = converter.lambda_(node.msg) if node.msg is not None else text(None)
+    call = converter.call("assert_", test, message)
+    return [place(ast.Expr(place(call, node.test)), node)]
+
+
+@statement(ast.Raise)
+def convert_raise(converter: Converter, node: ast.Raise) -> list[ast.stmt]:
+    """Under staged control flow the op is recorded; else Python raises, now."""
+    if node.exc is None:
+        return [ast.Raise(None, None)]
+    plain: ast.expr = node.exc
+    arguments: list[ast.expr] = []
+    if isinstance(plain, ast.Call) and not plain.keywords:
+        arguments = [converter.expr(argument) for argument in plain.args]
+        kind = converter.expr(plain.func)
+    else:
+        kind = converter.expr(plain)
+    cause = converter.expr(node.cause) if node.cause is not None else text(None)
+    call = converter.call("raise_", kind, ast.Tuple(arguments, ast.Load()), cause)
+    return [ast.Return(place(call, node.exc))]
+
+
+# ---- what the calls do --------------------------------------------------------------------------
+
+
+@operator
+def assert_(condition: Any, message: Callable[[], Any] | None) -> None:
+    """`assert condition, message`."""
+    held = truth(condition)
+    trace = current_trace()
+    if trace is None or (not is_staged(held) and (held or not trace.is_staged_control)):
+        if not held:
+            raise ProgramAssertionError(
+                "assertion failed" + (f": {message()}" if message is not None else ""), where=here()
+            )
+        return
+    parts = message_parts(message()) if message is not None else []
+    value = materialise(trace, held, held.type if is_staged(held) else WEAK_BOOL)
+    operands, attr = encode(trace, parts)
+    trace.emit_op(
+        Op(
+            "assert",
+            [value, *operands],
+            [],
+            attrs={"parts": attr, "kind": "assertion"},
+            effects=FAIL,
+            device=trace.builder.device,
+            where=here(),
+        )
+    )
+
+
+@operator
+def raise_(error: Any, arguments: tuple[Any, ...], cause: Any) -> Signal:
+    """`raise error(*arguments)`."""
+    trace = current_trace()
+    if trace is None or not trace.is_staged_control:
+        made = error(*arguments) if isinstance(error, type) else error
+        if cause is not None:
+            raise made from cause
+        raise made
+    kind = error if isinstance(error, type) else type(error)
+    if not isinstance(error, type):
+        arguments = error.args
+    name = next((KINDS[base] for base in kind.__mro__ if base in KINDS), None)
+    if name is None:
+        allowed = ", ".join(sorted(base.__name__ for base in KINDS))
+        raise StagingError(
+            f"`raise {kind.__name__}` under a staged condition cannot be staged",
+            where=here(),
+            hint=f"raise one of {allowed}",
+        )
+    if trace.try_depth:
+        raise StagingError(
+            "a `raise` under a staged condition cannot be caught by a `try` around it",
+            where=here(),
+            hint="return a value that says what went wrong",
+        )
+    parts = message_parts(arguments[0]) if arguments else []
+    operands, attr = encode(trace, parts)
+    where = here()
+    trace.emit_op(
+        Op(
+            "raise",
+            operands,
+            [],
+            attrs={"parts": attr, "kind": name},
+            effects=FAIL,
+            device=trace.builder.device,
+            where=where,
+        )
+    )
+    trace.builder.end("raise", (), None, where)
+    return ENDED

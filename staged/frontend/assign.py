@@ -1,0 +1,406 @@
+"""Assignment: plain, annotated, augmented, unpacking, to attributes and elements; `del`; `:=`.
+
+Arrays are values: `x[i] = v` gives the name `x` a new array. Lists, dicts and attributes are Python state: changed now,
+logged (see `mutation`).
+"""
+
+from __future__ import annotations
+
+import ast
+import operator as py
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from staged.errors import ShapeError, StagingError, StaticStateError
+from staged.frontend.join import is_staged
+from staged.frontend.locals import Locals
+from staged.frontend.mutation import note_made, record_mutation
+from staged.frontend.names import subscript_root
+from staged.frontend.syntax import Converter, expression, operator, place, statement, text
+from staged.frontend.tracing import current_trace
+from staged.ops.array import METHODS, Array
+from staged.source import here
+
+
+@statement(ast.Assign)
+def convert_assign(converter: Converter, node: ast.Assign) -> list[ast.stmt]:
+    value = converter.expr(node.value)
+    if len(node.targets) == 1:
+        return assign(converter, node.targets[0], value, node)
+    name = converter.fresh("value")
+    out: list[ast.stmt] = [place(ast.Assign([ast.Name(name, ast.Store())], value), node)]
+    for target in node.targets:
+        out += assign(converter, target, ast.Name(name, ast.Load()), node)
+    return out
+
+
+@statement(ast.AnnAssign)
+def convert_annotated(converter: Converter, node: ast.AnnAssign) -> list[ast.stmt]:
+    if node.value is None:
+        return []
+    return assign(converter, node.target, converter.expr(node.value), node)
+
+
+def assign(converter: Converter, target: ast.expr, value: ast.expr, where: ast.AST) -> list[ast.stmt]:
+    """The statements that store `value` (converted) into `target` (not converted)."""
+    match target:
+        case ast.Name(id=name):
+            home = converter.resolve(name)
+            if home is None and not converter.scopes[-1].is_class:
+                value = converter.call("outer_write", text(name), value)
+            store = ast.Name(name, ast.Store()) if home is None else _attribute(home, name)
+            return [place(ast.Assign([store], value), where)]
+        case ast.Attribute(value=owner, attr=name):
+            call = converter.call("set_attribute", converter.expr(owner), text(converter.mangle(name)), value)
+            return [place(ast.Expr(place(call, where)), where)]
+        case ast.Subscript():
+            return _store(converter, target, "store", [value], where)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            stars = [index for index, part in enumerate(parts) if isinstance(part, ast.Starred)]
+            count = text(-1 if stars else len(parts))
+            unpacked = converter.call("unpack", value, count)
+            names = [converter.fresh("part") for _ in parts]
+            stores: list[ast.expr] = [
+                ast.Starred(ast.Name(name, ast.Store()), ast.Store()) if index in stars else ast.Name(name, ast.Store())
+                for index, name in enumerate(names)
+            ]
+            out: list[ast.stmt] = [place(ast.Assign([ast.Tuple(stores, ast.Store())], place(unpacked, where)), where)]
+            for name, part in zip(names, parts, strict=True):
+                inner = part.value if isinstance(part, ast.Starred) else part
+                out += assign(converter, inner, ast.Name(name, ast.Load()), where)
+            return out
+    raise converter.refuse(target, "this assignment cannot be staged")
+
+
+def _attribute(home: str, name: str) -> ast.expr:
+    return ast.Attribute(ast.Name(home, ast.Load()), name, ast.Store())
+
+
+def _store(
+    converter: Converter, target: ast.Subscript, kind: str, arguments: list[ast.expr], where: ast.AST
+) -> list[ast.stmt]:
+    """`root[k1][k2] = v`: a call that gives the new root, assigned back where the root is a name or attribute."""
+    keys: list[ast.expr] = []
+    node: ast.expr = target
+    while isinstance(node, ast.Subscript):
+        keys.insert(0, converter.expr(node.slice))
+        node = node.value
+    root = subscript_root(target)
+    key_tuple = ast.Tuple(keys, ast.Load())
+    if isinstance(root, ast.Name) and (home := converter.resolve(root.id)) is not None:
+        call = converter.call(kind, converter.load(root.id), text(root.id), key_tuple, *arguments)
+        return [place(ast.Assign([_attribute(home, root.id)], place(call, where)), where)]
+    if isinstance(root, ast.Attribute):
+        call = converter.call(
+            f"{kind}_attribute", converter.expr(root.value), text(converter.mangle(root.attr)), key_tuple, *arguments
+        )
+        return [place(ast.Expr(place(call, where)), where)]
+    call = converter.call(f"{kind}_nowhere", converter.expr(root), key_tuple, *arguments)
+    return [place(ast.Expr(place(call, where)), where)]
+
+
+@statement(ast.AugAssign)
+def convert_augmented(converter: Converter, node: ast.AugAssign) -> list[ast.stmt]:
+    name = text(type(node.op).__name__)
+    match node.target:
+        case ast.Name(id=target):
+            value = converter.call("augmented", converter.load(target), name, converter.expr(node.value))
+            return assign(converter, node.target, place(value, node), node)
+        case ast.Attribute(value=owner, attr=attribute):
+            call = converter.call(
+                "augment_attribute",
+                converter.expr(owner),
+                text(converter.mangle(attribute)),
+                name,
+                converter.lambda_(node.value),
+            )
+            return [place(ast.Expr(place(call, node)), node)]
+        case ast.Subscript():
+            return _store(converter, node.target, "augment", [name, converter.lambda_(node.value)], node)
+    raise AssertionError("Python has no other augmented target")
+
+
+@statement(ast.Delete)
+def convert_delete(converter: Converter, node: ast.Delete) -> list[ast.stmt]:
+    out: list[ast.stmt] = []
+    for target in node.targets:
+        match target:
+            case ast.Name(id=name) if converter.resolve(name) is not None:
+                home = converter.resolve(name)
+                assert home is not None
+                gone: ast.stmt = ast.Delete([ast.Attribute(ast.Name(home, ast.Load()), name, ast.Del())])
+            case ast.Subscript(value=owner, slice=key):
+                gone = ast.Expr(converter.call("delete_item", converter.expr(owner), converter.expr(key)))
+            case ast.Attribute(value=owner, attr=name):
+                gone = ast.Expr(converter.call("delete_attribute", converter.expr(owner), text(converter.mangle(name))))
+            case _:
+                raise converter.refuse(target, "this `del` cannot be staged")
+        out.append(place(gone, node))
+    return out
+
+
+@expression(ast.NamedExpr)
+def convert_walrus(converter: Converter, node: ast.NamedExpr) -> ast.expr:
+    value = converter.expr(node.value)
+    home = converter.resolve(node.target.id)
+    if home is None:
+        raise converter.refuse(node, f"`:=` to the outer name `{node.target.id}` cannot be staged")
+    return converter.call("walrus", ast.Name(home, ast.Load()), text(node.target.id), value)
+
+
+@expression(ast.Subscript)
+def convert_subscript(converter: Converter, node: ast.Subscript) -> ast.expr:
+    return converter.call("get_item", converter.expr(node.value), converter.expr(node.slice))
+
+
+@expression(ast.Slice)
+def convert_slice(converter: Converter, node: ast.Slice) -> ast.expr:
+    parts = [text(None) if part is None else converter.expr(part) for part in (node.lower, node.upper, node.step)]
+    return converter.call("slice_", *parts)
+
+
+@expression(ast.List, ast.Dict, ast.Set)
+def convert_display(converter: Converter, node: ast.expr) -> ast.expr:
+    return converter.call("made", converter.children(node))
+
+
+# ---- what the calls do --------------------------------------------------------------------------
+
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": py.iadd,
+    "Sub": py.isub,
+    "Mult": py.imul,
+    "MatMult": py.imatmul,
+    "Div": py.itruediv,
+    "FloorDiv": py.ifloordiv,
+    "Mod": py.imod,
+    "Pow": py.ipow,
+    "BitAnd": py.iand,
+    "BitOr": py.ior,
+    "BitXor": py.ixor,
+    "LShift": py.ilshift,
+    "RShift": py.irshift,
+}
+_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": py.add,
+    "Sub": py.sub,
+    "Mult": py.mul,
+    "MatMult": py.matmul,
+    "Div": py.truediv,
+    "FloorDiv": py.floordiv,
+    "Mod": py.mod,
+    "Pow": py.pow,
+    "BitAnd": py.and_,
+    "BitOr": py.or_,
+    "BitXor": py.xor,
+    "LShift": py.lshift,
+    "RShift": py.rshift,
+}
+
+
+@operator
+def augmented(value: Any, name: str, other: Any) -> Any:
+    """`value op= other`: arrays give a new array, Python containers change in place."""
+    if isinstance(value, list | dict | set):
+        record_contents(value)
+        return _IN_PLACE[name](value, other)
+    return _PLAIN[name](value, other)
+
+
+@operator
+def made(value: Any) -> Any:
+    """Notes a list, dict or set that converted code makes."""
+    note_made(value)
+    return value
+
+
+@operator
+def outer_write(name: str, value: Any) -> Any:
+    """A write to a `global` or to a `nonlocal` of plain Python: state of Python, so not under staged control flow."""
+    trace = current_trace()
+    if trace is not None and trace.is_staged_control:
+        raise StaticStateError(
+            f"the outer name `{name}` changes inside {trace.regions[-1].what}, but it is Python state",
+            where=here(),
+            hint="return the value, or use an `st.Variable`",
+        )
+    return value
+
+
+@operator
+def set_attribute(owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`."""
+    if not isinstance(owner, Array | Locals) and hasattr(owner, "__dict__"):
+        contents = owner.__dict__
+
+        def undo(before: Any) -> None:
+            if before is _ABSENT:
+                contents.pop(name, None)
+            else:
+                contents[name] = before
+
+        record_mutation(
+            owner, f"the attribute `{name}` of a {type(owner).__name__}", lambda: contents.get(name, _ABSENT), undo
+        )
+    setattr(owner, name, value)
+
+
+_ABSENT = object()
+
+
+def record_contents(container: Any) -> None:
+    """Log a list, dict or set before it changes."""
+    if isinstance(container, list):
+
+        def undo(before: Any) -> None:
+            container[:] = before
+
+        record_mutation(container, "a list", lambda: list(container), undo)
+    elif isinstance(container, dict | set):
+
+        def undo_all(before: Any) -> None:
+            container.clear()
+            container.update(before)
+
+        record_mutation(container, f"a {type(container).__name__}", lambda: dict_or_set(container), undo_all)
+
+
+def dict_or_set(container: Any) -> Any:
+    """A shallow copy."""
+    return dict(container) if isinstance(container, dict) else set(container)
+
+
+@operator
+def get_item(owner: Any, key: Any) -> Any:
+    """`owner[key]`; a NumPy array indexed by something staged becomes an array of the program."""
+    if isinstance(owner, np.ndarray) and current_trace() is not None and _has_staged(key):
+        return METHODS["get_item"](owner, key)
+    return owner[key]
+
+
+def _has_staged(key: Any) -> bool:
+    if isinstance(key, tuple):
+        return any(_has_staged(part) for part in key)
+    if isinstance(key, slice):
+        return any(_has_staged(part) for part in (key.start, key.stop, key.step))
+    return is_staged(key) or hasattr(key, "__staged_read__")
+
+
+@operator
+def slice_(lower: Any, upper: Any, step: Any) -> slice:
+    """`lower:upper:step`."""
+    return slice(lower, upper, step)
+
+
+@operator
+def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
+    """`root[k1][k2] = value`; gives the root to assign back (a new array, or the same container)."""
+    key, *rest = keys
+    if rest:
+        inner = get_item(root, key)
+        new = store(inner, name, tuple(rest), value)
+        return root if new is inner else store(root, name, (key,), new)
+    if isinstance(root, Array) and not hasattr(root, "__staged_read__"):
+        return METHODS["set_item"](root, key, value)
+    if isinstance(root, np.ndarray) and current_trace() is not None:
+        return METHODS["set_item"](root, key, value)
+    if hasattr(root, "__staged_read__"):
+        root.value = METHODS["set_item"](root.value, key, value)
+        return root
+    record_contents(root)
+    root[key] = value
+    return root
+
+
+@operator
+def store_attribute(owner: Any, name: str, keys: tuple[Any, ...], value: Any) -> None:
+    """`owner.name[k] = value`."""
+    before = getattr(owner, name)
+    after = store(before, name, keys, value)
+    if after is not before:
+        set_attribute(owner, name, after)
+
+
+@operator
+def store_nowhere(root: Any, keys: tuple[Any, ...], value: Any) -> None:
+    """`f()[k] = value`, or an element of a global."""
+    if store(root, "", keys, value) is not root:
+        raise StagingError(
+            "an element is assigned to an array that has no local name; arrays are values, so the change would be lost",
+            where=here(),
+            hint="give the array a local name first: `x = ...; x[i] = v`",
+        )
+
+
+@operator
+def augment(root: Any, name: str, keys: tuple[Any, ...], op: str, other: Callable[[], Any]) -> Any:
+    """`root[k] op= other()`."""
+    *path, key = keys
+    owner = root
+    for step in path:
+        owner = get_item(owner, step)
+    return store(root, name, keys, augmented(get_item(owner, key), op, other()))
+
+
+@operator
+def augment_attribute(owner: Any, name: str, *rest: Any) -> None:
+    """`owner.name op= other()`, or `owner.name[k] op= other()`."""
+    if len(rest) == 2:
+        op, other = rest
+        set_attribute(owner, name, augmented(getattr(owner, name), op, other()))
+        return
+    keys, op, other = rest
+    before = getattr(owner, name)
+    after = augment(before, name, keys, op, other)
+    if after is not before:
+        set_attribute(owner, name, after)
+
+
+@operator
+def augment_nowhere(root: Any, keys: tuple[Any, ...], op: str, other: Callable[[], Any]) -> None:
+    """`f()[k] op= other()`."""
+    if augment(root, "", keys, op, other) is not root:
+        raise StagingError(
+            "an element is assigned to an array that has no local name; arrays are values, so the change would be lost",
+            where=here(),
+            hint="give the array a local name first: `x = ...; x[i] += v`",
+        )
+
+
+@operator
+def delete_item(owner: Any, key: Any) -> None:
+    """`del owner[key]`."""
+    record_contents(owner)
+    del owner[key]
+
+
+@operator
+def delete_attribute(owner: Any, name: str) -> None:
+    """`del owner.name`."""
+    set_attribute(owner, name, getattr(owner, name))  # logged as a change
+    delattr(owner, name)
+
+
+@operator
+def walrus(scope: Locals, name: str, value: Any) -> Any:
+    """`(name := value)`."""
+    setattr(scope, name, value)
+    return value
+
+
+@operator
+def unpack(value: Any, count: int) -> Any:
+    """The parts of `value` for `a, b = value`."""
+    reader = getattr(value, "__staged_read__", None)
+    if reader is not None and current_trace() is not None:
+        value = reader()
+    if isinstance(value, Array) and count >= 0:
+        if not value.shape or value.shape[0] != count:
+            raise ShapeError(
+                f"cannot unpack an array of shape {value.shape} into {count} names",
+                where=here(),
+                hint=f"the first dimension must be {count}",
+            )
+    return value

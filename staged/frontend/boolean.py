@@ -1,0 +1,169 @@
+"""`and`, `or`, `not`, comparisons (chained, `in`), and the truth of a value."""
+
+from __future__ import annotations
+
+import ast
+import operator as py
+from collections.abc import Callable
+from typing import Any
+
+from staged.errors import StagedValueError
+from staged.frontend.join import is_staged
+from staged.frontend.locals import Locals
+from staged.frontend.syntax import Converter, expression, operator, text
+from staged.frontend.tracing import current_trace
+from staged.ir.types import bool_
+from staged.ops.array import METHODS, Array, StagedArray
+from staged.source import here
+
+
+@expression(ast.BoolOp)
+def convert_bool_op(converter: Converter, node: ast.BoolOp) -> ast.expr:
+    name = "and_" if isinstance(node.op, ast.And) else "or_"
+    result = converter.expr(node.values[0])
+    for value in node.values[1:]:
+        result = converter.call(name, converter.locals(), result, converter.lambda_(value))
+        ast.copy_location(result, node)
+    return result
+
+
+@expression(ast.UnaryOp)
+def convert_unary(converter: Converter, node: ast.UnaryOp) -> ast.expr:
+    if isinstance(node.op, ast.Not):
+        return converter.call("not_", converter.expr(node.operand))
+    return converter.children(node)
+
+
+@expression(ast.Compare)
+def convert_compare(converter: Converter, node: ast.Compare) -> ast.expr:
+    if len(node.ops) == 1:
+        if isinstance(node.ops[0], ast.In | ast.NotIn):
+            found = converter.call("contains", converter.expr(node.left), converter.expr(node.comparators[0]))
+            return found if isinstance(node.ops[0], ast.In) else converter.call("not_", found)
+        return converter.children(node)
+    # a < b < c: each operand once, the later ones only where the earlier comparisons hold
+    left = converter.expr(node.left)
+    links = []
+    for op, right in zip(node.ops, node.comparators, strict=True):
+        links.append(ast.Tuple([text(type(op).__name__), converter.lambda_(right)], ast.Load()))
+    return converter.call("chain", converter.locals(), left, *links)
+
+
+# ---- what the calls do --------------------------------------------------------------------------
+
+
+def truth(value: Any) -> Any:
+    """`value` as a condition: a Python bool, or a staged bool scalar."""
+    reader = getattr(value, "__staged_read__", None)
+    if reader is not None:
+        value = reader()
+    if not isinstance(value, StagedArray):
+        return bool(value)
+    if value.shape:
+        name = f"`{value.value.hint}`" if value.value.hint else "a value"
+        raise StagedValueError(
+            f"a condition needs one truth value, {name} has shape {value.shape}",
+            where=here(),
+            hint="use `st.any(...)`, `st.all(...)`, or `st.where` to choose per element (and `&`, `|`, `~` for arrays)",
+        )
+    if value.dtype is bool_:
+        return value
+    return METHODS["not_equal"](value, 0)
+
+
+@operator
+def and_(scope: Locals, left: Any, right: Callable[[], Any]) -> Any:
+    """`left and right()`."""
+    condition = truth(left)
+    if not is_staged(condition):
+        return right() if condition else left
+    return _connect(scope, condition, left, right, "logical_and")
+
+
+@operator
+def or_(scope: Locals, left: Any, right: Callable[[], Any]) -> Any:
+    """`left or right()`."""
+    condition = truth(left)
+    if not is_staged(condition):
+        return left if condition else right()
+    return _connect(scope, condition, left, right, "logical_or")
+
+
+def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[], Any], name: str) -> Any:
+    """One op where the right side may as well be computed always; else a branch, since it must not run."""
+    from staged.frontend.if_ import choose
+
+    trace = current_trace()
+    assert trace is not None
+    mark = trace.mark([scope])
+    value = right()
+    recorded = trace.block.ops[mark.ops :]
+    if len(recorded) <= 8 and not any(op.effects or op.blocks for op in recorded) and len(trace.log) == mark.log:
+        other = truth(value)
+        if not is_staged(other):
+            # `staged and True` is the left side, `staged and False` is False.
+            decided = (not other) if name == "logical_and" else other
+            if not isinstance(value, bool):
+                return METHODS["where"](condition, *((value, left) if name == "logical_and" else (left, value)))
+            return value if decided else left
+        if other.type.dtype is bool_ and getattr(value, "dtype", None) is bool_ and _is_bool(left):
+            return METHODS[name](condition, other)
+        if name == "logical_and":
+            return METHODS["where"](condition, value, left)
+        return METHODS["where"](condition, left, value)
+    trace.rollback(mark)
+    if name == "logical_and":
+        return choose(trace, scope, condition, right, lambda: False if _is_bool(left) else left)
+    return choose(trace, scope, condition, lambda: True if _is_bool(left) else left, right)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, Array) and value.dtype is bool_)
+
+
+@operator
+def not_(value: Any) -> Any:
+    """`not value`."""
+    condition = truth(value)
+    return METHODS["logical_not"](condition) if is_staged(condition) else not condition
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": py.eq,
+    "NotEq": py.ne,
+    "Lt": py.lt,
+    "LtE": py.le,
+    "Gt": py.gt,
+    "GtE": py.ge,
+    "Is": py.is_,
+    "IsNot": py.is_not,
+    "In": lambda a, b: contains(a, b),
+    "NotIn": lambda a, b: not_(contains(a, b)),
+}
+
+
+@operator
+def chain(scope: Locals, left: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
+    """`a < b() < c()`."""
+    (name, right), *rest = links
+    middle = right()
+    first = _COMPARISONS[name](left, middle)
+    if not rest:
+        return first
+    return and_(scope, first, lambda: chain(scope, middle, *rest))
+
+
+@operator
+def contains(item: Any, container: Any) -> Any:
+    """`item in container`: with staged items, whether any element is equal."""
+    if isinstance(container, StagedArray):
+        return METHODS["any"](METHODS["equal"](container, item))
+    if isinstance(container, dict | str) or not isinstance(container, list | tuple | set | frozenset | range):
+        return item in container
+    if not is_staged(item) and not any(is_staged(element) for element in container):
+        return item in container
+    found: Any = False
+    for element in container:
+        equal = element is item or METHODS["equal"](item, element)
+        found = METHODS["logical_or"](found, equal) if is_staged(found) else (found or equal)
+    return found

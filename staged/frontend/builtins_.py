@@ -1,0 +1,271 @@
+"""Python's builtins and `math` on staged values."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from staged.errors import StagedValueError
+from staged.frontend.boolean import truth
+from staged.frontend.iterables import (
+    Enumerate,
+    Range,
+    Reversed,
+    StagedIterable,
+    as_staged_iterable,
+    zipped,
+)
+from staged.frontend.join import is_staged
+from staged.frontend.print_ import print_
+from staged.frontend.strings import StagedString, parts_of
+from staged.frontend.tracing import TraceContext, current_trace
+from staged.ir.nodes import IO, Op
+from staged.ir.types import TensorType, bool_, f64, i64
+from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.context import bind
+from staged.ops.primitive import PRIMITIVES
+from staged.source import here
+
+BUILTINS: dict[Any, Callable[..., Any]] = {print: print_}
+"""What a call of a builtin does while tracing."""
+
+_NO_FILES = "pass the data as arguments, and write results from Python"
+REFUSED: dict[Any, str] = {
+    builtins.input: "pass the value as an argument",
+    builtins.open: _NO_FILES,
+    builtins.exec: "write the code out",
+    builtins.eval: "write the code out",
+    builtins.locals: "name the variables",
+    builtins.vars: "name the attributes",
+    builtins.breakpoint: "run it with `with staged.eager():` to step through it",
+    time.sleep: "sleep in Python, between calls",
+}
+
+
+def _read(value: Any) -> Any:
+    trace = current_trace()
+    return trace.read(value) if trace is not None and isinstance(value, Array) else value
+
+
+def builtin(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare what a builtin does while tracing."""
+
+    def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+        BUILTINS[function] = handler
+        return handler
+
+    return register
+
+
+@builtin(range)
+def range_(*bounds: Any) -> Any:
+    """With a staged bound, one loop of the program."""
+    bounds = tuple(map(_read, bounds))
+    return Range(*bounds) if any(map(is_staged, bounds)) else range(*bounds)
+
+
+@builtin(enumerate)
+def enumerate_(iterable: Any, start: Any = 0) -> Any:
+    staged = as_staged_iterable(iterable)
+    return enumerate(iterable, start) if staged is None else Enumerate(staged, start)
+
+
+@builtin(zip)
+def zip_(*iterables: Any, strict: bool = False) -> Any:
+    return zipped(iterables) or zip(*iterables, strict=strict)
+
+
+@builtin(reversed)
+def reversed_(iterable: Any) -> Any:
+    staged = as_staged_iterable(iterable)
+    return reversed(iterable) if staged is None else Reversed(staged)
+
+
+@builtin(len)
+def len_(value: Any) -> Any:
+    if isinstance(value, StagedIterable) and not hasattr(type(value), "__len__"):
+        return value.length
+    return len(value)
+
+
+@builtin(abs)
+def abs_(value: Any) -> Any:
+    return METHODS["abs"](_read(value)) if isinstance(value, Array) else abs(value)
+
+
+@builtin(bool)
+def bool_of(value: Any = False) -> Any:
+    return truth(value)
+
+
+@builtin(int)
+def int_(value: Any = 0, *base: Any) -> Any:
+    """A staged Python integer: truncates, as Python does."""
+    value = _read(value)
+    if not is_staged(value):
+        return int(value, *base)
+    return _convert(value, TensorType(i64, (), True), "int")
+
+
+@builtin(float)
+def float_(value: Any = 0.0) -> Any:
+    value = _read(value)
+    if not is_staged(value):
+        return float(value)
+    return _convert(value, TensorType(f64, (), True), "float")
+
+
+def _convert(value: StagedArray, type_: TensorType, name: str) -> Any:
+    if value.size != 1 or value.shape:
+        raise StagedValueError(
+            f"`{name}` takes a scalar, got {value.type}", where=here(), hint="use `st.astype(x, ...)` for arrays"
+        )
+    return value if value.type == type_ else bind(PRIMITIVES["cast"], [value], dtype=type_.dtype, weak=True)
+
+
+@builtin(str)
+def str_(value: Any = "", *rest: Any) -> Any:
+    parts = parts_of(value) if not rest else [str(value, *rest)]
+    if all(isinstance(part, str) for part in parts):
+        return "".join(part for part in parts if isinstance(part, str))
+    return StagedString(parts)
+
+
+@builtin(round)
+def round_(value: Any, digits: Any = None) -> Any:
+    value = _read(value)
+    if not is_staged(value):
+        return round(value, digits)
+    if digits is None:
+        rounded = METHODS["round"](value)
+        return rounded if value.shape or value.dtype.is_integer else int_(rounded)
+    scale = 10**digits
+    return METHODS["round"](value * scale) / scale
+
+
+@builtin(pow)
+def pow_(base: Any, exponent: Any, *modulus: Any) -> Any:
+    return pow(base, exponent, *modulus)
+
+
+@builtin(divmod)
+def divmod_(a: Any, b: Any) -> Any:
+    if isinstance(a, Array) or isinstance(b, Array):
+        return a // b, a % b
+    return divmod(a, b)
+
+
+def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def handler(*values: Any, **options: Any) -> Any:
+        items = values
+        if len(values) == 1:
+            only = _read(values[0])
+            if is_staged(only):
+                return METHODS["max" if name == "maximum" else "min"](only)
+            items = tuple(only)
+        if not any(isinstance(item, Array) for item in items):
+            return plain(*values, **options)
+        return functools.reduce(METHODS[name], items)
+
+    return handler
+
+
+BUILTINS[max] = _fold("maximum", max)
+BUILTINS[min] = _fold("minimum", min)
+
+
+@builtin(sum)
+def sum_(values: Any, start: Any = 0) -> Any:
+    values = _read(values)
+    if is_staged(values):
+        total = METHODS["sum"](values, axis=0)
+        return total if isinstance(start, int) and start == 0 else start + total
+    return sum(values, start)
+
+
+@builtin(any)
+def any_(values: Any) -> Any:
+    return _reduce_truth(values, "any", "logical_or", any)
+
+
+@builtin(all)
+def all_(values: Any) -> Any:
+    return _reduce_truth(values, "all", "logical_and", all)
+
+
+def _reduce_truth(values: Any, reduction: str, connect: str, plain: Callable[[Any], bool]) -> Any:
+    values = _read(values)
+    if is_staged(values):
+        return METHODS[reduction](values)
+    items = list(values)
+    if not any(isinstance(item, Array) for item in items):
+        return plain(items)
+    return functools.reduce(METHODS[connect], [truth(item) for item in items])
+
+
+@builtin(isinstance)
+def isinstance_(value: Any, classes: Any) -> bool:
+    """A staged scalar passes for the Python number it stands for."""
+    if is_staged(value) and value.type.weak:
+        number = bool if value.dtype is bool_ else int if value.dtype is i64 else float
+        options = classes if isinstance(classes, tuple) else (classes,)
+        return isinstance(value, classes) or number in options
+    return isinstance(value, classes)
+
+
+@builtin(time.time)
+@builtin(time.perf_counter)
+@builtin(time.monotonic)
+def clock() -> Any:
+    """Seconds, read when the program runs."""
+    trace = current_trace()
+    assert isinstance(trace, TraceContext)
+    (result,) = trace.emit_op(Op("clock", [], [TensorType(f64, (), True)], effects=IO, where=here()))
+    return result
+
+
+_MATH = {
+    "sqrt": "sqrt", "exp": "exp", "expm1": "expm1", "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan",
+    "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "erf": "erf",
+    "fabs": "abs", "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite", "atan2": "atan2", "pow": "pow",
+    "hypot": "hypot",
+}  # fmt: skip
+
+
+def _math(name: str) -> Callable[..., Any]:
+    plain = getattr(math, name)
+
+    def handler(*values: Any) -> Any:
+        if not any(isinstance(value, Array) for value in values):
+            return plain(*values)
+        if name == "hypot":
+            return METHODS["sqrt"](sum(value * value for value in values))
+        return METHODS[_MATH[name]](*values)
+
+    return handler
+
+
+for _name in _MATH:
+    BUILTINS[getattr(math, _name)] = _math(_name)
+
+
+@builtin(math.log)
+def log(value: Any, *base: Any) -> Any:
+    if not any(isinstance(item, Array) for item in (value, *base)):
+        return math.log(value, *base)
+    result = METHODS["log"](value)
+    return result / METHODS["log"](base[0]) if base else result
+
+
+@builtin(math.floor)
+def floor(value: Any) -> Any:
+    return int_(METHODS["floor"](value)) if isinstance(value, Array) else math.floor(value)
+
+
+@builtin(math.ceil)
+def ceil(value: Any) -> Any:
+    return int_(METHODS["ceil"](value)) if isinstance(value, Array) else math.ceil(value)

@@ -1,0 +1,185 @@
+"""Calls: helpers are converted along, a few builtins are staged, what cannot be staged is refused with the way out."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import random
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from staged.errors import StagingError
+from staged.frontend.assign import record_contents
+from staged.frontend.builtins_ import BUILTINS, REFUSED
+from staged.frontend.mutation import note_made
+from staged.frontend.strings import StagedString, _holds_staged, format_string
+from staged.frontend.syntax import Converter, expression, operator, place
+from staged.frontend.tracing import current_trace
+from staged.source import here
+
+_MUTATING = frozenset(
+    "append extend insert remove pop clear sort reverse update setdefault popitem add discard __setitem__".split()
+)
+_HIGHER_ORDER: tuple[Any, ...] = (map, filter, functools.reduce, sorted, functools.partial)
+
+
+@expression(ast.Call)
+def convert_call(converter: Converter, node: ast.Call) -> ast.expr:
+    if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+        return _super(converter, node)
+    function = converter.expr(node.func)
+    arguments = [converter.expr(argument) for argument in node.args]
+    keywords = [place(ast.keyword(k.arg, converter.expr(k.value)), k) for k in node.keywords]
+    call = converter.call("call", function, *arguments)
+    call.keywords = keywords
+    return call
+
+
+def _super(converter: Converter, node: ast.Call) -> ast.expr:
+    """`super()` reads the first argument and the class cell, which only the user's own function has."""
+    if "__class__" not in converter.free:
+        raise converter.refuse(node, "`super()` outside a method cannot be staged")
+    scope = next(scope for scope in converter.scopes if scope.name is not None)
+    assert scope.name is not None
+    first = converter.call("first_argument", ast.Name(scope.name, ast.Load()))
+    return ast.Call(ast.Name("super", ast.Load()), [ast.Name("__class__", ast.Load()), first], [])
+
+
+@operator
+def first_argument(scope: Any) -> Any:
+    """The `self` of a method: the first of its locals to be bound."""
+    return next(iter(scope.__dict__.values()))
+
+
+@operator
+def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """The call `function(*args, **kwargs)` of converted code."""
+    tracing = current_trace() is not None
+    if isinstance(function, FunctionType):
+        if tracing:
+            _refuse_if_random(function)
+        handler = BUILTINS.get(function) if tracing else None
+        if handler is not None:
+            return handler(*args, **kwargs)
+        return as_converted(function)(*args, **kwargs)
+    if isinstance(function, MethodType):
+        if tracing and getattr(function.__self__, "__class__", None) is random.Random:
+            _refuse_if_random(function)
+        inner = function.__func__
+        if isinstance(inner, FunctionType):
+            return as_converted(inner)(function.__self__, *args, **kwargs)
+        return function(*args, **kwargs)
+    if isinstance(function, BuiltinFunctionType):
+        return _call_builtin(function, tracing, args, kwargs)
+    if isinstance(function, type):
+        return _make(function, tracing, args, kwargs)
+    inlined = getattr(function, "__staged_inline__", None)
+    if inlined is not None:
+        # A staged function inside another: traced along.
+        return call(inlined, *args, **kwargs)
+    if isinstance(function, functools.partial):
+        return call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
+    if tracing and (isinstance(function, np.ufunc) or _is_numpy_function(function)):
+        return function(*args, **kwargs)
+    method = getattr(type(function), "__call__", None)  # noqa: B004 (the class's own, to convert it)
+    if isinstance(method, FunctionType):
+        return as_converted(method)(function, *args, **kwargs)
+    return function(*args, **kwargs)
+
+
+def _is_numpy_function(function: Any) -> bool:
+    return type(function).__module__.startswith("numpy")
+
+
+def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not tracing:
+        if function is print:
+            return BUILTINS[print](*args, **kwargs)
+        return function(*args, **kwargs)
+    handler = BUILTINS.get(function)
+    if handler is not None:
+        return handler(*args, **kwargs)
+    owner = getattr(function, "__self__", None)
+    if function in REFUSED:
+        raise StagingError(
+            f"`{function.__name__}` inside a staged function cannot be staged", where=here(), hint=REFUSED[function]
+        )
+    _refuse_if_random(function)
+    if isinstance(owner, str) and function.__name__ in ("format", "join") and _holds_staged([*args, *kwargs.values()]):
+        if function.__name__ == "format":
+            return format_string(owner, args, kwargs)
+        return _join(owner, *args)
+    if isinstance(owner, list | dict | set) and function.__name__ in _MUTATING:
+        record_contents(owner)
+    result = function(*_converted_arguments(function, args), **kwargs)
+    if function.__name__ == "copy" and isinstance(result, list | dict | set):
+        note_made(result)
+    return result
+
+
+def _join(separator: str, items: Any) -> StagedString:
+    made = StagedString([])
+    for index, item in enumerate(items):
+        made = made + (separator if index else "") + item
+    return made
+
+
+def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a class: conversions of numbers are staged, `__init__` of the user's classes is converted."""
+    if tracing:
+        handler = BUILTINS.get(cls)
+        if handler is not None:
+            return handler(*args, **kwargs)
+        if cls in (np.random.RandomState, random.Random):
+            _refuse_random(cls.__name__)
+    initialise = cls.__init__ if type(cls) is type else None  # type: ignore[misc]
+    if isinstance(initialise, FunctionType) and is_convertible(initialise):
+        made = cls.__new__(cls, *args, **kwargs) if cls.__new__ is not object.__new__ else cls.__new__(cls)
+        note_made(made)
+        if isinstance(made, cls):
+            as_converted(type(made).__init__)(made, *args, **kwargs)
+        return made
+    made = cls(*_converted_arguments(cls, args), **kwargs)
+    note_made(made)
+    return made
+
+
+def _converted_arguments(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Callbacks of `map`, `sorted` and the like are converted, since Python's own code calls them."""
+    if function not in _HIGHER_ORDER:
+        return args
+    return tuple(as_converted(item) if isinstance(item, FunctionType) else item for item in args)
+
+
+def _refuse_if_random(function: Any) -> None:
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", "") or ""
+    if isinstance(owner, random.Random | np.random.RandomState | np.random.Generator):
+        _refuse_random(function.__name__)
+    if module == "random" or (module.startswith("numpy.random") and not isinstance(owner, np.ndarray)):
+        _refuse_random(function.__name__)
+
+
+def _refuse_random(name: str) -> None:
+    raise StagingError(
+        f"the random function `{name}` inside a staged function would give one number for all runs",
+        where=here(),
+        hint="use `st.random.uniform(...)`, `st.random.normal(...)`, `st.random.permutation(...)`: they draw in the program",
+    )
+
+
+def as_converted(function: FunctionType) -> Callable[..., Any]:
+    """The converted form of a function of the user's; others as they are."""
+    from staged.frontend.convert import converted, is_user_code
+
+    return converted(function) if is_user_code(function) else function
+
+
+def is_convertible(function: FunctionType) -> bool:
+    """Whether a function is the user's and has its source at hand."""
+    from staged.frontend.convert import has_source, is_user_code
+
+    return is_user_code(function) and has_source(function)

@@ -1,0 +1,194 @@
+"""Converting a function: its source is found, transformed, compiled under the user's own file name and positions."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import linecache
+import os
+import site
+import sysconfig
+from functools import cache
+from types import CellType, CodeType, FunctionType
+
+from staged.errors import StagingError
+
+# The constructs register their rules and operators as they are imported.
+from staged.frontend import assert_, assign, boolean, calls, flow, for_, if_, strings, while_  # noqa: F401
+from staged.frontend.function import convert_definition
+from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of
+from staged.source import Position
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_CONVERTED_PARTS = tuple(os.path.join(_PACKAGE, part) + os.sep for part in ("nn", "optim", "data"))
+
+
+def _library_folders() -> tuple[str, ...]:
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
+    folders.add(site.getusersitepackages())
+    return tuple(os.path.realpath(folder) + os.sep for folder in folders if folder)
+
+
+_LIBRARIES = _library_folders()
+_is_user_file: dict[str, bool] = {}
+
+
+def is_user_code(function: FunctionType) -> bool:
+    """Whether a function is to be converted: not of the standard library, installed packages, or this package's core."""
+    if getattr(function, "__staged_converted__", False) or getattr(function, "__staged_plain__", False):
+        return False
+    file = function.__code__.co_filename
+    known = _is_user_file.get(file)
+    if known is None:
+        known = _is_user_file[file] = _decide(file)
+    return known
+
+
+def _decide(file: str) -> bool:
+    if file.startswith("<frozen"):
+        return False
+    if file.startswith("<"):
+        # A console or notebook cell keeps its source in linecache; generated code (dataclasses) has none.
+        return bool(linecache.getlines(file))
+    real = os.path.realpath(file)
+    if real.startswith(_PACKAGE + os.sep):
+        return real.startswith(_CONVERTED_PARTS)
+    return not real.startswith(_LIBRARIES)
+
+
+def has_source(function: FunctionType) -> bool:
+    """Whether the source of a function can be read."""
+    return bool(linecache.getlines(function.__code__.co_filename))
+
+
+_codes: dict[CodeType, CodeType] = {}
+_trees: dict[str, tuple[int, ast.Module]] = {}
+
+
+def converted(function: FunctionType) -> FunctionType:
+    """The converted form of `function`: same signature, globals and closure; behaves alike outside of tracing.
+
+    Raises StagingError where its source is not at hand, or holds a statement that cannot be staged.
+    """
+    if getattr(function, "__staged_converted__", False):
+        return function
+    code = _codes.get(function.__code__)
+    if code is None:
+        code = _codes[function.__code__] = _convert(function)
+    cells: dict[str, CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    cells.update(_operator_cells())
+    made = FunctionType(
+        code,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(cells[name] for name in code.co_freevars),
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__
+    made.__module__ = function.__module__
+    made.__doc__ = function.__doc__
+    made.__dict__.update(function.__dict__)
+    made.__staged_converted__ = True  # type: ignore[attr-defined]
+    return made
+
+
+@cache
+def _operator_cells() -> dict[str, CellType]:
+    return {name + OPERATOR_SUFFIX: CellType(operator) for name, operator in OPERATORS.items()}
+
+
+def _convert(function: FunctionType) -> CodeType:
+    code = function.__code__
+    node = _find(function)
+    *_, around, _ = ["<locals>", *function.__qualname__.split(".")]
+    converter = Converter(code.co_filename, None if around == "<locals>" else around, code.co_freevars)
+    if isinstance(node, ast.Lambda):
+        body = ast.copy_location(ast.Return(node.body), node.body)
+        definition = ast.copy_location(ast.FunctionDef("lambda_", node.args, [body], [], None, type_params=[]), node)
+    else:
+        definition = node
+    definition = _copy(definition)
+    name = definition.name
+    # Free variables stay free: parameters of a factory stand for the closure's cells, which replace them.
+    made = convert_definition(converter, definition, set(code.co_freevars), name)
+    factory = ast.FunctionDef(
+        name="factory__staged",
+        args=arguments_of([*code.co_freevars, *_operator_cells()]),
+        body=[made, ast.copy_location(ast.Return(ast.Name(name, ast.Load())), made)],
+        decorator_list=[],
+        returns=None,
+        type_params=[],
+    )
+    ast.copy_location(factory, made)
+    module = ast.Module([factory], [])
+    ast.fix_missing_locations(module)
+    compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
+    outer = next(item for item in compiled.co_consts if isinstance(item, CodeType))
+    return next(item for item in outer.co_consts if isinstance(item, CodeType) and item.co_name == name)
+
+
+def _copy(node: ast.FunctionDef) -> ast.FunctionDef:
+    """A copy to transform: the tree of the file is kept for its other functions."""
+    return copy.deepcopy(node)
+
+
+def _find(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
+    """The syntax of a function, in the tree of its whole file, so that lines and columns are the file's."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    if not lines:
+        raise _no_source(function, "its source is not at hand (made by `exec`, or in a console that keeps none)")
+    text = "".join(lines)
+    cached = _trees.get(code.co_filename)
+    if cached is None or cached[0] != hash(text):
+        try:
+            cached = _trees[code.co_filename] = (hash(text), ast.parse(text, code.co_filename))
+        except SyntaxError:
+            raise _no_source(function, "its file has changed since it was imported") from None
+    candidates: list[ast.FunctionDef | ast.Lambda] = []
+    for node in ast.walk(cached[1]):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            if first == code.co_firstlineno:
+                candidates.append(node)
+        elif isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and _covers(node, code):
+            candidates.append(node)
+    if not candidates:
+        if code.co_name != "<lambda>" and any(
+            isinstance(node, ast.AsyncFunctionDef) and node.name == code.co_name for node in ast.walk(cached[1])
+        ):
+            raise _no_source(function, "it is an `async` function")
+        raise _no_source(function, "its file has changed since it was imported")
+    # Of nested lambdas the smallest that covers the code.
+    return min(candidates, key=lambda node: ((node.end_lineno or 0) - node.lineno, node.end_col_offset or 0))
+
+
+def _covers(node: ast.Lambda, code: CodeType) -> bool:
+    """Whether all positions of a lambda's code lie in its body."""
+    body = node.body
+    start, end = (body.lineno, body.col_offset), (body.end_lineno or 0, body.end_col_offset or 0)
+    spots = [
+        (line, column)
+        for line, _, column, _ in code.co_positions()
+        if line is not None and column is not None and (line, column) >= (node.lineno, node.col_offset)
+    ]
+    real = [spot for spot in spots if spot != (code.co_firstlineno, 0)]
+    arguments = [argument.arg for argument in [*node.args.posonlyargs, *node.args.args]]
+    return (
+        all(start <= spot <= end for spot in real)
+        and list(code.co_varnames[: code.co_argcount]) == arguments
+        and (bool(real) or node.lineno == code.co_firstlineno)
+    )
+
+
+def _no_source(function: FunctionType, reason: str) -> StagingError:
+    code = function.__code__
+    where = Position(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, function.__name__)
+    return StagingError(
+        f"`{function.__name__}` cannot be staged: {reason}",
+        where=where,
+        hint="put the function into a file, or mark it `@staged.plain` if it only computes static values",
+    )

@@ -1,0 +1,166 @@
+"""`for`: over what exists while staging it unrolls, over staged iterables it is one loop of the program."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from staged.errors import StagingError
+from staged.frontend.iterables import StagedIterable, as_staged_iterable
+from staged.frontend.join import WEAK_INT, materialise
+from staged.frontend.locals import Locals
+from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, run_static
+from staged.frontend.names import Bindings, bindings_of
+from staged.frontend.syntax import Converter, operator, statement, text
+from staged.frontend.tracing import BREAK, Body, Signal, TraceContext, current_trace
+from staged.ir.builder import OpenBlock
+from staged.ir.nodes import Op, Value
+from staged.ops.array import StagedArray
+from staged.source import here
+
+LONG_UNROLLING = 200
+"""Iterations that record ops, from which on an unrolled loop is worth a warning."""
+
+
+@statement(ast.For)
+def convert_for(converter: Converter, node: ast.For) -> list[ast.stmt]:
+    from staged.frontend.assign import assign
+
+    iterable = converter.expr(node.iter)
+    found = bindings_of([node.target, *node.body])
+    item = converter.fresh("item")
+    stores = assign(converter, node.target, ast.Name(item, ast.Load()), node.target)
+    target_definition, target = converter.raw_function(stores, [], node.target)
+    assert isinstance(target_definition[0], ast.FunctionDef)
+    target_definition[0].args.args.append(ast.copy_location(ast.arg(item), node.target))
+    body_definition, body = converter.body_function(node.body, node)
+    else_definition, orelse = converter.body_function(node.orelse, node)
+    word = node.target.id if isinstance(node.target, ast.Name) else "loop"
+    call = converter.call("for_", converter.locals(), iterable, target, body, orelse, text(word), *names_of(found))
+    return [
+        *target_definition,
+        *body_definition,
+        *else_definition,
+        *converter.propagate(call, node.iter),
+    ]
+
+
+def names_of(found: Bindings) -> list[ast.expr]:
+    """The assigned and augmented names, as literals in a fixed order."""
+    return [text(tuple(sorted(found.bound | found.stored))), text(tuple(sorted(found.augmented)))]
+
+
+@operator
+def for_(
+    scope: Locals,
+    iterable: Any,
+    assign_item: Callable[[Any], None],
+    body: Body,
+    orelse: Body | None,
+    word: str,
+    assigned: tuple[str, ...],
+    augmented: tuple[str, ...],
+) -> Signal | None:
+    """Runs the loop now, or records it."""
+    trace = current_trace()
+    staged = as_staged_iterable(iterable) if trace is not None else None
+    if staged is None or trace is None:
+        return _run_now(trace, scope, iterable, assign_item, body, orelse)
+    if orelse is not None:
+        raise StagingError(
+            "`else` on a staged loop cannot be staged",
+            where=here(),
+            hint="set a flag before `break` and test it after the loop",
+        )
+    record_for(trace, scope, staged, assign_item, body, word, LoopNames(assigned, augmented))
+    return None
+
+
+def _run_now(
+    trace: TraceContext | None,
+    scope: Locals,
+    iterable: Any,
+    assign_item: Callable[[Any], None],
+    body: Body,
+    orelse: Body | None,
+) -> Signal | None:
+    where = here()
+    line = where.line if where else 0
+    counted = 0
+    # A generator gives its items once; keep them, for the loop may be traced a second time.
+    items: Any = list(iterable) if trace is not None and isinstance(iterable, Iterator) else iterable
+
+    def turns() -> Iterator[Body]:
+        nonlocal counted
+        counted = 0
+        for item in items:
+            counted += 1
+
+            def turn(item: Any = item) -> Signal | None:
+                assign_item(item)
+                return body()
+
+            yield turn
+
+    before = len(trace.block.ops) if trace is not None else 0
+    signal = run_static(trace, scope, turns, f"the loop at line {line}")
+    if trace is not None and counted > LONG_UNROLLING and not trace.block.ended:
+        recorded = len(trace.block.ops) - before
+        if recorded >= counted:
+            note = (
+                f"the loop at line {line} was unrolled {counted} times ({recorded} ops); "
+                "`st.range(...)` makes it one loop of the program"
+            )
+            trace.notes.append(note)
+            warnings.warn_explicit(note, UserWarning, where.file if where else "<staged>", line)
+    if signal is BREAK:
+        return None
+    if signal is None and orelse is not None:
+        return orelse()
+    return signal
+
+
+def record_for(
+    trace: TraceContext,
+    scope: Locals,
+    staged: StagedIterable,
+    assign_item: Callable[[Any], None],
+    body: Body,
+    word: str,
+    names: LoopNames,
+) -> None:
+    """One loop of the program over `staged`."""
+    where = here()
+    bounds = [materialise(trace, bound, WEAK_INT) for bound in staged.bounds()]
+    staged.begin()
+    loop = StagedLoop(trace, scope, names, word)
+
+    def one_turn(indices: list[StagedArray]) -> Signal | None:
+        assign_item(staged.element(indices[0]))
+        signal = body()
+        return signal
+
+    def build(target: LoopTarget, block: OpenBlock, initial: list[Value]) -> Op:
+        return Op(
+            "for",
+            [*bounds, *initial],
+            target.types,
+            attrs={"label": target.label},
+            blocks=[block.block],
+            device=trace.builder.device,
+            where=where,
+        )
+
+    target = loop.run((WEAK_INT,), (staged.index_hint or (word if word != "loop" else "index"),), one_turn, build)
+    staged.end()
+    for item in staged.tail():
+        if target.breaks:
+            raise StagingError(
+                "a loop with `break` over batches with `drop_last=False` cannot be staged",
+                where=where,
+                hint="use `drop_last=True`, or return from a function instead of `break`",
+            )
+        assign_item(item)
+        body()

@@ -1,0 +1,228 @@
+"""Functions: bodies, nested definitions, lambdas, comprehensions, classes, and the call of a body."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from staged.frontend.if_ import nest_rest
+from staged.frontend.locals import Locals
+from staged.frontend.names import Bindings, bindings_of, parameters_of
+from staged.frontend.scope import traced_as_program, traced_in_scope
+from staged.frontend.syntax import Converter, Scope, arguments_of, expression, operator, place, statement, text
+from staged.frontend.targets import Target
+from staged.frontend.tracing import (
+    ENDED,
+    BlockEndedError,
+    Body,
+    NeedsScopeError,
+    TraceContext,
+    current_trace,
+)
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def convert_definition(converter: Converter, node: ast.FunctionDef, free: set[str], name: str) -> ast.FunctionDef:
+    """The converted definition, named `name`: keeps its locals in a Locals object and runs its body as a function."""
+    found = bindings_of(node.body)
+    if found.has_yield:
+        raise converter.refuse(node, f"`{node.name}` is a generator, which cannot be staged", "return a list instead")
+    arguments = converter_arguments(converter, node.args)
+    return _finish(converter, node, arguments, node.body, found, free, name)
+
+
+def _finish(
+    converter: Converter,
+    node: ast.FunctionDef | ast.Lambda,
+    arguments: ast.arguments,
+    body: list[ast.stmt],
+    found: Bindings,
+    free: set[str],
+    name: str,
+) -> ast.FunctionDef:
+    parameters = parameters_of(arguments)
+    user_name = node.name if isinstance(node, ast.FunctionDef) else "<lambda>"
+    bound = (found.bound | set(parameters)) - found.globals - found.nonlocals
+    scope = Scope(
+        bound=bound,
+        name=converter.fresh("locals"),
+        function=user_name.strip("<>"),
+        outer={name for name in found.nonlocals if name in free},
+        nonlocals={name for name in found.nonlocals if name not in free},
+        globals=found.globals,
+    )
+    assert scope.name is not None
+    converter.scopes.append(scope)
+    try:
+        is_shared = bool(found.inner_nonlocals & bound)
+        header: list[ast.stmt] = [
+            ast.Assign([ast.Name(scope.name, ast.Store())], converter.call("locals_", text(user_name), text(is_shared)))
+        ]
+        for parameter in parameters:
+            target = ast.Attribute(ast.Name(scope.name, ast.Load()), parameter, ast.Store())
+            header.append(ast.Assign([target], ast.Name(parameter, ast.Load())))
+        definition, run = converter.body_function(nest_rest(list(body)), node)
+        header += definition
+        header.append(ast.Return(converter.call("run", ast.Name(scope.name, ast.Load()), run)))
+    finally:
+        converter.scopes.pop()
+    made = ast.FunctionDef(name=name, args=arguments, body=header, decorator_list=[], returns=None, type_params=[])
+    return place(made, node)
+
+
+def converter_arguments(converter: Converter, arguments: ast.arguments) -> ast.arguments:
+    """The same parameters, without annotations, with converted defaults."""
+
+    def bare(argument: ast.arg) -> ast.arg:
+        return ast.copy_location(ast.arg(argument.arg), argument)
+
+    return ast.arguments(
+        posonlyargs=[bare(a) for a in arguments.posonlyargs],
+        args=[bare(a) for a in arguments.args],
+        vararg=bare(arguments.vararg) if arguments.vararg else None,
+        kwonlyargs=[bare(a) for a in arguments.kwonlyargs],
+        kw_defaults=[None if d is None else converter.expr(d) for d in arguments.kw_defaults],
+        kwarg=bare(arguments.kwarg) if arguments.kwarg else None,
+        defaults=[converter.expr(d) for d in arguments.defaults],
+    )
+
+
+@statement(ast.FunctionDef)
+def convert_nested(converter: Converter, node: ast.FunctionDef) -> list[ast.stmt]:
+    from staged.frontend.assign import assign
+
+    decorators = [converter.expr(decorator) for decorator in node.decorator_list]
+    name = converter.fresh(node.name)
+    definition = convert_definition(converter, node, converter.free, name)
+    made: ast.expr = converter.call("function_", ast.Name(name, ast.Load()), text(node.name))
+    for decorator in reversed(decorators):
+        made = converter.call("call", decorator, place(made, node))
+    target = ast.copy_location(ast.Name(node.name, ast.Store()), node)
+    return [definition, *assign(converter, target, place(made, node), node)]
+
+
+@expression(ast.Lambda)
+def convert_lambda(converter: Converter, node: ast.Lambda) -> ast.expr:
+    """Stays a lambda: its parameters are plain names, its body reads the locals around it."""
+    arguments = converter_arguments(converter, node.args)
+    function = converter.function.function
+    converter.scopes.append(Scope(set(parameters_of(node.args)), None, function))
+    try:
+        body = converter.expr(node.body)
+    finally:
+        converter.scopes.pop()
+    return converter.call("function_", place(ast.Lambda(arguments, body), node), text("<lambda>"))
+
+
+@expression(*_COMPREHENSIONS)
+def convert_comprehension(converter: Converter, node: ast.expr) -> ast.expr:
+    made = converter.comprehension(node)
+    if isinstance(node, ast.GeneratorExp):
+        return made
+    return converter.call("made", made)
+
+
+@statement(ast.ClassDef)
+def convert_class(converter: Converter, node: ast.ClassDef) -> list[ast.stmt]:
+    """A class made while staging: its methods are converted, its own names stay plain."""
+    from staged.frontend.assign import assign
+
+    found = bindings_of(node.body)
+    bases = [converter.expr(base) for base in node.bases]
+    keywords = [converter.children(keyword) for keyword in node.keywords]
+    decorators = [converter.expr(decorator) for decorator in node.decorator_list]
+    converter.scopes.append(Scope(set(found.bound), None, node.name, is_class=True))
+    outer_class, converter.class_name = converter.class_name, node.name
+    body: list[ast.stmt] = []
+    try:
+        for item in node.body:
+            if isinstance(item, ast.FunctionDef):
+                method_decorators = [converter.expr(decorator) for decorator in item.decorator_list]
+                method = convert_definition(converter, item, converter.free, item.name)
+                named = converter.call("function_", ast.Name("f", ast.Load()), text(item.name))
+                method.decorator_list = [
+                    *method_decorators,
+                    place(
+                        ast.Lambda(
+                            arguments_of(["f"]), converter.call("function_", ast.Name("f", ast.Load()), text(item.name))
+                        ),
+                        item,
+                    ),
+                ]
+                body.append(method)
+            elif isinstance(item, ast.AnnAssign):
+                item.value = converter.expr(item.value) if item.value is not None else None
+                item.annotation = ast.copy_location(ast.Constant("annotation"), item)
+                body.append(item)
+            elif isinstance(item, ast.Assign):
+                item.value = converter.expr(item.value)
+                body.append(item)
+            elif isinstance(item, ast.Pass | ast.Expr):
+                body.append(item)
+            else:
+                raise converter.refuse(item, "this statement in a class inside a staged function cannot be staged")
+    finally:
+        converter.scopes.pop()
+        converter.class_name = outer_class
+    made = ast.ClassDef(node.name, bases, keywords, body, decorators, type_params=[])
+    target = ast.copy_location(ast.Name(node.name, ast.Store()), node)
+    return [place(made, node), *assign(converter, target, ast.Name(node.name, ast.Load()), node)]
+
+
+# ---- what the calls do --------------------------------------------------------------------------
+
+
+@operator
+def locals_(function: str, is_shared: bool) -> Locals:
+    """The locals of one call; shared where nested functions write them."""
+    made = Locals(function)
+    trace = current_trace()
+    if is_shared and trace is not None:
+        trace.shared.append(made)
+    return made
+
+
+@operator
+def function_(made: Any, name: str) -> Any:
+    """Gives a converted function its user's name."""
+    made.__name__ = name
+    made.__qualname__ = name
+    made.__staged_converted__ = True
+    return made
+
+
+@operator
+def run(scope: Locals, body: Body) -> Any:
+    """The call of a converted function: its value, once its body has run."""
+    trace = current_trace()
+    if trace is None:
+        signal = body()
+        return None if signal is None else signal.value
+    if trace.is_entry:
+        trace.is_entry = False
+        trace.program = traced_as_program(trace, scope, body, f"`{scope._staged_function}`")
+        return None
+    return run_inline(trace, scope, body)
+
+
+def run_inline(trace: TraceContext, scope: Locals, body: Body) -> Any:
+    """A call inside another: in a scope of its own only where a staged path returns early."""
+    target = Target(trace, "function", f"`{scope._staged_function}`", frozenset({"return"}))
+    mark = trace.mark([scope, *trace.shared])
+    trace.targets.append(target)
+    try:
+        signal = body()
+    except NeedsScopeError as need:
+        if need.target is not target:
+            raise
+        trace.targets.pop()
+        trace.rollback(mark)
+        return traced_in_scope(trace, "return", scope, body, f"`{scope._staged_function}`")
+    except BaseException:
+        trace.targets.pop()
+        raise
+    trace.targets.pop()
+    if signal is ENDED:
+        raise BlockEndedError
+    return None if signal is None else signal.value

@@ -1,0 +1,112 @@
+"""The local variables of one call of a converted function, as an object whose states can be compared and joined.
+
+Converted code reads and writes `L.x` where the user wrote `x`. A staged construct takes a snapshot, traces a body, and
+compares: what was one name per function in Python becomes a value per branch or iteration in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from staged.errors import StagedError, UnboundNameError
+from staged.ops.array import StagedArray
+from staged.source import Position, here
+
+
+@dataclass(frozen=True)
+class Poison:
+    """Why a name cannot be read here; the error is raised by the first read, not where the paths met."""
+
+    error: type[StagedError]
+    message: str
+    details: tuple[str, ...] = ()
+    hint: str | None = None
+    where: Position | None = None
+    """The place to show; None: the read itself."""
+
+    def throw(self) -> None:
+        read = here()
+        details = self.details
+        if self.where is not None and read is not None:
+            details = (*details, f"read at line {read.line}")
+        raise self.error(self.message, where=self.where or read, details=details, hint=self.hint)
+
+
+Snapshot = tuple[dict[str, Any], dict[str, Poison]]
+
+
+class Locals:
+    """Local variables as attributes. The only names of its own are slots that no user's name collides with."""
+
+    __slots__ = ("__dict__", "_staged_function", "_staged_poison")
+
+    def __init__(self, function: str) -> None:
+        object.__setattr__(self, "_staged_function", function)
+        object.__setattr__(self, "_staged_poison", {})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+        if self._staged_poison:
+            self._staged_poison.pop(name, None)
+        if type(value) is StagedArray and not value.value.hint:
+            value.value.hint = name  # the program speaks in the user's names
+
+    def __getattr__(self, name: str) -> Any:
+        poison = self._staged_poison.get(name)
+        if poison is not None:
+            poison.throw()
+        raise UnboundNameError(f"`{name}` is read before it is bound", where=here())
+
+
+NOTHING = object()
+"""Stands for a name that is not bound."""
+
+
+def snapshot(scope: Locals) -> Snapshot:
+    """The state of `scope`: a shallow copy, since staged values are immutable."""
+    return dict(scope.__dict__), dict(scope._staged_poison)
+
+
+def restore(scope: Locals, state: Snapshot) -> None:
+    """Put `scope` back to `state`."""
+    values, poison = state
+    scope.__dict__.clear()
+    scope.__dict__.update(values)
+    object.__setattr__(scope, "_staged_poison", dict(poison))
+
+
+def poison(scope: Locals, name: str, reason: Poison) -> None:
+    """Unbind `name`; a later read says why."""
+    scope.__dict__.pop(name, None)
+    scope._staged_poison[name] = reason
+
+
+def default(scope: Locals, name: str) -> Any:
+    """The value that an unbound name stands for: none for locals, the entry value for Variables under a transform."""
+    return scope.entry(name) if isinstance(scope, VariableStates) else NOTHING
+
+
+class VariableStates(Locals):
+    """The values of Variables inside differentiated code, tracked like locals: state passing by the same joins.
+
+    `entries` holds what each Variable was when the transform began; a name appears among the locals once written.
+    """
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: dict[str, Any]) -> None:
+        super().__init__("the differentiated function")
+        object.__setattr__(self, "entries", entries)
+
+    def entry(self, name: str) -> Any:
+        return self.entries.get(name, NOTHING)
+
+
+def all_names(states: Iterable[dict[str, Any]]) -> list[str]:
+    """The names of several states, each once, in order of appearance (so that programs print the same everywhere)."""
+    names: dict[str, None] = {}
+    for state in states:
+        names.update(dict.fromkeys(state))
+    return list(names)

@@ -1,0 +1,272 @@
+"""Staged loops: the common part of `for` and `while`, and loops that run while staging.
+
+The body is traced with the names it assigns as carried values; an exit that does not fit widens the assumption, and the
+body is traced again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from staged.errors import UnboundNameError
+from staged.frontend import trees
+from staged.frontend.join import Static, Template, materialise, number_type, template_of
+from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
+from staged.frontend.mutation import check_region
+from staged.frontend.scope import MAX_TRIES, traced_in_scope
+from staged.frontend.targets import Carry, Key, StateTarget, Target, restore_all, target_of, tracked
+from staged.frontend.tracing import (
+    BREAK,
+    CONTINUE,
+    ENDED,
+    BlockEndedError,
+    Body,
+    NeedsScopeError,
+    Region,
+    Signal,
+    TraceContext,
+)
+from staged.ir.builder import OpenBlock
+from staged.ir.nodes import Label, Op, Value
+from staged.ir.types import TensorType
+from staged.ops.array import StagedArray
+from staged.source import here
+
+
+@dataclass(frozen=True)
+class LoopNames:
+    """What the syntax says of a loop: the names its body assigns, and which of them by `op=`."""
+
+    assigned: tuple[str, ...]
+    augmented: tuple[str, ...]
+
+
+class LoopTarget(StateTarget):
+    """A staged loop."""
+
+
+@dataclass
+class StagedLoop:
+    """Traces one loop of the program. `build(target, block, initial)` makes the op from the traced body."""
+
+    trace: TraceContext
+    scope: Locals
+    names: LoopNames
+    word: str
+    """The label: the loop variable's name, or `while`."""
+    scopes: list[Locals] = field(default_factory=list)
+
+    def run(
+        self,
+        index_types: tuple[TensorType, ...],
+        index_hints: tuple[str, ...],
+        body: Callable[[list[StagedArray]], Signal | None],
+        build: Callable[[LoopTarget, OpenBlock, list[Value]], Op],
+        before_body: Callable[[LoopTarget], None] = lambda target: None,
+    ) -> LoopTarget:
+        """Trace until the assumption holds; the names then have the values after the loop."""
+        trace = self.trace
+        where = here()
+        line = where.line if where else 0
+        what = f"the loop at line {line}"
+        self.scopes = tracked(trace, self.scope)
+        entry = [snapshot(scope) for scope in self.scopes]
+        path = (*trace.path, where)
+        dropped: set[Key] = set()
+        carry: Carry = dict(trace.learned[path]) if path in trace.learned else self.first_guess(entry)
+        carry = {key: kept for key, kept in carry.items() if key[0] < len(self.scopes) and self._is_bound(key)}
+        for attempt in range(MAX_TRIES):
+            mark = trace.mark(self.scopes)
+            target = LoopTarget(
+                trace,
+                "loop",
+                what,
+                frozenset({"break", "continue"}),
+                scopes=self.scopes,
+                entry=[dict(values) for values, _ in entry],
+                carry=carry,
+                label=Label(self.word),
+            )
+            target.by = lambda name: ("before the loop", "after an iteration")
+            initial = self.initial(target)
+            before_body(target)
+            block = trace.open_block((*index_types, *target.types), (*index_hints, *target.hints()))
+            params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
+            made = self.trace_body(target, block, params, len(index_types), body, line)
+            if target.stale:
+                trace.rollback(mark)
+                carry = target.next_carry()
+                continue
+            idle = self.idle(target, dropped) if attempt < MAX_TRIES // 2 else {}
+            if idle:
+                trace.rollback(mark)
+                dropped |= set(idle)
+                carry = {key: idle.get(key, kept) for key, kept in carry.items()}
+                carry = {
+                    key: kept for key, kept in carry.items() if not (isinstance(kept, Template) and not kept.types)
+                }
+                continue
+            trace.learned[path] = carry
+            op = build(target, block, initial)
+            for hint, result in zip(target.hints(), op.results, strict=False):
+                result.hint = hint
+            handles = list(trace.emit_op(op))
+            restore_all(self.scopes, entry)
+            target.bind(handles)
+            target.forget_inner_names(made, lambda name: self.inner(name, line))
+            return target
+        raise AssertionError(f"tracing {what} does not settle")
+
+    def inner(self, name: str, line: int) -> Poison:
+        return Poison(
+            UnboundNameError,
+            f"`{name}` is bound only inside the loop at line {line}, which may run zero times",
+            hint=f"bind `{name}` before the loop",
+        )
+
+    def _is_bound(self, key: Key) -> bool:
+        scope = self.scopes[key[0]]
+        return key[1] in scope.__dict__ or default(scope, key[1]) is not NOTHING
+
+    def first_guess(self, entry: list[Any]) -> Carry:
+        """Carry what the body assigns: staged values, and numbers that it counts or sums up."""
+        carry: Carry = {}
+        values = entry[0][0]
+        for name in values:
+            if name in self.names.assigned:
+                value = values[name]
+                counts = name in self.names.augmented and number_type(value) is not None
+                template = template_of(value, lift=counts)
+                if template.types:
+                    carry[0, name] = template
+        return carry
+
+    def initial(self, target: LoopTarget) -> list[Value]:
+        """The carried values on entry."""
+        out: list[Value] = []
+        for key, template in target.carry.items():
+            if isinstance(template, Template):
+                leaves, _ = trees.flatten(target.value_at_entry(key))
+                for leaf, slot in zip(leaves, template.leaves, strict=True):
+                    if isinstance(slot, TensorType):
+                        out.append(materialise(self.trace, leaf, slot))
+        return out
+
+    def trace_body(
+        self,
+        target: LoopTarget,
+        block: OpenBlock,
+        params: list[StagedArray],
+        indices: int,
+        body: Callable[[list[StagedArray]], Signal | None],
+        line: int,
+    ) -> list[dict[str, Any]]:
+        """Trace the body into `block`; gives the names bound at its end."""
+        trace = self.trace
+        number = indices
+        for key, template in target.carry.items():
+            if isinstance(template, Template):
+                for position, slot in enumerate(template.leaves):
+                    if isinstance(slot, TensorType):
+                        target.params[key, position] = params[number].value
+                        number += 1
+        region = Region(f"the loop at line {line}", len(trace.log), is_loop=True)
+        trace.regions.append(region)
+        trace.targets.append(target)
+        trace.path.append(line)
+        try:
+            with trace.entered(block):
+                target.bind(params[indices:])
+                try:
+                    signal = body(params[:indices])
+                except BlockEndedError:
+                    signal = ENDED
+                if signal is None or signal is CONTINUE:
+                    target.leave("yield")
+                elif signal is BREAK:
+                    target.leave("break")
+                elif signal is not ENDED:
+                    target_of(trace, signal).exit(signal)
+            made = [dict(scope.__dict__) for scope in self.scopes]
+            if not target.stale:
+                check_region(trace, region)
+        finally:
+            trace.path.pop()
+            trace.targets.pop()
+            trace.regions.pop()
+        return made
+
+    def idle(self, target: LoopTarget, dropped: set[Key]) -> Carry:
+        """Carried names of which some leaf never changes, with that leaf not carried (each name is tried once)."""
+        out: Carry = {}
+        for key, template in target.carry.items():
+            if not isinstance(template, Template) or key in dropped:
+                continue
+            leaves, _ = trees.flatten(target.value_at_entry(key))
+            new = [
+                Static(leaf) if isinstance(slot, TensorType) and (key, position) not in target.passed else slot
+                for position, (leaf, slot) in enumerate(zip(leaves, template.leaves, strict=True))
+            ]
+            if any(a is not b for a, b in zip(new, template.leaves, strict=True)):
+                out[key] = Template(template.spec, tuple(new))
+        return out
+
+
+def run_static(
+    trace: TraceContext | None, scope: Locals, turns: Callable[[], Iterable[Body]], what: str
+) -> Signal | None:
+    """Run a loop while staging: `turns()` gives the body of each iteration. A staged `break` makes it a scope."""
+    if trace is None:
+        return _turn(turns())
+    marker = Target(trace, "loop", what, frozenset({"break"}))
+    mark = trace.mark(tracked(trace, scope))
+    trace.targets.append(marker)
+    depth = len(trace.targets)
+    try:
+        return _turn(_iteration(trace, scope, body, what, number) for number, body in enumerate(turns()))
+    except NeedsScopeError as need:
+        if need.target is not marker:
+            raise
+    finally:
+        del trace.targets[depth - 1 :]
+    trace.rollback(mark)
+
+    def whole() -> Signal | None:
+        return _turn(_iteration(trace, scope, body, what, number) for number, body in enumerate(turns()))
+
+    traced_in_scope(trace, "break", scope, whole, what)
+    return None
+
+
+def _turn(turns: Iterable[Body]) -> Signal | None:
+    for body in turns:
+        signal = body()
+        if signal is not None and signal is not CONTINUE:
+            return signal  # BREAK is seen by the caller, who runs or skips `else`
+    return None
+
+
+def _iteration(trace: TraceContext, scope: Locals, body: Body, what: str, number: int) -> Body:
+    """One turn; a staged `continue` makes it a scope."""
+
+    def turn() -> Signal | None:
+        marker = Target(trace, "loop", what, frozenset({"continue"}))
+        mark = trace.mark(tracked(trace, scope))
+        trace.targets.append(marker)
+        trace.path.append(number)
+        depth = len(trace.targets)
+        try:
+            return body()
+        except NeedsScopeError as need:
+            if need.target is not marker:
+                raise
+        finally:
+            trace.path.pop()
+            del trace.targets[depth - 1 :]
+        trace.rollback(mark)
+        traced_in_scope(trace, "continue", scope, body, what)
+        return None
+
+    return turn

@@ -1,0 +1,120 @@
+"""Calls and unrolled loops that a staged path leaves early: traced as a `scope` op, or as the body of the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staged.frontend.locals import Locals, snapshot
+from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
+from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext
+from staged.ir.nodes import Label, Op
+from staged.source import here
+
+MAX_TRIES = 30
+"""More tries than names and types can change: reaching it is a bug of ours."""
+
+
+class ScopeTarget(StateTarget):
+    """A block left by `break`: for an early return (with a value), a `break` or a `continue` of an unrolled loop."""
+
+    def exit(self, signal: Signal) -> None:
+        self.leave("break", signal.value)
+
+
+def traced_in_scope(trace: TraceContext, catches: str, scope: Locals, body: Body, what: str) -> Any:
+    """`body` in a scope op that catches one kind of signal; gives what it returns, names rebound to what exits passed."""
+    is_function = catches == "return"
+    where = here()
+    # A function's own locals end with it; what nested functions write lives on.
+    scopes = [other for other in trace.shared if other is not scope] if is_function else tracked(trace, scope)
+    restored = tracked(trace, scope)
+    entry = [snapshot(other) for other in restored]
+    carry: Carry = {}
+    result = None
+    for _ in range(MAX_TRIES):
+        mark = trace.mark(restored)
+        target = ScopeTarget(
+            trace,
+            "function" if is_function else "loop",
+            what,
+            frozenset({catches}),
+            scopes=scopes,
+            entry=[dict(other.__dict__) for other in scopes],
+            carry=carry,
+            joins_entry=False,
+            label=Label(catches),
+            has_result=is_function,
+            result=result,
+        )
+        block = trace.open_block()
+        trace.targets.append(target)
+        made: list[dict[str, Any]] = []
+        try:
+            with trace.entered(block):
+                try:
+                    signal = body()
+                except BlockEndedError:
+                    signal = ENDED
+                if signal is None or signal.kind == catches:
+                    target.leave("yield", None if signal is None else signal.value)
+                elif signal is not ENDED:
+                    target_of(trace, signal).exit(signal)
+                made = [dict(other.__dict__) for other in scopes]
+        finally:
+            trace.targets.pop()
+        if target.stale:
+            trace.rollback(mark)
+            carry, result = target.next_carry(), target.result
+            continue
+        op = Op(
+            "scope",
+            [],
+            target.types,
+            attrs={"label": target.label},
+            blocks=[block.block],
+            device=trace.builder.device,
+            where=where,
+        )
+        for hint, value in zip(target.hints(), op.results, strict=False):
+            value.hint = hint
+        handles = list(trace.emit_op(op))
+        restore_all(restored, entry)
+        target.bind(handles)
+        target.forget_inner_names(made, lambda name: unbound(name, what))
+        if target.exits == 0:
+            trace.builder.end("raise", (), None, where)
+            raise BlockEndedError
+        if is_function and target.result is not None:
+            return target.result.rebuild(handles)
+        return None
+    raise AssertionError(f"tracing {what} does not settle")
+
+
+class ProgramTarget(StateTarget):
+    """The staged function itself: exits return from the program."""
+
+    def exit(self, signal: Signal) -> None:
+        self.leave("return", signal.value)
+
+
+def traced_as_program(trace: TraceContext, scope: Locals, body: Body, what: str) -> ProgramTarget:
+    """The body of the program, in the open block, which this ends; its result template is in the target."""
+    result = None
+    for _ in range(MAX_TRIES):
+        mark = trace.mark([scope, *trace.shared])
+        target = ProgramTarget(trace, "function", what, frozenset({"return"}), has_result=True, result=result)
+        trace.targets.append(target)
+        try:
+            try:
+                signal = body()
+            except BlockEndedError:
+                signal = ENDED
+            if signal is not ENDED:
+                target.leave("return", None if signal is None else signal.value)
+        finally:
+            trace.targets.pop()
+        if not target.stale:
+            return target
+        trace.rollback(mark)
+        result = target.result
+    raise AssertionError(f"tracing {what} does not settle")

@@ -1,0 +1,179 @@
+"""f-strings with staged parts: text whose numbers are filled in when the program runs."""
+
+from __future__ import annotations
+
+import ast
+import string
+from typing import Any
+
+from staged.errors import StagingError
+from staged.frontend.syntax import Converter, expression, operator, text
+from staged.frontend.tracing import current_trace
+from staged.ops.array import Array, StagedArray
+from staged.ops.formatting import parse_spec
+from staged.source import here
+
+Part = str | tuple[StagedArray, str, str]
+"""Text, or a staged value with its format spec and conversion ('', 'r' or 's')."""
+
+
+@expression(ast.JoinedStr)
+def convert_fstring(converter: Converter, node: ast.JoinedStr) -> ast.expr:
+    parts: list[ast.expr] = []
+    for value in node.values:
+        if isinstance(value, ast.FormattedValue):
+            spec = text("") if value.format_spec is None else converter.expr(value.format_spec)
+            conversion = "" if value.conversion == -1 else chr(value.conversion)
+            parts.append(
+                ast.copy_location(ast.Tuple([converter.expr(value.value), text(conversion), spec], ast.Load()), value)
+            )
+        else:
+            parts.append(value)
+    return converter.call("fstring", *parts)
+
+
+@expression(ast.BinOp)
+def convert_binary(converter: Converter, node: ast.BinOp) -> ast.expr:
+    if isinstance(node.op, ast.Mod):
+        return converter.call("modulo", converter.expr(node.left), converter.expr(node.right))
+    return converter.children(node)
+
+
+class StagedString:
+    """A string with staged parts: usable in `print`, `assert`, `raise`, and joined with `+`."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        self.parts: list[Part] = []
+        for part in parts:
+            if isinstance(part, str) and self.parts and isinstance(self.parts[-1], str):
+                self.parts[-1] += part
+            elif part != "":
+                self.parts.append(part)
+
+    def __add__(self, other: Any) -> StagedString:
+        return StagedString([*self.parts, *parts_of(other)])
+
+    def __radd__(self, other: Any) -> StagedString:
+        return StagedString([*parts_of(other), *self.parts])
+
+    def __str__(self) -> str:
+        raise StagingError(
+            "this text has staged parts, it exists only when the program runs",
+            where=here(),
+            hint="use it in `print(...)`, `assert` or `raise`",
+        )
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise StagingError("a text with staged parts cannot be compared while staging", where=here())
+
+
+@operator
+def fstring(*parts: Any) -> Any:
+    """An f-string: a Python string, or a StagedString where some part is staged."""
+    out: list[Part] = []
+    for part in parts:
+        if isinstance(part, str):
+            out.append(part)
+            continue
+        value, conversion, spec = part
+        out += format_parts(value, conversion, spec)
+    if all(isinstance(part, str) for part in out):
+        return "".join(part for part in out if isinstance(part, str))
+    return StagedString(out)
+
+
+def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
+    """The parts of one formatted value."""
+    if not isinstance(spec, str):
+        raise StagingError("a format specification must be static text", where=here())
+    trace = current_trace()
+    if trace is not None:
+        value = trace.read(value) if isinstance(value, Array) else value
+    if isinstance(value, StagedArray):
+        check_spec(value, spec, conversion)
+        return [(value, spec, "" if conversion == "" else conversion)]
+    if isinstance(value, StagedString):
+        if spec or conversion:
+            raise StagingError("a text with staged parts takes no format specification", where=here())
+        return value.parts
+    if _holds_staged(value):
+        if spec:
+            raise StagingError(f"a {type(value).__name__} takes no format specification", where=here())
+        return nested_parts(value)
+    converted = {"r": repr, "s": str, "a": ascii}.get(conversion, lambda item: item)(value)
+    return [format(converted, spec)]
+
+
+def check_spec(value: StagedArray, spec: str, conversion: str) -> None:
+    """Refuse now what the program's formatter does not write (a spec on an array is for its elements)."""
+    parse_spec(spec, value.dtype.kind, conversion)
+
+
+def parts_of(value: Any) -> list[Part]:
+    """`value` as `str(value)` would print it."""
+    return format_parts(value, "", "")
+
+
+def nested_parts(value: Any) -> list[Part]:
+    """A list, tuple or dict with staged elements, as Python prints it."""
+    out: list[Part] = []
+    if isinstance(value, dict):
+        for index, (key, item) in enumerate(value.items()):
+            out += [", " if index else "{", repr(key), ": ", *_element(item)]
+        return [*out, "}"] if value else ["{}"]
+    opening, closing = ("[", "]") if isinstance(value, list) else ("(", ")")
+    out.append(opening)
+    for index, item in enumerate(value):
+        out += [", " if index else "", *_element(item)]
+    return [*out, "," if isinstance(value, tuple) and len(value) == 1 else "", closing]
+
+
+def _element(item: Any) -> list[Part]:
+    if isinstance(item, list | tuple | dict):
+        return nested_parts(item)
+    return format_parts(item, "r", "")
+
+
+def _holds_staged(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_staged(item) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds_staged(item) for item in value)
+    return isinstance(value, StagedArray | StagedString) or (
+        current_trace() is not None and hasattr(value, "__staged_read__")
+    )
+
+
+def format_string(template: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """`template.format(...)`."""
+    out: list[Any] = []
+    automatic = 0
+    for literal, field, spec, conversion in string.Formatter().parse(template):
+        out.append(literal)
+        if field is None:
+            continue
+        if field == "":
+            field, automatic = str(automatic), automatic + 1
+        value, _ = string.Formatter().get_field(field, arguments, named)
+        out.append((value, conversion or "", fstring_of_spec(spec or "", arguments, named)))
+    return fstring(*out)
+
+
+def fstring_of_spec(spec: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
+    """A format specification with its own fields filled in."""
+    return spec.format(*arguments, **named) if "{" in spec else spec
+
+
+@operator
+def modulo(left: Any, right: Any) -> Any:
+    """`left % right`; for text with staged values the refusal names the way out."""
+    if isinstance(left, str) and _holds_staged(right):
+        raise StagingError(
+            "`%` formatting of staged values cannot be staged", where=here(), hint='write an f-string: f"{x:.3f}"'
+        )
+    return left % right

@@ -1,0 +1,283 @@
+"""What exits lead to: loops, scopes and functions, with the state that every path into them must agree on.
+
+A target is traced under an assumption (which names it carries, with which types). An exit that does not fit widens the
+next assumption; `stale` then says that the trace has to be taken back and made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from staged.errors import CarriedValueError, StagingError
+from staged.frontend import trees
+from staged.frontend.join import (
+    MismatchError,
+    Static,
+    Template,
+    describe,
+    join,
+    join_leaf,
+    materialise,
+    mismatch,
+    same,
+    same_tree,
+    template_of,
+)
+from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, restore
+from staged.frontend.tracing import NeedsScopeError, Signal, TraceContext
+from staged.ir.nodes import Label, Value
+from staged.ir.types import TensorType
+from staged.ops.array import StagedArray
+from staged.source import Position, here
+
+Key = tuple[int, str]
+"""A tracked name: which of the tracked locals, and the name in it."""
+
+Carry = dict[Key, Template | Poison]
+
+
+@dataclass
+class Target:
+    """Where `break`, `continue` or `return` lead. `kind` is 'loop' or 'function'.
+
+    One without a block of its own asks for a scope when a staged path leaves towards it.
+    """
+
+    trace: TraceContext
+    kind: str
+    what: str
+    """`the loop at line 5`, for messages."""
+    catches: frozenset[str]
+    """The signals that end here."""
+
+    def exit(self, signal: Signal) -> None:
+        """End the current block by leaving towards this target."""
+        raise NeedsScopeError(self, signal.kind)
+
+
+@dataclass
+class StateTarget(Target):
+    """A target with a label: all exits pass the carried state.
+
+    `scopes` are the locals whose names are tracked and `entry` their values when the construct began.
+    """
+
+    scopes: list[Locals] = field(default_factory=list)
+    entry: list[dict[str, Any]] = field(default_factory=list)
+    carry: Carry = field(default_factory=dict)
+    joins_entry: bool = True
+    label: Label = field(default_factory=lambda: Label("scope"))
+    demands: Carry = field(default_factory=dict)
+    stale: bool = False
+    result: Template | None = None
+    """The template of the value that the exits return (function targets)."""
+    has_result: bool = False
+    exits: int = 0
+    breaks: bool = False
+    passed: dict[tuple[Key, int], bool] = field(default_factory=dict)
+    """Per carried leaf: whether some exit passed something else than the loop's own parameter."""
+    params: dict[tuple[Key, int], Value] = field(default_factory=dict)
+    by: Callable[[str], tuple[str, str]] = lambda name: ("before", "after")
+
+    def exit(self, signal: Signal) -> None:
+        self.leave(signal.kind, signal.value)
+
+    def leave(self, kind: str, value: Any = None) -> None:
+        """End the current block with the state as it is now."""
+        self.exits += 1
+        self.breaks = self.breaks or kind == "break"
+        where = here()
+        operands = self.operands(value, where)
+        self.trace.builder.end(kind, operands, None if kind in ("yield", "return") else self.label, where)
+
+    # ---- the state ----
+
+    def operands(self, value: Any, where: Position | None) -> list[Value]:
+        """What this exit passes; notes in `demands` what does not fit the assumption."""
+        out: list[Value] = []
+        for index, scope in enumerate(self.scopes):
+            for name in all_names([self.entry[index], scope.__dict__]):
+                key = (index, name)
+                if key not in self.carry:
+                    self._check_unchanged(key, scope)
+        for key, template in self.carry.items():
+            if isinstance(template, Template):
+                out += self._pass(key, template, where)
+        if self.has_result:
+            out += self._pass_result(value, where)
+        return out
+
+    def value_at_entry(self, key: Key) -> Any:
+        index, name = key
+        value = self.entry[index].get(name, NOTHING)
+        return default(self.scopes[index], name) if value is NOTHING else value
+
+    def value_now(self, key: Key) -> Any:
+        index, name = key
+        value = self.scopes[index].__dict__.get(name, NOTHING)
+        return default(self.scopes[index], name) if value is NOTHING else value
+
+    def _check_unchanged(self, key: Key, scope: Locals) -> None:
+        before, now = self.value_at_entry(key), self.value_now(key)
+        if now is before:
+            return
+        if before is NOTHING and self.joins_entry:
+            return  # made in the body: its own
+        if before is not NOTHING and now is not NOTHING and same_tree(before, now):
+            return
+        self._demand(key, before if self.joins_entry else NOTHING, now)
+
+    def _demand(self, key: Key, before: Any, now: Any) -> None:
+        name = key[1]
+        self.stale = True
+        wanted = self.demands.get(key, before)
+        if isinstance(wanted, Poison):
+            return
+        if now is NOTHING:
+            self.demands[key] = unbound(name, self.what)
+            return
+        if wanted is NOTHING:
+            self.demands[key] = template_of(now)
+            return
+        try:
+            self.demands[key] = join(wanted, now)
+        except MismatchError as why:
+            self.demands[key] = mismatch(name, wanted, now, self.by(name), str(why), here())
+
+    def _pass(self, key: Key, template: Template, where: Position | None) -> list[Value]:
+        now = self.value_now(key)
+        if now is NOTHING:
+            self.demands[key] = unbound(key[1], self.what)
+            self.stale = True
+            return []
+        leaves, spec = trees.flatten(now)
+        if spec != template.spec or not _fits(leaves, template):
+            self._demand(key, template, now)
+            return []
+        out = []
+        for number, (leaf, slot) in enumerate(zip(leaves, template.leaves, strict=True)):
+            if isinstance(slot, TensorType):
+                value = materialise(self.trace, leaf, slot)
+                slot_key = (key, number)
+                if value is not self.params.get(slot_key):
+                    self.passed[slot_key] = True
+                out.append(value)
+        return out
+
+    def _pass_result(self, value: Any, where: Position | None) -> list[Value]:
+        if self.result is None:
+            self.result = template_of(value)
+        leaves, spec = trees.flatten(value)
+        if spec != self.result.spec or not _fits(leaves, self.result):
+            self.result = join_results(self.result, value, self.what, where)
+            self.stale = True
+            return []
+        return [
+            materialise(self.trace, leaf, slot)
+            for leaf, slot in zip(leaves, self.result.leaves, strict=True)
+            if isinstance(slot, TensorType)
+        ]
+
+    def next_carry(self) -> Carry:
+        """The assumption for the next try."""
+        return {**self.carry, **self.demands}
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """The types that every exit passes: carried leaves, then the result's."""
+        out: list[TensorType] = []
+        for template in self.carry.values():
+            if isinstance(template, Template):
+                out += template.types
+        if self.has_result and self.result is not None:
+            out += self.result.types
+        return tuple(out)
+
+    def hints(self) -> tuple[str, ...]:
+        out: list[str] = []
+        for (_, name), template in self.carry.items():
+            if isinstance(template, Template):
+                out += template.hints(name)
+        return tuple(out)
+
+    def bind(self, handles: list[StagedArray]) -> None:
+        """Give the carried names the values of block parameters or results (taken off the front)."""
+        for (index, name), template in self.carry.items():
+            if isinstance(template, Poison):
+                poison(self.scopes[index], name, template)
+            else:
+                self.scopes[index].__dict__[name] = template.rebuild(handles)
+
+    def forget_inner_names(self, made: list[dict[str, Any]], why: Callable[[str], Poison]) -> None:
+        """After the construct: names bound only inside it are unbound, with the reason."""
+        for index, names in enumerate(made):
+            for name in names:
+                if (index, name) not in self.carry and self.value_at_entry((index, name)) is NOTHING:
+                    poison(self.scopes[index], name, why(name))
+
+
+def _fits(leaves: list[Any], template: Template) -> bool:
+    for leaf, slot in zip(leaves, template.leaves, strict=True):
+        if isinstance(slot, Static):
+            if not same(leaf, slot.value):
+                return False
+            continue
+        try:
+            if join_leaf(slot, leaf) != slot:
+                return False
+        except MismatchError:
+            return False
+    return True
+
+
+def unbound(name: str, what: str) -> Poison:
+    """A name that is not bound on every path through `what`."""
+    from staged.errors import UnboundNameError
+
+    return Poison(
+        UnboundNameError,
+        f"`{name}` is not bound on every path through {what}",
+        hint=f"bind `{name}` before {what}",
+    )
+
+
+def join_results(a: Any, b: Any, what: str, where: Position | None) -> Template:
+    """The template of what two `return`s give; a StagingError or CarriedValueError when they do not agree."""
+    for mine, other in ((a, b), (b, a)):
+        if is_none(mine) and not is_none(other):
+            raise StagingError(
+                f"missing return: {what} returns {describe(other)} on one path and nothing on another",
+                where=where,
+                hint="return a value of the same type on every path",
+            )
+    try:
+        return join(a, b)
+    except MismatchError as why:
+        raise CarriedValueError(
+            f"{what} returns {describe(a)} on one path and {describe(b)} on another: {why}",
+            where=where,
+            hint="return the same structure, dtype and shape on every path",
+        ) from None
+
+
+def is_none(value: Any) -> bool:
+    if isinstance(value, Template):
+        return len(value.leaves) == 1 and isinstance(value.leaves[0], Static) and value.leaves[0].value is None
+    return value is None
+
+
+def tracked(trace: TraceContext, scope: Locals) -> list[Locals]:
+    """The locals a construct in `scope` must compare: its own, and those that nested functions write."""
+    return [scope, *(other for other in trace.shared if other is not scope)]
+
+
+def restore_all(scopes: list[Locals], states: list[Any]) -> None:
+    for scope, state in zip(scopes, states, strict=True):
+        restore(scope, state)
+
+
+def target_of(trace: TraceContext, signal: Signal) -> Target:
+    """What a signal leads to, from the innermost construct outwards."""
+    return next(target for target in reversed(trace.targets) if signal.kind in target.catches)

@@ -1,0 +1,183 @@
+"""Tracing a function: from Python and the types of its arguments to one IR function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from staged.frontend import trees
+from staged.frontend.arguments import Argument, Arguments, flatten_arguments
+from staged.frontend.calls import call
+from staged.frontend.convert import is_user_code
+from staged.frontend.join import Template, template_of
+from staged.frontend.scope import ProgramTarget
+from staged.frontend.tracing import TraceContext
+from staged.frontend.variable import Variable, random_numbers
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks
+from staged.ir.types import TensorType
+from staged.ir.verifier import verify
+from staged.ops.array import StagedArray
+from staged.ops.context import use_context
+from staged.source import Position
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """What tracing gives: the IR, and how to call it.
+
+    The program's parameters are one per element of `arguments`, then one per element of `hidden` (arrays of Python that
+    the function closes over, by reference). `variables` are the outer Variables, in the order in which
+    `function.variables` lists the outer references.
+    """
+
+    function: Function
+    arguments: tuple[Argument, ...]
+    hidden: tuple[np.ndarray[Any, Any], ...]
+    variables: tuple[Variable, ...]
+    result: Template
+    notes: tuple[str, ...]
+
+    def rebuild(self, outputs: Any) -> Any:
+        """The function's result as the user wrote it, from one array per result of the program."""
+        return self.result.rebuild(list(outputs))
+
+
+def trace(
+    function: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    static: Collection[str] = (),
+    seed: int = 0,
+    arguments: Arguments | None = None,
+) -> TracedFunction:
+    """Record `function(*args, **kwargs)` as IR.
+
+    Arrays and numbers are staged; the rest, and what `static` names, is known while staging. `seed` starts the random
+    numbers. `arguments` are the flattened arguments where the caller has them already.
+
+    Raises: the errors of `staged.errors` for what cannot be staged, with the user's line.
+    """
+    arguments = arguments or flatten_arguments(function, args, kwargs or {}, static)
+    name = getattr(function, "__name__", type(function).__name__)
+    builder = Builder()
+    context = TraceContext(name, builder)
+    context.seed = seed
+    context.make_random = lambda: random_numbers(context)
+    params = [
+        Value(argument.type, None, index, _hint(argument.path)) for index, argument in enumerate(arguments.staged)
+    ]
+    with use_context(context):
+        block = context.open_block()
+        for param in params:
+            context.home[param] = block
+        handles = [StagedArray(param, context) for param in params]
+        with context.entered(block):
+            template = _record(context, function, arguments, handles)
+    ir, hidden = _assemble(context, name, block.block, params, arguments, template, _position(function))
+    outer = [ref.identity for ref in ir.variables if ref.outer]
+    verify(ir, "tracing")
+    return TracedFunction(
+        ir,
+        arguments.staged,
+        tuple(hidden),
+        tuple(variable for variable in outer if isinstance(variable, Variable)),
+        template,
+        tuple(context.notes),
+    )
+
+
+def _record(
+    context: TraceContext, function: Callable[..., Any], arguments: Arguments, handles: list[StagedArray]
+) -> Template:
+    """Run the function on the handles and end the open block with its results."""
+    args, kwargs = arguments.rebuild(handles)
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    if isinstance(plain, FunctionType) and is_user_code(plain):
+        context.is_entry = True
+        call(function, *args, **kwargs)
+        target = context.program
+        assert isinstance(target, ProgramTarget)
+        template = target.result if target.result is not None else template_of(None)
+        return template
+    # Not a function with a body of its own (a partial, a callable object): what it calls is traced inside.
+    value = call(function, *args, **kwargs)
+    leaves, _ = trees.flatten(value)
+    context.builder.end("return", [context.value_of(leaf) for leaf in leaves if isinstance(leaf, StagedArray)])
+    return template_of(value)
+
+
+def _assemble(
+    context: TraceContext,
+    name: str,
+    block: Block,
+    params: list[Value],
+    arguments: Arguments,
+    template: Template,
+    where: Position | None,
+) -> tuple[Function, list[np.ndarray[Any, Any]]]:
+    """The function: hidden inputs that are used become parameters, hidden state is set first."""
+    used: set[Value] = set()
+    for inner in walk_blocks(block):
+        used.update(inner.end.operands)
+        for op in inner.ops:
+            used.update(op.operands)
+    hidden = [(array, value) for array, value in context.hidden.values() if value in used]
+    for number, (_, value) in enumerate(hidden):
+        value.index = len(params) + number
+    all_params = [*params, *(value for _, value in hidden)]
+    touched = _touched(context, block)
+    prelude = context.prelude.ops if context.random is not None and _is_touched(context, touched) else []
+    body = Block(all_params, [*prelude, *block.ops], block.end)
+    _name_variables(touched)
+    paths = trees.paths(template.spec, "result")
+    function = Function(
+        name,
+        body,
+        variables=touched,
+        param_paths=[*(argument.path for argument in arguments.staged), *(value.hint for _, value in hidden)],
+        result_paths=[path for path, leaf in zip(paths, template.leaves, strict=True) if isinstance(leaf, TensorType)],
+        where=where,
+    )
+    return function, [np.asarray(array) for array, _ in hidden]
+
+
+def _touched(context: TraceContext, block: Block) -> list[VariableRef]:
+    """The Variables that the program reads or writes, in order of first use."""
+    found: dict[VariableRef, None] = {}
+    for inner in walk_blocks(block):
+        for op in inner.ops:
+            for effect in op.effects:
+                if effect.target is not None:
+                    found[effect.target] = None
+    return [ref for ref in context.variables if ref in found]
+
+
+def _is_touched(context: TraceContext, touched: list[VariableRef]) -> bool:
+    assert context.random is not None
+    return context.refs[id(context.random.counter)] in touched
+
+
+def _name_variables(refs: list[VariableRef]) -> None:
+    """Different names for different Variables, so that printed programs tell them apart."""
+    used: dict[str, int] = {}
+    for ref in refs:
+        base = getattr(ref.identity, "name", "") or ref.name
+        count = used[base] = used.get(base, 0) + 1
+        object.__setattr__(ref, "name", base if count == 1 else f"{base}_{count}")
+
+
+def _hint(path: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in path)
+
+
+def _position(function: Any) -> Position | None:
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    if code is None:
+        return None
+    return Position(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, function.__name__)

@@ -1,0 +1,298 @@
+"""The trace: what is being recorded, which Python constructs are open, and how to take a recording back.
+
+Staged constructs are traced optimistically and traced again when an assumption fails (a static name that turns staged
+inside a loop, an early return out of a helper). So all that tracing changes can be undone: ops, locals, and the Python
+objects that converted code mutates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from staged.errors import LeakError
+from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
+from staged.ir.builder import Builder, OpenBlock
+from staged.ir.nodes import Op, Value, VariableRef
+from staged.ir.types import TensorType, Type
+from staged.ops.array import Array, StagedArray
+from staged.ops.context import context_or_none
+from staged.ops.primitive import Primitive
+from staged.ops.record import RecordContext
+from staged.source import Position
+
+if TYPE_CHECKING:
+    from staged.frontend.scope import ProgramTarget
+    from staged.frontend.targets import Target
+
+
+class Signal:
+    """How a body ended, where it did not run to its end."""
+
+    __slots__ = ("kind", "value")
+
+    def __init__(self, kind: str, value: Any = None) -> None:
+        self.kind = kind
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+
+BREAK = Signal("break")
+CONTINUE = Signal("continue")
+ENDED = Signal("ended")
+"""Every path has left already: the open block has its end, what follows is not traced."""
+
+Body = Callable[[], Signal | None]
+
+
+class BlockEndedError(BaseException):
+    """Carries ENDED through an expression: a call in it never returns. Not an Exception: users do not catch it."""
+
+
+class NeedsScopeError(BaseException):
+    """A staged exit met a target without a block of its own; `target` catches this and is traced again in a scope."""
+
+    def __init__(self, target: Target, kind: str) -> None:
+        super().__init__(kind)
+        self.target = target
+        self.kind = kind
+
+
+@dataclass
+class Mutation:
+    """A Python object changed by converted code: what it held before, and how to compare and restore it."""
+
+    owner: object
+    text: str
+    before: Any
+    current: Callable[[], Any]
+    undo: Callable[[], None]
+    where: Position | None = None
+
+
+@dataclass
+class Region:
+    """The extent of a staged branch or loop body: Python state that it changes must be its own."""
+
+    what: str
+    log_start: int
+    is_loop: bool
+    made: dict[int, object] = field(default_factory=dict)
+
+
+@dataclass
+class RandomNumbers:
+    """Where the program's random numbers come from: the seed, and the counter that each random op advances."""
+
+    seed: Array
+    stream: Array
+    counter: Any
+
+
+@dataclass
+class State:
+    """An open transform: the Variables inside it are passed as state, and become effects again after it."""
+
+    names: VariableStates
+    outer: OpenBlock
+    """Where it was opened: entry values are read there."""
+
+
+@dataclass
+class Mark:
+    """A point to which tracing can be taken back."""
+
+    block: OpenBlock
+    ops: int
+    log: int
+    variables: int
+    shared: int
+    snapshots: list[tuple[Locals, Snapshot]]
+
+
+class TraceContext(RecordContext):
+    """Records one staged function."""
+
+    def __init__(self, name: str, builder: Builder) -> None:
+        super().__init__(builder)
+        self.hidden_input = self._hidden
+        self.name = name
+        self.regions: list[Region] = []
+        self.targets: list[Target] = []
+        self.log: list[Mutation] = []
+        self.shared: list[Locals] = []
+        """Locals that nested functions write (`nonlocal`), and the Variables of transforms: tracked by every construct."""
+        self.hidden: dict[int, tuple[Any, Value]] = {}
+        self.variables: list[VariableRef] = []
+        self.refs: dict[int, VariableRef] = {}
+        """By the id of the Python-side Variable, which the reference keeps alive."""
+        self.keys: dict[int, str] = {}
+        """The name under which transforms track a variable, by the id of its reference."""
+        self.gone: list[VariableRef] = []
+        """References of tries that were taken back: kept alive, so that ids stay unique."""
+        self.states: list[State] = []
+        """One per open transform, innermost last."""
+        self.seed = 0
+        self.random: RandomNumbers | None = None
+        self.make_random: Callable[[], RandomNumbers] | None = None
+        self.prelude = OpenBlock([], None)
+        """Ops before everything else: hidden state gets its first value."""
+        self.notes: list[str] = []
+        self.is_entry = False
+        """Whether the next converted call is the program itself (its exits return)."""
+        self.program: ProgramTarget | None = None
+        self.try_depth = 0
+        self.path: list[object] = []
+        self.learned: dict[tuple[object, ...], Any] = {}
+        """What a loop at a path had to carry, so that tracing an outer loop again starts right."""
+        self.home: dict[Value, OpenBlock] = {}
+
+    # ---- recording ----
+
+    def bind(self, primitive: Primitive, operands: Any, attrs: dict[str, Any]) -> tuple[Array, ...]:
+        results = super().bind(primitive, [self.read(operand) for operand in operands], attrs)
+        current = self.builder.current
+        assert current is not None
+        for result in results:
+            assert isinstance(result, StagedArray)
+            self.home[result.value] = current
+        return results
+
+    def read(self, operand: Array) -> Array:
+        """What a Variable holds now; any other operand as it is."""
+        reader = getattr(operand, "__staged_read__", None)
+        return reader() if reader is not None else operand
+
+    def value_of(self, array: Array) -> Value:
+        value = super().value_of(self.read(array))
+        home = self.home.get(value)
+        if home is not None:
+            block = self.builder.current
+            while block is not None and block is not home:
+                block = block.parent
+            if block is None:
+                name = f"`{value.hint}`" if value.hint else "a staged value"
+                made = f", line {value.producer.where.line}" if value.producer and value.producer.where else ""
+                raise LeakError(
+                    f"{name} ({value.type}{made}) was made inside a branch, loop or transform that has ended",
+                    where=self.locate(),
+                    hint="return it, or assign it to a local name that is bound before the branch or loop",
+                )
+        return value
+
+    def emit_op(self, op: Op) -> tuple[StagedArray, ...]:
+        """Append a ready op; handles for its results."""
+        self.builder.append(op)
+        current = self.builder.current
+        assert current is not None
+        for result in op.results:
+            self.home[result] = current
+        return tuple(StagedArray(result, self, op.device) for result in op.results)
+
+    def open_block(self, types: tuple[Type, ...] = (), hints: tuple[str, ...] = ()) -> OpenBlock:
+        """A block inside the current one, not entered yet (see `entered`); its end may come later."""
+        params = [Value(type, None, index) for index, type in enumerate(types)]
+        for param, hint in zip(params, hints, strict=False):
+            param.hint = hint
+        opened = OpenBlock(params, self.builder.current)
+        for param in params:
+            self.home[param] = opened
+        return opened
+
+    @contextmanager
+    def entered(self, block: OpenBlock) -> Iterator[None]:
+        """Record into `block` for the extent of the `with`."""
+        outer = self.builder.current
+        self.builder.current = block
+        try:
+            yield
+        finally:
+            self.builder.current = outer
+
+    @property
+    def block(self) -> OpenBlock:
+        assert self.builder.current is not None
+        return self.builder.current
+
+    @property
+    def is_staged_control(self) -> bool:
+        """Whether a staged branch or loop is open."""
+        return bool(self.regions)
+
+    def add_variable(self, variable: object, reference: VariableRef) -> None:
+        """Enter a Variable into the program."""
+        self.refs[id(variable)] = reference
+        self.variables.append(reference)
+        self.keys[id(reference)] = f"variable {len(self.keys)}"
+
+    def next_random(self) -> tuple[Array, Array, Array]:
+        """(seed, stream, counter) for one execution of a random op; counts it, also inside staged loops."""
+        if self.random is None:
+            assert self.make_random is not None
+            self.random = self.make_random()
+        counter = self.random.counter.value
+        self.random.counter.value = counter + 1
+        return self.random.seed, self.random.stream, counter
+
+    def _hidden(self, array: Any) -> Value:
+        known = self.hidden.get(id(array))
+        if known is None:
+            from_numpy = _type_of_array(array, self)
+            known = (array, Value(from_numpy, None, 0, f"hidden_{len(self.hidden)}"))
+            self.hidden[id(array)] = known
+        return known[1]
+
+    # ---- taking back ----
+
+    def mark(self, scopes: list[Locals]) -> Mark:
+        """Remember this point; `scopes` are the locals to restore."""
+        return Mark(
+            self.block,
+            len(self.block.ops),
+            len(self.log),
+            len(self.variables),
+            len(self.shared),
+            [(scope, snapshot(scope)) for scope in scopes],
+        )
+
+    def rollback(self, mark: Mark) -> None:
+        """Undo everything recorded and mutated since `mark`."""
+        assert self.block is mark.block, "a rollback crossed a block"
+        del mark.block.ops[mark.ops :]
+        mark.block.ending = None
+        for mutation in reversed(self.log[mark.log :]):
+            mutation.undo()
+        del self.log[mark.log :]
+        later = self.variables[mark.variables :]
+        for ref in later:
+            if not ref.outer and not self._is_hidden(ref):
+                self.refs.pop(id(ref.identity), None)
+                self.gone.append(ref)
+        self.variables[mark.variables :] = [ref for ref in later if ref.outer or self._is_hidden(ref)]
+        del self.shared[mark.shared :]
+        for scope, state in mark.snapshots:
+            restore(scope, state)
+
+    def _is_hidden(self, ref: VariableRef) -> bool:
+        return self.random is not None and self.refs.get(id(self.random.counter)) is ref
+
+
+def _type_of_array(array: Any, trace: TraceContext) -> TensorType:
+    from staged.ir.types import dtype_of
+
+    dtype = dtype_of(array.dtype)
+    if dtype is None:
+        from staged.frontend.arguments import unsupported_dtype
+
+        raise unsupported_dtype("a closed-over array", array, trace.locate())
+    return TensorType(dtype, tuple(array.shape))
+
+
+def current_trace() -> TraceContext | None:
+    """The trace in force; None in eager mode and in plain Python."""
+    context = context_or_none()
+    return context if isinstance(context, TraceContext) else None

@@ -1,0 +1,300 @@
+"""`grad`, `value_and_grad` and `stop_gradient`: a derivative is recorded as one op with a block, fulfilled later."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from staged.errors import GradientError
+from staged.frontend import trees
+from staged.frontend.calls import call
+from staged.frontend.join import number_type
+from staged.frontend.locals import VariableStates
+from staged.frontend.tracing import BlockEndedError, State, TraceContext, current_trace
+from staged.frontend.variable import Variable, key_of, write_variable
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, Op, Value, free_values
+from staged.ir.rewrite import Copier
+from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.context import current_context
+from staged.source import here
+
+
+def grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] | None = None, wrt: Any = None, has_aux: bool = False
+) -> Callable[..., Any]:
+    """The gradient of a scalar function: `value_and_grad` without the value (with `has_aux`: gradient and aux)."""
+    both = value_and_grad(f, argnums, wrt, has_aux)
+
+    @functools.wraps(f)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, gradients = both(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
+
+    return _plain(gradient)
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] | None = None, wrt: Any = None, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives `f(*args)` and its gradient.
+
+    With `argnums` (an int or several; default 0) the gradient is by positional arguments, in their tree. With `wrt` (a
+    Variable, a tree of Variables, or a Module) it is by those, in the same tree (for a Module a dict from name to array).
+    f returns a float scalar; with `has_aux`, a pair of it and anything else.
+    Variables that f writes are written once, and its prints happen once.
+
+    Raises: GradientError for a value that is no float scalar, for integer inputs, and for both `argnums` and `wrt`.
+    """
+    if argnums is not None and wrt is not None:
+        raise GradientError("`argnums` and `wrt` exclude each other", where=here(), hint="use one of them")
+
+    @functools.wraps(f)
+    def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
+        target = _Target(f, argnums, wrt, has_aux, args, kwargs)
+        trace = current_trace()
+        return _record(trace, target) if trace is not None else _run_eagerly(target)
+
+    return _plain(value_and_gradient)
+
+
+def stop_gradient(x: Any) -> Any:
+    """`x` itself, through which no gradient passes."""
+    return METHODS["stop_gradient"](x)
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    # `functools.wraps` makes it look like the user's function, which would be converted.
+    function.__staged_plain__ = True  # type: ignore[attr-defined]
+    return function
+
+
+class _Target:
+    """What one differentiated call depends on: the arrays to differentiate by, and how to call f with others."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        argnums: int | Sequence[int] | None,
+        wrt: Any,
+        has_aux: bool,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.f = f
+        self.name = getattr(f, "__name__", type(f).__name__)
+        self.has_aux = has_aux
+        self.args = args
+        self.kwargs = kwargs
+        self.where = here()
+        self.variables: list[Variable] = []
+        self.primals: list[Array] = []
+        self.labels: list[str] = []
+        if wrt is None:
+            self._by_arguments(argnums)
+        else:
+            self._by_variables(wrt)
+        for label, primal in zip(self.labels, self.primals, strict=True):
+            if not primal.dtype.is_float:
+                raise GradientError(
+                    f"the gradient of `{self.name}` by {label}, {primal.type}, does not exist: it is not a float",
+                    where=self.where,
+                    hint="differentiate by float arrays, or cast with `st.astype(x, st.f32)` before the call",
+                )
+        if not self.primals:
+            raise GradientError(f"the gradient of `{self.name}` is by nothing", where=self.where)
+
+    def _by_arguments(self, argnums: int | Sequence[int] | None) -> None:
+        self.is_single = argnums is None or isinstance(argnums, int)
+        chosen = [argnums or 0] if isinstance(argnums, int | None) else list(argnums)
+        for number in chosen:
+            if not -len(self.args) <= number < len(self.args):
+                raise GradientError(
+                    f"`{self.name}` got {len(self.args)} positional arguments, the gradient is by number {number}",
+                    where=self.where,
+                )
+        self.chosen = [number % len(self.args) for number in chosen]
+        leaves, self.spec = trees.flatten([self.args[number] for number in self.chosen])
+        for leaf in leaves:
+            if not _is_array(leaf):
+                raise GradientError(
+                    f"the gradient of `{self.name}` by a {type(leaf).__name__} does not exist",
+                    where=self.where,
+                    hint="choose arguments that are float arrays with `argnums`",
+                )
+            self.primals.append(METHODS["as_array"](leaf))
+        self.labels = [f"argument {number}" for number in self.chosen]
+        self.labels += ["an argument"] * (len(self.primals) - len(self.labels))
+        self.labels = self.labels[: len(self.primals)]
+
+    def _by_variables(self, wrt: Any) -> None:
+        named = getattr(wrt, "named_parameters", None)
+        tree = named() if named is not None else wrt
+        leaves, self.spec = trees.flatten(dict(tree) if isinstance(tree, Mapping) else tree)
+        self.is_single = True
+        self.chosen = []
+        for leaf in leaves:
+            if not isinstance(leaf, Variable):
+                raise GradientError(
+                    f"`wrt` holds a {type(leaf).__name__}, it takes Variables or a Module",
+                    where=self.where,
+                    hint="pass arrays as arguments and name them with `argnums`",
+                )
+            self.variables.append(leaf)
+            self.labels.append(f"the Variable `{leaf.name}`")
+        self.primals = [variable.value for variable in self.variables]
+
+    def run(self, primals: Sequence[Array]) -> tuple[Array, Any]:
+        """Call f with other arrays in place of the primals: the scalar and the aux."""
+        args = list(self.args)
+        if not self.variables:
+            given = trees.unflatten(self.spec, list(primals))
+            for number, value in zip(self.chosen, given, strict=True):
+                args[number] = value
+        made = call(self.f, *args, **self.kwargs)
+        value, aux = self._split(made)
+        if isinstance(value, Variable):
+            value = value.value
+        if not _is_array(value):
+            raise GradientError(
+                f"the gradient of `{self.name}` needs a float scalar, it returns a {type(value).__name__}",
+                where=self.where,
+                hint="return the loss; pass other results along with `has_aux=True`",
+            )
+        loss = METHODS["as_array"](value)
+        if loss.shape:
+            raise GradientError(
+                f"the gradient of `{self.name}` needs a scalar, it returns {loss.type}",
+                where=self.where,
+                hint="reduce it: `st.sum(...)` or `st.mean(...)`",
+            )
+        if not loss.dtype.is_float:
+            raise GradientError(
+                f"the gradient of `{self.name}` needs a float, it returns {loss.type}",
+                where=self.where,
+                hint="integers and bools have no gradient; cast inputs with `st.astype(x, st.f32)`",
+            )
+        return loss, aux
+
+    def _split(self, made: Any) -> tuple[Any, Any]:
+        if not self.has_aux:
+            return made, None
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise GradientError(f"with `has_aux=True`, `{self.name}` returns a pair (loss, aux)", where=self.where)
+        return made[0], made[1]
+
+    def result(self, loss: Any, aux: Any, gradients: Sequence[Any]) -> Any:
+        """What the user gets."""
+        tree = trees.unflatten(self.spec, list(gradients))
+        if not self.variables:
+            tree = tree[0] if self.is_single else tuple(tree)
+        return ((loss, aux) if self.has_aux else loss), tree
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Array | np.ndarray | np.generic) or number_type(value) is not None
+
+
+def _run_eagerly(target: _Target) -> Any:
+    """By the tape of eager mode."""
+    context = current_context()
+    held: list[Any] = []
+
+    def outputs(*primals: Array) -> list[Array]:
+        before = [variable._held for variable in target.variables]
+        for variable, primal in zip(target.variables, primals, strict=False):
+            variable._held = primal
+        loss, aux = target.run(primals)
+        for variable, primal, kept in zip(target.variables, primals, before, strict=False):
+            if variable._held is primal:
+                variable._held = kept
+        held.append(aux)
+        return [loss]
+
+    (loss,), pullback = context.vjp(outputs, target.primals)  # type: ignore[attr-defined]
+    gradients = pullback([context.constant(1.0, loss.type)])
+    return target.result(loss, held[0], gradients)
+
+
+def _record(trace: TraceContext, target: _Target) -> Any:
+    """As one `vjp` op: its block takes every value it uses as a parameter and touches no Variable."""
+    where = target.where
+    primals = [trace.value_of(primal) for primal in target.primals]
+    block = trace.open_block(tuple(primal.type for primal in primals), tuple(primal.hint for primal in primals))
+    params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
+    entries: dict[str, Any] = {}
+    for variable, param in zip(target.variables, params, strict=False):
+        entries[key_of(trace, variable)] = param
+    names = VariableStates(entries)
+    state = State(names, trace.block)
+    variables_before = len(trace.shared)
+    trace.states.append(state)
+    trace.shared.append(names)
+    regions, trace.regions = trace.regions, [*trace.regions]
+    try:
+        with trace.entered(block):
+            try:
+                loss, aux = target.run(params)
+            except BlockEndedError:
+                raise GradientError(
+                    f"`{target.name}` stops the program on every path, it has no gradient", where=where
+                ) from None
+            aux_leaves, aux_spec = trees.flatten(aux)
+            staged_aux = [index for index, leaf in enumerate(aux_leaves) if isinstance(leaf, StagedArray)]
+            written = list(names.__dict__)
+            yields = [
+                trace.value_of(loss),
+                *(trace.value_of(aux_leaves[index]) for index in staged_aux),
+                *(trace.value_of(names.__dict__[key]) for key in written),
+            ]
+            trace.builder.end("yield", yields, None, where)
+    finally:
+        trace.states.pop()
+        trace.regions = regions
+        del trace.shared[variables_before:]
+    closed, captures = _closed(block.block, primals)
+    one = trace.value_of(trace.constant(1.0, loss.type))
+    op = Op(
+        "vjp",
+        [*captures, one],
+        [*(value.type for value in yields), *(primal.type for primal in primals)],
+        attrs={"wrt": tuple(range(len(primals))), "outputs": len(yields), "of": (0,)},
+        blocks=[closed],
+        device=trace.builder.device,
+        where=where,
+    )
+    _name_results(op, yields, primals)
+    results = list(trace.emit_op(op))
+    by_key = {trace.keys[id(ref)]: ref.identity for ref in trace.variables}
+    for key, value in zip(written, results[1 + len(staged_aux) : len(yields)], strict=True):
+        variable = by_key[key]
+        assert isinstance(variable, Variable)
+        write_variable(trace, variable, value)
+    for index, value in zip(staged_aux, results[1 : 1 + len(staged_aux)], strict=True):
+        aux_leaves[index] = value
+    return target.result(results[0], trees.unflatten(aux_spec, aux_leaves), results[len(yields) :])
+
+
+def _closed(block: Block, primals: list[Value]) -> tuple[Block, list[Value]]:
+    """The block with a parameter for every value from outside, and these values, the primals first."""
+    free = list(free_values(block))
+    captures = [*primals, *free]
+    copier = Copier(Builder())
+    types = [value.type for value in captures]
+    hints = [*(param.hint for param in block.params), *(value.hint for value in free)]
+    with copier.builder.block(types, hints) as opened:
+        copier.values.update(zip(block.params, opened.params[: len(primals)], strict=True))
+        copier.values.update(zip(free, opened.params[len(primals) :], strict=True))
+        copier.contents(block)
+        copier.end(block)
+    return opened.block, captures
+
+
+def _name_results(op: Op, yields: list[Value], primals: list[Value]) -> None:
+    for result, value in zip(op.results, yields, strict=False):
+        result.hint = value.hint
+    for result, primal in zip(op.results[len(yields) :], primals, strict=True):
+        result.hint = f"d_{primal.hint}" if primal.hint else "gradient"

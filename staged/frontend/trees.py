@@ -1,0 +1,65 @@
+"""Trees of arrays: lists, tuples, dicts, named tuples and dataclasses, with anything else as a leaf."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+
+_NAMESPACE = "staged"
+_registered: set[type] = set()
+
+
+def _register_dataclass(node: Any) -> bool:
+    """As optree's `is_leaf`: makes each dataclass it meets known as a node; says of nothing that it is a leaf."""
+    cls = type(node)
+    if dataclasses.is_dataclass(cls) and cls not in _registered and not hasattr(cls, "__staged_leaf__"):
+        names = tuple(field.name for field in dataclasses.fields(cls))
+
+        def flatten(value: Any) -> tuple[list[Any], None, tuple[str, ...]]:
+            return [getattr(value, name) for name in names], None, names
+
+        def unflatten(_: None, leaves: Sequence[Any]) -> Any:
+            # Past __init__ and __post_init__: these ran when the user made the object.
+            made = object.__new__(cls)
+            for name, leaf in zip(names, leaves, strict=True):
+                object.__setattr__(made, name, leaf)
+            return made
+
+        optree.register_pytree_node(cls, flatten, unflatten, namespace=_NAMESPACE)
+        _registered.add(cls)
+    return False
+
+
+Tree = Any
+Spec = Any  # optree.PyTreeSpec
+
+
+def flatten(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Spec]:
+    """The leaves of `tree` in order, and its structure (comparable with ==); `is_leaf` may stop at further nodes."""
+
+    def stop(node: Any) -> bool:
+        return _register_dataclass(node) or (is_leaf is not None and is_leaf(node))
+
+    leaves, spec = optree.tree_flatten(
+        tree, is_leaf=_register_dataclass if is_leaf is None else stop, none_is_leaf=True, namespace=_NAMESPACE
+    )
+    return leaves, spec
+
+
+def unflatten(spec: Spec, leaves: Sequence[Any]) -> Tree:
+    """The tree of structure `spec` with these leaves."""
+    return optree.tree_unflatten(spec, leaves)
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """`tree` with `function` applied to every leaf."""
+    leaves, spec = flatten(tree)
+    return unflatten(spec, [function(leaf) for leaf in leaves])
+
+
+def paths(spec: Spec, root: str) -> list[str]:
+    """A readable name per leaf: `model.0.weight`."""
+    return [".".join([root, *map(str, path)]) for path in spec.paths()]

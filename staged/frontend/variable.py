@@ -1,0 +1,254 @@
+"""`Variable`: what changes in place. Its reads and writes are ordered effects; in an expression it stands for its value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, LeakError, ShapeError, StagingError
+from staged.frontend.tracing import RandomNumbers, TraceContext, current_trace
+from staged.ir.nodes import Effect, Op, VariableRef
+from staged.ir.types import TensorType, f32, i64, shape_text
+from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.context import current_context
+from staged.source import here
+
+
+class Variable(Array):
+    """A named array that changes in place: a parameter, a counter, an optimiser's state.
+
+    Made in plain Python it keeps its buffer between calls of staged functions; made inside a staged function it lives in
+    the program. `v.value` reads and writes it; in an expression it stands for its value. Its dtype and shape never change.
+
+    Parameters: value, an array or a number (a Python float becomes f32, an int i64); name, for messages and generated code.
+    Raises: StagingError when made inside a staged loop; DTypeError, ShapeError when a value of another type is written.
+    """
+
+    __slots__ = ("_held", "_name", "_trace", "_type", "__weakref__")
+
+    def __init__(self, value: Any, name: str | None = None) -> None:
+        self._name = name or ""
+        trace = current_trace()
+        array = METHODS["as_array"](value)
+        dtype = array.dtype
+        if array.type.weak:
+            dtype = {"f": f32, "i": i64}.get(dtype.kind, dtype)
+        self._type = TensorType(dtype, array.shape)
+        self._trace = trace
+        self._held: Any = None
+        if trace is None:
+            self._held = np.array(value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy)
+            return
+        if any(region.is_loop for region in trace.regions):
+            raise StagingError(
+                "a Variable is made inside a staged loop",
+                where=here(),
+                hint="make it before the loop, and assign `v.value = ...` in it",
+            )
+        reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self)
+        trace.add_variable(self, reference)
+        self._write(array)
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        return self._type
+
+    @property
+    def name(self) -> str:
+        """The name in messages and in generated code."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
+        if self._trace is not None and id(self) in self._trace.refs:
+            # Only text depends on a name; the reference keeps its identity.
+            object.__setattr__(self._trace.refs[id(self)], "name", name)
+
+    @property
+    def value(self) -> Any:
+        """What it holds now."""
+        return self.__staged_read__()
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._write(value)
+
+    def __staged_read__(self) -> Array:
+        trace = current_trace()
+        if trace is not None:
+            return read_variable(trace, self)
+        self._check_alive()
+        if not isinstance(self._held, Array):
+            self._held = current_context().lift(self._held)
+        held: Array = self._held
+        return held
+
+    def _write(self, value: Any) -> None:
+        array = METHODS["as_array"](value)
+        if array.type != self._type:
+            if array.type.weak and array.shape == self._type.shape and _fits(array.dtype.kind, self._type.dtype.kind):
+                array = METHODS["astype"](array, self._type.dtype)
+            else:
+                raise self._refusal(array)
+        trace = current_trace()
+        if trace is not None:
+            write_variable(trace, self, array)
+            return
+        self._check_alive()
+        self._held = array
+
+    def _refusal(self, array: Array) -> Exception:
+        name = f"`{self._name}`" if self._name else "the Variable"
+        error = ShapeError if array.shape != self._type.shape else DTypeError
+        hint = f"`st.astype(value, st.{self._type.dtype})`" if error is DTypeError else "keep its shape"
+        return error(f"{name} holds {self._type}, got {array.type}", where=here(), hint=hint)
+
+    def _check_alive(self) -> None:
+        if self._trace is not None:
+            raise LeakError(
+                f"the Variable `{self._name}` was made inside a staged function and lives in its program only",
+                where=here(),
+                hint="return its value, or make it outside and pass or close over it",
+            )
+
+    def buffer(self) -> np.ndarray[Any, Any]:
+        """The elements, C-contiguous and writable: the buffer that compiled programs read and write in place."""
+        self._check_alive()
+        if not isinstance(self._held, np.ndarray):
+            self._held = np.array(self._held, dtype=self._type.dtype.numpy, order="C")
+        held: np.ndarray[Any, Any] = self._held
+        return held
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy of the elements as a NumPy array."""
+        return self.buffer().copy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if current_trace() is not None:
+            return np.asarray(self.__staged_read__(), dtype=dtype)  # refused by the staged array, with the way out
+        return np.array(self.buffer(), dtype=dtype)
+
+    def __bool__(self) -> bool:
+        return bool(self.__staged_read__())
+
+    def __int__(self) -> int:
+        return int(self.__staged_read__())  # type: ignore[call-overload, no-any-return]
+
+    def __float__(self) -> float:
+        return float(self.__staged_read__())  # type: ignore[arg-type]
+
+    def __format__(self, spec: str) -> str:
+        return format(self.__staged_read__(), spec)
+
+    def __iter__(self) -> Any:
+        return iter(self.__staged_read__())  # type: ignore[call-overload]
+
+    def __repr__(self) -> str:
+        return f"Variable({self._name or shape_text(self._type.shape)}: {self._type})"
+
+
+def _fits(source: str, target: str) -> bool:
+    order = {"b": 0, "i": 1, "u": 1, "f": 2}
+    return order[source] <= order[target]
+
+
+# ---- in a trace ---------------------------------------------------------------------------------
+
+
+def reference_of(trace: TraceContext, variable: Variable) -> VariableRef:
+    """The variable as the program sees it; one from outside is passed in by the caller."""
+    known = trace.refs.get(id(variable))
+    if known is not None:
+        return known
+    if variable._trace is not None and variable._trace is not trace:
+        variable._check_alive()
+    name = variable.name or f"variable_{len(trace.refs)}"
+    reference = VariableRef(name, variable.type, True, identity=variable)
+    trace.add_variable(variable, reference)
+    return reference
+
+
+def read_variable(trace: TraceContext, variable: Variable) -> StagedArray:
+    """The value now: of the innermost transform that holds it as state, else read by the program."""
+    return _read_at(trace, variable, len(trace.states))
+
+
+def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray:
+    reference = reference_of(trace, variable)
+    if level == 0:
+        op = Op(
+            "variable_read",
+            [],
+            [variable.type],
+            attrs={"variable": reference},
+            effects=(Effect("read", reference),),
+            device=trace.builder.device,
+            where=here(),
+        )
+        op.results[0].hint = _hint(variable.name)
+        return trace.emit_op(op)[0]
+    state = trace.states[level - 1]
+    key = key_of(trace, variable)
+    if key in state.names.__dict__:
+        found: StagedArray = state.names.__dict__[key]
+        return found
+    if key not in state.names.entries:
+        # What it was when the transform began: read before it, whatever is being traced now.
+        with trace.entered(state.outer):
+            state.names.entries[key] = _read_at(trace, variable, level - 1)
+    entry: StagedArray = state.names.entries[key]
+    return entry
+
+
+def write_variable(trace: TraceContext, variable: Variable, value: Array) -> None:
+    """Write now, or pass the value on as state of the innermost transform."""
+    if trace.states:
+        _read_at(trace, variable, len(trace.states))  # its entry value: what the paths that do not write it have
+        handle = StagedArray(trace.value_of(value), trace)
+        trace.states[-1].names.__dict__[key_of(trace, variable)] = handle
+        return
+    reference = reference_of(trace, variable)
+    trace.emit_op(
+        Op(
+            "variable_write",
+            [trace.value_of(value)],
+            [],
+            attrs={"variable": reference},
+            effects=(Effect("write", reference),),
+            device=trace.builder.device,
+            where=here(),
+        )
+    )
+
+
+def key_of(trace: TraceContext, variable: Variable) -> str:
+    """The name under which transforms track a variable."""
+    return trace.keys[id(reference_of(trace, variable))]
+
+
+def _hint(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)
+
+
+def random_numbers(trace: TraceContext) -> RandomNumbers:
+    """The program's random numbers: its seed, and a hidden counter that starts at 0 with every call."""
+    type_ = TensorType(i64)
+    with trace.entered(trace.prelude):
+        seed = trace.constant(trace.seed, type_)
+        stream = trace.constant(0, type_)
+        zero = trace.constant(0, type_)
+        counter = Variable.__new__(Variable)
+        counter._name, counter._type, counter._trace, counter._held = "random_counter", type_, trace, None
+        reference = VariableRef(counter._name, type_, False, identity=counter)
+        trace.add_variable(counter, reference)
+        write = Op(
+            "variable_write",
+            [trace.value_of(zero)],
+            [],
+            attrs={"variable": reference},
+            effects=(Effect("write", reference),),
+        )
+        trace.emit_op(write)
+    return RandomNumbers(seed, stream, counter)
