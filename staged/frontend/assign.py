@@ -242,7 +242,10 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
                 contents[name] = before
 
         record_mutation(
-            owner, f"the attribute `{name}` of a {type(owner).__name__}", lambda: contents.get(name, _ABSENT), undo
+            owner,
+            f"the attribute `{name}` of{{name}} (a {type(owner).__name__})",
+            lambda: contents.get(name, _ABSENT),
+            undo,
         )
     setattr(owner, name, value)
 
@@ -257,14 +260,14 @@ def record_contents(container: Any) -> None:
         def undo(before: Any) -> None:
             container[:] = before
 
-        record_mutation(container, "a list", lambda: list(container), undo)
+        record_mutation(container, "the list{name}", lambda: list(container), undo)
     elif isinstance(container, dict | set):
 
         def undo_all(before: Any) -> None:
             container.clear()
             container.update(before)
 
-        record_mutation(container, f"a {type(container).__name__}", lambda: dict_or_set(container), undo_all)
+        record_mutation(container, f"the {type(container).__name__}{{name}}", lambda: dict_or_set(container), undo_all)
 
 
 def dict_or_set(container: Any) -> Any:

@@ -199,6 +199,14 @@ def run(scope: Locals, body: Body) -> Any:
     if trace is None:
         signal = body()
         return None if signal is None else signal.value
+    trace.frames.append(scope)
+    try:
+        return _run_traced(trace, scope, body)
+    finally:
+        trace.frames.pop()
+
+
+def _run_traced(trace: TraceContext, scope: Locals, body: Body) -> Any:
     if trace.is_entry:
         trace.is_entry = False
         trace.program = traced_as_program(trace, scope, body, f"`{scope._staged_function}`")

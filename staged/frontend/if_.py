@@ -232,6 +232,7 @@ class StagedIf:
         trace = self.trace
         templates: list[tuple[int, str, Template]] = []
         pairs: list[tuple[Any, Any, Template]] = []
+        first, second = signals
         restore_all(self.scopes, self.entry)
         for number, scope in enumerate(self.scopes):
             for name in all_names([states[0][number], states[1][number]]):
@@ -241,6 +242,10 @@ class StagedIf:
                     if same_tree(*values):
                         scope.__dict__[name] = values[0]
                         scope._staged_poison.pop(name, None)
+                        continue
+                    if number == 0 and first is not None and first.kind == "return":
+                        # The call is over; only a `finally` could still read the name.
+                        poison(scope, name, unbound(name, f"the `if` at line {self.line}, which returns"))
                         continue
                     try:
                         template = join(*values)
@@ -257,7 +262,6 @@ class StagedIf:
                     if name not in scope.__dict__ and name not in scope._staged_poison:
                         poison(scope, name, reason)
         result: Template | None = None
-        first, second = signals
         if first is not None and second is not None and first.kind in ("return", "value"):
             if not same_tree(first.value, second.value):
                 what = self.result_name(first)
@@ -294,7 +298,7 @@ class StagedIf:
                 break
         bound_in = 0 if values[1] is NOTHING else 1
         words = ("when its condition holds", "when its condition does not hold")[bound_in]
-        return unbound(name, f"the `if` at line {self.line}, which binds it only {words}")
+        return unbound(name, f"the `if` at line {self.line}", f", which binds it only {words}")
 
     def emit(
         self,

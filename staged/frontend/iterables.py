@@ -15,6 +15,7 @@ from staged.frontend.tracing import current_trace
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
+from staged.ops.promote import as_array
 from staged.source import here
 
 
@@ -284,9 +285,9 @@ def _as_array(array: Any) -> Any:
 def _window(array: Any, start: Any, count: int) -> Any:
     """`array[start:start + count]`, in range by construction, so nothing needs checking."""
     if isinstance(start, StagedArray):
-        array = METHODS["as_array"](array)
-        start = METHODS["as_array"](start)
-        zero = METHODS["as_array"](0)
+        array = as_array(array)
+        start = as_array(start)
+        zero = as_array(0)
         starts = [start, *[zero] * (len(array.shape) - 1)]
         return bind(PRIMITIVES["dynamic_slice"], [array, *starts], sizes=(count, *array.shape[1:]))
     return METHODS["get_item"](array, slice(int(start), int(start) + count))
@@ -317,7 +318,7 @@ def zipped(values: tuple[Any, ...]) -> Zip | None:
     inners = []
     for value, inner in zip(values, staged, strict=True):
         if inner is None and isinstance(value, np.ndarray):
-            inner = ArrayRows(METHODS["as_array"](value))
+            inner = ArrayRows(as_array(value))
         if inner is None and isinstance(value, range):
             inner = Range(value.start, value.stop, value.step)
         if inner is None:
@@ -328,3 +329,23 @@ def zipped(values: tuple[Any, ...]) -> Zip | None:
             )
         inners.append(inner)
     return Zip(inners)
+
+
+def range_(*bounds: Any) -> Range:
+    """`range(stop)`, `range(start, stop, step)` as one loop of the program, whatever the bounds are.
+
+    Bounds are integers, staged or not; the index is a staged Python integer. In eager mode it counts as Python does.
+    Raises: StagingError for bounds that are no integers, or a step of zero.
+    """
+    return Range(*bounds)
+
+
+def batches(*arrays: Any, size: int, shuffle: bool = False, drop_last: bool = True, seed: Any = None) -> Batches:
+    """Rows of `arrays`, `size` at a time: `for x, y in batches(images, labels, size=100): ...` is one loop.
+
+    Shapes: arrays with equal first dimensions (N, ...); gives (size, ...) of each, or the array itself for one argument.
+    With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `seed` or the program's random
+    numbers. The N % size rows left over are dropped (with a note), or with `drop_last=False` come last as a smaller batch.
+    Raises: ShapeError for different first dimensions; StagingError for a size below 1.
+    """
+    return Batches(*arrays, size=size, shuffle=shuffle, drop_last=drop_last, seed=seed)

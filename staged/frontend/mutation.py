@@ -16,14 +16,27 @@ from staged.source import here
 
 
 def record_mutation(owner: object, text: str, current: Callable[[], Any], undo: Callable[[Any], None]) -> None:
-    """Note that `owner` is about to change: `current()` gives its contents, `undo(contents)` puts them back."""
+    """Note that `owner` is about to change: `current()` gives its contents, `undo(contents)` puts them back.
+
+    `text` names it in an error; `{name}` in it is replaced by the owner's local name, if it has one.
+    """
     trace = current_trace()
     if trace is None:
         return
     before = current()
+    text = text.format(name=_name_of(trace, owner))
     trace.log.append(Mutation(owner, text, before, current, lambda: undo(before)))
     if trace.regions:
         trace.log[-1].where = here()
+
+
+def _name_of(trace: TraceContext, owner: object) -> str:
+    """`` `xs` `` with a space before it, where a local name of a running call holds `owner`."""
+    for scope in reversed(trace.frames):
+        for name, value in scope.__dict__.items():
+            if value is owner:
+                return f" `{name}`"
+    return ""
 
 
 def note_made(value: object) -> None:

@@ -74,6 +74,8 @@ class StateTarget(Target):
     result: Template | None = None
     """The template of the value that the exits return (function targets)."""
     has_result: bool = False
+    result_where: Position | None = None
+    """Where the first exit returned."""
     exits: int = 0
     breaks: bool = False
     passed: dict[tuple[Key, int], bool] = field(default_factory=dict)
@@ -169,9 +171,10 @@ class StateTarget(Target):
     def _pass_result(self, value: Any, where: Position | None) -> list[Value]:
         if self.result is None:
             self.result = template_of(value)
+            self.result_where = where
         leaves, spec = trees.flatten(value)
         if spec != self.result.spec or not _fits(leaves, self.result):
-            self.result = join_results(self.result, value, self.what, where)
+            self.result = join_results(self.result, value, self.what, self.result_where or where)
             self.stale = True
             return []
         return [
@@ -232,13 +235,13 @@ def _fits(leaves: list[Any], template: Template) -> bool:
     return True
 
 
-def unbound(name: str, what: str) -> Poison:
+def unbound(name: str, what: str, why: str = "") -> Poison:
     """A name that is not bound on every path through `what`."""
     from staged.errors import UnboundNameError
 
     return Poison(
         UnboundNameError,
-        f"`{name}` is not bound on every path through {what}",
+        f"`{name}` is not bound on every path through {what}{why}",
         hint=f"bind `{name}` before {what}",
     )
 

@@ -126,10 +126,13 @@ class TraceContext(RecordContext):
         self.log: list[Mutation] = []
         self.shared: list[Locals] = []
         """Locals that nested functions write (`nonlocal`), and the Variables of transforms: tracked by every construct."""
+        self.frames: list[Locals] = []
+        """The locals of the calls that are running, innermost last."""
         self.hidden: dict[int, tuple[Any, Value]] = {}
         self.variables: list[VariableRef] = []
         self.refs: dict[int, VariableRef] = {}
         """By the id of the Python-side Variable, which the reference keeps alive."""
+        self.names: set[str] = set()
         self.keys: dict[int, str] = {}
         """The name under which transforms track a variable, by the id of its reference."""
         self.gone: list[VariableRef] = []
@@ -227,7 +230,12 @@ class TraceContext(RecordContext):
         """Enter a Variable into the program."""
         self.refs[id(variable)] = reference
         self.variables.append(reference)
-        self.keys[id(reference)] = f"variable {len(self.keys)}"
+        self.keys[id(reference)] = (
+            f"{_identifier(reference.name)}_{len(self.keys)}"
+            if reference.name in self.names
+            else (_identifier(reference.name))
+        )
+        self.names.add(reference.name)
 
     def next_random(self) -> tuple[Array, Array, Array]:
         """(seed, stream, counter) for one execution of a random op; counts it, also inside staged loops."""
@@ -279,6 +287,10 @@ class TraceContext(RecordContext):
 
     def _is_hidden(self, ref: VariableRef) -> bool:
         return self.random is not None and self.refs.get(id(self.random.counter)) is ref
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() else "_" for c in name)
 
 
 def _type_of_array(array: Any, trace: TraceContext) -> TensorType:

@@ -20,6 +20,7 @@ from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.rewrite import Copier
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import current_context
+from staged.ops.promote import as_array
 from staged.source import here
 
 
@@ -125,7 +126,7 @@ class _Target:
                     where=self.where,
                     hint="choose arguments that are float arrays with `argnums`",
                 )
-            self.primals.append(METHODS["as_array"](leaf))
+            self.primals.append(as_array(leaf))
         self.labels = [f"argument {number}" for number in self.chosen]
         self.labels += ["an argument"] * (len(self.primals) - len(self.labels))
         self.labels = self.labels[: len(self.primals)]
@@ -164,7 +165,7 @@ class _Target:
                 where=self.where,
                 hint="return the loss; pass other results along with `has_aux=True`",
             )
-        loss = METHODS["as_array"](value)
+        loss = as_array(value)
         if loss.shape:
             raise GradientError(
                 f"the gradient of `{self.name}` needs a scalar, it returns {loss.type}",

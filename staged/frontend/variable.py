@@ -12,6 +12,7 @@ from staged.ir.nodes import Effect, Op, VariableRef
 from staged.ir.types import TensorType, f32, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import current_context
+from staged.ops.promote import as_array
 from staged.source import here
 
 
@@ -30,7 +31,7 @@ class Variable(Array):
     def __init__(self, value: Any, name: str | None = None) -> None:
         self._name = name or ""
         trace = current_trace()
-        array = METHODS["as_array"](value)
+        array = as_array(value)
         dtype = array.dtype
         if array.type.weak:
             dtype = {"f": f32, "i": i64}.get(dtype.kind, dtype)
@@ -86,7 +87,7 @@ class Variable(Array):
         return held
 
     def _write(self, value: Any) -> None:
-        array = METHODS["as_array"](value)
+        array = as_array(value)
         if array.type != self._type:
             if array.type.weak and array.shape == self._type.shape and _fits(array.dtype.kind, self._type.dtype.kind):
                 array = METHODS["astype"](array, self._type.dtype)
@@ -252,3 +253,24 @@ def random_numbers(trace: TraceContext) -> RandomNumbers:
         )
         trace.emit_op(write)
     return RandomNumbers(seed, stream, counter)
+
+
+def seed(value: Any) -> None:
+    """Start the random numbers again from `value`, an integer (staged or not).
+
+    Inside a staged function it holds for what is traced after it, and cannot stand in a staged loop or branch.
+    """
+    trace = current_trace()
+    if trace is None:
+        current_context().seed(int(value))  # type: ignore[attr-defined]
+        return
+    if trace.is_staged_control:
+        raise StagingError(
+            "`seed` inside a staged loop or branch cannot be staged",
+            where=here(),
+            hint="seed once at the start of the function; each random op draws new numbers anyway",
+        )
+    if trace.random is None:
+        trace.random = random_numbers(trace)
+    trace.random.seed = METHODS["astype"](as_array(value), i64)
+    trace.random.counter.value = as_array(0)
