@@ -116,12 +116,7 @@ class _Live:
                 self.need(block.end.operands)
             elif op.name not in _NARROW or block.end.kind in ("return", "raise"):
                 self.need(block.end.operands)
-            elif block.end.kind in ("break", "continue"):
-                self.exit(block.end)
-
-    def exit(self, end: End) -> None:
-        """An exit that may be taken passes what is live of its target's slots."""
-        # `slot` comes back to this end for slots that become live later.
+            # What other ends pass on is live slot by slot: see `slot` and `yields`.
 
     def trace(self, value: Value) -> None:
         """All that a live value needs."""

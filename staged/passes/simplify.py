@@ -1,0 +1,229 @@
+"""Simplification: one walk over the program that applies the rules of `algebra.py` and merges equal ops.
+
+Operands are simplified before the op that uses them, and what a rule emits goes through the rules again, so that one
+walk is enough: the cost is linear in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value
+from staged.ir.rewrite import Copier
+from staged.ir.trips import constant_of, static_trip_count
+from staged.ir.types import CPU, Device, TensorType, Type
+from staged.ops.primitive import PRIMITIVES
+from staged.passes.algebra import RULES, fold_constants
+from staged.passes.ranges import Ranges
+from staged.source import Position
+
+# Blocks that stand for themselves: nothing made outside is used inside, so nothing outside is equal to something inside.
+_CLOSED = frozenset(("composite", "kernel", "contraction", "vjp", "jvp", "vmap", "checkpoint"))
+_TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint"))
+
+
+def simplify(function: Function) -> Function:
+    """Apply the algebra of `algebra.py`, fold constants, decide `if`s on constants, compute equal things once.
+
+    Why: vjp rules and promotion write general code (`x * 1`, casts of constants, broadcasts of broadcasts, the same
+    product in primal and reverse); fusion and the memory plan should see what is left of it.
+    Leaves: effects, all of them and in order; ops that nobody reads, for `eliminate_dead_code`.
+    """
+    return function.with_block(Simplifier(Builder()).block(function.block))
+
+
+class Simplifier(Copier):
+    """The walk. Rules emit through it: `emit`, `full`."""
+
+    def __init__(self, builder: Builder) -> None:
+        super().__init__(builder)
+        self.scopes: list[dict[Hashable, tuple[Value, ...]]] = []
+        """What is computed already, in the blocks around, innermost last."""
+        self.fixed: dict[Value, Value] = {}
+        """Carried values that never change, with their initial values."""
+        self.ranges = Ranges()
+        self.index_ranges: dict[Block, tuple[int, int] | None] = {}
+        """For the body of a `for`, the numbers its index may be."""
+        self.transforms = 0
+        """How many transforms are around: a `stop_gradient` means something to them."""
+        self.where: Position | None = None
+        self.device: Device = CPU
+
+    # ---- ops ----
+
+    def op(self, op: Op) -> None:
+        if op.blocks:
+            self.structured(op)
+            return
+        self.where, self.device = op.where, op.device
+        types = [result.type for result in op.results]
+        operands = [self.value(operand) for operand in op.operands]
+        results = self.place(op.name, operands, types, op.attrs, op.effects)
+        for old, new in zip(op.results, results, strict=True):
+            self.values[old] = new
+            if old.hint and not new.hint:
+                new.hint = old.hint
+
+    def emit(self, name: str, operands: Sequence[Value], **attrs: Any) -> Value:
+        """The result of an op that a rule asks for, simplified in its turn."""
+        primitive = PRIMITIVES[name]
+        types = primitive.result_types([operand.type for operand in operands], attrs)
+        (result,) = self.place(name, operands, types, attrs, primitive.effects_on([v.type for v in operands]))
+        return result
+
+    def full(self, type: TensorType, number: int | float | bool) -> Value:
+        """A value of `type` whose elements are all `number`."""
+        number = bool(number) if type.dtype.is_bool else float(number) if type.dtype.is_float else int(number)
+        scalar = TensorType(type.dtype, (), type.weak)
+        (value,) = self.place("constant", (), [scalar], {"value": number}, PURE)
+        if type.shape:
+            (value,) = self.place("broadcast_to", (value,), [type], {"shape": type.shape, "axes": ()}, PURE)
+        return value
+
+    def place(
+        self, name: str, operands: Sequence[Value], types: Sequence[Type], attrs: Attrs, effects: tuple[Effect, ...]
+    ) -> Sequence[Value]:
+        """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made."""
+        op = Op(name, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
+        if len(types) == 1:
+            found = fold_constants(op, self)
+            for rule in RULES.get(name, ()):
+                if found is not None:
+                    break
+                found = rule(op, self)
+            if found is not None:
+                assert found.type == types[0], f"a rule turns {op} into {found.type}"
+                return (found,)
+        if op.effects:
+            self.builder.append(op)
+            return op.results
+        key = (name, tuple(operands), _frozen(op.attrs), tuple(types), op.device)
+        for scope in reversed(self.scopes):
+            if key in scope:
+                return scope[key]
+        self.builder.append(op)
+        self.scopes[-1][key] = op.results
+        return op.results
+
+    # ---- blocks ----
+
+    def block(self, block: Block) -> Block:
+        self.scopes.append({})
+        index = self.index_ranges.get(block)
+        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+            self.values.update(zip(block.params, opened.params, strict=True))
+            if index is not None:
+                self.ranges.known[opened.params[0]] = index
+            self.contents(block)
+            self.end(block)
+        self.scopes.pop()
+        return opened.block
+
+    def structured(self, op: Op) -> None:
+        """Control flow: decided where that is known, else its blocks are simplified."""
+        if op.name == "if":
+            decided = constant_of(self.value(op.operands[0]))
+            if decided is not None:
+                taken = op.blocks[0 if decided else 1]
+                if taken.end.kind == "yield":
+                    self.take(op, taken)
+                    return
+        elif op.name == "for":
+            bounds = [self.value(operand) for operand in op.operands]
+            trips = static_trip_count(op.replace(operands=bounds))
+            if trips == 0 and not op.attrs.get("collected"):
+                self.values.update(zip(op.results, bounds[3:], strict=True))
+                return
+            self.index_ranges[op.blocks[0]] = self.ranges.of_index(bounds)
+        if op.name in ("for", "while"):
+            op = self.without_constants(op)
+        scopes = self.scopes
+        if op.name in _CLOSED:
+            self.scopes = []
+        self.transforms += op.name in _TRANSFORMS
+        super().op(op)
+        self.transforms -= op.name in _TRANSFORMS
+        self.scopes = scopes
+        self.merge_results(op)
+
+    def take(self, op: Op, branch: Block) -> None:
+        """A decided `if`: the branch, in place of it."""
+        self.contents(branch)
+        for old, operand in zip(op.results, branch.end.operands, strict=True):
+            new = self.values[old] = self.value(operand)
+            if old.hint and not new.hint:
+                new.hint = old.hint
+
+    def merge_results(self, op: Op) -> None:
+        """Results of an `if` that both branches yield as one value from outside are that value; results, and collected
+        sequences, that are the same values inside are one value outside.
+        """
+        copy = self.values[op.results[0]].producer if op.results else None
+        if copy is None or any(block.end.kind != "yield" for block in copy.blocks):
+            return
+        yields = [block.end.operands for block in copy.blocks]
+        first = 0
+        if op.name in ("for", "while"):
+            yields, first = yields[-1:], len(op.results) - op.attrs.get("collected", 0)
+        elif op.name != "if":
+            return
+        met: dict[tuple[Value, ...], Value] = {}
+        for old, inside in list(zip(op.results, zip(*yields, strict=True), strict=True))[first:]:
+            if op.name == "if" and inside[0] is inside[1]:
+                self.values[old] = inside[0]
+            else:
+                self.values[old] = met.setdefault(inside, self.values[old])
+
+    def without_constants(self, op: Op) -> Op:
+        """A carried value that every iteration passes on unchanged is its initial value: nothing is carried for it.
+
+        The results keep their number: the slot stays, for `eliminate_dead_code` to drop once nobody reads it.
+        """
+        skip, first = (1, 3) if op.name == "for" else (0, 0)
+        body = op.blocks[-1]
+        count = len(op.results) - op.attrs.get("collected", 0)
+        exits = _exits(body, op.attrs["label"])
+        for slot in range(count):
+            param = body.params[skip + slot]
+            ends = [end.operands[slot] for end in exits]
+            if ends and all(operand is param for operand in ends):
+                initial = self.value(op.operands[first + slot])
+                for block in op.blocks:
+                    self.fixed[block.params[skip + slot]] = initial
+                self.fixed[op.results[slot]] = initial
+        return op
+
+    def value(self, value: Value) -> Value:
+        fixed = self.fixed.get(value)
+        return super().value(value) if fixed is None else fixed
+
+
+def _exits(body: Block, label: Label) -> list[Any]:
+    """The ends that give a loop its next carried values."""
+    found = [body.end] if body.end.kind == "yield" else []
+
+    def visit(block: Block) -> None:
+        if block.end.target is label:
+            found.append(block.end)
+        for op in block.ops:
+            for inner in op.blocks:
+                visit(inner)
+
+    visit(body)
+    return found
+
+
+def _frozen(attrs: Attrs) -> Hashable:
+    """Attributes as a key; numbers that are equal but not the same (0.0 and -0.0, 1 and True) stay apart."""
+    return tuple((key, _exact(value)) for key, value in sorted(attrs.items()))
+
+
+def _exact(value: Any) -> Hashable:
+    if isinstance(value, tuple):
+        return tuple(map(_exact, value))
+    if isinstance(value, bool | int | float):
+        return repr(value)
+    key: Hashable = value
+    return key
