@@ -67,7 +67,16 @@ def cpu_signature() -> str:
     lines = [platform.machine(), platform.processor()]
     for line in _cpuinfo().split("\n\n")[0].splitlines():
         key = line.partition(":")[0].strip()
-        if key in ("vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU part", "CPU implementer"):
+        if key in (
+            "vendor_id",
+            "cpu family",
+            "model",
+            "model name",
+            "flags",
+            "Features",
+            "CPU part",
+            "CPU implementer",
+        ):
             lines.append(line)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

@@ -103,7 +103,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The argument struct as C lays it out: offsets in bytes, in parameter order."""
+    """The argument struct as C lays it out, in bytes; the offsets are in parameter order."""
 
     size: int
     offsets: tuple[int, ...]
@@ -207,7 +207,7 @@ def _write(context: Any, text: Any, length: int) -> None:
             guard().st_resume()
 
 
-def _is_live(stream: Any) -> bool:
+def is_live(stream: Any) -> bool:
     """Whether text redrawn in place makes sense on `stream`: a terminal, or a notebook's output."""
     if type(stream).__module__.partition(".")[0] == "ipykernel":
         return True
@@ -249,6 +249,7 @@ class _Slot:
         self.host.team = self.team
         self.stream: Any = None  # whose `host.live` is set
         self.process = os.getpid()
+        self.thread = 0  # that runs the call
 
 
 def _anonymous_memory(artifact: Artifact) -> mmap.mmap:
@@ -275,29 +276,38 @@ class _Writers:
     """Which variable buffers running calls may write: calls that share one take turns, others run side by side."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._owners: dict[Any, int] = {}  # buffer (compares by address) to thread
+        self.reset()
 
-    def acquire(self, buffers: Sequence[Any], program: str) -> None:
-        me = threading.get_ident()
+    def reset(self) -> None:
+        """Forget all calls; in the child of a fork, where they do not run."""
+        self._changed = threading.Condition(threading.Lock())
+        self._owners: dict[Any, _Slot] = {}  # by buffer, which compares by address
+
+    def acquire(self, buffers: Sequence[Any], slot: _Slot, program: str) -> None:
+        """Wait until no other call has one of `buffers`, then have them all."""
+        slot.thread = threading.get_ident()
         with self._changed:
             while not self._owners.keys().isdisjoint(buffers):
-                if any(self._owners.get(buffer) == me for buffer in buffers):
+                owners = [self._owners[buffer] for buffer in buffers if buffer in self._owners]
+                if any(owner.thread == slot.thread for owner in owners):
                     raise ProgramError(
                         f"`{program}` was called from inside a call that is writing the same variables",
                         hint="do not call it from what a running program's print reaches",
                     )
                 self._changed.wait()
-            self._owners.update(dict.fromkeys(buffers, me))
+            self._owners.update(dict.fromkeys(buffers, slot))
 
-    def release(self, buffers: Sequence[Any]) -> None:
+    def release(self, buffers: Sequence[Any], slot: _Slot) -> None:
+        """Give back what `slot` has; also after an `acquire` that was interrupted."""
         with self._changed:
             for buffer in buffers:
-                del self._owners[buffer]
+                if self._owners.get(buffer) is slot:
+                    del self._owners[buffer]
             self._changed.notify_all()
 
 
 _writers = _Writers()
+os.register_at_fork(after_in_child=_writers.reset)
 
 
 # ---- the program --------------------------------------------------------------------------------
@@ -395,19 +405,19 @@ class NativeProgram:
             keep.append(buffer)
         if self._poison:
             _poison(slot.memory, self.artifact.arena_bytes)
-        if buffers:
-            _writers.acquire(buffers, self.artifact.name)
         try:
+            if buffers:
+                _writers.acquire(buffers, slot, self.artifact.name)
             slot.printer.catches = catches = threading.get_ident() == threading.main_thread().ident
             if slot.stream is not sys.stdout:
                 slot.stream = sys.stdout
-                slot.host.live = _is_live(slot.stream)
+                slot.host.live = is_live(slot.stream)
             status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, catches)
             for original, copy in write_back:
                 original[...] = copy
         finally:
             if buffers:
-                _writers.release(buffers)
+                _writers.release(buffers, slot)
         if status:
             self._stopped(slot, status)
         if len(self._idle) < _IDLE_SLOTS_KEPT:
@@ -552,4 +562,3 @@ def _scalar(parameter: Parameter, value: Any) -> Any:
 def _poison(memory: mmap.mmap, size: int) -> None:
     memory.seek(0)
     memory.write(b"\xff" * size)
-

@@ -66,7 +66,9 @@ int {name}(const {name}_args *args, void *arena, st_host *host);
 {team_declarations(name) if with_team else ""}#endif
 """
     top, support = render({"host", *needs})
-    source = "\n".join(dict.fromkeys(("#define _POSIX_C_SOURCE 200809L", *top))) + f"""
+    source = (
+        "\n".join(dict.fromkeys(("#define _POSIX_C_SOURCE 200809L", *top)))
+        + f"""
 #include "{name}.h"
 
 {support}
@@ -79,6 +81,7 @@ int {name}(const {name}_args *args, void *arena, st_host *host) {{
     return ST_OK;
 }}
 """
+    )
     return Artifact(
         name=name,
         source=source,

@@ -1,0 +1,259 @@
+"""The program cache: what it keeps, and what it refuses to run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from staged.errors import CacheError
+from staged.runtime import compiler
+from staged.runtime.cache import Cache, default_cache, digest
+from staged.runtime.compiler import compile_shared
+from staged.runtime.native import load
+from tests.runtime.programs import program, result
+
+ANSWER = program("answer", (result("x", "i32"),), "*args->x = 42;")
+EVIL = program("answer", (result("x", "i32"),), "*args->x = 666;")
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("STAGED_CACHE_DIR", str(folder))
+    return folder
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def count_compiles(monkeypatch) -> list[list[str]]:
+    seen: list[list[str]] = []
+    run = subprocess.run
+
+    def counting(command, **options):
+        if "-shared" in command:
+            seen.append(command)
+        return run(command, **options)
+
+    monkeypatch.setattr(compiler.subprocess, "run", counting)
+    return seen
+
+
+def test_a_program_is_compiled_once(root, monkeypatch):
+    compiles = count_compiles(monkeypatch)
+    first = compile_shared(ANSWER)
+    assert compile_shared(ANSWER) == first
+    assert len(compiles) == 1
+    assert load(ANSWER)()[0] == 42
+
+
+def test_source_flags_and_options_each_make_another_entry(root, monkeypatch):
+    paths = {compile_shared(ANSWER), compile_shared(EVIL)}
+    paths.add(compile_shared(ANSWER, compiler.CompileOptions(optimise="0")))
+    paths.add(compile_shared(ANSWER, compiler.CompileOptions(extra=("-DX=1",))))
+    monkeypatch.setenv("STAGED_CFLAGS", "-DX=2 -DY='a b'")
+    paths.add(compile_shared(ANSWER))
+    assert len(paths) == 5
+
+
+def test_another_compiler_version_makes_another_entry(root, tmp_path, monkeypatch):
+    real = shutil.which("cc")
+    script = tmp_path / "mycc"
+    found = []
+    for version in ("1.0", "2.0"):
+        script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo mycc {version} && exit\nexec {real} "$@"\n')
+        script.chmod(0o755)
+        os.utime(script, (len(found), len(found)))
+        monkeypatch.setenv("STAGED_CC", str(script))
+        found.append(compile_shared(ANSWER))
+    assert found[0] != found[1]
+
+
+def test_everything_in_the_folder_is_private(root):
+    old = os.umask(0)
+    try:
+        library = compile_shared(ANSWER)
+        default_cache().put_text("ab" * 16, "text")
+    finally:
+        os.umask(old)
+    assert mode(root) == mode(root / "programs") == mode(root / "texts") == mode(library.parent) == 0o700
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert len(files) >= 5
+    assert all(mode(path) == 0o600 for path in files)
+
+
+# ---- attacks and accidents ----------------------------------------------------------------------
+
+
+def test_a_planted_library_is_not_run(root):
+    library = compile_shared(ANSWER)
+    evil = compile_shared(EVIL)
+    library.write_bytes(evil.read_bytes())
+    assert load(ANSWER)()[0] == 42
+
+
+def test_a_truncated_library_is_rebuilt(root):
+    library = compile_shared(ANSWER)
+    whole = library.read_bytes()
+    library.write_bytes(whole[: len(whole) // 2])
+    assert load(ANSWER)()[0] == 42
+    assert compile_shared(ANSWER).read_bytes()[:64] == whole[:64]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"files": {}}', '{"files": []}'])
+def test_a_damaged_note_is_rebuilt(root, content):
+    library = compile_shared(ANSWER)
+    (library.parent / "entry.json").write_text(content)
+    assert load(ANSWER)()[0] == 42
+    assert json.loads((library.parent / "entry.json").read_text())["name"] == "answer"
+
+
+def test_a_link_in_place_of_the_library_is_not_followed(root, tmp_path):
+    library = compile_shared(ANSWER)
+    elsewhere = tmp_path / "elsewhere.so"
+    shutil.copy(library, elsewhere)  # even with the right content: its owner could exchange it later
+    library.unlink()
+    library.symlink_to(elsewhere)
+    assert not compile_shared(ANSWER).is_symlink()
+    assert elsewhere.exists()
+
+
+def test_a_link_in_place_of_an_entry_is_not_followed(root, tmp_path):
+    library = compile_shared(ANSWER)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(library.parent, elsewhere)
+    library.parent.symlink_to(elsewhere)
+    assert not compile_shared(ANSWER).parent.is_symlink()
+    assert (elsewhere / "answer.so").exists()
+
+
+def test_a_library_that_others_may_write_is_rebuilt(root, monkeypatch):
+    library = compile_shared(ANSWER)
+    library.chmod(0o666)
+    compiles = count_compiles(monkeypatch)
+    assert mode(compile_shared(ANSWER)) == 0o600
+    assert len(compiles) == 1
+
+
+def test_a_folder_open_to_others_is_refused(root):
+    compile_shared(ANSWER)
+    for folder, bad, good in ((root, 0o777, 0o700), (root / "programs", 0o755, 0o700)):
+        folder.chmod(bad)
+        with pytest.raises(
+            CacheError, match=f"open to other users \\(mode {bad:04o}\\)(?s:.*)To fix: .*STAGED_CACHE_DIR"
+        ):
+            compile_shared(ANSWER)
+        folder.chmod(good)
+    compile_shared(ANSWER)
+
+
+def test_a_cache_folder_that_is_a_link_is_refused(root, tmp_path):
+    (tmp_path / "real").mkdir(mode=0o700)
+    root.symlink_to(tmp_path / "real")
+    with pytest.raises(CacheError, match="is a symbolic link"):
+        compile_shared(ANSWER)
+
+
+def test_a_cache_folder_of_another_user_is_refused(root, monkeypatch):
+    compile_shared(ANSWER)
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    with pytest.raises(CacheError, match=f"belongs to another user \\(id {mine}\\)"):
+        compile_shared(ANSWER)
+
+
+def test_a_cache_folder_that_cannot_be_made_is_explained(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with pytest.raises(CacheError, match="cannot be used(?s:.*)STAGED_CACHE_DIR"):
+        compile_shared(ANSWER)
+
+
+def test_keys_cannot_leave_the_folder(root):
+    for key in ("../x", "", "a" * 65, "A" * 32, "abc/def"):
+        with pytest.raises(ValueError, match="no cache key"):
+            default_cache().put_text(key, "x")
+    assert digest("a", "b") != digest("ab") != digest("a,b")
+
+
+# ---- company ------------------------------------------------------------------------------------
+
+
+def test_processes_that_start_together_all_get_the_program(root):
+    code = (
+        "from staged.runtime.native import load\n"
+        "from tests.runtime.test_cache import ANSWER\n"
+        "print(load(ANSWER)()[0])\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env) for _ in range(3)
+    ]
+    assert [process.communicate()[0] for process in processes] == ["42\n"] * 3
+    assert [path.name for path in (root / "programs").iterdir() if path.name.startswith("building")] == []
+
+
+def test_threads_that_find_a_damaged_entry_together_all_get_the_program(root):
+    library = compile_shared(ANSWER)
+    answers: list[int] = []
+    for _ in range(3):
+        library.write_bytes(b"broken")
+        threads = [threading.Thread(target=lambda: answers.append(int(load(ANSWER)()[0]))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == [42] * 12
+
+
+# ---- texts, lists, clearing ---------------------------------------------------------------------
+
+
+def test_texts_are_kept_and_checked(root):
+    cache = Cache(root)
+    key = digest("some", "key")
+    assert cache.get_text(key) is None
+    cache.put_text(key, "première\nline\n")
+    assert cache.get_text(key) == "première\nline\n"
+    cache.put_text(key, "other")
+    assert cache.get_text(key) == "other"
+    path = root / "texts" / key
+    path.write_bytes(path.read_bytes()[:-1])
+    assert cache.get_text(key) is None
+
+
+def test_listing_and_clearing(root):
+    cache = default_cache()
+    assert cache.entries() == [] and cache.size() == 0
+    before = time.time()
+    library = compile_shared(ANSWER)
+    cache.put_text("ab" * 16, "text")
+    (entry,) = cache.entries()
+    assert entry.name == "answer" and entry.key == library.parent.name
+    assert before - 1 <= entry.created <= time.time() + 1
+    assert library.stat().st_size < entry.size <= cache.size()
+    answer = load(ANSWER)
+    assert cache.clear() > entry.size
+    assert cache.entries() == [] and cache.size() == 0
+    assert answer()[0] == 42  # what is loaded goes on
+    assert load(ANSWER)()[0] == 42
+
+
+def test_a_hit_is_fast(root):
+    compile_shared(ANSWER)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        compile_shared(ANSWER)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.005

@@ -1,0 +1,143 @@
+"""Finding a compiler, choosing flags, and explaining what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from staged.artifact import Site
+from staged.errors import CompilerError
+from staged.runtime import compiler
+from staged.runtime.compiler import CompileOptions, compile_shared, find_compiler
+from staged.runtime.native import load
+from tests.runtime.programs import given, program, result
+
+FUSED = program(
+    "fused",
+    (given("a", "f64"), given("b", "f64"), given("c", "f64"), result("y", "f64")),
+    "*args->y = args->a * args->b + args->c;",
+)
+
+
+def test_no_compiler_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("STAGED_CC", raising=False)
+    with pytest.raises(CompilerError, match="no C compiler was found(?s:.*)To fix: .*apt install gcc"):
+        find_compiler()
+
+
+def test_a_named_compiler_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setenv("STAGED_CC", "no-such-cc -x")
+    with pytest.raises(CompilerError, match="STAGED_CC names was not found: no-such-cc"):
+        find_compiler()
+
+
+def test_a_named_compiler_that_does_not_run_is_explained(monkeypatch, tmp_path):
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho no licence >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("STAGED_CC", str(broken))
+    with pytest.raises(CompilerError, match="cannot be run: .*no licence"):
+        find_compiler()
+
+
+def test_unbalanced_quotes_in_flags_are_ours_to_explain(monkeypatch):
+    monkeypatch.setenv("STAGED_CFLAGS", "-DX='a")
+    with pytest.raises(CompilerError, match="STAGED_CFLAGS cannot be read"):
+        compile_shared(FUSED)
+
+
+def test_flags_are_words_and_never_shell_text(monkeypatch, tmp_path):
+    target = tmp_path / "owned"
+    monkeypatch.setenv("STAGED_CFLAGS", f"-DX=$(touch${{IFS}}{target}) -DY=`touch {target}`")
+    with pytest.raises(CompilerError):  # "{target}`" is read as the name of a further source file
+        compile_shared(FUSED)
+    assert not target.exists()
+
+
+def test_the_default_flags_fuse_multiply_and_add_where_the_machine_can():
+    a = 1.0 + 2.0**-30
+    exact = a * a - 1.0  # rounds twice
+    native = load(replace(FUSED, flags=("-march=native",)))(a, a, -1.0)[0]
+    portable = load(FUSED, CompileOptions(extra=("-ffp-contract=off",)))(a, a, -1.0)[0]
+    assert portable == exact
+    if "fma" in _cpu_flags():
+        assert native != exact
+
+
+def _cpu_flags() -> str:
+    with open("/proc/cpuinfo") as file:
+        return file.read()
+
+
+def test_every_optimisation_level_and_the_undefined_sanitizer_work():
+    for options in (CompileOptions("0"), CompileOptions("3"), CompileOptions(sanitize=("undefined",))):
+        assert load(FUSED, options)(2.0, 3.0, 4.0)[0] == 10.0
+
+
+def test_native_code_is_kept_apart_by_cpu(monkeypatch):
+    native = replace(FUSED, flags=("-march=native",))
+    here = compile_shared(native)
+    anywhere = compile_shared(FUSED)
+    monkeypatch.setattr(compiler, "cpu_signature", lambda: "another cpu")
+    assert compile_shared(native) != here
+    assert compile_shared(FUSED) == anywhere
+
+
+def test_a_refusal_shows_the_words_the_generated_line_and_the_python_line(tmp_path):
+    user = tmp_path / "user.py"
+    user.write_text("def f(x):\n    y = x * 2\n    return y\n")
+    broken = program(
+        "broken",
+        (given("x"), result("y")),
+        "    // user.py:2  y = x * 2\n    *args->y = args->z * 2.0f;",
+        sites=(Site(str(user), 2, 8, 13, "f", "y = x * 2"),),
+    )
+    with pytest.raises(CompilerError) as caught:
+        compile_shared(broken)
+    text = str(caught.value)
+    assert "the C compiler refused the program `broken`" in text
+    assert "no member named" in text
+    assert "*args->y = args->z * 2.0f;" in text
+    assert "user.py, line 2, in f" in text
+    assert "y = x * 2\n          ^^^^^" in text
+    assert "report it" in text
+
+
+def test_a_link_failure_is_explained_too():
+    unlinked = replace(FUSED, link=("-lno_such_library_anywhere",))
+    with pytest.raises(CompilerError, match="no_such_library_anywhere"):
+        compile_shared(unlinked)
+
+
+def test_nothing_of_a_failed_compilation_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(CompilerError):
+        compile_shared(program("bad", (), "nonsense"))
+    assert list((tmp_path / "cache" / "programs").iterdir()) == []
+
+
+def test_an_interrupt_while_compiling_leaves_nothing_behind(tmp_path):
+    slow = tmp_path / "slowcc"
+    slow.write_text('#!/bin/sh\n[ "$1" = --version ] && echo slow && exit\nsleep 20\n')
+    slow.chmod(0o755)
+    code = (
+        "import os, signal, threading\n"
+        "from tests.runtime.test_compiler import FUSED\n"
+        "from staged.runtime.compiler import compile_shared\n"
+        "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n    compile_shared(FUSED)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    env = {
+        **os.environ,
+        "STAGED_CC": str(slow),
+        "STAGED_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=15)
+    assert run.stdout == "interrupted\n", run.stderr
+    assert list((tmp_path / "cache" / "programs").iterdir()) == []

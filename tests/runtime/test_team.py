@@ -1,0 +1,193 @@
+"""The thread team, as C programs of its own: every item once, nesting, sleeping, the thread sanitizer, its cost."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from staged.backends.c_family.support.library import render
+from staged.runtime.compiler import BASE_FLAGS, LIBRARIES, find_compiler
+from tests.runtime.programs import STRICT
+
+TOP = "#include <stdio.h>\n#include <time.h>\n\n"
+
+WORK = r"""
+typedef struct { st_team *team; unsigned char *hits; int64_t *per_thread; int nested; } job;
+
+static void inner(void *context, int64_t begin, int64_t end, int thread) {
+    job *j = context;
+    j->per_thread[thread * 8] += end - begin;  // no two running calls may have one number: else a race
+}
+
+static void mark(void *context, int64_t begin, int64_t end, int thread) {
+    job *j = context;
+    for (int64_t i = begin; i < end; ++i) {
+        ++j->hits[i];
+    }
+    if (j->nested) {
+        st_parallel(j->team, end - begin, 1, inner, j);
+    } else {
+        j->per_thread[thread * 8] += end - begin;
+    }
+}
+
+static int check(st_team *team, int64_t items, int64_t chunk, int nested) {
+    static unsigned char hits[5000];
+    int64_t per_thread[8 * 8] = {0};
+    memset(hits, 0, sizeof hits);
+    job j = {team, hits, per_thread, nested};
+    st_parallel(team, items, chunk, mark, &j);
+    int64_t sum = 0;
+    for (int t = 0; t < 8; ++t) {
+        sum += per_thread[t * 8];
+    }
+    for (int64_t i = 0; i < (int64_t)sizeof hits; ++i) {
+        if (hits[i] != (i < items)) {
+            printf("item %d of %d in chunks of %d ran %d times\n", (int)i, (int)items, (int)chunk, hits[i]);
+            return 1;
+        }
+    }
+    if (sum != items) {
+        printf("the threads counted %d of %d items\n", (int)sum, (int)items);
+        return 1;
+    }
+    return 0;
+}
+"""
+
+CORRECT = (
+    WORK
+    + r"""
+int main(void) {
+    for (int threads = 1; threads <= 5; ++threads) {
+        st_team *team = st_team_create(threads);
+        if (st_team_size(team) != threads) {
+            return 2;
+        }
+        const int64_t items[] = {0, 1, 2, 7, 64, 1000, 4999};
+        const int64_t chunks[] = {1, 3, 64, 10000};
+        for (int turn = 0; turn < TURNS; ++turn) {
+            for (int i = 0; i < 7; ++i) {
+                for (int c = 0; c < 4; ++c) {
+                    if (check(team, items[i], chunks[c], turn % 2)) {
+                        return 1;
+                    }
+                }
+            }
+            if (turn % 4 == 0) {  // long enough for the helpers to fall asleep
+                const struct timespec nap = {0, 2000000};
+                (void)nanosleep(&nap, NULL);
+            }
+        }
+        st_team_destroy(team);
+    }
+    if (st_team_create(1) != NULL || st_team_create(0) != NULL) {
+        return 3;
+    }
+    st_team_destroy(NULL);
+    for (int i = 0; i < 20; ++i) {  // a team that never works ends all the same
+        st_team_destroy(st_team_create(4));
+    }
+    puts("ok");
+    return 0;
+}
+"""
+)
+
+COST = r"""
+static void nothing(void *context, int64_t begin, int64_t end, int thread) {
+    (void)context;
+    (void)(begin + end + thread);
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(void) {
+    enum { ROUNDS = 20000 };
+    static double times[ROUNDS];
+    st_team *team = st_team_create(2);
+    for (int i = 0; i < ROUNDS; ++i) {
+        struct timespec a, b;
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        st_parallel(team, 2, 1, nothing, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        times[i] = (double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec);
+    }
+    st_team_destroy(team);
+    qsort(times, ROUNDS, sizeof times[0], by_value);
+    printf("%f\n", times[ROUNDS / 2]);
+    return 0;
+}
+"""
+
+
+def build(folder: Path, main: str, *flags: str) -> Path:
+    top, support = render(["team"])
+    source = folder / "team.c"
+    source.write_text("\n".join(top) + "\n\n" + support + TOP + main)
+    binary = folder / "team"
+    command = [
+        *find_compiler().command,
+        *BASE_FLAGS,
+        "-O2",
+        *STRICT,
+        *flags,
+        "-o",
+        str(binary),
+        str(source),
+        *LIBRARIES,
+    ]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    assert compiled.returncode == 0, compiled.stderr
+    return binary
+
+
+def test_every_item_runs_once_for_any_number_of_threads_and_chunks(tmp_path):
+    run = subprocess.run([build(tmp_path, CORRECT, "-DTURNS=40")], capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.returncode) == ("ok\n", 0)
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_sanitizers_are_silent(tmp_path, sanitizer):
+    binary = build(tmp_path, CORRECT, f"-fsanitize={sanitizer}", "-g", "-DTURNS=6")
+    run = subprocess.run([binary], capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.returncode) == ("ok\n", 0), run.stderr
+
+
+def test_the_thread_sanitizer_sees_a_planted_race(tmp_path):
+    race = r"""
+static int64_t shared;
+
+static void count(void *context, int64_t begin, int64_t end, int thread) {
+    (void)context;
+    (void)thread;
+    shared += end - begin;
+    const struct timespec nap = {0, 1000000};  // so that the helpers get a chunk too
+    (void)nanosleep(&nap, NULL);
+}
+
+int main(void) {
+    st_team *team = st_team_create(4);
+    for (int turn = 0; turn < 5; ++turn) {
+        st_parallel(team, 8, 1, count, NULL);
+    }
+    st_team_destroy(team);
+    return 0;
+}
+"""
+    binary = build(tmp_path, race, "-fsanitize=thread", "-g")
+    run = subprocess.run([binary], capture_output=True, text=True, timeout=60)
+    assert "data race" in run.stderr
+
+
+def test_fork_and_join_cost_little_when_hot(tmp_path):
+    binary = build(tmp_path, COST)
+    medians = []
+    for _ in range(5):  # the best of five: other work on the machine only ever adds
+        medians.append(float(subprocess.run([binary], capture_output=True, text=True, timeout=60).stdout))
+    assert min(medians) < 1000, f"{medians} ns"
