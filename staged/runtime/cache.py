@@ -146,14 +146,15 @@ class Cache:
         return sum(_bytes_below(self._folder(part)) for part in ("programs", "texts"))
 
     def clear(self) -> int:
-        """Remove everything stored; returns how many bytes that freed. Programs that are loaded go on running."""
-        freed = self.size()
+        """Remove everything stored; returns how many programs that were. Programs that are loaded go on running."""
+        removed = 0
         with self._locked():
             for part in ("programs", "texts"):
                 for path in self._folder(part).iterdir():
                     if _KEY.fullmatch(path.name) or _is_stale(path):
+                        removed += part == "programs" and _KEY.fullmatch(path.name) is not None
                         _remove(path)
-        return freed
+        return removed
 
     # ---- the folders ----
 

@@ -90,25 +90,37 @@ def compile_shared(artifact: Artifact, options: CompileOptions | None = None) ->
     options = options or CompileOptions()
     try:
         return compile_text(
-            artifact.name, artifact.source, artifact.header, (*artifact.flags, *options.flags()), artifact.link
+            artifact.name,
+            artifact.source,
+            artifact.header,
+            (*artifact.flags, *options.flags()),
+            artifact.link,
+            artifact.support,
         )
     except CompileFailure as failure:
         raise _explained(artifact, failure) from None
 
 
 def compile_text(
-    name: str, source: str, header: str | None = None, flags: tuple[str, ...] = (), link: tuple[str, ...] = ()
+    name: str,
+    source: str,
+    header: str | None = None,
+    flags: tuple[str, ...] = (),
+    link: tuple[str, ...] = (),
+    support: str = "",
 ) -> Path:
-    """The shared library made of `source`, which may include `header` as "NAME.h"."""
+    """The shared library made of `source`, which may include `header` as "NAME.h" and `support` as "NAME_support.h"."""
     compiler = find_compiler()
     texts = {f"{name}.c": source}
     if header is not None:
         texts[f"{name}.h"] = header
+    if support:
+        texts[f"{name}_support.h"] = support
     ahead = (*BASE_FLAGS, *SHARED_FLAGS, *flags)
     behind = (*link, *LIBRARIES)
     native = cpu_signature() if any(flag.endswith("=native") for flag in ahead) else ""
     key = digest(
-        "program 1", name, source, header or "", *compiler.command, compiler.version, *ahead, "--", *behind, native,
+        "program 2", name, source, header or "", support, *compiler.command, compiler.version, *ahead, "--", *behind, native,
         _package_version(),
     )  # fmt: skip
     cache = default_cache()

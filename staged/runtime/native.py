@@ -247,7 +247,8 @@ class _Slot:
         self.host.context = self._handle
         self.host.stop = self.stop
         self.host.team = self.team
-        self.stream: Any = None  # whose `host.live` is set
+        self.stream: Any = None  # the one that `live` is about
+        self.live = False
         self.process = os.getpid()
         self.thread = 0  # that runs the call
 
@@ -411,7 +412,8 @@ class NativeProgram:
             slot.printer.catches = catches = threading.get_ident() == threading.main_thread().ident
             if slot.stream is not sys.stdout:
                 slot.stream = sys.stdout
-                slot.host.live = is_live(slot.stream)
+                slot.live = is_live(slot.stream)
+            slot.host.live = slot.live  # each time: a program that stopped may have left its progress bar noted here
             status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, catches)
             for original, copy in write_back:
                 original[...] = copy
