@@ -49,7 +49,7 @@ typedef struct st_host {
     void *context;
     const volatile int *stop;  // another thread or a signal handler sets it to end the program early; may be NULL
     struct st_team *team;      // helper threads; NULL: everything runs on the calling thread
-    int32_t live;              // whether text that is redrawn in place (a progress bar) makes sense there
+    int32_t live;              // 1: a progress bar, redrawn in place, makes sense there; 2: one stands on the line now
     int32_t error_kind;        // what stopped the program, and where; set once, by st_fail
     int32_t error_site;
     int32_t error_claimed;     // whoever turns it from 0 to 1 may write the message
@@ -113,3 +113,5 @@ class Artifact:
     target: str = "portable"
     flags: tuple[str, ...] = ()
     language: Literal["c"] = "c"
+    support: str = ""
+    """Text of "NAME_support.h", which `source` includes; empty where it needs none."""

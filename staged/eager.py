@@ -119,10 +119,7 @@ class EagerArray(Array):
     __repr__ = __str__
 
     def __format__(self, spec: str) -> str:
-        try:
-            return format_value(self._data, spec)
-        except StagedError as error:
-            raise _at(error, here()) from None
+        return format_value(self._data, spec)
 
 
 Arrays = tuple[EagerArray, ...]
@@ -316,7 +313,8 @@ class EagerContext(Context):
         state = _random.get() or self.random_state
         counter = state.counter
         state.counter += 1
-        return weak_number(state.seed), weak_number(0), weak_number(counter)
+        seed, stream, count = (EagerArray(np.int64(number), TensorType(i64)) for number in (state.seed, 0, counter))
+        return seed, stream, count
 
     def seed(self, seed: int) -> None:
         """Start the random numbers again from `seed`."""

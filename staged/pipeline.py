@@ -14,6 +14,7 @@ from staged.autodiff.fulfil import fulfil_transforms
 from staged.kernels.fuse import fuse
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.inline_composites import inline_composites
+from staged.passes.normalize_exits import normalize_exits
 from staged.passes.simplify import simplify
 
 import staged.backends as backends_package
@@ -26,6 +27,8 @@ from staged.passes.buffers import plan_buffers
 Pass = Callable[[Function], Function]
 
 PASSES: tuple[tuple[str, Pass], ...] = (
+    # Before autodiff: reverse mode runs a block backwards, which has no way out of its middle.
+    ("normalize exits", normalize_exits),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
     ("fulfil transforms", fulfil_transforms),
     # After autodiff: composites keep their own, better derivative until here.
@@ -84,11 +87,11 @@ def lower(function: Function, machine: Machine, seconds: dict[str, float] | None
     return function
 
 
-def build(function: Function, machine: Machine) -> Built:
-    """Text for a traced function on a machine."""
+def build(function: Function, machine: Machine, check_nan: bool = False) -> Built:
+    """Text for a traced function on a machine; with `check_nan` the program stops at the first NaN or infinity."""
     seconds: dict[str, float] = {}
     lowered = lower(function, machine, seconds)
     begin = time.perf_counter()
-    emitted = backend_for(lowered).emit(lowered, machine, plan_buffers)
+    emitted = backend_for(lowered).emit(lowered, machine, plan_buffers, check_nan)
     seconds["emit"] = time.perf_counter() - begin
     return Built(emitted, lowered, seconds)

@@ -75,7 +75,7 @@ class Writer:
     @contextmanager
     def block(self, header: str, tail: str = "") -> Iterator[None]:
         """`header {` ... `}tail`."""
-        self.line(f"{header} {{")
+        self.line(f"{header} {{" if header else "{")
         self.depth += 1
         yield
         self.depth -= 1

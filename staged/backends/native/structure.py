@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from staged.backends.c_family.messages import MessageEmitter
+from staged.backends.c_family.messages import emit_failure, emit_print
 from staged.backends.c_family.scalars import scalar_expression
 
 from staged.backends.c_family.expr import (
@@ -25,7 +25,7 @@ from staged.backends.c_family.expr import (
     literal,
     scaled,
 )
-from staged.backends.c_family.writer import Names, Writer
+from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, Stack, sequence_storage
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, VariableRef
@@ -75,6 +75,7 @@ class StructureEmitter:
         names: Names,
         call_kernel: Callable[[StructureEmitter, Op, list[Expr], list[Expr]], None],
         site_of: Callable[[Position | None], int],
+        check_nan: bool = False,
     ) -> None:
         self.function = function
         self.plan = plan
@@ -83,6 +84,7 @@ class StructureEmitter:
         self.local_names = Names(names)
         self.call_kernel = call_kernel
         self.site_of = site_of
+        self.check_nan = check_nan
         self.text = ProgramText(Writer())
         self.scalars: dict[Value, Expr] = {}
         self.pointers: dict[Value, Expr] = {}
@@ -92,11 +94,11 @@ class StructureEmitter:
         self.fields: dict[Buffer | Stack, str] = {}
         self.use_count = _count_uses(function)
         self.home: dict[Value, Block] = {}
+        self.only_use = _only_uses(function)
         self.last_where: Position | None = None
         self.collected_into = _collected_into(function)
         self.loop_trip: dict[Op, str] = {}
         self.scalar_variables: dict[VariableRef, Expr] = {}
-        self.messages = MessageEmitter(self)
 
     @property
     def w(self) -> Writer:
@@ -190,7 +192,7 @@ class StructureEmitter:
         operands = [self.scalar(operand) for operand in op.operands]
         expression = scalar_expression(op, operands, self)
         value = op.result
-        if self.use_count.get(value, 0) == 1 and not value.hint and not op.effects and self.is_used_at_once(op):
+        if not op.effects and self.use_count.get(value, 0) == 1 and self.may_wait(op):
             self.scalars[value] = expression
             return
         self.where(op.where)
@@ -198,32 +200,17 @@ class StructureEmitter:
         if op.effects:
             self.fail_check()
 
-    def is_used_at_once(self, op: Op) -> bool:
-        """Whether moving the expression to its only use keeps its meaning: nothing it reads changes in between.
+    def may_wait(self, op: Op) -> bool:
+        """Whether the expression can stand where it is used: in the same block, and the user gave it no name of its own.
 
-        Carried scalars change only at the end of a loop's body, so inside one block an expression may wait.
+        Carried scalars change only where a block ends (and `pass_on` settles what it reads before it writes), so inside a
+        block an expression keeps its meaning. A named value goes into an end (`total += loss`), else it is a local.
         """
-        (use,) = self.uses_of[op.result] if op.result in self.uses_of else (None,)
-        return use is not None and use is self.home[op.result]
-
-    @property
-    def uses_of(self) -> dict[Value, list[Block]]:
-        return self._uses()
-
-    def _uses(self) -> dict[Value, list[Block]]:
-        if not hasattr(self, "_use_blocks"):
-            self._use_blocks: dict[Value, list[Block]] = {}
-            for block in structural_blocks(self.function.block):
-                for op in block.ops:
-                    for operand in op.operands:
-                        self._use_blocks.setdefault(operand, []).append(block)
-                # An end assigns several C variables in turn: what it reads must be settled before.
-                for operand in block.end.operands:
-                    if block.end.kind in ("yield", "return") and len(block.end.operands) == 1:
-                        self._use_blocks.setdefault(operand, []).append(block)
-                    else:
-                        self._use_blocks.setdefault(operand, []).append(Block((), (), End("yield")))
-        return self._use_blocks
+        value = op.result
+        use = self.only_use.get(value)
+        if use is None or use[0] is not self.home[value]:
+            return False
+        return not value.hint or use[1]
 
     def declare(self, value: Value, expression: Expr) -> None:
         name = self.name(value.hint)
@@ -279,6 +266,21 @@ class StructureEmitter:
         inputs = [self.operand(operand) for operand in op.operands]
         self.text.called.append(op)
         self.call_kernel(self, op, inputs, outputs)
+        if self.check_nan:
+            for result, made, pointer in zip(op.results, op.blocks[0].end.operands, outputs, strict=True):
+                self.emit_finite_check(result, made, pointer)
+
+    def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
+        """Asked for by `check_nan=True`: name the first NaN or infinity, and the Python line that made it."""
+        dtype = result.tensor.dtype
+        if not dtype.is_float:
+            return
+        self.need(f"check_finite_{dtype}")
+        where = made.producer.where if made.producer is not None else None
+        name = c_string(result.hint or made.hint or (made.producer.name if made.producer else "a value"))
+        site = self.site_of(where)
+        with self.w.block(f"if (!st_check_finite_{dtype}(host, {site}, {name}, {pointer}, {result.tensor.size}))"):
+            self.w.line("return host->error_kind;")
 
     # ---- Variables ----
 
@@ -597,19 +599,24 @@ class StructureEmitter:
                 self.move(target, source)
         for pointer, temporary, type in staged:
             self.copy(pointer, self.field(temporary), type)
-        scalars = [(self.scalars[t], self.scalar(s), t) for t, s in pairs if not is_tensor(t) and t in self.scalars]
-        scalars = [(target, source, value) for target, source, value in scalars if str(target) != str(source)]
-        written = {str(target) for target, _, _ in scalars}
+        scalars = [
+            (self.scalars[target], self.scalar(source), target, source)
+            for target, source in pairs
+            if not is_tensor(target) and target in self.scalars
+        ]
+        scalars = [entry for entry in scalars if str(entry[0]) != str(entry[1])]
+        written = {str(entry[0]) for entry in scalars}
         settled = []
-        for number, (target, source, value) in enumerate(scalars):
-            others = written - {str(target)} if number == 0 else written
-            if len(scalars) > 1 and _mentions(source, others - {str(target)}):
-                name = self.name(f"{value.hint or 't'}_next")
-                self.w.line(f"const {self.c_type(value)} {name} = {source};")
-                source = Name(name)
-            settled.append((target, source))
-        for target, source in settled:
-            self.assign(target, source)
+        for name, expression, target, source in scalars:
+            if len(scalars) > 1 and _mentions(expression, written - {str(name)}):
+                temporary = self.name(f"{target.hint or 't'}_next")
+                self.w.line(f"const {self.c_type(target)} {temporary} = {expression};")
+                expression = Name(temporary)
+            settled.append((name, expression, source))
+        for name, expression, source in settled:
+            if source.producer is not None and self.only_use.get(source, (None, False))[1]:
+                self.where(source.producer.where)
+            self.assign(name, expression)
 
     def assign(self, target: Expr, source: Expr) -> None:
         match source:
@@ -691,17 +698,25 @@ class StructureEmitter:
 
     def emit_print(self, op: Op) -> None:
         self.where(op.where)
-        self.messages.emit_print(op)
+        self.need(*emit_print(self.w, op, self.operand))
 
     def emit_assert(self, op: Op) -> None:
         self.where(op.where)
         with self.w.block(f"if ({Prefix('!', self.scalar(op.operands[0]))})"):
-            self.messages.emit_failure(op, op.operands[1:])
+            self.fail(op, op.attrs.get("kind", "assertion"), op.operands[1:], "assertion failed")
             self.w.line("return host->error_kind;")
 
     def emit_raise(self, op: Op) -> None:
         self.where(op.where)
-        self.messages.emit_failure(op, op.operands)
+        with self.w.block(""):
+            self.fail(op, op.attrs["kind"], op.operands, "")
+
+    def fail(self, op: Op, kind: str, values: tuple[Value, ...], what: str) -> None:
+        """Say what went wrong: `what`, then the user's message (whose operand numbers count from the first of `values`)."""
+        parts = op.attrs.get("parts", ())
+        if what:
+            parts = (f"{what}: ", *parts) if parts else (what,)
+        self.need(*emit_failure(self.w, kind, parts, values, self.site_of(op.where), self.operand))
 
 
 # ---- small questions ----------------------------------------------------------------------------
@@ -751,6 +766,18 @@ def _count_uses(function: Function) -> dict[Value, int]:
         for operand in op.operands:
             counts[operand] = counts.get(operand, 0) + 1
     return counts
+
+
+def _only_uses(function: Function) -> dict[Value, tuple[Block, bool]]:
+    """For values used once: the block of the use, and whether it is the block's end."""
+    found: dict[Value, tuple[Block, bool]] = {}
+    for block in structural_blocks(function.block):
+        for op in block.ops:
+            for operand in op.operands:
+                found[operand] = (block, False)
+        for operand in block.end.operands:
+            found[operand] = (block, True)
+    return found
 
 
 def _collected_into(function: Function) -> dict[Value, tuple[Op, Value]]:

@@ -1,0 +1,67 @@
+"""`staged`: ordinary Python functions over arrays become one readable C program.
+
+    import staged as st
+
+    @st.function
+    def norm(x):
+        return st.sqrt(st.sum(x * x))
+
+    norm(numpy_array)                       # stages, compiles (cached), runs
+    print(norm.stage(numpy_array).source)   # the C
+
+The namespace holds the array functions (names of the Array API and NumPy), the transforms (names of JAX), `nn`, `optim` and
+`data` (names of PyTorch), and what stages, shows, runs and exports programs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from staged.api import StagedFunction, function
+from staged.eager import eager
+from staged.errors import (
+    CacheError,
+    CarriedValueError,
+    CompilerError,
+    DataError,
+    DependencyError,
+    DTypeError,
+    GradientError,
+    LeakError,
+    ProgramError,
+    ShapeError,
+    StagedError,
+    StagedValueError,
+    StagingError,
+    StaticStateError,
+    UnboundNameError,
+    UnsupportedError,
+)
+from staged.frontend.iterables import batches
+from staged.frontend.iterables import range_ as range
+from staged.frontend.regions import GPU, with_backend
+from staged.frontend.transforms import grad, stop_gradient, value_and_grad
+from staged.frontend.variable import Variable, seed
+from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
+from staged.ir.types import Dim as dim
+from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
+from staged.ops import random
+from staged.program import Program
+from staged.progress import progress
+from staged.testing import check_grads
+
+if TYPE_CHECKING:
+    from staged import data, nn, optim
+
+__version__ = "0.1.0"
+
+_LATE = ("nn", "optim", "data", "testing", "system")
+
+
+def __getattr__(name: str) -> Any:
+    # Written on these public names, so they can only be imported after them.
+    if name in _LATE:
+        import importlib
+
+        return importlib.import_module(f"staged.{name}")
+    raise AttributeError(f"module 'staged' has no attribute {name!r}")

@@ -1,0 +1,121 @@
+"""`@staged.function` and what it gives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar, overload
+
+from staged.eager import eager_call, is_eager, unwrap, wrap
+from staged.frontend import trees
+from staged.frontend.arguments import flatten_arguments
+from staged.frontend.calls import call
+from staged.frontend.trace import TracedFunction, trace
+from staged.frontend.tracing import current_trace
+from staged.ir.machine import Machine
+from staged.ir.printer import print_function
+from staged.program import Program
+from staged.runtime.compiler import CompileOptions
+from staged.system import machine as this_machine
+from staged.system import target as target_machine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class StagedFunction:
+    """A Python function that becomes a program when it is called.
+
+    Arrays and numbers among the arguments are staged, other arguments are static; each combination of types and static
+    values is staged once. Called inside another staged function it is staged along; inside `staged.eager()` it runs in
+    NumPy, line by line.
+    """
+
+    def __init__(self, function: Callable[..., Any], static: Collection[str], target: str, seed: int, check_nan: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.__wrapped__ = function
+        self._static = tuple(static)
+        self._target = target
+        self._seed = seed
+        self._check_nan = check_nan
+        self._programs: dict[tuple[str, Machine, CompileOptions], Program] = {}
+        self.options = CompileOptions()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        bound = StagedFunction(
+            self.__wrapped__.__get__(instance, owner), self._static, self._target, self._seed, self._check_nan
+        )
+        bound._programs = self._programs
+        bound.options = self.options
+        return bound
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it; see the class for how arguments are taken. Results come back as NumPy arrays in the function's tree."""
+        if current_trace() is not None:
+            return call(self.__wrapped__, *args, **kwargs)
+        if is_eager(getattr(self.__wrapped__, "__name__", "")):
+            return self._run_eagerly(args, kwargs)
+        traced = self._trace(args, kwargs)
+        return self._program(traced).run(traced.arguments, traced)
+
+    @property
+    def __staged_inline__(self) -> Callable[..., Any]:
+        """What converted code calls instead: inside another staged function it is traced along."""
+        return self.__wrapped__
+
+    def _run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
+        with eager_call(self._seed):
+            args, kwargs = arguments.rebuild([wrap(argument.value) for argument in arguments.staged])
+            return trees.map_leaves(unwrap, call(self.__wrapped__, *args, **kwargs))
+
+    def stage(self, *args: Any, **kwargs: Any) -> Program:
+        """The program for these arguments, without running it."""
+        return self._program(self._trace(args, kwargs))
+
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedFunction:
+        arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
+        return trace(self.__wrapped__, args, kwargs, self._static, self._seed, arguments)
+
+    def _program(self, traced: TracedFunction) -> Program:
+        machine = this_machine() if self._target == "native" else target_machine(self._target)
+        key = (print_function(traced.function), machine, self.options)
+        program = self._programs.get(key)
+        if program is None:
+            program = Program(traced, self.__wrapped__, self._static, machine, self.options, self._check_nan)
+            self._programs[key] = program
+        return program
+
+    def __repr__(self) -> str:
+        return f"<staged function `{getattr(self, '__name__', '?')}`>"
+
+
+@overload
+def function(function: Callable[..., Any], /) -> StagedFunction: ...
+
+
+@overload
+def function(
+    *, static: Collection[str] = (), target: str = "native", seed: int = 0, check_nan: bool = False
+) -> Callable[[Callable[..., Any]], StagedFunction]: ...
+
+
+def function(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    static: Collection[str] = (),
+    target: str = "native",
+    seed: int = 0,
+    check_nan: bool = False,
+) -> Any:
+    """Make a Python function a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
+
+    `static` names arguments whose values are known while staging (sizes, flags). `target` names the machine the program
+    is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'. `seed` starts its random numbers. With `check_nan` the program stops with
+    ProgramNanError at the first NaN or infinity that it computes, naming the Python line.
+    """
+    if function is None:
+        return lambda real: StagedFunction(real, static, target, seed, check_nan)
+    return StagedFunction(function, static, target, seed, check_nan)

@@ -1,0 +1,712 @@
+"""A loop nest and its schedule become one C function.
+
+    // mlp.py:31  probabilities = softmax(logits)
+    // fused: max, subtract, exp, sum, divide
+    static void probabilities(const float *logits, float *probabilities, unsigned char *scratch, int64_t begin, int64_t end)
+
+Loops print as loops; values keep the user's names; what is used once, in the loop that made it, is written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name, infix_sum, literal, scaled
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.scalars import RANDOM_NAMES, random_call, spell
+from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes, vector_declaration
+from staged.backends.c_family.writer import Names, Writer, safe_comment
+from staged.ir.loops import (
+    Accumulate,
+    Affine,
+    ArrayRef,
+    Axis,
+    CheckIndex,
+    Comment,
+    Compute,
+    Constant,
+    Load,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    PositionOf,
+    Reduction,
+    Schedule,
+    Statement,
+    Store,
+    Tile,
+    walk,
+)
+from staged.ir.machine import Machine
+from staged.ir.nodes import Op
+from staged.ir.types import DType, i64
+from staged.source import Position
+
+Site = Callable[[Position | None], int]
+_INLINE_WIDTH = 60
+"""Expressions longer than this get a name."""
+_COMPARE = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
+
+
+def emit_kernel(op: Op, name: str, machine: Machine, site: Site) -> KernelText:
+    """The C function for a `kernel` op that carries its nest and schedule."""
+    nest: Nest = op.attrs["nest"]
+    schedule: Schedule = op.attrs["schedule"]
+    emitter = LoopEmitter(nest, schedule, machine, site)
+    return emitter.function(name, kernel_comments(op))
+
+
+def kernel_comments(op: Op) -> list[str]:
+    """The Python lines behind a kernel, and what was fused."""
+    lines: list[str] = []
+    for inner in op.blocks[0].ops if op.blocks else ():
+        if inner.where is not None:
+            text = f"{inner.where.short}  {inner.where.text}"
+            if text not in lines:
+                lines.append(text)
+    if len(lines) > 6:
+        lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
+    fused = op.attrs.get("fused")
+    return [*lines, f"fused: {fused}"] if fused else lines
+
+
+@dataclass(slots=True)
+class Total:
+    """A reduction under way: its scalar variable, and its vectors where a vector loop feeds it."""
+
+    scalar: Name
+    vector: Name | None
+    wide: bool
+    """The result itself is a vector (the vectors run across rows)."""
+
+
+class LoopEmitter:
+    """Writes one nest."""
+
+    def __init__(self, nest: Nest, schedule: Schedule, machine: Machine, site: Site) -> None:
+        self.nest = nest
+        self.schedule = schedule
+        self.machine = machine
+        self.site = site
+        self.w = Writer()
+        self.names = Names()
+        self.snippets: set[str] = set()
+        self.types = VectorTypes(machine.vector_bytes, schedule.lanes)
+        self.speller = VectorSpeller(self.types, self.need)
+        self.arrays: dict[ArrayRef, Name] = {}
+        self.values: dict[Local, Vec] = {}
+        self.axes: dict[Axis, Expr] = {}
+        self.ranges: dict[Axis, tuple[str, str]] = {}
+        self.totals: dict[Reduction, Total] = {}
+        self.vector_axis: Axis | None = None
+        self.lane: Expr | None = None
+        self.uses: dict[Local, tuple[int, int]] = {}
+        self.unrolled: Name | None = None
+        self.can_fail = any(isinstance(s, CheckIndex) or is_integer_division(s) for s in walk(nest.body))
+
+    def need(self, *names: str) -> None:
+        self.snippets.update(names)
+
+    # ---- the function ----
+
+    def function(self, name: str, comments: Sequence[str]) -> KernelText:
+        parameters = self.parameters()
+        scratch_bytes = sum(rounded(a) for a in self.nest.scratch)
+        if scratch_bytes:
+            parameters.append(("unsigned char *", self.names.fresh("scratch")))
+        if self.can_fail:
+            self.need("fail")
+            self.names.used.add("host")
+            parameters.append(("st_host *", "host"))
+        self.names.used |= {"begin", "end"}
+        parameters += [("int64_t ", "begin"), ("int64_t ", "end")]
+        w = self.w
+        for comment in comments:
+            w.line("// " + safe_comment(comment))
+        text = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
+        with w.block(wrapped(f"static void {name}({text})")):
+            self.declare_scratch()
+            self.outermost()
+        declarations = sorted(self.types.snippets)
+        return KernelText(
+            name,
+            str(w),
+            tuple(parameters),
+            self.nest.items,
+            frozenset(self.snippets | set(declarations)),
+            scratch_bytes,
+            self.can_fail,
+            self.schedule.chunk,
+            self.nest.in_place,
+        )
+
+    def parameters(self) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for source in self.nest.inputs:
+            name = self.names.fresh(source.name)
+            if isinstance(source, Local):
+                self.values[source] = Vec(Name(name), source.dtype, False)
+                found.append((f"{source.dtype.c_name} ", name))
+            else:
+                self.arrays[source] = Name(name)
+                found.append((f"const {source.dtype.c_name} *", name))
+        for output in self.nest.outputs:
+            name = self.names.fresh(output.name)
+            self.arrays[output] = Name(name)
+            found.append((f"{output.dtype.c_name} *", name))
+        return found
+
+    def declare_scratch(self) -> None:
+        offset = 0
+        for array in self.nest.scratch:
+            name = self.names.fresh(array.name)
+            self.arrays[array] = Name(name)
+            start = f"scratch + {offset}" if offset else "scratch"
+            self.w.line(f"{array.dtype.c_name} *const {name} = (void *)({start});".replace("(scratch)", "scratch"))
+            offset += rounded(array)
+        unused = set(self.nest.inputs) - used_sources(self.nest)
+        for source in self.nest.inputs:
+            if source in unused:
+                text = self.arrays[source] if isinstance(source, ArrayRef) else self.values[source].expr
+                self.w.line(f"(void){text};")
+
+    def outermost(self) -> None:
+        if self.nest.items == 1:
+            self.w.line("(void)begin, (void)end;  // one piece")
+        else:
+            axis = next(s.axis for s in self.nest.body if isinstance(s, Loop | Tile))
+            self.ranges[axis] = ("begin", "end")
+        self.body(self.nest.body)
+
+    # ---- statements ----
+
+    def body(self, body: tuple[Statement, ...]) -> None:
+        """The statements of one loop body."""
+        self.count_uses(body)
+        stores = sum(isinstance(s, Store) for s in body)
+        for s in body:
+            match s:
+                case Load():
+                    self.load(s, inline=stores <= 1 and not any(isinstance(t, Loop | Tile) for t in body))
+                case Compute():
+                    self.compute(s)
+                case PositionOf(target, index):
+                    self.position(target, index)
+                case CheckIndex():
+                    self.check_index(s)
+                case Store():
+                    self.store(s)
+                case Accumulate():
+                    self.accumulate(s)
+                case Loop():
+                    self.loop(s)
+                case Tile():
+                    self.tile(s)
+                case Comment(text):
+                    self.w.line("// " + safe_comment(text))
+
+    def count_uses(self, body: tuple[Statement, ...]) -> None:
+        """(direct, nested) uses of every local: only what is used once, right here, is written in place."""
+        counts: dict[Local, list[int]] = {}
+
+        def use(operand: Operand | Axis | None, nested: int, weight: int = 1) -> None:
+            if isinstance(operand, Local):
+                counts.setdefault(operand, [0, 0])[nested] += weight
+
+        def visit(statements: tuple[Statement, ...], nested: int) -> None:
+            for s in statements:
+                match s:
+                    case Compute(_, op, operands):
+                        for operand in operands:
+                            use(operand, nested, 2 if op in ("square", "abs", "maximum", "minimum", "isnan") else 1)
+                    case Store(_, index, value):
+                        use(value, nested)
+                        for name, _ in index.terms:
+                            use(name, nested, 2)
+                    case Accumulate(reduction, value, _):
+                        use(value, nested, 2 if reduction.op in _COMPARE else 1)
+                    case CheckIndex(_, index):
+                        use(index, nested, 2)
+                    case Load(_, _, index, guards):
+                        for name, _ in index.terms:
+                            use(name, nested, 2)
+                        for guard in guards:
+                            for name, _ in guard.index.terms:
+                                use(name, nested, 2)
+                    case PositionOf(_, index):
+                        for name, _ in index.terms:
+                            use(name, nested, 2)
+                    case Loop(_, inner) | Tile(_, _, inner):
+                        visit(inner, 1)
+
+        visit(body, 0)
+        for local, (direct, nested) in counts.items():
+            self.uses[local] = (direct, nested)
+
+    def bind(self, target: Local, expression: Expr, varies: bool, inline: bool, named: bool) -> None:
+        """Give `target` its text: in place where it is used once here, else as a constant."""
+        dtype = target.dtype
+        direct, nested = self.uses.get(target, (0, 0))
+        if inline and direct == 1 and not nested and not named and len(str(expression)) <= _INLINE_WIDTH:
+            self.values[target] = Vec(expression, dtype, varies)
+            return
+        name = self.names.fresh(target.name)
+        type = self.types.type(dtype) if varies else dtype.c_name
+        self.w.line(f"const {type} {name} = {expression};")
+        self.values[target] = Vec(Name(name), dtype, varies)
+
+    def load(self, s: Load, inline: bool) -> None:
+        array = self.arrays[s.array]
+        axis = self.vector_axis
+        varies = axis is not None and s.index.stride(axis) != 0
+        index = self.index(s.index)
+        if varies:
+            expression = self.speller.load(s.array.dtype, address(array, index))
+        else:
+            expression = Index(array, index)
+        if s.guards:
+            assert s.fill is not None
+            conditions: list[Expr] = []
+            for guard in s.guards:
+                inside = self.index(guard.index)
+                conditions += [Infix(">=", inside, Literal("0")), Infix("<", inside, Literal(str(guard.extent)))]
+            condition = conditions[0]
+            for other in conditions[1:]:
+                condition = Infix("&&", condition, other)
+            fill = literal(s.fill.value, s.fill.dtype)
+            if varies:
+                fill = self.speller.splat(Vec(fill, s.array.dtype, False))
+            expression = Name(f"{condition} ? {expression} : {fill}")
+            inline = False
+        self.bind(s.target, expression, varies, inline, False)
+
+    def operand(self, operand: Operand) -> Vec:
+        if isinstance(operand, Constant):
+            return Vec(literal(operand.value, operand.dtype), operand.dtype, False)
+        return self.values[operand]
+
+    def compute(self, s: Compute) -> None:
+        operands = [self.operand(o) for o in s.operands]
+        varies = any(o.varies for o in operands)
+        dtypes = [o.dtype for o in operands]
+        result = s.target.dtype
+        named = s.target.name != s.op
+        if not varies:
+            exprs = [o.expr for o in operands]
+            if s.op in RANDOM_NAMES:
+                expression = random_call(s.op, result, exprs, self.need)
+            elif is_integer_division(s):
+                self.need(f"checked_{s.op}_{result}")
+                site = Literal(str(self.site(s.where)))
+                expression = Call(f"st_checked_{s.op}_{result}", (Name("host"), site, *exprs))
+                named = True
+            else:
+                expression = spell(s.op, dtypes, result, exprs, s.attrs, self.need)
+            self.bind(s.target, expression, False, True, named)
+            return
+        spelled = self.speller.spell(s.op, operands, result, s.attrs)
+        if spelled is not None:
+            self.bind(s.target, spelled, True, True, named)
+            return
+        self.vector_call(s, operands)
+
+    def vector_call(self, s: Compute, operands: Sequence[Vec]) -> None:
+        """A function on vectors: by pointers, or lane by lane."""
+        result = s.target.dtype
+        type = self.types.type(result)
+        whole = [Name(self.settled(o)) for o in operands]
+        name = self.names.fresh(s.target.name)
+        function = self.speller.function(s.op, operands[0].dtype)
+        self.w.line(f"{type} {name};")
+        if function is not None:
+            arguments = ", ".join(f"&{x}" for x in [Name(name), *whole])
+            self.w.line(f"{function}({arguments});")
+        else:
+            lane = Name("lane")
+            scalar = spell(s.op, [o.dtype for o in operands], result, [Index(x, lane) for x in whole], s.attrs, self.need)
+            with self.w.block(f"for (int lane = 0; lane < {self.schedule.lanes}; ++lane)"):
+                self.w.line(f"{name}[lane] = {scalar};")
+        self.values[s.target] = Vec(Name(name), result, True)
+
+    def settled(self, value: Vec) -> str:
+        """A vector variable that holds `value` (its address can be taken)."""
+        if value.varies and isinstance(value.expr, Name):
+            return value.expr.text
+        name = self.names.fresh("x")
+        self.w.line(f"const {self.types.type(value.dtype)} {name} = {self.speller.splat(value)};")
+        return name
+
+    def position(self, target: Local, index: Affine) -> None:
+        dtype = target.dtype
+        axis = self.vector_axis
+        stride = index.stride(axis) if axis is not None else 0
+        number = self.index(index)
+        if dtype is not i64:
+            number = Name(f"({dtype.c_name})({number})")
+        if not stride:
+            self.bind(target, number, False, True, False)
+            return
+        steps = ", ".join(str(literal(lane * stride, dtype)) for lane in range(self.schedule.lanes))
+        vector = Infix("+", number, Name(f"({self.types.type(dtype)}){{{steps}}}"))
+        self.bind(target, vector, True, False, True)
+
+    def check_index(self, s: CheckIndex) -> None:
+        index = self.operand(s.index)
+        raw = self.names.fresh("index")
+        self.w.line(f"int64_t {raw} = {index.expr};")
+        with self.w.block(f"if ({raw} < 0)"):
+            self.w.line(f"{raw} += {s.extent};")
+        with self.w.block(f"if ({raw} < 0 || {raw} >= {s.extent})"):
+            message = "index %lld is out of range for a dimension of %lld elements"
+            given = f"(long long){index.expr}" if isinstance(index.expr, Name | Literal) else f"(long long)({index.expr})"
+            self.w.line(
+                f'st_fail(host, ST_INDEX_ERROR, {self.site(s.where)}, "{message}", {given}, {s.extent}LL);'
+            )
+            self.w.line("return;")
+        self.values[s.target] = Vec(Name(raw), i64, False)
+
+    def store(self, s: Store) -> None:
+        array = self.arrays[s.array]
+        value = self.operand(s.value)
+        index = self.index(s.index)
+        if self.vector_axis is not None and s.index.stride(self.vector_axis):
+            target, number = self.speller.store(s.array.dtype, address(array, index), value)
+            self.w.line(f"{target} = {number};")
+            return
+        self.w.line(f"{Index(array, index)} = {value.expr};")
+
+    # ---- reductions ----
+
+    def start(self, reduction: Reduction, loop: Loop) -> None:
+        dtype = reduction.target.dtype
+        name = self.names.fresh(reduction.target.name)
+        feeding = feeding_loop(reduction, loop, self.schedule)
+        if reduction.op in ("argmax", "argmin"):
+            compared = accumulated_dtype(reduction, loop)
+            best = self.names.fresh("best")
+            self.w.line(f"{compared.c_name} {best} = {identity_text(reduction.op, compared)};")
+            self.w.line(f"int64_t {name} = -1;")
+            self.totals[reduction] = Total(Name(name), Name(best), False)
+            return
+        start = identity_text(reduction.op, dtype)
+        wide = self.vector_axis is not None and self.varies_inside(reduction, loop)
+        if wide:
+            type = self.types.type(dtype)
+            self.w.line(f"{type} {name} = {start} - ({type}){{0}};")
+            self.totals[reduction] = Total(Name(name), None, True)
+            return
+        vector: Name | None = None
+        if feeding is not None:
+            type = self.types.type(dtype)
+            vector = Name(self.names.fresh(f"{reduction.target.name}_v"))
+            count = self.unroll_of(feeding)
+            splat = str(self.speller.splat(Vec(start, dtype, False)))
+            if str(start) in ("0", "0.0", "0.0f"):
+                self.w.line(f"{type} {vector}[{count}] = {{0}};")
+            else:
+                self.w.line(f"{type} {vector}[{count}] = {{{', '.join([splat] * count)}}};")
+        self.w.line(f"{dtype.c_name} {name} = {start};")
+        self.totals[reduction] = Total(Name(name), vector, False)
+
+    def varies_inside(self, reduction: Reduction, loop: Loop) -> bool:
+        """In a loop over vectors across rows: whether what is taken in differs by lane."""
+        varying = {local for local, v in self.values.items() if v.varies}
+        axis = self.vector_axis
+        assert axis is not None
+        for s in walk(loop.body):
+            match s:
+                case Load(target, _, index):
+                    if index.stride(axis):
+                        varying.add(target)
+                case PositionOf(target, index):
+                    if index.stride(axis):
+                        varying.add(target)
+                case Compute(target, _, operands):
+                    if any(o in varying for o in operands if isinstance(o, Local)):
+                        varying.add(target)
+                case Accumulate(r, value) if r is reduction:
+                    return isinstance(value, Local) and value in varying
+        return False
+
+    def unroll_of(self, loop: Loop) -> int:
+        """Vectors per turn: as many as the loop has, up to the schedule's."""
+        lanes = self.schedule.lanes
+        return max(1, min(self.schedule.unroll, loop.axis.extent // lanes))
+
+    def accumulate(self, s: Accumulate) -> None:
+        total = self.totals[s.reduction]
+        value = self.operand(s.value)
+        op, dtype = s.reduction.op, s.reduction.target.dtype
+        if op in ("argmax", "argmin"):
+            assert s.position is not None and total.vector is not None
+            best, x = total.vector, self.plain(value)
+            nan = f" || ({x} != {x} && {best} == {best})" if value.dtype.is_float else ""
+            with self.w.block(f"if ({total.scalar} < 0 || {x} {_COMPARE[op]} {best}{nan})"):
+                self.w.line(f"{best} = {x};")
+                self.w.line(f"{total.scalar} = {self.index(s.position)};")
+            return
+        if total.wide or (self.vector_axis is not None and total.vector is not None):
+            target: Expr = total.scalar
+            if not total.wide:
+                assert total.vector is not None
+                target = Index(total.vector, self.unrolled or Literal("0"))
+            self.combine_vectors(op, target, value, dtype)
+            return
+        x = value.expr
+        if op in ("sum", "prod"):
+            sign = "+" if op == "sum" else "*"
+            if dtype.is_float:
+                self.w.line(f"{total.scalar} {sign}= {x};")
+            else:
+                both = spell("add" if op == "sum" else "multiply", [dtype], dtype, [total.scalar, x], {}, self.need)
+                self.w.line(f"{total.scalar} = {both};")
+        elif op in ("any", "all"):
+            self.w.line(f"{total.scalar} = {total.scalar} {'||' if op == 'any' else '&&'} {x};")
+        else:
+            self.take_extreme(op, total.scalar, self.plain(value), dtype)
+
+    def take_extreme(self, op: str, total: Expr, x: Expr, dtype: DType) -> None:
+        if dtype.is_bool:
+            self.w.line(f"{total} = {total} {'||' if op == 'max' else '&&'} {x};")
+            return
+        nan = f" || {x} != {x}" if dtype.is_float else ""
+        with self.w.block(f"if ({x} {_COMPARE[op]} {total}{nan})"):
+            self.w.line(f"{total} = {x};")
+
+    def plain(self, value: Vec) -> Expr:
+        """A scalar that may be repeated."""
+        if isinstance(value.expr, Name | Literal):
+            return value.expr
+        name = Name(self.names.fresh("x"))
+        self.w.line(f"const {value.dtype.c_name} {name} = {value.expr};")
+        return name
+
+    def combine_vectors(self, op: str, target: Expr, value: Vec, dtype: DType) -> None:
+        if op == "sum":
+            if dtype.is_float:
+                self.w.line(f"{target} += {value.expr};")
+            else:
+                both = self.speller.wrapping("+", dtype, Vec(target, dtype, True), value)
+                self.w.line(f"{target} = {both};")
+            return
+        x = Vec(Name(self.settled(value)), dtype, True)
+        self.w.line(f"{target} = {self.speller.extreme('maximum' if op == 'max' else 'minimum', x, Vec(target, dtype, True))};")
+
+    def finish(self, reduction: Reduction, loop: Loop) -> None:
+        total = self.totals[reduction]
+        dtype = reduction.target.dtype
+        if total.vector is not None and reduction.op not in ("argmax", "argmin"):
+            feeding = feeding_loop(reduction, loop, self.schedule)
+            assert feeding is not None
+            count = self.unroll_of(feeding)
+            half = count
+            while half > 1:  # pairs, then pairs of pairs: always the same order
+                keep = (half + 1) // 2
+                for n in range(half - keep):
+                    self.combine_vectors(
+                        reduction.op,
+                        Index(total.vector, Literal(str(n))),
+                        Vec(Index(total.vector, Literal(str(n + keep))), dtype, True),
+                        dtype,
+                    )
+                half = keep
+            type = self.types.type(dtype)
+            function = f"st_{reduction.op}_{type}"
+            self.need(f"reduce {reduction.op} {type}")
+            horizontal = Call(function, (Name(f"&{total.vector}[0]"),))
+            if reduction.op == "sum" and dtype.is_float:
+                self.w.line(f"{total.scalar} += {horizontal};")
+            elif reduction.op == "sum":
+                both = spell("add", [dtype], dtype, [total.scalar, horizontal], {}, self.need)
+                self.w.line(f"{total.scalar} = {both};")
+            else:
+                x = Name(self.names.fresh("x"))
+                self.w.line(f"const {dtype.c_name} {x} = {horizontal};")
+                self.take_extreme(reduction.op, total.scalar, x, dtype)
+        self.values[reduction.target] = Vec(total.scalar, dtype, total.wide)
+
+    # ---- loops ----
+
+    def tile(self, tile: Tile) -> None:
+        low, high = self.range_of(tile.axis)
+        start, stop = self.names.fresh("first"), self.names.fresh("stop")
+        with self.w.block(f"for (int64_t {start} = {low}; {start} < {high}; {start} += {tile.size})"):
+            limit = f"{start} + {tile.size} < {high} ? {start} + {tile.size} : {high}"
+            self.w.line(f"const int64_t {stop} = {limit};")
+            before = self.ranges.get(tile.axis)
+            self.ranges[tile.axis] = (start, stop)
+            self.body(tile.body)
+            if before is None:
+                del self.ranges[tile.axis]
+            else:
+                self.ranges[tile.axis] = before
+
+    def range_of(self, axis: Axis) -> tuple[str, str]:
+        return self.ranges.get(axis, ("0", str(axis.extent)))
+
+    def loop(self, loop: Loop) -> None:
+        for reduction in loop.reductions:
+            self.start(reduction, loop)
+        if loop.axis.extent == 1 and loop.axis not in self.ranges:
+            self.axes[loop.axis] = Literal("0")
+            with self.w.block(""):
+                self.body(loop.body)
+        elif loop in self.schedule.vectorised:
+            self.vector_loop(loop)
+        else:
+            low, high = self.range_of(loop.axis)
+            i = self.scoped(loop.axis)
+            with self.w.block(f"for (int64_t {i} = {low}; {i} < {high}; ++{i})"):
+                self.body(loop.body)
+            self.leave(i)
+        for reduction in loop.reductions:
+            self.finish(reduction, loop)
+
+    def scoped(self, axis: Axis) -> str:
+        name = self.names.fresh(axis.name)
+        self.axes[axis] = Name(name)
+        return name
+
+    def leave(self, name: str) -> None:
+        self.names.used.discard(name)
+
+    def vector_loop(self, loop: Loop) -> None:
+        """Whole turns of several vectors where totals gain from it, then vectors, then what is left one by one."""
+        lanes = self.schedule.lanes
+        axis = loop.axis
+        fed = [r for r, total in self.totals.items() if total.vector is not None and feeds(loop, r)]
+        count = self.unroll_of(loop) if fed else 1
+        low, high = self.range_of(axis)
+        i = self.scoped(axis)
+        static = axis not in self.ranges
+        extent = axis.extent
+        done = 0
+        if not static:
+            self.w.line(f"int64_t {i} = {low};")
+        if count > 1:
+            step = lanes * count
+            done = extent - extent % step if static else 0
+            head = f"for (int64_t {i} = 0; {i} < {done}; {i} += {step})" if static else f"for (; {i} + {step} <= {high}; {i} += {step})"
+            with self.w.block(head):
+                u = self.names.fresh("u")
+                self.w.line(f"#pragma GCC unroll {count}")
+                with self.w.block(f"for (int {u} = 0; {u} < {count}; ++{u})"):
+                    self.unrolled = Name(u)
+                    self.axes[axis] = Infix("+", Name(i), Infix("*", Name(u), Literal(str(lanes))))
+                    self.vector_body(loop)
+                    self.unrolled = None
+                self.leave(u)
+            self.axes[axis] = Name(i)
+        left = extent - done
+        if not static or left >= lanes:
+            stop = extent - left % lanes
+            head = f"for (int64_t {i} = {done}; {i} < {stop}; {i} += {lanes})" if static else f"for (; {i} + {lanes} <= {high}; {i} += {lanes})"
+            with self.w.block(head):
+                self.vector_body(loop)
+            done = stop
+        if not static or done < extent:
+            head = f"for (int64_t {i} = {done}; {i} < {extent}; ++{i})" if static else f"for (; {i} < {high}; ++{i})"
+            with self.w.block(head):
+                self.body(loop.body)
+        self.leave(i)
+
+    def vector_body(self, loop: Loop) -> None:
+        self.vector_axis = loop.axis
+        self.body(loop.body)
+        self.vector_axis = None
+
+    # ---- indices ----
+
+    def index(self, index: Affine) -> Expr:
+        terms: list[Expr] = []
+        for name, stride in index.terms:
+            part = self.axes[name] if isinstance(name, Axis) else self.values[name].expr
+            if isinstance(part, Literal):
+                if part.text != "0":
+                    terms.append(Literal(str(int(part.text) * stride)))
+                continue
+            term = scaled(part, stride)
+            if term is not None:
+                terms.append(term)
+        if index.offset or not terms:
+            terms.append(Literal(str(index.offset)))
+        return infix_sum(terms)
+
+
+def address(array: Expr, index: Expr) -> Expr:
+    return array if isinstance(index, Literal) and index.text == "0" else Infix("+", array, index)
+
+
+def rounded(array: ArrayRef) -> int:
+    """Bytes of a scratch array, in whole cache lines."""
+    return -(-array.size * array.dtype.size // 64) * 64
+
+
+def is_integer_division(s: Statement) -> bool:
+    return isinstance(s, Compute) and s.op in ("floor_divide", "remainder") and s.target.dtype.is_integer
+
+
+def feeds(loop: Loop, reduction: Reduction) -> bool:
+    return any(isinstance(s, Accumulate) and s.reduction is reduction for s in loop.body)
+
+
+def feeding_loop(reduction: Reduction, loop: Loop, schedule: Schedule) -> Loop | None:
+    """The vectorised loop (this one or one inside) whose turns a reduction takes in."""
+    inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
+    return next((s for s in (loop, *inner) if s in schedule.vectorised and feeds(s, reduction)), None)
+
+
+def accumulated_dtype(reduction: Reduction, loop: Loop) -> DType:
+    return next(s.value.dtype for s in walk(loop.body) if isinstance(s, Accumulate) and s.reduction is reduction)
+
+
+def identity_text(op: str, dtype: DType) -> Expr:
+    from staged.ir.loops import identity
+
+    return literal(identity(op, dtype).value, dtype)
+
+
+def used_sources(nest: Nest) -> set[ArrayRef | Local]:
+    """The parameters that a nest reads at all."""
+    used: set[ArrayRef | Local] = set()
+    for s in walk(nest.body):
+        match s:
+            case Load(_, array, index):
+                used.add(array)
+                used.update(n for n, _ in index.terms if isinstance(n, Local))
+            case Compute(_, _, operands):
+                used.update(o for o in operands if isinstance(o, Local))
+            case Store(_, index, value) | Accumulate(_, value, index):
+                used.update(o for o in (value,) if isinstance(o, Local))
+                if index is not None:
+                    used.update(n for n, _ in index.terms if isinstance(n, Local))
+            case CheckIndex(_, index):
+                used.update(o for o in (index,) if isinstance(o, Local))
+            case PositionOf(_, index):
+                used.update(n for n, _ in index.terms if isinstance(n, Local))
+    return used
+
+
+def wrapped(signature: str, width: int = 116) -> str:
+    """A function head, broken after a comma where it is long."""
+    if len(signature) <= width:
+        return signature
+    lines, line = [], ""
+    for piece in signature.split(", "):
+        if line and len(line) + len(piece) + 3 > width:
+            lines.append(line + ",")
+            line = "        " + piece
+        else:
+            line = f"{line}, {piece}" if line else piece
+    return "\n".join([*lines, line])
+
+
+Declarations = Mapping[str, str]
+
+
+def declarations(names: set[str], vector_bytes: int) -> str:
+    """The text behind the `vector ...` and `reduce ...` names that kernels ask for."""
+    out = [vector_declaration(name.split()[1], vector_bytes) for name in sorted(names) if name.startswith("vector ")]
+    return "".join(out)

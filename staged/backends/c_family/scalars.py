@@ -1,0 +1,176 @@
+"""Scalar C: how each elementwise op of the language is spelled on numbers.
+
+Integer overflow wraps (through unsigned arithmetic, so that sanitizers stay silent), integer division has Python's signs
+and stops on zero, maximum and minimum let NaN through, as the reference does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Infix, Literal, Name, Prefix, literal
+from staged.ir.nodes import Op
+from staged.ir.types import DType, f32
+from staged.source import Position
+
+COMPARISONS = {
+    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
+}  # fmt: skip
+ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
+LOGICAL = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}
+BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+
+# In libm, correctly rounded or exact everywhere: nothing to gain from functions of our own.
+LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}
+LIBM |= {name: name for name in ("tan", "asin", "acos", "atan", "sinh", "cosh", "atan2")}
+OWN_MATHS = frozenset("exp expm1 log log1p sin cos tanh erf pow".split())
+"""Functions of the support library: `st_exp_f32(x)`, and `st_exp_f32v(&y, &x)` on vectors."""
+
+RANDOM_FUNCTIONS = {"random_bits": "st_random_bits", "bernoulli": "st_bernoulli"}
+
+Need = Callable[..., None]
+
+
+class ProgramContext(Protocol):
+    """What spelling a scalar op asks of the program around it."""
+
+    def need(self, *snippets: str) -> None:
+        """The text uses these support snippets."""
+
+    def site_of(self, where: Position | None) -> int:
+        """The number of a Python position in the program's table."""
+
+
+def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext) -> Expr:
+    """A 0-d op as a C expression. One that may fail reports to `host`: the caller looks there afterwards."""
+    dtypes = [operand.tensor.dtype for operand in op.operands]
+    result = op.results[0].tensor.dtype
+    if op.name in ("stop_gradient", "reshape", "broadcast_to", "permute", "sum", "prod", "max", "min", "any", "all"):
+        return operands[0]  # of one element
+    if op.name in ("argmax", "argmin", "iota"):
+        return literal(0, result)
+    if op.name == "index_check":
+        program.need("check_index")
+        extent = Literal(str(op.attrs["extent"]))
+        return Call("st_check_index", (Name("host"), Literal(str(program.site_of(op.where))), operands[0], extent))
+    if op.name in ("floor_divide", "remainder") and result.is_integer:
+        program.need(f"checked_{op.name}_{result}")
+        site = Literal(str(program.site_of(op.where)))
+        return Call(f"st_checked_{op.name}_{result}", (Name("host"), site, *operands))
+    if op.name in RANDOM_NAMES:
+        return random_call(op.name, result, [*operands, Literal("0")], program.need)
+    return spell(op.name, dtypes, result, operands, op.attrs, program.need)
+
+
+def spell(
+    name: str, dtypes: Sequence[DType], result: DType, operands: Sequence[Expr], attrs: Mapping[str, Any], need: Need
+) -> Expr:
+    """An elementwise op on operands of these dtypes, as a C expression that cannot fail."""
+    dtype = dtypes[0] if dtypes else result
+    if name == "cast":
+        return cast(operands[0], dtype, result, need)
+    if name == "select":
+        return Conditional(operands[0], operands[1], operands[2])
+    if name in COMPARISONS:
+        return Infix(COMPARISONS[name], operands[0], operands[1])
+    if name in LOGICAL:
+        return Infix(LOGICAL[name], operands[0], operands[1])
+    if name == "logical_not":
+        return Prefix("!", operands[0])
+    if name in ("isnan", "isinf", "isfinite"):
+        need("math")
+        return Infix("!=", Call(name, (operands[0],)), Literal("0"))
+    if dtype.is_float:
+        return _float(name, dtype, operands, need)
+    return _integer(name, dtype, operands, need)
+
+
+def _float(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Expr:
+    x = operands[0]
+    if name in ARITHMETIC:
+        return Infix(ARITHMETIC[name], x, operands[1])
+    if name == "divide":
+        return Infix("/", x, operands[1])
+    if name == "negative":
+        return Prefix("-", x)
+    if name == "square" and is_atom(x):
+        return Infix("*", x, x)
+    if name == "rsqrt":
+        need("math")
+        return Infix("/", literal(1, dtype), libm("sqrt", dtype, [x]))
+    if name in LIBM:
+        need("math")
+        return libm(LIBM[name], dtype, operands)
+    if name in OWN_MATHS:
+        need(f"st_{name}_{dtype}")
+        return Call(f"st_{name}_{dtype}", tuple(operands))
+    need(f"{name}_{dtype}")
+    return Call(f"st_{name}_{dtype}", tuple(operands))
+
+
+def _integer(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Expr:
+    x = operands[0]
+    if name in ARITHMETIC:
+        return wrapping(ARITHMETIC[name], dtype, x, operands[1])
+    if name == "square" and is_atom(x):
+        return wrapping("*", dtype, x, x)
+    if name == "negative":
+        return wrapping("-", dtype, Literal("0"), x)
+    if name in BITWISE:
+        return narrow(Infix(BITWISE[name], x, operands[1]), dtype)
+    if name == "bitwise_invert":
+        return narrow(Prefix("!" if dtype.is_bool else "~", x), dtype)
+    if name in ("maximum", "minimum") and dtype.is_bool:
+        return Infix("||" if name == "maximum" else "&&", x, operands[1])
+    if name in ("abs", "sign") and dtype.kind in "ub":
+        return x if name == "abs" else narrow(Infix("!=", x, Literal("0")), dtype)
+    if name == "pow" or name in ("bitwise_left_shift", "bitwise_right_shift"):
+        name = name.removeprefix("bitwise_")
+    need(f"{name}_{dtype}")
+    return Call(f"st_{name}_{dtype}", tuple(operands))
+
+
+def wrapping(op: str, dtype: DType, x: Expr, y: Expr) -> Expr:
+    """Integer arithmetic that wraps around."""
+    if dtype.name == "u32":
+        return Infix(op, Cast("uint32_t", x) if isinstance(x, Literal) else x, y)
+    if dtype.is_bool or dtype.name == "u8":
+        return Cast(dtype.c_name, Infix(op, x, y))
+    unsigned = f"u{dtype.c_name}"
+    return Cast(dtype.c_name, Infix(op, Cast(unsigned, x), Cast(unsigned, y)))
+
+
+def narrow(expression: Expr, dtype: DType) -> Expr:
+    """C computes in int: back to the small type."""
+    return Cast(dtype.c_name, expression) if dtype.size < 4 else expression
+
+
+def is_atom(expression: Expr) -> bool:
+    return isinstance(expression, Name | Literal)
+
+
+def libm(name: str, dtype: DType, operands: Sequence[Expr]) -> Expr:
+    return Call(f"{name}f" if dtype is f32 else name, tuple(operands))
+
+
+def cast(x: Expr, source: DType, target: DType, need: Need) -> Expr:
+    """Conversion; a float out of an integer's range gives that integer's end, NaN gives 0, and nothing is undefined."""
+    if source is target:
+        return x
+    if target.is_bool:
+        return Infix("!=", x, literal(0, source))
+    if source.is_float and target.is_integer:
+        need(f"{target}_from_{source}")
+        return Call(f"st_{target}_from_{source}", (x,))
+    return Cast(target.c_name, x)
+
+
+RANDOM_NAMES = frozenset(("random_bits", "uniform", "normal", "bernoulli"))
+
+
+def random_call(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Expr:
+    """`operands`: seed, stream, counter, [probability,] element."""
+    function = RANDOM_FUNCTIONS.get(name, f"st_{name}_{dtype}")
+    need(function)
+    return Call(function, tuple(operands))

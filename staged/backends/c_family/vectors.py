@@ -1,0 +1,243 @@
+"""Vector C: the compiler's vector types, and how each elementwise op is spelled on them.
+
+`f32v` is the machine's vector of f32; narrower or wider ones with the same number of lanes are `f64x16`, `u8x16`. Types
+with `_u` may stand anywhere in memory. A comparison gives a mask: an integer vector of 0 and -1. Vectors never cross a
+function boundary by value (the ABI of wide vectors depends on compiler flags), so functions on them take pointers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Literal, Name, Prefix, literal
+from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS, OWN_MATHS
+from staged.ir.types import DType, bool_
+
+VECTOR_FUNCTIONS = OWN_MATHS | {"sqrt", "rsqrt", "floor", "ceil", "round", "trunc"}
+"""Ops with a function `st_<op>_f32v(f32v *y, const f32v *x)` in the support library; others go lane by lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vec:
+    """A vector (or scalar, `lanes` 1 meaning the same number in every lane) in the text.
+
+    `dtype` is what it means; a bool vector is a mask of signed integers of the loop's mask width.
+    """
+
+    expr: Expr
+    dtype: DType
+    varies: bool
+
+
+class VectorTypes:
+    """The vector types that one kernel uses, and the text that declares them."""
+
+    def __init__(self, vector_bytes: int, lanes: int) -> None:
+        self.vector_bytes = vector_bytes
+        self.lanes = lanes
+        self.mask_bits = 8 * vector_bytes // lanes
+        self.snippets: set[str] = set()
+
+    def name(self, dtype: str, size: int) -> str:
+        """`f32v` where the vector is the machine's, `f32x8` where it has the lanes of a wider one."""
+        suffix = "v" if size * self.lanes == self.vector_bytes else f"x{self.lanes}"
+        name = f"{dtype}{suffix}"
+        self.snippets.add(f"vector {name}")
+        return name
+
+    def type(self, dtype: DType) -> str:
+        if dtype.is_bool:
+            return self.mask()
+        return self.name(dtype.name, dtype.size)
+
+    def mask(self, size: int = 0) -> str:
+        bits = 8 * size or self.mask_bits
+        return self.name(f"i{bits}", bits // 8)
+
+    def unsigned(self, dtype: DType) -> str:
+        return self.name(f"u{8 * dtype.size}", dtype.size)
+
+    def is_native(self, dtype: DType) -> bool:
+        return dtype.size * self.lanes == self.vector_bytes
+
+
+def vector_declaration(name: str, vector_bytes: int) -> str:
+    """The typedefs behind a name such as `f32v` or `u8x16`."""
+    base = name.rstrip("v") if name.endswith("v") else name.split("x")[0]
+    bits = int(base[1:])
+    ctype = {"f32": "float", "f64": "double"}.get(base) or f"{'u' if base[0] == 'u' else ''}int{bits}_t"
+    size = vector_bytes if name.endswith("v") else int(name.split("x")[1]) * bits // 8
+    return (
+        f"typedef {ctype} {name} __attribute__((vector_size({size})));\n"
+        f"typedef {ctype} {name}_u __attribute__((vector_size({size}), aligned({bits // 8}), may_alias));\n"
+    )
+
+
+class VectorSpeller:
+    """Spells ops on vectors; operands are names or literals, so that macros may repeat them."""
+
+    def __init__(self, types: VectorTypes, need: Callable[..., None]) -> None:
+        self.types = types
+        self.need = need
+
+    def splat(self, value: Vec) -> Expr:
+        """The same number in every lane, keeping its sign and NaN."""
+        if value.varies:
+            return value.expr
+        if value.dtype.is_bool:
+            bits = self.types.mask_bits
+            return Infix("-", Prefix("-", Cast(f"int{bits}_t", value.expr)), self.zero(self.types.mask()))
+        return Infix("-", value.expr, self.zero(self.types.type(value.dtype)))
+
+    def zero(self, type: str) -> Expr:
+        return Name(f"({type}){{0}}")
+
+    def load(self, dtype: DType, address: Expr) -> Expr:
+        if dtype.is_bool:
+            narrow = self.types.name("u8", 1)
+            bytes_ = Prefix("*", Cast(f"const {narrow}_u *", address))
+            return Infix("!=", self.convert(bytes_, self.types.mask()), Literal("0"))
+        return Prefix("*", Cast(f"const {self.types.type(dtype)}_u *", address))
+
+    def store(self, dtype: DType, address: Expr, value: Vec) -> tuple[Expr, Expr]:
+        """(target, value) of the assignment that stores a vector."""
+        if dtype.is_bool:
+            narrow = self.types.name("u8", 1)
+            ones = Infix("&", self.splat(value), Literal("1"))
+            return Prefix("*", Cast(f"{narrow}_u *", address)), self.convert(ones, narrow)
+        return Prefix("*", Cast(f"{self.types.type(dtype)}_u *", address)), self.splat(value)
+
+    def convert(self, value: Expr, type: str) -> Expr:
+        return Call("__builtin_convertvector", (value, Name(type)))
+
+    def mask_for(self, mask: Expr, dtype: DType) -> Expr:
+        """A mask as wide as the lanes of `dtype`."""
+        if dtype.size * 8 == self.types.mask_bits:
+            return mask
+        return self.convert(mask, self.types.mask(dtype.size))
+
+    def select(self, mask: Vec, yes: Vec, no: Vec) -> Expr:
+        dtype = yes.dtype
+        if dtype.is_bool:
+            m, a, b = self.splat(mask), self.splat(yes), self.splat(no)
+            return Infix("|", Infix("&", m, a), Infix("&", Prefix("~", m), b))
+        m = self.mask_for(self.splat(mask), dtype)
+        type, bits = self.types.type(dtype), self.types.mask(dtype.size)
+        chosen = Infix("&", m, Cast(bits, self.splat(yes)))
+        if not no.varies and is_zero(no.expr):
+            return Cast(type, chosen)
+        other = Infix("&", Prefix("~", m), Cast(bits, self.splat(no)))
+        return Cast(type, Infix("|", chosen, other))
+
+    def compare(self, op: str, dtype: DType, a: Expr, b: Expr) -> Expr:
+        mask = Infix(op, a, b)
+        if dtype.size * 8 == self.types.mask_bits:
+            return mask
+        return self.convert(mask, self.types.mask())
+
+    def spell(self, name: str, operands: Sequence[Vec], result: DType, attrs: Mapping[str, Any]) -> Expr | None:
+        """The op as one expression; None where it needs a function call (see `function`)."""
+        x = operands[0]
+        dtype = x.dtype
+        if name == "cast":
+            return self.cast(x, result)
+        if name == "select":
+            return self.select(operands[0], operands[1], operands[2])
+        if name in COMPARISONS:
+            if dtype.is_bool:
+                a, b = self.splat(x), self.splat(operands[1])
+                return Infix({"equal": "==", "not_equal": "!="}[name], a, b)
+            return self.compare(COMPARISONS[name], dtype, self.splat(x) if not x.varies else x.expr, self.other(operands[1]))
+        if dtype.is_bool:
+            ops = {"logical_and": "&", "logical_or": "|", "logical_xor": "^", **BITWISE, "maximum": "|", "minimum": "&"}
+            if name in ops:
+                return Infix(ops[name], self.splat(x), self.splat(operands[1]))
+            assert name in ("logical_not", "bitwise_invert"), name
+            return Prefix("~", x.expr)
+        if name == "isnan":
+            return self.compare("!=", dtype, x.expr, x.expr)
+        if name in ("isinf", "isfinite"):
+            size = self.absolute(x.expr, dtype)
+            return self.compare("==" if name == "isinf" else "<", dtype, size, literal(float("inf"), dtype))
+        if name in ARITHMETIC:
+            if dtype.is_float:
+                return Infix(ARITHMETIC[name], x.expr, operands[1].expr)
+            return self.wrapping(ARITHMETIC[name], dtype, x, operands[1])
+        if name == "divide":
+            return Infix("/", x.expr, operands[1].expr)
+        if name == "negative":
+            return Prefix("-", x.expr) if dtype.is_float else self.wrapping("-", dtype, Vec(Literal("0"), dtype, False), x)
+        if name == "square":
+            return Infix("*", x.expr, x.expr) if dtype.is_float else self.wrapping("*", dtype, x, x)
+        if name in BITWISE:
+            return Infix(BITWISE[name], self.splat(x), self.splat(operands[1]))
+        if name == "bitwise_invert":
+            return Prefix("~", x.expr)
+        if name == "abs":
+            if dtype.is_float:
+                return self.absolute(x.expr, dtype)
+            minus = self.wrapping("-", dtype, Vec(Literal("0"), dtype, False), x)
+            return self.select(Vec(self.compare("<", dtype, x.expr, Literal("0")), bool_, True), Vec(minus, dtype, True), x)
+        if name in ("maximum", "minimum"):
+            return self.extreme(name, operands[0], operands[1])
+        return None
+
+    def absolute(self, x: Expr, dtype: DType) -> Expr:
+        bits = self.types.mask(dtype.size)
+        most = Literal("INT32_MAX" if dtype.size == 4 else "INT64_MAX")
+        return Cast(self.types.type(dtype), Infix("&", Cast(bits, x), most))
+
+    def extreme(self, name: str, a: Vec, b: Vec) -> Expr:
+        """maximum or minimum; NaN where one of the two is NaN."""
+        dtype = a.dtype
+        if not a.varies:
+            a, b = b, a
+        if dtype.is_float and not b.varies and isinstance(b.expr, Literal):
+            # A known number: the one comparison is false for NaN, which therefore stays.
+            mask = self.compare("<" if name == "maximum" else ">", dtype, a.expr, b.expr)
+            return self.select(Vec(mask, bool_, True), b, a)
+        wins = Infix(">" if name == "maximum" else "<", a.expr, self.other(b))
+        if dtype.is_float:
+            wins = Infix("|", wins, Infix("!=", a.expr, a.expr))
+        mask = wins if dtype.size * 8 == self.types.mask_bits else self.convert(wins, self.types.mask())
+        return self.select(Vec(mask, bool_, True), a, b)
+
+    def other(self, value: Vec) -> Expr:
+        return value.expr
+
+    def wrapping(self, op: str, dtype: DType, a: Vec, b: Vec) -> Expr:
+        if dtype.kind == "u":
+            return Infix(op, a.expr, b.expr)
+        unsigned = self.types.unsigned(dtype)
+
+        def cast(v: Vec) -> Expr:
+            return Cast(unsigned if v.varies else f"u{dtype.c_name}", v.expr)
+
+        return Cast(self.types.type(dtype), Infix(op, cast(a), cast(b)))
+
+    def cast(self, x: Vec, result: DType) -> Expr:
+        source = x.dtype
+        if source is result:
+            return x.expr
+        if result.is_bool:
+            return self.compare("!=", source, x.expr, literal(0, source))
+        if source.is_bool:
+            one = Vec(literal(1, result), result, False)
+            return self.select(x, one, Vec(literal(0, result), result, False))
+        return self.convert(x.expr, self.types.type(result))
+
+    def function(self, name: str, dtype: DType) -> str | None:
+        """The support function of an op on whole vectors; None: lane by lane with the scalar one."""
+        if name in VECTOR_FUNCTIONS and dtype.is_float and self.types.is_native(dtype):
+            function = f"st_{name}_{dtype}v"
+            self.need(function)
+            return function
+        return None
+
+
+def is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Literal) and expr.text in ("0", "0.0", "0.0f")
+
+

@@ -1,0 +1,67 @@
+"""`program.memory`: what lives when, where, and the peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staged.ir.buffers import Plan
+from staged.ir.types import shape_text
+
+
+@dataclass(frozen=True)
+class Row:
+    """One buffer: name, shape, bytes, offset in the arena, first and last position of its life, the Python line."""
+
+    name: str
+    shape: str
+    nbytes: int
+    offset: int
+    first: int
+    last: int
+    line: str
+
+
+@dataclass(frozen=True)
+class MemoryReport:
+    """The memory plan of a program, in bytes.
+
+    `arena` is what a call needs (buffers share it), `peak` the most that is alive at once, `total` what the buffers would
+    take side by side. `bounded` is false where a loop without a bound keeps residuals that grow with its trips.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    arena: int
+    peak: int
+    total: int
+    bounded: bool
+
+    @staticmethod
+    def of(plan: Plan, name: str) -> MemoryReport:
+        """The report for a plan."""
+        buffers = sorted(plan.arena_buffers(), key=lambda buffer: (buffer.offset, buffer.intervals[0][0]))
+        rows = tuple(
+            Row(
+                buffer.name,
+                shape_text(buffer.type.shape),
+                buffer.nbytes,
+                buffer.offset,
+                buffer.intervals[0][0],
+                buffer.intervals[-1][1],
+                buffer.where.short if buffer.where else "",
+            )
+            for buffer in buffers
+        )
+        total = sum(buffer.nbytes for buffer in buffers)
+        return MemoryReport(name, rows, plan.arena_bytes, plan.peak_bytes, total, not plan.stacks)
+
+    def __str__(self) -> str:
+        lines = [f"memory of `{self.name}`: arena {self.arena:,} bytes, peak {self.peak:,}, without sharing {self.total:,}"]
+        if not self.bounded:
+            lines.append("residuals of loops without a bound come on top and grow with their trips")
+        lines.append(f"{'offset':>10} {'bytes':>10}  {'alive':>11}  buffer")
+        for row in self.rows:
+            lines.append(
+                f"{row.offset:>10} {row.nbytes:>10}  {row.first:>5}-{row.last:<5}  {row.name} {row.shape} {row.line}".rstrip()
+            )
+        return "\n".join(lines)

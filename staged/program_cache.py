@@ -1,0 +1,89 @@
+"""The cache of generated texts: a hit skips autodiff, passes and emission.
+
+The key is the printed traced IR, the machine, and the version and sources of this package. Python lines are not in the
+key: an entry keeps, for each error site, the number of the traced op it came from, and takes the line from the new trace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import staged.artifact as artifacts
+from staged.artifact import Artifact, Parameter, Site
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function, walk_ops
+from staged.ir.printer import print_function
+from staged.runtime.cache import default_cache, digest
+from staged.source import Position
+
+
+def find_artifact(function: Function, machine: Machine, check_nan: bool) -> Artifact | None:
+    """The artifact stored for this traced program, with the error sites of this trace."""
+    text = default_cache().get_text(_key(function, machine, check_nan))
+    if text is None:
+        return None
+    stored = json.loads(text)
+    places = _places(function)
+    sites = []
+    for site, place in zip(stored.pop("sites"), stored.pop("places"), strict=True):
+        made = Site(**site)
+        if place is not None and place < len(places):
+            made = _site(places[place])
+        sites.append(made)
+    parameters = tuple(
+        Parameter(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in stored.pop("parameters")
+    )
+    for name in ("link", "flags"):
+        stored[name] = tuple(stored[name])
+    return Artifact(**stored, parameters=parameters, sites=tuple(sites))
+
+
+def store_artifact(function: Function, machine: Machine, check_nan: bool, artifact: Artifact) -> None:
+    """Keep the artifact for later processes."""
+    numbers = {_site(place): number for number, place in reversed(list(enumerate(_places(function))))}
+    entry: dict[str, Any] = asdict(artifact)
+    entry["places"] = [numbers.get(site) for site in artifact.sites]
+    default_cache().put_text(_key(function, machine, check_nan), json.dumps(entry))
+
+
+def _places(function: Function) -> list[Position]:
+    """The Python positions of the traced ops, in order, without repeats."""
+    found: dict[Position, None] = {}
+    for op in walk_ops(function.block):
+        if op.where is not None:
+            found[op.where] = None
+    return list(found)
+
+
+def _site(position: Position) -> Site:
+    return Site(
+        position.file, position.line, position.column, position.end_column, position.function, position.text
+    )
+
+
+def _key(function: Function, machine: Machine, check_nan: bool) -> str:
+    shape = [",".join(function.param_paths), ",".join(function.result_paths)]
+    order = [f"{op.name}:{places}" for op, places in zip(walk_ops(function.block), _place_numbers(function), strict=True)]
+    return digest("text 1", _fingerprint(), print_function(function), *shape, ",".join(order), repr(machine), str(check_nan))
+
+
+def _place_numbers(function: Function) -> list[int]:
+    """Which place each op came from: two ops of one line stay two ops of one line."""
+    numbers = {place: number for number, place in enumerate(_places(function))}
+    return [numbers[op.where] if op.where is not None else -1 for op in walk_ops(function.block)]
+
+
+@cache
+def _fingerprint() -> str:
+    """Changes with every source file of this package, so that a newer `staged` never takes an older one's text."""
+    root = Path(artifacts.__file__).parent
+    state = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        status = path.stat()
+        state.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return state.hexdigest()

@@ -1,0 +1,103 @@
+"""Optimisers and clipping against torch's: the same steps from the same gradients, in one generated program."""
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import optim
+
+STEPS = 5
+GRADS = np.random.default_rng(0).standard_normal((STEPS, 2, 3))
+START = np.random.default_rng(1).standard_normal((2, 3))
+
+CASES = {
+    "sgd": (optim.SGD, "SGD", {"lr": 0.1}),
+    "sgd_decay": (optim.SGD, "SGD", {"lr": 0.1, "weight_decay": 0.01}),
+    "momentum": (optim.SGD, "SGD", {"lr": 0.1, "momentum": 0.9}),
+    "nesterov": (optim.SGD, "SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "adagrad": (optim.Adagrad, "Adagrad", {"lr": 0.05}),
+    "adagrad_decay": (optim.Adagrad, "Adagrad", {"lr": 0.05, "lr_decay": 0.1, "weight_decay": 0.02}),
+    "adam": (optim.Adam, "Adam", {"lr": 0.01}),
+    "adam_decay": (optim.Adam, "Adam", {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95)}),
+    "adamw": (optim.AdamW, "AdamW", {"lr": 0.01}),
+    "adamw_eps": (optim.AdamW, "AdamW", {"lr": 0.01, "weight_decay": 0.3, "eps": 1e-3}),
+}
+
+
+def with_torch(torch, name, options):
+    param = torch.nn.Parameter(torch.tensor(START))
+    opt = getattr(torch.optim, name)([param], **options)
+    for grad in GRADS:
+        param.grad = torch.tensor(grad)
+        opt.step()
+    return param.detach().numpy()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_staged_optimiser_takes_torchs_steps(case, library):
+    ours, name, options = CASES[case]
+
+    @st.function
+    def run(start, grads):
+        w = st.Variable(start, name="w")
+        opt = ours([w], **options)
+        for grad in grads:
+            opt.step([grad])
+        return w.value
+
+    expected = with_torch(library("torch"), name, options)
+    np.testing.assert_allclose(run(START, GRADS), expected, rtol=1e-12)
+    with st.eager():
+        np.testing.assert_allclose(run(START, GRADS), expected, rtol=1e-12)
+
+
+def test_an_optimiser_made_outside_keeps_its_state_between_calls(library):
+    w = st.Variable(START, name="w")
+    opt = optim.Adam([w], lr=0.01)
+
+    @st.function
+    def step(grad):
+        opt.step([grad])
+
+    for grad in GRADS:
+        step(grad)
+    np.testing.assert_allclose(np.asarray(w), with_torch(library("torch"), "Adam", {"lr": 0.01}), rtol=1e-12)
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 100.0])
+def test_clipping_by_norm_is_torchs(max_norm, library):
+    torch = library("torch")
+    params = [torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.float64)) for _ in range(2)]
+    for param, grad in zip(params, GRADS, strict=False):
+        param.grad = torch.tensor(grad)
+    norm = torch.nn.utils.clip_grad_norm_(params, max_norm)
+
+    @st.function
+    def clip(a, b):
+        return optim.clip_grad_norm([a, b], max_norm)
+
+    clipped, total = clip(GRADS[0], GRADS[1])
+    np.testing.assert_allclose(total, norm.numpy(), rtol=1e-12)
+    for mine, param in zip(clipped, params, strict=True):
+        np.testing.assert_allclose(mine, param.grad.numpy(), rtol=1e-12)
+
+
+def test_clipping_by_value_clips_each_element():
+    @st.function
+    def clip(a):
+        return optim.clip_grad_value({"a": a}, 0.5)
+
+    np.testing.assert_array_equal(clip(GRADS[0])["a"], np.clip(GRADS[0], -0.5, 0.5))
+
+
+def test_wrong_gradients_are_refused_by_name():
+    @st.function
+    def run(start, grad):
+        w = st.Variable(start, name="w")
+        optim.SGD([w], lr=0.1).step([grad])
+        return w.value
+
+    with pytest.raises(st.ShapeError, match="`w`"):
+        run(START, np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="no parameters"):
+        optim.SGD([], lr=0.1)
