@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from staged.autodiff.activity import active_values, is_differentiable
 from staged.autodiff.cotangents import Cotangents, d_name
-from staged.autodiff.residuals import Augmenter, Resolver, zeros
+from staged.autodiff.residuals import Augmenter, Resolver
 from staged.autodiff.reverse import Reverse, made_in
 from staged.errors import GradientError
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Op, Value
-from staged.ir.rewrite import Copier, inline_block, rewrite
+from staged.ir.rewrite import Copier, rewrite
 from staged.ops.composites import COMPOSITES
 
 

@@ -112,9 +112,7 @@ class _Live:
             self.need(op.operands)
         for number, block in enumerate(op.blocks):
             self.enter(block)
-            if op.name == "while" and number == 0:
-                self.need(block.end.operands)
-            elif op.name not in _NARROW or block.end.kind in ("return", "raise"):
+            if (op.name == "while" and number == 0) or op.name not in _NARROW or block.end.kind in ("return", "raise"):
                 self.need(block.end.operands)
             # What other ends pass on is live slot by slot: see `slot` and `yields`.
 
