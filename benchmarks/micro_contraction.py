@@ -1,6 +1,6 @@
 """Times the generated matrix product and convolution kernels alone, on one thread, beside NumPy's BLAS.
 
-    python -m benchmarks.micro_contraction [matmul] [conv]
+    python -m benchmarks.micro_contraction [matmul] [conv] [portable | x86-64-v3 | x86-64-v4]
 
 Each kernel runs in a C loop; the best and the median of several rounds are printed. NumPy runs on one thread too.
 """
@@ -26,10 +26,9 @@ import numpy as np
 from staged.backends.native.contraction.conv2d import emit_conv2d
 from staged.backends.native.contraction.matmul import emit_matmul
 from staged.backends.native.contraction.spec import C_TYPES, Conv2dSpec, KernelText, MatmulSpec, row_major
-from staged.ir.machine import X86_64_V4, Machine
+from staged.ir.machine import MACHINES, X86_64_V4, Machine
 
-FLAGS = "-std=c11 -O2 -march=native -ffp-contract=fast -fno-math-errno -fno-trapping-math -shared -fPIC".split()
-MACHINE = X86_64_V4
+FLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -shared -fPIC".split()
 KINDS = {"f32": np.float32, "f64": np.float64}
 
 
@@ -57,7 +56,8 @@ class Timed:
         file = folder / "kernel.c"
         file.write_text(source)
         start = time.perf_counter()
-        subprocess.run(["gcc", *FLAGS, str(file), "-o", str(folder / "kernel.so")], check=True)
+        march = [f"-march={machine.march}"] if machine.march else []
+        subprocess.run(["gcc", *FLAGS, *march, str(file), "-o", str(folder / "kernel.so")], check=True)
         self.compile_seconds = time.perf_counter() - start
         self.entry = ctypes.CDLL(str(folder / "kernel.so")).entry
         self.workspaces = [aligned(size) for size in (text.shared_bytes, text.scratch_bytes)]
@@ -95,7 +95,8 @@ def random_aligned(rng: np.random.Generator, shape: tuple[int, ...], dtype: str 
 
 MATMULS = [
     (64, 64, 64), (256, 256, 256), (1024, 1024, 1024), (64, 784, 256), (64, 256, 128), (784, 64, 256), (64, 128, 10), (128, 64, 10),
-    (64, 10, 128), (100, 320, 50), (320, 100, 50), (20, 50, 200), (100, 50, 320), (512, 512, 512), (1, 256, 256), (1, 4096, 4096), (4096, 4096, 1), (4, 1024, 1024),
+    (64, 10, 128), (100, 320, 50), (320, 100, 50), (20, 50, 200), (100, 50, 320), (512, 512, 512), (1, 256, 256),
+    (1, 4096, 4096), (4096, 4096, 1), (4, 1024, 1024), (512, 8192, 256),
 ]  # fmt: skip
 
 
@@ -107,7 +108,10 @@ def matmuls(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
             b_shape = (k, n) if transposes[1] == "N" else (n, k)
             a, b, c = (random_aligned(rng, shape) for shape in (a_shape, b_shape, (m, n)))
             a_view, b_view = a if transposes[0] == "N" else a.T, b if transposes[1] == "N" else b.T
-            strides = [row_major(*s) if flag == "N" else row_major(*s)[::-1] for s, flag in zip((a_shape, b_shape), transposes, strict=True)]
+            strides = [
+                row_major(*s) if flag == "N" else row_major(*s)[::-1]
+                for s, flag in zip((a_shape, b_shape), transposes, strict=True)
+            ]
             spec = MatmulSpec("product", m, n, k, "f32", (), strides[0], strides[1], row_major(m, n))
             timed = Timed(emit_matmul(spec, machine), "f32", machine)
 
@@ -129,14 +133,15 @@ def matmuls(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
             )
 
 
+ALL = ("forward", "backward_input", "backward_weight")
 CONVOLUTIONS = [
     ("first of cnn_mnist", Conv2dSpec("conv", 100, 1, 28, 28, 10, 5, 5), ("forward", "backward_weight")),
-    ("second of cnn_mnist", Conv2dSpec("conv", 100, 10, 12, 12, 20, 5, 5), ("forward", "backward_input", "backward_weight")),
-    ("64 channels 56 x 56", Conv2dSpec("conv", 16, 64, 56, 56, 64, 3, 3, padding=(1, 1)), ("forward", "backward_input", "backward_weight")),
-    ("1 sample", Conv2dSpec("conv", 1, 64, 56, 56, 64, 3, 3, padding=(1, 1)), ("forward", "backward_input", "backward_weight")),
-    ("512 channels 7 x 7", Conv2dSpec("conv", 4, 512, 7, 7, 512, 3, 3, padding=(1, 1)), ("forward", "backward_input", "backward_weight")),
-    ("1 x 1, 256 channels", Conv2dSpec("conv", 4, 256, 14, 14, 256, 1, 1), ("forward", "backward_input", "backward_weight")),
-    ("strided", Conv2dSpec("conv", 4, 64, 56, 56, 128, 3, 3, (2, 2), (1, 1)), ("forward", "backward_input", "backward_weight")),
+    ("second of cnn_mnist", Conv2dSpec("conv", 100, 10, 12, 12, 20, 5, 5), ALL),
+    ("64 channels 56 x 56", Conv2dSpec("conv", 16, 64, 56, 56, 64, 3, 3, padding=(1, 1)), ALL),
+    ("1 sample", Conv2dSpec("conv", 1, 64, 56, 56, 64, 3, 3, padding=(1, 1)), ALL),
+    ("512 channels 7 x 7", Conv2dSpec("conv", 4, 512, 7, 7, 512, 3, 3, padding=(1, 1)), ALL),
+    ("1 x 1, 256 channels", Conv2dSpec("conv", 4, 256, 14, 14, 256, 1, 1), ALL),
+    ("strided", Conv2dSpec("conv", 4, 64, 56, 56, 128, 3, 3, (2, 2), (1, 1)), ALL),
     ("rgb 7 x 7", Conv2dSpec("conv", 1, 3, 224, 224, 64, 7, 7, (2, 2), (3, 3)), ("forward", "backward_weight")),
 ]  # fmt: skip
 
@@ -155,7 +160,9 @@ def convolutions(machine: Machine) -> None:
                     (spec.n, spec.oc, spec.out_h, spec.out_w),
                 )
             )
-            a, b, c = {"forward": (x, weight, y), "backward_input": (y, weight, x), "backward_weight": (x, y, weight)}[kind]
+            a, b, c = {"forward": (x, weight, y), "backward_input": (y, weight, x), "backward_weight": (x, y, weight)}[
+                kind
+            ]
             text = emit_conv2d(spec, machine)
             timed = Timed(text, "f32", machine)
 
@@ -173,11 +180,12 @@ def convolutions(machine: Machine) -> None:
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or ["matmul"]
-    if "matmul" in wanted:
-        matmuls(MATMULS, MACHINE)
+    wanted = sys.argv[1:]
+    machine = next((MACHINES[name] for name in wanted if name in MACHINES), X86_64_V4)
+    if "matmul" in wanted or "conv" not in wanted:
+        matmuls(MATMULS, machine)
     if "conv" in wanted:
-        convolutions(MACHINE)
+        convolutions(machine)
 
 
 if __name__ == "__main__":

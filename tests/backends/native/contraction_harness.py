@@ -33,7 +33,9 @@ def machines() -> list[Machine]:
 class Kernel:
     """A compiled kernel: `run` executes all phases over all work items."""
 
-    def __init__(self, text: KernelText, dtype: str, machine: Machine, before: str = "", flags: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, text: KernelText, dtype: str, machine: Machine, before: str = "", flags: tuple[str, ...] = ()
+    ) -> None:
         self.text, self.dtype = text, dtype
         scalar = C_TYPES[dtype]
         entries = []
@@ -54,7 +56,9 @@ class Kernel:
         if not self.path.exists():
             file = self.path.with_suffix(".c")
             file.write_text(self.source)
-            done = subprocess.run([*command, str(file), "-o", str(self.path)], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [*command, str(file), "-o", str(self.path)], capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, done.stderr[:3000] + "\n" + self.source
         library = ctypes.CDLL(str(self.path))
         self.entries = [getattr(library, f"entry_{index}") for index in range(len(text.phases))]

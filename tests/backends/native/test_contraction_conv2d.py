@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from staged.backends.native.contraction.conv2d import emit_conv2d
-from staged.backends.native.contraction.spec import Conv2dSpec, Epilogue
+from staged.backends.native.contraction.conv2d import emit_conv2d, emit_window, plan_conv2d
+from staged.backends.native.contraction.conv2d_columns import emit_columns, plan_columns
+from staged.backends.native.contraction.spec import Conv2dSpec, Epilogue, KernelText
 from staged.ir.machine import Machine
 from tests.backends.native.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
 
@@ -58,7 +59,20 @@ def shapes(spec: Conv2dSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return {"forward": (x, weight), "backward_input": (y, weight), "backward_weight": (x, y)}[spec.kind]
 
 
-def check(spec: Conv2dSpec, machine: Machine = WIDEST, epilogue: bool = False, pieces: int = 1) -> None:
+def generate(spec: Conv2dSpec, machine: Machine, form: str) -> KernelText:
+    """The kernel as chosen by the generator, or in one of the two forms of the image's gradient."""
+    if form == "window":
+        return emit_window(plan_conv2d(spec, machine))
+    if form == "columns":
+        plan = plan_columns(spec, machine)
+        assert plan is not None
+        return emit_columns(plan)
+    return emit_conv2d(spec, machine)
+
+
+def check(
+    spec: Conv2dSpec, machine: Machine = WIDEST, epilogue: bool = False, pieces: int = 1, form: str = "chosen"
+) -> None:
     rng = np.random.default_rng(spec.n * 1000 + spec.h)
     a, b = (at_end_of_page(rng.standard_normal(shape).astype(DTYPES[spec.dtype])) for shape in shapes(spec))
     expected = reference(spec, a, b)
@@ -72,7 +86,7 @@ def check(spec: Conv2dSpec, machine: Machine = WIDEST, epilogue: bool = False, p
             before = put_function(spec.dtype, expected[0, 0].size, expected[0].size)
     result = at_end_of_page(np.full(expected.shape, np.nan, DTYPES[spec.dtype]))
     count = np.zeros(expected.shape, np.int64)
-    kernel = Kernel(emit_conv2d(spec, machine), spec.dtype, machine, before)
+    kernel = Kernel(generate(spec, machine, form), spec.dtype, machine, before)
     kernel.run(a, b, result, out=result, count=count, pieces=pieces, reverse=pieces > 1)
     if epilogue:
         assert (count == 1).all()
@@ -119,6 +133,14 @@ def test_values(case: str, kind: str, machine: Machine) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_epilogue_receives_every_element_once(case: str, kind: str) -> None:
     check(replace(CASES[case], kind=kind), epilogue=True)
+
+
+@pytest.mark.parametrize("machine", [TARGETS[0], TARGETS[-1]])
+@pytest.mark.parametrize("form", ["window", "columns"])
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("large_image", "wide_kernel")])
+def test_both_forms_of_the_gradient_of_the_image(case: str, form: str, machine: Machine) -> None:
+    check(replace(CASES[case], kind="backward_input"), machine, form=form)
+    check(replace(CASES[case], kind="backward_input"), machine, form=form, epilogue=True)
 
 
 @pytest.mark.parametrize("machine", TARGETS)

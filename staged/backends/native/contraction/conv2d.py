@@ -7,12 +7,27 @@ its scratch memory and runs register tiles of channels by pixels over them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from staged.backends.native.contraction.conv2d_columns import emit_columns, plan_columns
 from staged.backends.native.contraction.conv2d_weight import emit_backward_weight
 from staged.backends.native.contraction.matmul import emit_matmul
-from staged.backends.native.contraction.planes import Window, backward_window, conv_parameters, emit_planes, forward_window
-from staged.backends.native.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, MatmulSpec, Parameter, Phase, row_major
+from staged.backends.native.contraction.planes import (
+    Window,
+    backward_window,
+    conv_parameters,
+    emit_planes,
+    forward_window,
+)
+from staged.backends.native.contraction.spec import (
+    ITEM_SIZES,
+    Conv2dSpec,
+    KernelText,
+    MatmulSpec,
+    Parameter,
+    Phase,
+    row_major,
+)
 from staged.backends.native.contraction.text import Text, added, times
 from staged.backends.native.contraction.tile import (
     Result,
@@ -50,7 +65,17 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> KernelText:
     product = pointwise_product(spec)
     if product is not None:
         return emit_matmul(product, machine)
-    return _Emitter(plan_conv2d(spec, machine)).emit()
+    plan = plan_conv2d(spec, machine)
+    if spec.kind == "backward_input":
+        columns = plan_columns(spec, machine)
+        if columns is not None and columns.cycles < plan.cycles:
+            return emit_columns(columns)
+    return emit_window(plan)
+
+
+def emit_window(plan: Plan) -> KernelText:
+    """The text of a planned product over shifted planes."""
+    return _Emitter(plan).emit()
 
 
 def empty_sum(spec: Conv2dSpec) -> MatmulSpec:
@@ -67,7 +92,9 @@ def empty_sum(spec: Conv2dSpec) -> MatmulSpec:
 
 def pointwise_product(spec: Conv2dSpec) -> MatmulSpec | None:
     """A 1 x 1 convolution as the batched product that it is, (outer, inner) @ (inner, pixels); None for any other."""
-    if (spec.kh, spec.kw, *spec.stride, *spec.padding) != (1, 1, 1, 1, 0, 0) or (spec.groups > 1 and spec.epilogue is not None):
+    if (spec.kh, spec.kw, *spec.stride, *spec.padding) != (1, 1, 1, 1, 0, 0) or (
+        spec.groups > 1 and spec.epilogue is not None
+    ):
         return None
     c, oc, pixels = spec.c // spec.groups, spec.oc // spec.groups, spec.h * spec.w
     outer, inner, weight = (oc, c, (c, 1)) if spec.kind == "forward" else (c, oc, (1, c))
@@ -100,6 +127,7 @@ class Plan:
     channels: Split  # outer channels of a tile
     vectors: int  # of a full tile
     pixels_outside: bool  # loop order: pixels, then channels
+    cycles: float
 
     @property
     def rows(self) -> int:
@@ -144,6 +172,11 @@ class Plan:
         """(first result row, rows) of a block."""
         first = block * self.blocks.large - max(0, block - self.blocks.large_count)
         return first, self.blocks.large if block < self.blocks.large_count else self.blocks.large - 1
+
+    def useful_taps(self) -> float:
+        """The share of the taps that is left when those that only meet padding are skipped."""
+        ranges = self.tap_ranges()
+        return 1.0 if ranges is None else sum(high - low for low, high in ranges) / (len(ranges) * self.taps)
 
     def tap_ranges(self) -> list[tuple[int, int]] | None:
         """Per panel of every block: the range of taps that meet the image at all; None where skipping would save little."""
@@ -191,7 +224,7 @@ def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> Plan:
     rows = min(candidates, key=lambda r: (estimate(r)[0], r))
     choice = estimate(rows)[1]
     panel_bytes = inner * taps * choice.vectors.large * vector.bytes
-    return Plan(
+    plan = Plan(
         spec,
         vector,
         window,
@@ -202,7 +235,9 @@ def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> Plan:
         choice.rows,
         choice.vectors.large,
         pixels_outside=panel_bytes <= machine.l1 // 2,
+        cycles=spec.n * spec.groups * estimate(rows)[0],
     )
+    return replace(plan, cycles=plan.cycles * plan.useful_taps())
 
 
 class _Emitter:
@@ -223,7 +258,7 @@ class _Emitter:
                 self.emit_tile(rows, vectors, widths)
         parameters = conv_parameters(spec, scratch=True, shared=False)
         t.lines(*self.describe())
-        with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
+        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_item()
         return KernelText(
@@ -239,7 +274,8 @@ class _Emitter:
         kind = "" if spec.kind == "forward" else ", gradient of x"
         groups = f", {spec.groups} groups" if spec.groups > 1 else ""
         return [
-            f"// conv2d{kind}: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), "
+            f"// conv2d{kind}: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
+            f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), "
             f"y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), {spec.dtype}{groups}",
             f"// a work item is {plan.rows} rows of a sample; its image is laid out once per column of the weights, so that",
             "// each tap is a run of consecutive pixels",
@@ -260,14 +296,20 @@ class _Emitter:
         t, plan, vector = self.text, self.plan, self.vector
         outer, inner = plan.weight_strides
         scalar = vector.scalar
-        parameters: list[Parameter] = [(f"const {scalar} *restrict ", "weight"), (f"const {scalar} *restrict ", "planes")]
+        parameters: list[Parameter] = [
+            (f"const {scalar} *restrict ", "weight"),
+            (f"const {scalar} *restrict ", "planes"),
+        ]
         if self.ranges is not None:
             parameters.append(("const int16_t *", "taps"))
         if len(widths) > 1:
             parameters.append(("int64_t ", "width"))
         parameters += self.result.parameters(vector)
-        t.line(f"// {rows} channels x {vectors} vectors of {vector.lanes} pixels, in registers over all channels and taps")
-        with t.block(f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}({', '.join(map(declared, parameters))})"):
+        t.line(
+            f"// {rows} channels x {vectors} vectors of {vector.lanes} pixels, in registers over all channels and taps"
+        )
+        head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
+        with t.function(head, list(map(declared, parameters))):
             emit_accumulators(t, vector, rows, vectors)
             first, last = ("taps[0]", "taps[1]") if self.ranges is not None else ("0", str(plan.taps))
             with t.block(f"for (int64_t channel = 0; channel < {plan.inner}; ++channel)"):
@@ -311,9 +353,10 @@ class _Emitter:
             result = added(times(plan.outer * self.result.row_stride, images), times(window.out[1], first_row))
             t.line(f"{scalar} *const result = {added('c', result)};")
         emit_planes(t, window, scalar, plan.rows, str(plan.inner), "image", "scratch", first_row, rows_here)
-        slack = plan.vectors * self.vector.lanes
-        used = plan.scratch_items - slack
-        t.line(f"memset(scratch + {used}, 0, {slack} * sizeof *scratch);  // read by the last panel, never used")
+        if any(full not in widths or len(widths) > 1 for full, widths in self.full_widths()):
+            slack = plan.vectors * self.vector.lanes
+            used = plan.scratch_items - slack
+            t.line(f"memset(scratch + {used}, 0, {slack} * sizeof *scratch);  // read by the last panel, never used")
         if blocks.small_count:
             with t.block("if (rows == " + str(blocks.large) + ")"):
                 self.emit_block(plan.rows)
@@ -321,6 +364,10 @@ class _Emitter:
                 self.emit_block(plan.rows - 1)
         else:
             self.emit_block(plan.rows)
+
+    def full_widths(self) -> list[tuple[int, tuple[int, ...]]]:
+        """For each tile width: its pixels, and how many of them can be real."""
+        return [(vectors * self.vector.lanes, widths) for vectors, widths in self.plan.widths().items()]
 
     def emit_block(self, rows: int) -> None:
         """All tiles of one block of result rows."""
@@ -334,7 +381,9 @@ class _Emitter:
             loop = f"for (int64_t pixel = {start}; pixel < {start + full * count}; pixel += {full})"
             channel = 0
             for size, tiles in plan.channels.counted():
-                channel_loop = f"for (int64_t channel = {channel}; channel < {channel + size * tiles}; channel += {size})"
+                channel_loop = (
+                    f"for (int64_t channel = {channel}; channel < {channel + size * tiles}; channel += {size})"
+                )
                 outer, inner = (loop, channel_loop) if plan.pixels_outside else (channel_loop, loop)
                 with t.block(outer), t.block(inner):
                     self.emit_call(rows, size, vectors, count, start, panel, pixels)

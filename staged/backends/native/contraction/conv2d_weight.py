@@ -116,7 +116,8 @@ def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> Plan:
     samples = 1
     if rows == height:
         per_sample = channels.large * window.channel_items(rows) + oc * height * width
-        wanted = max(1, -(-VECTORS_PER_BLOCK * vector.lanes // (height * width)))
+        # half as many will do here: then planes and d_y of the samples stay in the first-level cache
+        wanted = max(1, -(-VECTORS_PER_BLOCK // 2 * vector.lanes // (height * width)))
         samples = max(1, min(chunks.large, wanted, limit // per_sample))
 
     registers = machine.vector_registers - (1 if machine.fma else 2)
@@ -129,7 +130,9 @@ def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> Plan:
 def _waste(rows: int, height: int, width: int, vector: Vector) -> float:
     """Lanes without a pixel, and rows laid out twice, per row of the image."""
     lanes = vector.lanes
-    tails = sum(count * (-(-r * width // lanes) * lanes - r * width) for r, count in split_evenly(height, rows).counted())
+    tails = sum(
+        count * (-(-r * width // lanes) * lanes - r * width) for r, count in split_evenly(height, rows).counted()
+    )
     return tails / (height * width) + 0.2 / rows
 
 
@@ -181,13 +184,13 @@ class _Emitter:
             f"({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), {spec.dtype}"
         )
         t.line("// partial sums: a work item is a range of samples and a block of channels of x")
-        with t.block(f"static void {spec.name}_partial({', '.join(map(declared, parameters))})"):
+        with t.function(f"static void {spec.name}_partial", list(map(declared, parameters))):
             self.emit_unused("shared", "scratch", "a", "b", "begin", "end")
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_item()
         t.line()
         t.line("// the sum of the partial results, always in the same order; a work item is an output channel")
-        with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
+        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             self.emit_sum()
         items = plan.chunks.count * spec.groups * plan.channels.count
         size = ITEM_SIZES[spec.dtype]
@@ -231,7 +234,7 @@ class _Emitter:
 
     def emit_tile(self, group: TapGroup, rows: int) -> None:
         t, plan, vector = self.text, self.plan, self.vector
-        spec, scalar, lanes = self.spec, vector.scalar, vector.lanes
+        _spec, scalar, lanes = self.spec, vector.scalar, vector.lanes
         offsets = self.tap_offsets(group)
         taps = len(offsets)
         sums = -(-rows * taps // lanes) * lanes
@@ -245,13 +248,13 @@ class _Emitter:
             parameters.insert(3, "int64_t pixels")
         pixels = "pixels" if plan.blocks.small_count else str(plan.block_pixels // lanes * lanes)
         t.line(f"// {rows} channels of d_y x {taps} taps, each a vector of {lanes} partial sums over pixels")
-        with t.block(f"static __attribute__((noinline)) void {self.tile_name(group, rows)}({', '.join(parameters)})"):
+        with t.function(f"static __attribute__((noinline)) void {self.tile_name(group, rows)}", parameters):
             t.line(f"{vector.name} acc[{rows}][{taps}];")
             with each_row(t, rows), t.unrolled(taps, f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
                 t.line(f"acc[r][tap] = ({vector.name}){{0}};")
             with t.block("for (int64_t sample = 0; sample < samples; ++sample)"):
                 if plan.block_pixels >= lanes or plan.blocks.small_count:
-                    whole = "pixels / {0} * {0}".format(lanes) if plan.blocks.small_count else pixels
+                    whole = f"pixels / {lanes} * {lanes}" if plan.blocks.small_count else pixels
                     with t.block(f"for (int64_t pixel = 0; pixel < {whole}; pixel += {lanes})"):
                         self.emit_step(rows, offsets, "pixel", masked=False)
                 if plan.needs_tail:
@@ -281,18 +284,20 @@ class _Emitter:
         t, plan, vector = self.text, self.plan, self.vector
         lanes = vector.lanes
         if plan.blocks.small_count:
-            t.line("const int64_t pixel = pixels / {0} * {0};".format(lanes))
+            t.line(f"const int64_t pixel = pixels / {lanes} * {lanes};")
             t.line(f"{index_name(vector)} lane;")
             with t.unrolled(lanes, f"for (int i = 0; i < {lanes}; ++i)"):
-                t.line(f"lane[i] = pixel + i < pixels ? -1 : 0;")
+                t.line("lane[i] = pixel + i < pixels ? -1 : 0;")
         else:
             real = plan.block_pixels % lanes
             mask = ", ".join(["-1"] * real + ["0"] * (lanes - real))
             t.line(f"const {index_name(vector)} lane = {{{mask}}};")
-        self.emit_step(rows, offsets, "pixel" if plan.blocks.small_count else str(plan.block_pixels // lanes * lanes), masked=True)
+        self.emit_step(
+            rows, offsets, "pixel" if plan.blocks.small_count else str(plan.block_pixels // lanes * lanes), masked=True
+        )
 
     def emit_step(self, rows: int, offsets: list[int], pixel: str, masked: bool) -> None:
-        t, plan, vector = self.text, self.plan, self.vector
+        t, _plan, vector = self.text, self.plan, self.vector
         t.line(f"{vector.name} y[{rows}];")
         with each_row(t, rows):
             t.line(f"y[r] = {vector.load(added('d_y', times(self.gradient_row(), 'r'), pixel))};")
@@ -330,7 +335,9 @@ class _Emitter:
         group = "0"
         if spec.groups > 1:
             group = "group"
-            t.line(f"const int64_t group = {'item' if plan.channels.count == 1 else f'item / {plan.channels.count}'} % {spec.groups};")
+            t.line(
+                f"const int64_t group = {'item' if plan.channels.count == 1 else f'item / {plan.channels.count}'} % {spec.groups};"
+            )
         first_channel, channels_here = "0", str(c)
         if plan.channels.count > 1:
             t.line(f"const int64_t channel_block = item % {plan.channels.count};")
@@ -378,7 +385,11 @@ class _Emitter:
         late = f" - ({index} > {split.large_count} ? {index} - {split.large_count} : 0)" if split.small_count else ""
         t = self.text
         t.line(f"const int64_t {axis}_begin = {times(split.large, index)}{late};")
-        size = f"({index} < {split.large_count} ? {split.large} : {split.large - 1})" if split.small_count else str(split.large)
+        size = (
+            f"({index} < {split.large_count} ? {split.large} : {split.large - 1})"
+            if split.small_count
+            else str(split.large)
+        )
         t.line(f"const int64_t {axis}_end = {axis}_begin + {size};")
 
     def emit_layout(
@@ -412,7 +423,9 @@ class _Emitter:
                     t.line(f"memcpy({target_row}, {added('from_y', times(out, 'row'))}, pixels * sizeof *padded);")
                     t.line(f"memset({target_row} + pixels, 0, ({plan.padded_pixels} - pixels) * sizeof *padded);")
                 else:
-                    t.line(f"memcpy({target_row}, {added('from_y', times(out, 'row'))}, {plan.block_pixels} * sizeof *padded);")
+                    t.line(
+                        f"memcpy({target_row}, {added('from_y', times(out, 'row'))}, {plan.block_pixels} * sizeof *padded);"
+                    )
                     rest = plan.padded_pixels - plan.block_pixels
                     if rest:
                         t.line(f"memset({target_row} + {plan.block_pixels}, 0, {rest} * sizeof *padded);")
@@ -423,7 +436,9 @@ class _Emitter:
             with t.block(f"for (int64_t s = 0; s < {together}; ++s)"):
                 place("(sample + s)")
         slack = plan.samples * (plan.image_items + plan.gradient_items)
-        t.line(f"memset(scratch + {slack}, 0, {self.vector.lanes} * sizeof *scratch);  // read beyond the last plane, then cleared")
+        t.line(
+            f"memset(scratch + {slack}, 0, {self.vector.lanes} * sizeof *scratch);  // read beyond the last plane, then cleared"
+        )
         if plan.needs_tail:
             return added("scratch", str(plan.samples * plan.image_items))
         return added("b", times(spec.oc * out, "sample"), times(oc * out, group), times(window.out[1], first_row))
@@ -452,7 +467,12 @@ class _Emitter:
             row = 0
             for rows, count in plan.outer.counted():
                 with t.block(f"for (int64_t row = {row}; row < {row + rows * count}; row += {rows})"):
-                    into = added("sum", times(self.columns, "row"), times(taps, "channel"), str(group.ky * self.spec.kw + group.kx))
+                    into = added(
+                        "sum",
+                        times(self.columns, "row"),
+                        times(taps, "channel"),
+                        str(group.ky * self.spec.kw + group.kx),
+                    )
                     arguments = [planes, added("d_y", times(self.gradient_row(), "row")), together, *pixels, into]
                     t.line(f"{self.tile_name(group, rows)}({', '.join(arguments)});")
                 row += rows * count

@@ -58,7 +58,7 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
     a, b = spec.operand_names
     unused = [] if spec.k else [f"(void){a};", f"(void){b};  // an empty sum"]
     t.line(f"// ({spec.m}, {spec.k}) @ ({spec.k}, {spec.n}), {spec.dtype}, one work item per row")
-    with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
+    with t.function(f"static void {spec.name}", list(map(declared, parameters))):
         t.lines(*unused)
         with t.block("for (int64_t item = begin; item < end; ++item)"):
             matrices = prod(spec.batch)
@@ -88,7 +88,9 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
                     t.line(f"{spec.epilogue.function}(batch, row, col, 1, {width}, tile, {strip}{names});")
                 else:
                     c_row, c_col = spec.c_strides[rank:]
-                    offset = added(*batch_terms(spec.batch, spec.c_strides), times(c_row, "row"), times(c_col, "(col + s)"))
+                    offset = added(
+                        *batch_terms(spec.batch, spec.c_strides), times(c_row, "row"), times(c_col, "(col + s)")
+                    )
                     with t.block(f"for (int64_t s = 0; s < {width}; ++s)"):
                         t.line(_store(spec, offset))
     return KernelText((), str(t), (Phase(spec.name, prod(spec.batch) * spec.m),), parameters, 0)
@@ -98,9 +100,7 @@ def _multiply_add(dtype: str, index: str) -> str:
     if dtype in ("i32", "i64"):
         unsigned = "uint32_t" if dtype == "i32" else "uint64_t"
         # unsigned, because overflow of signed integers is undefined in C; the bits are those of wrapping arithmetic
-        return (
-            f"tile[s] = ({C_TYPES[dtype]})(({unsigned})tile[s] + ({unsigned})x * ({unsigned})right[{index}]);"
-        )
+        return f"tile[s] = ({C_TYPES[dtype]})(({unsigned})tile[s] + ({unsigned})x * ({unsigned})right[{index}]);"
     return f"tile[s] += x * right[{index}];"
 
 

@@ -6,7 +6,7 @@ far apart) into its thread's scratch memory, so items are independent and any th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -136,6 +136,30 @@ def panel_start(split: Split, index: int) -> int:
     return index * split.large - max(0, index - split.large_count)
 
 
+def merged(spec: MatmulSpec) -> MatmulSpec:
+    """The same product with axes of its batch taken into the rows or columns, where one operand is the same all along them.
+
+    A (8, 16, d) batch of rows times one (d, n) matrix is one product of 128 rows. Not with an epilogue: it is told the batch.
+    """
+    batch, a, b, c = spec.batch, spec.a_strides, spec.b_strides, spec.c_strides
+    if spec.epilogue is not None or not batch:
+        return spec
+    kept = [axis for axis in range(len(batch)) if batch[axis] != 1]
+    ends = [len(batch), len(batch) + 1]
+    batch = tuple(batch[axis] for axis in kept)
+    a, b, c = (tuple(strides[axis] for axis in (*kept, *ends)) for strides in (a, b, c))
+    m, n = spec.m, spec.n
+    while batch:
+        rows_follow = b[-3] == 0 and a[-3] == m * a[-2] and c[-3] == m * c[-2]
+        cols_follow = a[-3] == 0 and b[-3] == n * b[-1] and c[-3] == n * c[-1]
+        if not rows_follow and not cols_follow:
+            break
+        m, n = (m * batch[-1], n) if rows_follow else (m, n * batch[-1])
+        batch = batch[:-1]
+        a, b, c = ((*strides[:-3], *strides[-2:]) for strides in (a, b, c))
+    return replace(spec, m=m, n=n, batch=batch, a_strides=a, b_strides=b, c_strides=c)
+
+
 def plan_matmul(spec: MatmulSpec, machine: Machine) -> Plan:
     """The cheaper of computing the product as it stands and computing its transpose."""
     straight, turned = (_plan(spec, machine, turned) for turned in (False, True))
@@ -165,6 +189,9 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
         if blocks < 4 * machine.cores:
             wanted = -(-4 * machine.cores // blocks)
             cols_per_item = max(1, tile.vectors.count // wanted)
+            wanted = -(-wanted // -(-tile.vectors.count // cols_per_item))
+            least = min(rows_per_item, -(-LEAST_SHARED_ROWS // tile.rows.large))
+            rows_per_item = max(least, rows_per_item // wanted)
 
     rows, panels = rows_per_item, cols_per_item
     pack_b: PackRight = None
@@ -193,6 +220,7 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
 
 PACK_RIGHT_ROWS = 4  # row tiles that read a panel before copying it pays
 PACK_LEFT_PANELS = 4
+LEAST_SHARED_ROWS = 60  # of an item, where rows are split among threads
 LEAST_ROWS = 240  # of an item: the panels of the right operand are copied once per item
 
 
@@ -204,6 +232,7 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> KernelText:
     """
     if spec.m * spec.n * prod(spec.batch) == 0:
         return loops.emit_nothing(spec)
+    spec = merged(spec)
     if spec.dtype not in ("f32", "f64") or spec.k == 0 or spec.m * spec.n * spec.k <= 64:
         return loops.emit_loops(spec)
     narrow = skinny.plan_skinny(spec, machine)
@@ -266,16 +295,18 @@ class _Emitter:
         t, plan, vector = self.text, self.plan, self.vector
         row_step, step = self.left_strides(rows)
         stride, widths = self.right_stride(vectors), plan.widths(vectors)
-        parameters: list[Parameter] = [(f"const {vector.scalar} *restrict ", "a"), (f"const {vector.scalar} *restrict ", "b")]
+        parameters: list[Parameter] = [
+            (f"const {vector.scalar} *restrict ", "a"),
+            (f"const {vector.scalar} *restrict ", "b"),
+        ]
         if stride is None:
             parameters.append(("int64_t ", "b_step"))
         if len(widths) > 1:
             parameters.append(("int64_t ", "width"))
         parameters += plan.result.parameters(vector)
         t.line(f"// {rows} rows x {vectors} vectors of {vector.lanes}, kept in registers over all {self.spec.k} steps")
-        with t.block(
-            f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}({', '.join(map(declared, parameters))})"
-        ):
+        head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
+        with t.function(head, list(map(declared, parameters))):
             emit_accumulators(t, vector, rows, vectors)
             with t.block(f"for (int64_t k = 0; k < {self.spec.k}; ++k)"):
                 emit_step(t, vector, rows, vectors, f"a[{added(times(row_step, 'r'))}]", "b")
@@ -298,7 +329,7 @@ class _Emitter:
     def emit_main(self, parameters: tuple[Parameter, ...]) -> None:
         t, plan, spec = self.text, self.plan, self.spec
         t.lines(*self.describe())
-        with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
+        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_decode()
                 if plan.pack_a:
@@ -335,7 +366,9 @@ class _Emitter:
             block = index if col_blocks == 1 else f"{index} / {col_blocks}"
             self.emit_bounds("row", block, plan.tile.rows, plan.rows_per_item, 1)
         if col_blocks > 1:
-            block = index if row_blocks == 1 else f"({index}) % {col_blocks}" if matrices > 1 else f"{index} % {col_blocks}"
+            block = (
+                index if row_blocks == 1 else f"({index}) % {col_blocks}" if matrices > 1 else f"{index} % {col_blocks}"
+            )
             self.emit_bounds("col", block, plan.tile.vectors, plan.cols_per_item, self.vector.lanes)
         scalar = self.vector.scalar
         left, right = reversed(spec.operand_names) if plan.turned else spec.operand_names
@@ -388,7 +421,7 @@ class _Emitter:
         return added("scratch", times(plan.packed_row if plan.pack_a == "rows" else self.spec.k, inside))
 
     def emit_pack_left(self) -> None:
-        t, plan, lanes, k = self.text, self.plan, self.vector.lanes, self.spec.k
+        t, plan, _lanes, k = self.text, self.plan, self.vector.lanes, self.spec.k
         if plan.pack_a == "rows":
             first, last = ("0", str(plan.m)) if plan.row_blocks == 1 else ("row_begin", "row_end")
             with t.block(f"for (int64_t row = {first}; row < {last}; ++row)"):
@@ -398,7 +431,9 @@ class _Emitter:
             with t.block(header):
                 with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
                     target = added(self.packed_left(), times(rows, "k"))
-                    t.line(f"memcpy({target}, left + {added('row', times(plan.a.col, 'k'))}, {rows} * sizeof *scratch);")
+                    t.line(
+                        f"memcpy({target}, left + {added('row', times(plan.a.col, 'k'))}, {rows} * sizeof *scratch);"
+                    )
 
     def emit_panels(self) -> None:
         t, plan = self.text, self.plan
@@ -434,7 +469,9 @@ class _Emitter:
         """The last panel, row by row, filled up with zeros."""
         t, plan = self.text, self.plan
         with t.block(f"for (int64_t k = 0; k < {self.spec.k}; ++k)"):
-            t.line(f"memcpy(panel + k * {full}, right + {added(times(plan.b.row, 'k'), 'col')}, {width} * sizeof *scratch);")
+            t.line(
+                f"memcpy(panel + k * {full}, right + {added(times(plan.b.row, 'k'), 'col')}, {width} * sizeof *scratch);"
+            )
             t.line(f"memset(panel + k * {full} + {width}, 0, {full - width} * sizeof *scratch);")
 
     def emit_pack_right(self, full: int, widths: tuple[int, ...]) -> None:

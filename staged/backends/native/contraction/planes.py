@@ -86,7 +86,9 @@ class Window:
 
 
 def forward_window(spec: Conv2dSpec) -> Window:
-    return Window((spec.h, spec.w), (spec.out_h, spec.out_w), (spec.kh, spec.kw), spec.stride, spec.padding, spec.dilation)
+    return Window(
+        (spec.h, spec.w), (spec.out_h, spec.out_w), (spec.kh, spec.kw), spec.stride, spec.padding, spec.dilation
+    )
 
 
 def backward_window(spec: Conv2dSpec) -> Window:
@@ -96,7 +98,14 @@ def backward_window(spec: Conv2dSpec) -> Window:
         spec.dilation[1] * (spec.kw - 1) - spec.padding[1],
     )
     return Window(
-        (spec.out_h, spec.out_w), (spec.h, spec.w), (spec.kh, spec.kw), (1, 1), padding, spec.dilation, spec.stride, True
+        (spec.out_h, spec.out_w),
+        (spec.h, spec.w),
+        (spec.kh, spec.kw),
+        (1, 1),
+        padding,
+        spec.dilation,
+        spec.stride,
+        True,
     )
 
 
@@ -116,7 +125,15 @@ def conv_parameters(spec: Conv2dSpec, scratch: bool, shared: bool) -> tuple[Para
 
 
 def emit_planes(
-    t: Text, window: Window, scalar: str, rows: int, channels: str, source: str, target: str, first_row: str, rows_here: str
+    t: Text,
+    window: Window,
+    scalar: str,
+    rows: int,
+    channels: str,
+    source: str,
+    target: str,
+    first_row: str,
+    rows_here: str,
 ) -> None:
     """Text that fills the planes of `channels` channels: `source` points at the first channel of an image.
 
@@ -133,14 +150,19 @@ def emit_planes(
                 base = added(target, times(window.channel_items(rows), "channel"), str(index * plane), times(out, "r"))
                 t.line(f"{scalar} *const row = {base};")
                 span = (height - 1) * window.spread[0] + 1
-                guard = f"y < 0 || y >= {span}"
+                guards = []
+                if phase - window.padding[0] < 0:
+                    guards.append("y < 0")
+                if (window.out[0] - 1 + window.halo) * window.stride[0] + phase - window.padding[0] >= span:
+                    guards.append(f"y >= {span}")
                 if window.spread[0] > 1:
-                    guard += f" || y % {window.spread[0]} != 0"
+                    guards.append(f"y % {window.spread[0]} != 0")
                 pitch = len(window.phases) * plane
-                with t.block(f"if ({guard})"):
-                    for kx in range(window.taps[1]):
-                        t.line(f"memset({added('row', str(kx * pitch))}, 0, {out} * sizeof *row);")
-                    t.line("continue;")
+                if guards:
+                    with t.block(f"if ({' || '.join(guards)})"):
+                        for kx in range(window.taps[1]):
+                            t.line(f"memset({added('row', str(kx * pitch))}, 0, {out} * sizeof *row);")
+                        t.line("continue;")
                 y = "y" if window.spread[0] == 1 else f"(y / {window.spread[0]})"
                 t.line(f"const {scalar} *const from = {source} + {times(width, f'(channel * {height} + {y})')};")
                 for kx in range(window.taps[1]):

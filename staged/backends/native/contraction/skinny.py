@@ -114,7 +114,7 @@ class _Emitter:
         t.line(f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {spec.dtype}")
         if plan.form == "sweep":
             t.line(f"// {plan.steps} rows at a time are added to the result, so that memory is read in order")
-        with t.block(f"static void {spec.name}({', '.join(map(declared, parameters))})"):
+        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_item()
         support = supports(self.vector, transposes=False)
@@ -182,7 +182,7 @@ class _Emitter:
             parameters += [("int64_t ", "batch"), ("int64_t ", "col"), *spec.epilogue.parameters]
         t.line(f"// {m} x {columns} dot products of {k} items side by side, each in {lanes} partial sums")
         name = self.dot_name(columns)
-        with t.block(f"static __attribute__((noinline)) void {name}({', '.join(map(declared, parameters))})"):
+        with t.function(f"static __attribute__((noinline)) void {name}", list(map(declared, parameters))):
             t.line(f"{vector.name} acc[{padded}];")
             with t.unrolled(padded, f"for (int64_t i = 0; i < {padded}; ++i)"):
                 t.line(f"acc[i] = ({vector.name}){{0}};")
@@ -190,7 +190,9 @@ class _Emitter:
                 for r in range(m):
                     t.line(f"const {vector.name} x{r} = {vector.load(added('left', str(r * self.left_row()), 'k'))};")
                 with t.unrolled(columns, f"for (int64_t s = 0; s < {columns}; ++s)"):
-                    t.line(f"const {vector.name} y = {vector.load(added('right', times(plan.b_strides[1], 's'), 'k'))};")
+                    t.line(
+                        f"const {vector.name} y = {vector.load(added('right', times(plan.b_strides[1], 's'), 'k'))};"
+                    )
                     for r in range(m):
                         t.line(f"acc[{self.place(r, columns)}] += x{r} * y;")
             t.line(f"{scalar} tile[{padded}] __attribute__((aligned({vector.bytes})));")
@@ -201,10 +203,14 @@ class _Emitter:
                     with t.block(f"for (int64_t s = 0; s < {columns}; ++s)"):
                         t.line(f"const {scalar} y = right[{added(times(plan.b_strides[1], 's'), 'k')}];")
                         for r in range(m):
-                            t.line(f"tile[{self.place(r, columns)}] += left[{added(str(r * self.left_row()), 'k')}] * y;")
+                            t.line(
+                                f"tile[{self.place(r, columns)}] += left[{added(str(r * self.left_row()), 'k')}] * y;"
+                            )
             if spec.epilogue is not None:
                 names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
-                shape = f"col, 0, {columns}, {m}, tile, {m}" if plan.turned else f"0, col, {m}, {columns}, tile, {columns}"
+                shape = (
+                    f"col, 0, {columns}, {m}, tile, {m}" if plan.turned else f"0, col, {m}, {columns}, tile, {columns}"
+                )
                 t.line(f"{spec.epilogue.function}(batch, {shape}{names});")
             else:
                 assign = "+=" if spec.accumulate else "="
@@ -270,7 +276,11 @@ class _Emitter:
                 self.emit_rows(1)
         names = "" if spec.epilogue is None else "".join(f", {name}" for _, name in spec.epilogue.parameters)
         if spec.epilogue is not None and (not plan.turned or plan.m == 1):
-            shape = "first, 0, stop - first, 1, scratch, 1" if plan.turned else f"0, first, {plan.m}, stop - first, scratch, {plan.strip}"
+            shape = (
+                "first, 0, stop - first, 1, scratch, 1"
+                if plan.turned
+                else f"0, first, {plan.m}, stop - first, scratch, {plan.strip}"
+            )
             t.line(f"{spec.epilogue.function}(batch, {shape}{names});")
             return
         if spec.epilogue is not None:

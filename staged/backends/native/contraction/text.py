@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -22,7 +22,7 @@ class Text:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        self.line(f"{head} {{")
+        self.line(f"{head} {{" if head else "{")
         self._depth += 1
         yield
         self._depth -= 1
@@ -35,13 +35,32 @@ class Text:
         with self.block(head):
             yield
 
+    @contextmanager
+    def function(self, head: str, parameters: Sequence[str]) -> Iterator[None]:
+        """A function definition, its parameters on a second line where one would be too long."""
+        together = f"{head}({', '.join(parameters)})"
+        if len(together) <= 110:
+            with self.block(together):
+                yield
+            return
+        self.line(f"{head}(")
+        line = "       "
+        for index, parameter in enumerate(parameters):
+            piece = parameter + (")" if index + 1 == len(parameters) else ",")
+            if len(line) + len(piece) > 108 and line.strip():
+                self.line(line)
+                line = "       "
+            line += " " + piece
+        with self.block(line):
+            yield
+
     def __str__(self) -> str:
         return "\n".join(self._lines) + "\n"
 
 
 def times(factor: int, expression: str) -> str:
     """`factor * expression` in C, without the factor 1 and without a zero product."""
-    if factor == 0:
+    if factor == 0 or expression == "0":
         return "0"
     return expression if factor == 1 else f"{expression} * {factor}"
 

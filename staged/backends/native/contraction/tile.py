@@ -68,6 +68,7 @@ def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligne
     """
     n_vectors = -(-n // vector.lanes)
     operations = 1 if machine.fma else 2
+    broadcasts = 0 if machine.vector_bytes >= 32 else 1  # from AVX on a load broadcasts; before it takes a shuffle
     straddles = 2 if not aligned and vector.bytes >= 64 else 1
     best: TileChoice | None = None
     for vectors in range(1, 9):
@@ -80,7 +81,7 @@ def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligne
             cycles = 0.0
             for r, row_count in row_split.counted():
                 for v, vector_count in vector_split.counted():
-                    step = max(r * v * operations / 2, (r + v * straddles) * 0.6, 4.0)
+                    step = max((r * v * operations + r * broadcasts) / 2, (r + v * straddles) * 0.6, 4.0)
                     if k * v * vector.bytes > 0.6 * machine.l1:
                         step = max(step, v * vector.bytes / 28) + v * vector.bytes / 128
                     cycles += row_count * vector_count * (k * step + 12 + r * v)

@@ -8,6 +8,7 @@ from staged.backends.native.contraction.spec import C_TYPES, ITEM_SIZES, Support
 from staged.backends.native.contraction.text import Text
 from staged.ir.machine import Machine
 
+
 @dataclass(frozen=True, slots=True)
 class Vector:
     """The machine's vector of one dtype: `f32v` in the text, `f32v_u` where memory need not be aligned."""
