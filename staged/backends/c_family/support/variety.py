@@ -1,0 +1,177 @@
+"""One body of C for single numbers and for vectors: the same operations in the same order, so the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from staged.backends.c_family.support.library import Snippet
+from staged.backends.c_family.support.vectors import vector_snippet
+
+
+@dataclass(frozen=True, slots=True)
+class FloatFormat:
+    """An IEEE format, and the number whose addition rounds to integers and leaves them in the low bits."""
+
+    dtype: str
+    c_name: str
+    unsigned: str
+    fraction_bits: int
+    bias: int
+    least_normal: str
+    """The smallest number with a full fraction, in C."""
+
+    @property
+    def bits(self) -> int:
+        return 32 if self.dtype == "f32" else 64
+
+    @property
+    def rounder(self) -> float:
+        """1.5 * 2**fraction_bits: x + rounder - rounder is x rounded to an integer, halves to even."""
+        return 1.5 * 2.0**self.fraction_bits
+
+    @property
+    def rounder_bits(self) -> int:
+        return ((self.bias + self.fraction_bits) << self.fraction_bits) | 1 << (self.fraction_bits - 1)
+
+    @property
+    def sign_bit(self) -> int:
+        return 1 << (self.bits - 1)
+
+    @property
+    def function_suffix(self) -> str:
+        """What libm appends to its names."""
+        return "f" if self.dtype == "f32" else ""
+
+
+FORMATS = {
+    "f32": FloatFormat("f32", "float", "uint32_t", 23, 127, "1.17549435e-38f"),
+    "f64": FloatFormat("f64", "double", "uint64_t", 52, 1023, "2.2250738585072014e-308"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variety:
+    """How a body is spelled for numbers of one format, one at a time or as vectors."""
+
+    format: FloatFormat
+    is_vector: bool
+
+    @property
+    def suffix(self) -> str:
+        return f"{self.format.dtype}v" if self.is_vector else self.format.dtype
+
+    @property
+    def T(self) -> str:
+        """The type of a value."""
+        return self.suffix if self.is_vector else self.format.c_name
+
+    @property
+    def U(self) -> str:
+        """The type of its bits."""
+        return f"u{self.format.bits}v" if self.is_vector else self.format.unsigned
+
+    @property
+    def M(self) -> str:
+        """The type of a comparison."""
+        return f"i{self.format.bits}v" if self.is_vector else "bool"
+
+    @property
+    def base_snippets(self) -> tuple[str, ...]:
+        """What every body of this variety may use."""
+        if not self.is_vector:
+            return (f"bits_{self.format.dtype}",)
+        return (vector_snippet(f"u{self.format.bits}"), f"select_{self.suffix}")
+
+    def number(self, value: float) -> str:
+        """The literal that reads back as `value` rounded to the format."""
+        text = str(np.float32(value)) if self.format.dtype == "f32" else repr(float(value))
+        return text + self.format.function_suffix
+
+    def word(self, value: int) -> str:
+        """A pattern of bits."""
+        digits = self.format.bits // 4
+        return f"0x{value:0{digits}x}u" if self.format.bits == 32 else f"UINT64_C(0x{value:0{digits}x})"
+
+    def splat(self, value: float) -> str:
+        """`value` as a T."""
+        return f"(({self.T}){{0}} + {self.number(value)})" if self.is_vector else self.number(value)
+
+    def pattern(self, value: int) -> str:
+        """The T with these bits: infinities and NaN."""
+        return self.real(f"({self.U}){{0}} + {self.word(value)}" if self.is_vector else self.word(value))
+
+    @property
+    def infinity(self) -> int:
+        return (2 * self.format.bias + 1) << self.format.fraction_bits
+
+    @property
+    def quiet_nan(self) -> int:
+        return self.infinity | 1 << (self.format.fraction_bits - 1)
+
+    def select(self, mask: str, a: str, b: str) -> str:
+        """`mask ? a : b` for the name of a mask."""
+        return f"st_select_{self.suffix}({mask}, {a}, {b})" if self.is_vector else f"{mask} ? {a} : {b}"
+
+    def bits(self, value: str) -> str:
+        return f"({self.U})({value})" if self.is_vector else f"st_bits_{self.suffix}({value})"
+
+    def real(self, word: str) -> str:
+        return f"({self.T})({word})" if self.is_vector else f"st_real_{self.suffix}({word})"
+
+    def magnitude(self, value: str) -> str:
+        return self.real(f"{self.bits(value)} & {self.word(self.format.sign_bit - 1)}")
+
+    def horner(self, name: str, variable: str, coefficients: Sequence[float]) -> str:
+        """Lines that set `name` to the polynomial with these coefficients, the constant one first."""
+        *rest, last = coefficients
+        lines = [f"{self.T} {name} = {self.splat(last)};"]
+        lines += [f"{name} = {name} * {variable} + {self.number(c)};" for c in reversed(rest)]
+        return "\n".join(lines)
+
+    def call(self, function: str, result: str, argument: str) -> str:
+        """Lines that set the new variable `result` to `function` of the variable `argument`."""
+        if not self.is_vector:
+            return f"const {self.T} {result} = st_{function}_{self.suffix}({argument});"
+        return f"{self.T} {result};\nst_{function}_{self.suffix}(&{result}, &{argument});"
+
+    def function(self, name: str, comment: str, body: str, arguments: tuple[str, ...] = ("x",)) -> str:
+        """The C function `st_<name>_<suffix>` whose body turns `arguments` into `y`."""
+        lines = [f"// {line}" for line in comment.splitlines()]
+        full = f"st_{name}_{self.suffix}"
+        if self.is_vector:
+            inputs = ", ".join(f"const {self.T} *{a}_" for a in arguments)
+            lines.append(f"static inline __attribute__((always_inline)) void {full}({self.T} *result, {inputs}) {{")
+            lines += [f"    const {self.T} {a} = *{a}_;" for a in arguments]
+        else:
+            lines.append(f"static inline {self.T} {full}({', '.join(f'{self.T} {a}' for a in arguments)}) {{")
+        lines += [f"    {line}" for line in body.strip("\n").splitlines()]
+        lines += ["    *result = y;" if self.is_vector else "    return y;", "}"]
+        return "\n".join(lines) + "\n"
+
+
+VARIETIES = tuple(Variety(format, is_vector) for format in FORMATS.values() for is_vector in (False, True))
+
+
+def bits_snippet(format: FloatFormat) -> Snippet:
+    """The bits of a number, and the number with given bits."""
+    real, word, name = format.c_name, format.unsigned, format.dtype
+    return Snippet(
+        f"bits_{name}",
+        f"""\
+static inline {word} st_bits_{name}({real} x) {{
+    {word} word;
+    memcpy(&word, &x, sizeof word);
+    return word;
+}}
+
+static inline {real} st_real_{name}({word} word) {{
+    {real} x;
+    memcpy(&x, &word, sizeof x);
+    return x;
+}}
+""",
+        includes=("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>"),
+    )

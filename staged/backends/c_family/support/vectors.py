@@ -1,0 +1,83 @@
+"""Vector types: one set for everything that a program computes with, whatever wrote it."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.support.library import Snippet
+from staged.ir.types import DTYPES, DType
+
+# Vectors of this many bytes have a snippet that sets the width of a program.
+WIDTHS = (16, 32, 64)
+
+
+def width_snippet(vector_bytes: int) -> str:
+    """The snippet that fixes the size of every vector: a program that uses vectors asks for exactly one.
+
+    It is the `vector_bytes` of the `Machine`, so that the same support text serves each of them.
+    """
+    assert vector_bytes in WIDTHS, f"no vectors of {vector_bytes} bytes"
+    return f"vector_bytes_{vector_bytes}"
+
+
+def vector_snippet(dtype: str) -> str:
+    """The snippet with `<dtype>v`, a vector in registers, and `<dtype>v_u`, the same in memory at any item's address."""
+    return f"vector_{dtype}"
+
+
+def _types(dtype: DType) -> str:
+    return (
+        f"typedef {dtype.c_name} {dtype.name}v __attribute__((vector_size(ST_VECTOR_BYTES)));\n"
+        f"typedef {dtype.c_name} {dtype.name}v_u "
+        f"__attribute__((vector_size(ST_VECTOR_BYTES), aligned({dtype.size}), may_alias));\n"
+    )
+
+
+def _select(dtype: DType) -> str:
+    name, mask = f"{dtype.name}v", f"i{8 * dtype.size}v"
+    return f"""\
+// Lane by lane `m ? a : b`, where `m` comes from a comparison. `m` is written twice: pass a name.
+#define st_select_{name}(m, a, b) (({name})(((m) & ({mask})(a)) | (~(m) & ({mask})(b))))
+"""
+
+
+def _any(name: str) -> str:
+    return f"""\
+// Whether a mask holds in some lane.
+static inline __attribute__((always_inline)) bool st_any_{name}(const {name} *mask) {{
+    uint64_t words[ST_VECTOR_BYTES / 8], any = 0;
+    memcpy(words, mask, sizeof words);
+    for (int i = 0; i < ST_VECTOR_BYTES / 8; ++i) {{
+        any |= words[i];
+    }}
+    return any != 0;
+}}
+"""
+
+
+_VECTOR_DTYPES = tuple(
+    dtype
+    for dtype in (*DTYPES.values(), DType("u64", "u", 8, "uint64_t"))
+    if not dtype.is_bool
+)
+
+SNIPPETS = (
+    *(Snippet(width_snippet(width), "", includes=(f"#define ST_VECTOR_BYTES {width}",)) for width in WIDTHS),
+    *(Snippet(vector_snippet(dtype.name), _types(dtype), includes=("#include <stdint.h>",)) for dtype in _VECTOR_DTYPES),
+    *(
+        Snippet(
+            f"select_{dtype.name}v",
+            _select(dtype),
+            needs=(vector_snippet(dtype.name), vector_snippet(f"i{8 * dtype.size}")),
+        )
+        for dtype in _VECTOR_DTYPES
+        if dtype.size >= 4
+    ),
+    *(
+        Snippet(
+            f"any_{mask}v",
+            _any(f"{mask}v"),
+            needs=(vector_snippet(mask),),
+            includes=("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>"),
+        )
+        for mask in ("i32", "i64")
+    ),
+)
