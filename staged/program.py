@@ -16,6 +16,7 @@ from staged.frontend.arguments import Argument, flatten_arguments
 from staged.frontend.trace import TracedFunction
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
+from staged.ir.types import TensorType
 from staged.memory import MemoryReport
 from staged.pipeline import Built, build
 from staged.program_cache import find_artifact, store_artifact
@@ -150,7 +151,12 @@ class Program:
         values: list[Any] = [_plain(argument.value) for argument in arguments]
         values += traced.hidden
         values += [variable.buffer() for variable in traced.variables]
-        return traced.rebuild(self._native(*values))
+        outputs = self._native(*values)
+        types = [leaf for leaf in traced.result.leaves if isinstance(leaf, TensorType)]
+        return traced.rebuild(
+            # A Python number that was computed with comes back as one.
+            [output.item() if type.weak else output for output, type in zip(outputs, types, strict=True)]
+        )
 
     def _check(self, given: Sequence[Argument]) -> None:
         expected = self._traced.arguments

@@ -475,10 +475,10 @@ class StructureEmitter:
         if isinstance(storage, Stack):
             self.need("stack")
             if outer is None:
-                self.w.line(f"st_stack_reset(&{self.field(storage)});")
+                self.w.line(f"st_stack_reset({self.field(storage)});")
                 return Literal("0")
             name = self.name("base")
-            self.w.line(f"const int64_t {name} = {self.field(storage)}.length;")
+            self.w.line(f"const int64_t {name} = {self.field(storage)}->length;")
             return Name(name)
         if outer is None:
             return Literal("0")
@@ -554,8 +554,9 @@ class StructureEmitter:
             if owner.name in ("for", "while"):
                 frame = self.frames[owner.attrs["label"]]
                 count = len(frame.carried)
-                self.pass_on(end, frame.carried, end.operands[:count])
+                # First what this turn leaves behind: the carried values are about to be overwritten.
                 self.collect(owner, end.operands[count:])
+                self.pass_on(end, frame.carried, end.operands[:count])
             else:
                 self.pass_on(end, owner.results, end.operands)
         elif end.kind in ("break", "continue"):
@@ -630,6 +631,7 @@ class StructureEmitter:
         if not values:
             return
         trip = Name(self.loop_trip[op])
+        grows = False
         for result, value in zip(op.results[-len(values) :], values, strict=True):
             if isinstance(value.type, SequenceType):
                 continue  # the inner loop has written into its range of the same storage
@@ -638,15 +640,14 @@ class StructureEmitter:
             base = self.bases[result]
             if isinstance(storage, Stack):
                 self.need("stack")
-                if is_tensor(value):
-                    self.w.line(
-                        f"st_stack_push(host, &{self.field(storage)}, {self.pointer(value)}, {type.size} * sizeof({type.dtype.c_name}));"
-                    )
-                else:
+                source = self.pointer(value) if is_tensor(value) else None
+                if source is None:
                     name = self.name("kept")
                     self.w.line(f"const {type.dtype.c_name} {name} = {self.scalar(value)};")
-                    self.w.line(f"st_stack_push(host, &{self.field(storage)}, &{name}, sizeof({type.dtype.c_name}));")
-                self.fail_check()
+                    source = Prefix("&", Name(name))
+                count = f"{type.size} * " if type.size != 1 else ""
+                self.w.line(f"st_stack_push(host, {self.field(storage)}, {source}, {count}sizeof({type.dtype.c_name}));")
+                grows = True
                 continue
             position = trip if str(base) == "0" else Infix("+", base, trip)
             if is_tensor(value):
@@ -654,6 +655,8 @@ class StructureEmitter:
                 self.copy(Infix("+", self.field(storage), offset), self.pointer(value), type)
             else:
                 self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
+        if grows:
+            self.fail_check()
 
     def emit_sequence_get(self, op: Op) -> None:
         sequence, index = op.operands
@@ -674,7 +677,7 @@ class StructureEmitter:
         c_type = element.dtype.c_name
         data: Expr = self.field(storage)
         if isinstance(storage, Stack):
-            data = Name(f"((const {c_type} *){Member(data, 'data', arrow=False)})")
+            data = Name(f"((const {c_type} *){Member(data, 'data')})")
         if is_tensor(value):
             offset = scaled(position, element.size) or Literal("0")
             self.w.line(f"const {c_type} *const {name} = {Infix('+', data, offset)};")
