@@ -113,5 +113,7 @@ class Artifact:
     target: str = "portable"
     flags: tuple[str, ...] = ()
     language: Literal["c"] = "c"
+    grows: bool = False
+    """Whether the arena may own memory that grew in a call: `void NAME_release(void *arena)` then gives it back."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""

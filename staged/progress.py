@@ -195,7 +195,10 @@ class UnrolledProgress(SeesLocals):
                 # In plain Python the locals are those of the frame that asks for the next item.
                 self.bar.update(done, sys._getframe(1).f_locals if self.scope is None else self.scope.__dict__)
         finally:
-            self.bar.end()
+            # A trace that is being taken back, or whose path has ended, gets no more ops.
+            trace = self.bar.trace
+            if trace is None or (trace is current_trace() and not trace.block.ended):
+                self.bar.end()
 
 
 # ---- drawing in Python --------------------------------------------------------------------------

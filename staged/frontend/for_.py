@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from staged.errors import StagingError
-from staged.frontend.iterables import StagedIterable, as_staged_iterable
+from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable
 from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.locals import Locals
 from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, run_static
@@ -64,6 +64,8 @@ def for_(
     augmented: tuple[str, ...],
 ) -> Signal | None:
     """Runs the loop now, or records it."""
+    if isinstance(iterable, SeesLocals):
+        iterable.scope = scope
     trace = current_trace()
     staged = as_staged_iterable(iterable) if trace is not None else None
     if staged is None or trace is None:
@@ -140,6 +142,8 @@ def record_for(
     def one_turn(indices: list[StagedArray]) -> Signal | None:
         assign_item(staged.element(indices[0]))
         signal = body()
+        if signal is None:
+            staged.end_turn(indices[0], scope.__dict__)
         return signal
 
     def build(target: LoopTarget, block: OpenBlock, initial: list[Value]) -> Op:

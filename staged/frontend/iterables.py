@@ -5,12 +5,14 @@ The same objects iterate in plain Python (eager mode), element by element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from staged.errors import ShapeError, StagedValueError, StagingError
+from staged.frontend.locals import Locals
 from staged.frontend.tracing import current_trace
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind
@@ -19,7 +21,13 @@ from staged.ops.promote import as_array
 from staged.source import here
 
 
-class StagedIterable:
+class SeesLocals:
+    """Something to loop over that is told the locals of its loop: a progress bar shows some of them."""
+
+    scope: Locals | None = None
+
+
+class StagedIterable(SeesLocals):
     """A sequence of `length` elements, each a function of its index; both may be staged."""
 
     index_hint = ""
@@ -40,6 +48,9 @@ class StagedIterable:
     def begin(self) -> None:
         """Recorded before the loop."""
 
+    def end_turn(self, index: Any, names: Mapping[str, Any]) -> None:
+        """Recorded at the end of an iteration that gets there; `names` are the locals."""
+
     def end(self) -> None:
         """Recorded after the loop."""
 
@@ -55,13 +66,19 @@ class StagedIterable:
                 where=here(),
                 hint="write a `for` statement; comprehensions and unpacking run while staging",
             )
-        if current_trace() is None:
+        is_traced = current_trace() is not None
+        if not is_traced:
             self.begin()
         start, stop, step = self.bounds()
-        for index in range(int(start), int(stop), int(step)):
-            yield self.element(index)
-        if current_trace() is None:
-            self.end()
+        try:
+            for index in range(int(start), int(stop), int(step)):
+                yield self.element(index)
+                if not is_traced:
+                    # In plain Python the locals are those of the frame that asks for the next element.
+                    self.end_turn(index, sys._getframe(1).f_locals if self.scope is None else self.scope.__dict__)
+        finally:
+            if not is_traced:
+                self.end()
         yield from self.tail()
 
 
@@ -104,6 +121,9 @@ class Range(StagedIterable):
 
     def element(self, index: Any) -> Any:
         return index if self._counts_up else self.start + index * self.step
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(Reversed(self))
 
     def at(self, turn: Any) -> Any:
         """The element of a turn, counted from 0."""
@@ -155,6 +175,9 @@ class Enumerate(StagedIterable):
     def begin(self) -> None:
         self.inner.begin()
 
+    def end_turn(self, index: Any, names: Mapping[str, Any]) -> None:
+        self.inner.end_turn(index, names)
+
     def end(self) -> None:
         self.inner.end()
 
@@ -180,6 +203,10 @@ class Zip(StagedIterable):
     def begin(self) -> None:
         for inner in self.inners:
             inner.begin()
+
+    def end_turn(self, index: Any, names: Mapping[str, Any]) -> None:
+        for inner in self.inners:
+            inner.end_turn(index, names)
 
     def end(self) -> None:
         for inner in self.inners:

@@ -23,6 +23,7 @@ import numpy as np
 
 from staged.errors import StagingError
 from staged.ir.types import DType, dtype_of, f32
+from staged.source import here
 
 MAX_WIDTH = 255
 MAX_PRECISION = 100
@@ -72,6 +73,10 @@ def kind_of(dtype: DType) -> str:
     return dtype.kind
 
 
+def _refused(message: str, hint: str | None) -> StagingError:
+    return StagingError(message, where=here(), hint=hint)
+
+
 def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
     """The parsed form of a format spec for values of one kind: 'f', 'i', 'u', 'b' (a dtype's kind) or 's' for text.
 
@@ -79,19 +84,19 @@ def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
     'n' (depends on the locale) and 'c', a width above 255, a precision above 100.
     """
     if conversion not in ("", "r", "s", "a"):
-        raise StagingError(f"unknown conversion `!{conversion}` in a format", hint="use `!r`, `!s` or none")
+        raise _refused(f"unknown conversion `!{conversion}` in a format", "use `!r`, `!s` or none")
     if conversion == "a":
         conversion = "r"  # numbers and arrays print in ASCII anyway
     formatted_kind = "s" if conversion else kind
     match = _SPEC.match(text)
     if match is None:
-        raise StagingError(
-            f"`{text}` is not a format spec", hint="write [[fill]align][sign][z][#][0][width][,_][.precision][type]"
+        raise _refused(
+            f"`{text}` is not a format spec", "write [[fill]align][sign][z][#][0][width][,_][.precision][type]"
         )
     try:
         format(_SAMPLES[formatted_kind], text)
     except ValueError as error:
-        raise StagingError(f"the format spec `{text}` does not fit {_KIND_NAMES[formatted_kind]}: {error}") from None
+        raise _refused(f"the format spec `{text}` does not fit {_KIND_NAMES[formatted_kind]}: {error}", None) from None
     fill, align, type_ = match["fill"], match["align"] or "", match["type"] or ""
     width_text = (match["zero"] or "") + (match["width"] or "")
     if fill is None and match["zero"]:
@@ -101,15 +106,15 @@ def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
     width = int(width_text or 0)
     precision = None if match["precision"] is None else int(match["precision"])
     if type_ == "n":
-        raise StagingError("the format type 'n' depends on the locale", hint="group digits with `,` or `_` instead")
+        raise _refused("the format type 'n' depends on the locale", "group digits with `,` or `_` instead")
     if type_ == "c":
-        raise StagingError("the format type 'c' is not supported for staged values", hint="print the number")
+        raise _refused("the format type 'c' is not supported for staged values", "print the number")
     if fill is not None and not fill.isprintable():
-        raise StagingError(f"the fill character {fill!r} of a format spec is not printable", hint="use another one")
+        raise _refused(f"the fill character {fill!r} of a format spec is not printable", "use another one")
     if width > MAX_WIDTH or (precision is not None and precision > MAX_PRECISION):
-        raise StagingError(
+        raise _refused(
             f"the format spec `{text}` asks for more than a staged value gets",
-            hint=f"use a width of at most {MAX_WIDTH} and a precision of at most {MAX_PRECISION}",
+            f"use a width of at most {MAX_WIDTH} and a precision of at most {MAX_PRECISION}",
         )
     return FormatSpec(
         text=text,
@@ -144,7 +149,7 @@ def format_value(value: Any, spec: str | FormatSpec = "", conversion: str = "") 
         array = np.asarray(value)
         dtype = dtype_of(array.dtype)
         if dtype is None:
-            raise StagingError(f"cannot print values of dtype {array.dtype}")
+            raise _refused(f"cannot print values of dtype {array.dtype}", None)
         kind = dtype.kind
         if array.ndim:
             parsed = spec if isinstance(spec, FormatSpec) else parse_spec(spec, kind, conversion)

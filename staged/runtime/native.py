@@ -144,6 +144,7 @@ class _Library:
         self.entry = ffi.cast("st_entry *", entry)
         create, destroy = self._symbol(f"{name}_team_create"), self._symbol(f"{name}_team_destroy")
         self.has_team = create != ffi.NULL and destroy != ffi.NULL
+        self._release = ffi.cast("void (*)(void *)", self._symbol(f"{name}_release"))
         self._create_team = ffi.cast("st_team_create *", create)
         self._destroy_team = ffi.cast("st_team_destroy *", destroy)
 
@@ -156,6 +157,16 @@ class _Library:
             return ffi.NULL
         team = self._create_team(threads)
         return team if team == ffi.NULL else ffi.gc(team, partial(_end_team, self, os.getpid()))
+
+    def release_with(self, owner: Any, memory: mmap.mmap) -> None:
+        """When `owner` goes, give back what the program has grown in its arena."""
+        if self._release != ffi.NULL:
+            weakref.finalize(owner, _release_arena, self, memory, os.getpid()).atexit = False
+
+
+def _release_arena(library: _Library, memory: mmap.mmap, process: int) -> None:
+    if os.getpid() == process:
+        library._release(ffi.from_buffer(memory))
 
 
 def _end_team(library: _Library, process: int, team: Any) -> None:
@@ -238,6 +249,7 @@ class _Slot:
                 self.sizes[position] = plan.dtype.itemsize * int(np.prod(plan.shape, dtype=np.int64))
         self.memory = _anonymous_memory(artifact)
         self.arena: Any = ffi.from_buffer(self.memory)
+        program._library.release_with(self, self.memory)
         self.stop = ffi.new("volatile int *")
         self.team = program._library.team(artifact.threads or default_threads())
         self.host = ffi.new("st_host *")

@@ -72,6 +72,15 @@ __attribute__((unused)) static void st_write(st_host *host, const char *text, in
     if (length <= 0) {
         return;
     }
+    if (host->live > 1) {
+        // A progress bar stands on the line: wipe its 79 characters.
+        char spaces[81];
+        memset(spaces, ' ', sizeof spaces);
+        spaces[0] = '\\r';
+        spaces[80] = '\\r';
+        host->live = 1;
+        st_write(host, spaces, (int64_t)sizeof spaces);
+    }
     if (host->write == NULL) {
         (void)fwrite(text, 1, (size_t)length, stdout);
         return;
