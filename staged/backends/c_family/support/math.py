@@ -213,26 +213,29 @@ const {v.T} y = {_with_sign_of_x(v, "u")};
 
 
 def _log_of_parts(v: Variety) -> str:
-    """Lines from f and n to `w` = log(1 + f) + n * ln 2."""
+    """Lines from f and n to `w` = log(1 + f) + n * ln 2.
+
+    No sum has two products in it: the compiler may fuse either one, and would not choose alike for numbers and vectors.
+    """
     d = v.format.dtype
     ln2_high, ln2_low = (v.number(part) for part in _LN2[d])
-    square = f"const {v.T} h = {v.number(0.5)} * f * f;\n"
+    head = f"const {v.T} g = n * {ln2_low} + f;\n"
     if d == "f32":
         return (
-            square
+            head
             + v.horner("p", "f", _LOG[d])
             + f"""
-p = f * f * f * p + n * {ln2_low};
-{v.T} w = n * {ln2_high} + (f - (h - p));
+p = p * f - 0.5f;
+{v.T} w = n * {ln2_high} + (f * f * p + g);
 """
         )
     return (
-        square
+        head
         + f"const {v.T} s = f / (f + 2.0);\nconst {v.T} z = s * s;\n"
         + v.horner("p", "z", _LOG[d])
         + f"""
-p = s * (z * p + h) + n * {ln2_low};
-{v.T} w = n * {ln2_high} - ((h - p) - f);
+p = f - z * p;
+{v.T} w = n * {ln2_high} + (g - s * p);
 """
     )
 
@@ -377,13 +380,15 @@ const {v.M} far = a > {v.number(_TURN_LIMIT[d])};  // a quotient too large for t
 const {v.T} t = a * {v.number(2 / math.pi)} + {rounder};
 const {v.U} quarter = {v.bits("t")};  // the quadrant is in its low bits
 const {v.T} n = t - {rounder};
-const {v.T} r = ((a - n * {first}) - n * {second}) - n * {third};
+const {v.T} r_high = a - n * {first};
+const {v.T} r = r_high - n * {second};
+const {v.T} r_low = ((r_high - r) - n * {second}) - n * {third};  // what rounding took from r
 const {v.T} z = r * r;
 {v.horner("s", "z", _SIN[d])}
-s = r * (z * s) + r;
+s = r + (r * (z * s) + r_low);
 {v.horner("c", "z", _COS[d])}
 c = c * z - {v.number(0.5)};
-c = c * z + {one};
+c = (c * r - r_low) * r + {one};
 const {v.M} odd = (quarter & 1u) != 0u;
 const {v.T} w = {pick};
 {v.T} y = {v.real(f"{v.bits('w')} ^ ({sign})")};
