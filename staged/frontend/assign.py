@@ -234,19 +234,16 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
     if not isinstance(owner, Array | Locals) and hasattr(owner, "__dict__"):
         contents = owner.__dict__
+        own = contents.get(name, _ABSENT)
 
-        def undo(before: Any) -> None:
-            if before is _ABSENT:
+        def undo(_: Any) -> None:
+            if own is _ABSENT:
                 contents.pop(name, None)
             else:
-                contents[name] = before
+                contents[name] = own
 
-        record_mutation(
-            owner,
-            f"the attribute `{name}` of{{name}} (a {type(owner).__name__})",
-            lambda: contents.get(name, _ABSENT),
-            undo,
-        )
+        text = f"the attribute `{name}` of{{name}} (a {type(owner).__name__})"
+        record_mutation(owner, text, lambda: getattr(owner, name, _ABSENT), undo)
     setattr(owner, name, value)
 
 

@@ -58,16 +58,14 @@ def first_argument(scope: Any) -> Any:
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """The call `function(*args, **kwargs)` of converted code."""
     tracing = current_trace() is not None
+    if tracing:
+        _refuse_if_random(function)
     if isinstance(function, FunctionType):
-        if tracing:
-            _refuse_if_random(function)
         handler = BUILTINS.get(function) if tracing else None
         if handler is not None:
             return handler(*args, **kwargs)
         return as_converted(function)(*args, **kwargs)
     if isinstance(function, MethodType):
-        if tracing and getattr(function.__self__, "__class__", None) is random.Random:
-            _refuse_if_random(function)
         inner = function.__func__
         if isinstance(inner, FunctionType):
             return as_converted(inner)(function.__self__, *args, **kwargs)
@@ -107,7 +105,6 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
         raise StagingError(
             f"`{function.__name__}` inside a staged function cannot be staged", where=here(), hint=REFUSED[function]
         )
-    _refuse_if_random(function)
     if isinstance(owner, str) and function.__name__ in ("format", "join") and _holds_staged([*args, *kwargs.values()]):
         if function.__name__ == "format":
             return format_string(owner, args, kwargs)

@@ -39,6 +39,8 @@ def is_user_code(function: FunctionType) -> bool:
     if getattr(function, "__staged_converted__", False) or getattr(function, "__staged_plain__", False):
         return False
     file = function.__code__.co_filename
+    if file == "<string>" and function.__name__.startswith("__"):
+        return False  # methods that dataclasses and named tuples generate
     known = _is_user_file.get(file)
     if known is None:
         known = _is_user_file[file] = _decide(file)
@@ -49,8 +51,7 @@ def _decide(file: str) -> bool:
     if file.startswith("<frozen"):
         return False
     if file.startswith("<"):
-        # A console or notebook cell keeps its source in linecache; generated code (dataclasses) has none.
-        return bool(linecache.getlines(file))
+        return True  # a console or notebook cell keeps its source in linecache; other code is refused
     real = os.path.realpath(file)
     if real.startswith(_PACKAGE + os.sep):
         return real.startswith(_CONVERTED_PARTS)
@@ -190,5 +191,5 @@ def _no_source(function: FunctionType, reason: str) -> StagingError:
     return StagingError(
         f"`{function.__name__}` cannot be staged: {reason}",
         where=where,
-        hint="put the function into a file, or mark it `@staged.plain` if it only computes static values",
+        hint="put the function into a file that is imported or run",
     )

@@ -143,12 +143,7 @@ def convert_class(converter: Converter, node: ast.ClassDef) -> list[ast.stmt]:
                 named = converter.call("function_", ast.Name("f", ast.Load()), text(item.name))
                 method.decorator_list = [
                     *method_decorators,
-                    place(
-                        ast.Lambda(
-                            arguments_of(["f"]), converter.call("function_", ast.Name("f", ast.Load()), text(item.name))
-                        ),
-                        item,
-                    ),
+                    place(ast.Lambda(arguments_of(["f"]), named), item),
                 ]
                 body.append(method)
             elif isinstance(item, ast.AnnAssign):

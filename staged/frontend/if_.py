@@ -204,7 +204,7 @@ class StagedIf:
                 trees.map_leaves(collect, value)
         if signal is not None:
             trees.map_leaves(collect, signal.value)
-        handles = self.emit(condition, blocks, [], {index: list(inner)})
+        handles = self.emit(condition, blocks, [value.hint for value in inner], {index: list(inner)})
         replacement = dict(zip(inner, handles, strict=True))
 
         def replace(leaf: Any) -> Any:
@@ -320,9 +320,8 @@ class StagedIf:
             device=self.trace.builder.device,
             where=self.where,
         )
-        first_yield = next(iter((yields or {0: []}).values()), [])
         for index, result in enumerate(op.results):
-            result.hint = hints[index] if index < len(hints) else first_yield[index].hint
+            result.hint = hints[index] if index < len(hints) else ""
         return list(self.trace.emit_op(op))
 
 

@@ -6,13 +6,14 @@ changed whatever it decides; so a change must be undone by the end of the branch
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from staged.errors import StaticStateError
 from staged.frontend.join import same_tree
 from staged.frontend.tracing import Mutation, Region, TraceContext, current_trace
-from staged.source import here
+from staged.source import here, is_library_file
 
 
 def record_mutation(owner: object, text: str, current: Callable[[], Any], undo: Callable[[Any], None]) -> None:
@@ -24,17 +25,23 @@ def record_mutation(owner: object, text: str, current: Callable[[], Any], undo: 
     if trace is None:
         return
     before = current()
-    text = text.format(name=_name_of(trace, owner))
-    trace.log.append(Mutation(owner, text, before, current, lambda: undo(before)))
-    if trace.regions:
-        trace.log[-1].where = here()
+    where = None
+    if trace.regions:  # only there can it become an error
+        text, where = text.format(name=_name_of(trace, owner)), here()
+    trace.log.append(Mutation(owner, text, before, current, lambda: undo(before), where))
 
 
 def _name_of(trace: TraceContext, owner: object) -> str:
     """`` `xs` `` with a space before it, where a local name of a running call holds `owner`."""
-    for scope in reversed(trace.frames):
-        for name, value in scope.__dict__.items():
-            if value is owner:
+    places = [scope.__dict__ for scope in reversed(trace.frames)]
+    frame = sys._getframe(1)
+    while frame is not None:  # names of closures and modules
+        if not is_library_file(frame.f_code.co_filename):
+            places += [frame.f_locals, frame.f_globals]
+        frame = frame.f_back  # type: ignore[assignment]
+    for names in places:
+        for name, value in names.items():
+            if value is owner and "__staged" not in name:
                 return f" `{name}`"
     return ""
 

@@ -15,7 +15,7 @@ from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, run_static
 from staged.frontend.names import bindings_of
 from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.targets import tracked
-from staged.frontend.tracing import BREAK, Body, Signal, TraceContext, current_trace
+from staged.frontend.tracing import BREAK, ENDED, Body, Signal, TraceContext, current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
 from staged.ops.array import StagedArray
@@ -62,7 +62,7 @@ def while_(
     first = True if is_forever else truth(test())
     if is_forever or is_staged(first):
         trace.rollback(mark)
-        return _record(trace, scope, test, body, orelse, names)
+        return _record(trace, scope, test, body, orelse, names, is_forever)
     where = here()
     what = f"the loop at line {where.line if where else 0}"
     targets, regions = len(trace.targets), len(trace.regions)
@@ -72,7 +72,7 @@ def while_(
         # It ran for some turns with values known while staging, and then depends on a staged one: from the start, then.
         del trace.targets[targets:], trace.regions[regions:]
         trace.rollback(mark)
-        return _record(trace, scope, test, body, orelse, names)
+        return _record(trace, scope, test, body, orelse, names, False)
 
 
 def _turns(test: Callable[[], Any], body: Body) -> Iterator[Body]:
@@ -100,6 +100,7 @@ def _record(
     body: Body,
     orelse: Body | None,
     names: LoopNames,
+    is_forever: bool,
 ) -> Signal | None:
     where = here()
     if orelse is not None:
@@ -134,7 +135,11 @@ def _record(
             where=where,
         )
 
-    loop.run((), (), one_turn, build, trace_condition)
+    target = loop.run((), (), one_turn, build, trace_condition)
+    if is_forever and not target.breaks:
+        # It is left by `return` or `raise` only: nothing comes after it.
+        trace.builder.end("raise", (), None, where)
+        return ENDED
     return None
 
 

@@ -1,0 +1,85 @@
+"""`and`, `or`, `not`, chained comparisons, `in`, and the builtins that answer with a truth value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.frontend.harness import agree, ir, ops
+
+from staged.errors import StagedValueError
+
+X = np.arange(1, 4, dtype=np.float32)
+
+
+def test_values_of_and_or() -> None:
+    def f(a, b):
+        return (a > 1 and b > 1), (a > 1 or b > 1), not a > b, (a and b), (a or b)
+
+    for a in (0, 1, 3):
+        for b in (0, 2):
+            agree(f, a, b)
+
+
+def test_static_side_decides_while_staging() -> None:
+    def f(a, flag):
+        if flag and a > 1:
+            return a
+        if flag or a > 5:
+            return a + 1
+        return a + 2
+
+    agree(f, 3, True)
+    agree(f, 3, False)
+    agree(f, 9, False)
+
+
+def test_right_side_that_prints_is_a_branch() -> None:
+    def loud(a):
+        print("asked")
+        return a > 2
+
+    def f(a):
+        return a > 1 and loud(a)
+
+    names = ops(ir(f, 3))
+    assert names.index("if") < names.index("print")
+
+
+def test_chained_comparison() -> None:
+    def f(a, b):
+        return 0 < a < b <= 9, a == b != 3
+
+    for a, b in ((1, 2), (2, 1), (3, 12), (4, 4)):
+        agree(f, a, b)
+
+
+def test_membership() -> None:
+    def f(a):
+        return a in (1, 3, 5), a not in [2, 4], "x" in {"x": 1}
+
+    agree(f, 3)
+    agree(f, 4)
+
+
+def test_truth_builtins() -> None:
+    def f(x, a):
+        return any([a > 3, a < 0]), all([a > 3, a > 1]), bool(a), any(x > 2.5), isinstance(a, int)
+
+    agree(f, X, 2)
+    agree(f, X, 5)
+
+
+def test_array_and_array_is_refused() -> None:
+    def f(x):
+        return x > 1 and x < 3
+
+    with pytest.raises(StagedValueError, match="a condition needs one truth value"):
+        ir(f, X)
+
+
+def test_bool_outside_the_front_ends_reach_is_refused() -> None:
+    def f(x):
+        return [v for v in (1, 2) if x.sum() > v]
+
+    with pytest.raises(StagedValueError, match=r"cannot take bool\(\) of"):
+        ir(f, X)
