@@ -35,6 +35,10 @@ class Context(ABC):
     def lift(self, array: Any) -> Array:
         """A handle for a NumPy array (or another context's concrete array) that exists outside: a hidden input."""
 
+    def next_random(self) -> tuple[Array, Array, Array]:
+        """(seed, stream, counter), i64 scalars, for one execution of a random op; counts it."""
+        raise AssertionError("random ops are run by the user's program, transforms record none")
+
 
 _current: ContextVar[Context | None] = ContextVar("staged_context", default=None)
 _default: Context | None = None
