@@ -1,7 +1,46 @@
-"""Array functions."""
+"""Every op of the language: primitives, declared once; the public functions over them; composites.
 
-from staged.ops import contraction, elementwise, index, promote, reduction, shape, source  # noqa: F401
-from staged.ops.array import METHODS
+Importing this package declares them all. `PRIMITIVES` and `COMPOSITES` hold the declarations by name, `METHODS` the
+public functions (those of `st.random` as `random.uniform`, ...).
+"""
 
-globals().update(METHODS)
-__all__ = sorted(METHODS)
+from staged.ops import (
+    composites,
+    contraction,
+    convolution,
+    elementwise,
+    index,
+    numpy_map,
+    pooling,
+    promote,
+    random,
+    reduction,
+    shape,
+    source,
+)
+from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.composite import COMPOSITES, Composite, composite
+from staged.ops.primitive import PRIMITIVES, Primitive
+
+__all__ = [
+    "COMPOSITES",
+    "METHODS",
+    "PRIMITIVES",
+    "Array",
+    "Composite",
+    "Primitive",
+    "StagedArray",
+    "composite",
+    "composites",
+    "contraction",
+    "convolution",
+    "elementwise",
+    "index",
+    "numpy_map",
+    "pooling",
+    "promote",
+    "random",
+    "reduction",
+    "shape",
+    "source",
+]

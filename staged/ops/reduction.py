@@ -14,9 +14,9 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
 from staged.ops.context import bind
-from staged.ops.elementwise import ANY, BOOLS, NUMBERS, divide, not_equal, select, sqrt, square
+from staged.ops.elementwise import BOOLS, NUMBERS, divide, not_equal, select, sqrt, square
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, axes_of, axis_of, broadcast, cast, promoted, public
+from staged.ops.promote import as_array, axes_of, axis_of, broadcast, cast, check_dtype, promoted, public
 
 _NUMBER_DTYPES = (f32, f64, i32, i64, u8, u32)
 
@@ -283,8 +283,6 @@ def _wide(x: Any, dtype: Any = None) -> Array:
     """Integers and bools as i64, so that their sums have room."""
     array = as_array(x)
     if dtype is not None:
-        from staged.ops.promote import check_dtype
-
         return cast(array, check_dtype(dtype))
     return array if array.dtype.is_float else cast(array, i64, array.type.weak)
 

@@ -1,0 +1,84 @@
+"""Composites: functions made of primitives that stay one op until fusion, so that they keep a better derivative.
+
+    @composite("softmax", vjp=lambda ct, y, x, axis: [...])
+    def _softmax(x, *, axis): ...
+
+A call records ONE op `composite`: attrs `name` and the static keyword arguments; its block is the body, with a parameter
+per operand. Autodiff asks `COMPOSITES[name].vjp`, or differentiates the body where there is none; a back end may claim
+the whole; else the body is inlined before fusion. Eager mode runs the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from staged.ir.nodes import Effect, Op
+from staged.ops.array import Array
+from staged.ops.context import current_context
+from staged.ops.primitive import VjpRule
+from staged.ops.promote import as_array
+from staged.ops.record import RecordContext
+
+Body = Callable[..., Array | tuple[Array, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Composite:
+    """A named function of arrays. `vjp(ct, result, *operands, **attrs)` as for primitives; tuples for several results."""
+
+    name: str
+    body: Body
+    vjp: VjpRule | None = None
+
+    def __call__(self, *operands: Any, **attrs: Any) -> tuple[Array, ...]:
+        """Record one op, or run the body where ops are not recorded; a handle per result."""
+        context = current_context()
+        arrays = [as_array(operand) for operand in operands]
+        if isinstance(context, RecordContext):
+            return self._record(context, arrays, attrs)
+        return _tuple(self.body(*arrays, **attrs))
+
+    def _record(self, context: RecordContext, arrays: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
+        values = [context.value_of(array) for array in arrays]
+        builder = context.builder
+        with builder.block([value.type for value in values], [value.hint for value in values]) as opened:
+            results = _tuple(self.body(*(context.handle(param) for param in opened.params), **attrs))
+            yielded = [context.value_of(result) for result in results]
+            builder.end("yield", yielded)
+        body = opened.block
+        effects: dict[Effect, None] = {}
+        for op in body.ops:
+            effects.update(dict.fromkeys(op.effects))
+        return context.emit(
+            Op(
+                "composite",
+                values,
+                [value.type for value in yielded],
+                attrs={"name": self.name, **attrs},
+                blocks=[body],
+                effects=tuple(effects),
+                device=builder.device,
+                where=context.locate(),
+            )
+        )
+
+
+def _tuple(results: Array | tuple[Array, ...]) -> tuple[Array, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+COMPOSITES: dict[str, Composite] = {}
+"""Every composite by name."""
+
+
+def composite(name: str, vjp: VjpRule | None = None) -> Callable[[Body], Composite]:
+    """Make a composite of a body `f(*operands, **static)` and enter it into `COMPOSITES`."""
+
+    def declare(body: Body) -> Composite:
+        assert name not in COMPOSITES, f"composite {name} is declared twice"
+        COMPOSITES[name] = Composite(name, body, vjp)
+        return COMPOSITES[name]
+
+    return declare

@@ -1,0 +1,220 @@
+"""Matrix products: `matmul` with its transposes as flags, and dot, outer, tensordot made of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ShapeError
+from staged.ir.types import TensorType, bool_, f32, f64, i32, i64, shape_text
+from staged.ops.array import Array
+from staged.ops.context import bind
+from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.promote import (
+    as_array,
+    axis_of,
+    broadcast,
+    broadcast_shapes,
+    dtype_error,
+    promoted,
+    public,
+    shape_error,
+)
+from staged.ops.reduction import sum_
+from staged.ops.shape import expand_dims, moveaxis, reshape, squeeze
+
+
+def _infer_matmul(
+    a: TensorType, b: TensorType, transpose_a: bool = False, transpose_b: bool = False
+) -> TensorType:
+    if a.ndim < 2 or b.ndim < 2:
+        raise ShapeError(f"matmul needs matrices, got {a} @ {b}", hint="`x[:, None]` makes a vector a column")
+    if a.dtype is not b.dtype:
+        raise DTypeError(f"matmul needs operands of one dtype, got {a} @ {b}", hint="cast one of them")
+    if a.dtype.is_bool:
+        raise DTypeError(f"matmul takes numbers, got {a} @ {b}", hint="cast them: `st.astype(x, st.f32)`")
+    m, k = a.shape[-2:] if not transpose_a else a.shape[:-3:-1]
+    k2, n = b.shape[-2:] if not transpose_b else b.shape[:-3:-1]
+    if k != k2:
+        left, right = (*a.shape[:-2], m, k), (*b.shape[:-2], k2, n)
+        raise ShapeError(
+            f"matmul needs equal inner sizes, got {shape_text(left)} @ {shape_text(right)}",
+            hint=f"make the right operand {shape_text((*b.shape[:-2], k, n))}, or the left one "
+            f"{shape_text((*a.shape[:-2], m, k2))}",
+        )
+    if a.shape[:-2] != b.shape[:-2]:
+        raise ShapeError(f"matmul needs equal batch sizes, got {a} @ {b}")
+    return TensorType(a.dtype, (*a.shape[:-2], m, n))
+
+
+def _transposed(x: np.ndarray[Any, Any], flag: bool) -> np.ndarray[Any, Any]:
+    return np.swapaxes(x, -1, -2) if flag else x
+
+
+def _matmul_vjp(
+    ct: Array, y: Array, a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False
+) -> list[Array]:
+    d_a = matrix_product(b, ct, transpose_b, True) if transpose_a else matrix_product(ct, b, False, not transpose_b)
+    d_b = matrix_product(ct, a, True, transpose_a) if transpose_b else matrix_product(a, ct, not transpose_a, False)
+    return [d_a, d_b]
+
+
+def bilinear_jvp(tangents: Sequence[Any], first: Any, second: Any) -> Any:
+    """The jvp of an op linear in each of two operands: `first(t)` and `second(t)` apply it to one tangent."""
+    parts = [
+        rule(tangent) for rule, tangent in zip((first, second), tangents, strict=True) if tangent is not None
+    ]
+    return None if not parts else parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+_matmul_op = primitive(
+    name="matmul",
+    kind="contraction",
+    infer=_infer_matmul,
+    reference=lambda a, b, transpose_a=False, transpose_b=False: np.matmul(
+        _transposed(a, transpose_a), _transposed(b, transpose_b)
+    ),
+    vjp=_matmul_vjp,
+    jvp=lambda tangents, y, operands, transpose_a=False, transpose_b=False: bilinear_jvp(
+        tangents,
+        lambda t: matrix_product(t, operands[1], transpose_a, transpose_b),
+        lambda t: matrix_product(operands[0], t, transpose_a, transpose_b),
+    ),
+    samples=[
+        Sample(((2, 3), (3, 4)), {"transpose_a": False, "transpose_b": False}, dtypes=(f32, f64, i32, i64)),
+        Sample(((3, 2), (3, 4)), {"transpose_a": True, "transpose_b": False}),
+        Sample(((2, 3), (4, 3)), {"transpose_a": False, "transpose_b": True}),
+        Sample(((3, 2), (4, 3)), {"transpose_a": True, "transpose_b": True}),
+        Sample(((2, 2, 3), (2, 3, 1)), {"transpose_a": False, "transpose_b": False}),
+        Sample(((2, 0), (0, 3)), {"transpose_a": False, "transpose_b": False}),
+    ],
+    bad=[
+        BadSample((TensorType(f32, (64, 784)), TensorType(f32, (748, 128))), ShapeError, "equal inner sizes"),
+        BadSample((TensorType(f32, (3,)), TensorType(f32, (3, 2))), ShapeError, "needs matrices"),
+        BadSample((TensorType(f32, (2, 3)), TensorType(f64, (3, 2))), DTypeError, "one dtype"),
+        BadSample((TensorType(bool_, (2, 3)), TensorType(bool_, (3, 2))), DTypeError, "takes numbers"),
+        BadSample((TensorType(f32, (2, 3, 4)), TensorType(f32, (3, 4, 5))), ShapeError, "batch sizes"),
+    ],
+    doc="(..., m, k) @ (..., k, n) -> (..., m, n); the flags swap the last two axes of an operand first.",
+)
+
+
+def matrix_product(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
+    """The primitive: operands of one dtype, with equal batch axes."""
+    return bind(_matmul_op, [a, b], transpose_a=transpose_a, transpose_b=transpose_b)
+
+
+@public("matmul")
+def matmul(a: Any, b: Any) -> Array:
+    """The matrix product `a @ b`. Array API `matmul`.
+
+    Shapes: (..., m, k) @ (..., k, n) -> (..., m, n); leading axes broadcast, dtypes promote. A vector on the left is a
+    row, on the right a column, and that axis is dropped from the result. Raises ShapeError where inner sizes differ.
+    """
+    left, right = promoted(a, b, name="matmul")
+    if not left.ndim or not right.ndim:
+        raise shape_error(
+            f"matmul needs arrays, got {left.type} @ {right.type}", left, right, hint="use `*` to multiply by a number"
+        )
+    row, column = left.ndim == 1, right.ndim == 1
+    if (left.shape[-1]) != (right.shape[0] if column else right.shape[-2]):
+        raise shape_error(
+            f"matmul needs equal inner sizes, got {shape_text(left.shape)} @ {shape_text(right.shape)}",
+            left,
+            right,
+            hint=_inner_hint(left, right),
+        )
+    if row:
+        left = expand_dims(left, 0)
+    if column:
+        right = expand_dims(right, 1)
+    if right.ndim == 2 and left.ndim > 2:
+        # One big product instead of many small ones.
+        folded = matrix_product(reshape(left, (_product(left.shape[:-1], left), left.shape[-1])), right)
+        result = reshape(folded, (*left.shape[:-1], right.shape[-1]))
+    else:
+        batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        result = matrix_product(
+            broadcast(left, (*batch, *left.shape[-2:])), broadcast(right, (*batch, *right.shape[-2:]))
+        )
+    if row:
+        result = squeeze(result, -2)
+    return squeeze(result, -1) if column else result
+
+
+def _inner_hint(left: Array, right: Array) -> str:
+    inner = left.shape[-1]
+    wanted = (inner,) if right.ndim == 1 else (*right.shape[:-2], inner, right.shape[-1])
+    if right.ndim >= 2 and right.shape[-1] == inner:
+        return "the right operand fits when transposed: `st.matrix_transpose(b)`"
+    return f"make the right operand {shape_text(wanted)}, or give the left one {right.shape[max(right.ndim - 2, 0)]} columns"
+
+
+def _product(shape: Sequence[Any], x: Array) -> Any:
+    if all(isinstance(extent, int) for extent in shape):
+        return math.prod(shape)
+    symbols = [extent for extent in shape if not isinstance(extent, int)]
+    if len(symbols) == 1 and all(extent == 1 for extent in shape if isinstance(extent, int)):
+        return symbols[0]
+    raise shape_error(f"matmul folds leading axes into one, which {x.type} does not allow", x, hint="fix one of its sizes")
+
+
+@public("dot")
+def dot(a: Any, b: Any) -> Array:
+    """`a @ b` for vectors and matrices, a product with a number otherwise. NumPy `dot`, up to two dimensions."""
+    left, right = as_array(a), as_array(b)
+    if not left.ndim or not right.ndim:
+        return left * right
+    if left.ndim > 2 or right.ndim > 2:
+        raise shape_error("dot takes vectors and matrices", left, right, hint="use `@`, or `st.tensordot`")
+    return matmul(left, right)
+
+
+@public("outer")
+def outer(a: Any, b: Any) -> Array:
+    """Every product of an element of vector `a` with one of vector `b`: (m,), (n,) -> (m, n). NumPy `outer`."""
+    return reshape(a, (-1, 1)) * reshape(b, (1, -1))
+
+
+@public("vecdot")
+def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
+    """The sum of a * b along `axis`. Array API `vecdot`."""
+    return sum_(as_array(a) * b, axis)
+
+
+@public("tensordot")
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
+    """Sums of products over pairs of axes, or over the last and first `axes` of them. Array API `tensordot`."""
+    left, right = promoted(a, b, name="tensordot")
+    if isinstance(axes, int):
+        first, second = list(range(left.ndim - axes, left.ndim)), list(range(axes))
+    else:
+        first, second = (list(one) if isinstance(one, tuple | list) else [one] for one in axes)
+        first = [axis_of(axis, left.ndim, "tensordot") for axis in first]
+        second = [axis_of(axis, right.ndim, "tensordot") for axis in second]
+    if [left.shape[axis] for axis in first] != [right.shape[axis] for axis in second]:
+        raise shape_error(f"tensordot: axes {first} and {second} differ in extent", left, right)
+    count = len(first)
+    left = moveaxis(left, first, list(range(left.ndim - count, left.ndim)))
+    right = moveaxis(right, second, list(range(count)))
+    outer_left, outer_right = left.shape[: left.ndim - count], right.shape[count:]
+    inner = _product(right.shape[:count], right)
+    flat = matrix_product(
+        reshape(left, (_product(outer_left, left), inner)), reshape(right, (inner, _product(outer_right, right)))
+    )
+    return reshape(flat, (*outer_left, *outer_right))
+
+
+def check_floats(name: str, *arrays: Array) -> None:
+    """Raise DTypeError where an array is not of floats."""
+    if any(not array.dtype.is_float for array in arrays):
+        raise dtype_error(
+            f"{name} takes floats, got {', '.join(str(array.type) for array in arrays)}",
+            *arrays,
+            hint="cast it: `st.astype(x, st.f32)`",
+        )
+
+

@@ -1,0 +1,318 @@
+"""Counter-based random numbers: Philox4x32-10, the same bits in eager mode, C and CUDA.
+
+Every random op has the operands (seed, stream, counter), i64 scalars: `stream` tells call sites apart, `counter` counts
+executions. Nothing is carried from one number to the next, so any element can be made alone. The mapping:
+
+    block b of an op:  philox(counter words = [b, stream, counter low, counter high], key = [seed low, seed high])
+    word k of an op:   word k % 4 of block k // 4
+
+    random_bits   element e: word e
+    uniform f32   element e: (word e >> 8) * 2^-24                                            in [0, 1)
+    uniform f64   element e: (h >> 5) * 2^-27 + (l >> 6) * 2^-53, h, l = words 2e, 2e + 1     in [0, 1)
+    normal        elements 2p, 2p + 1: r * cos(a), r * sin(a) with r = sqrt(-2 log(u)), a = 2 pi v (Box and Muller);
+                  f32: u = ((word 2p >> 8) + 1) * 2^-24, v = (word 2p + 1 >> 8) * 2^-24
+                  f64: u, v from words 4p..4p + 3 as uniform f64 does, u with + 2^-53      so u is in (0, 1]
+    bernoulli     element e: uniform f32 of element e < p, in f32
+    permutation   Fisher-Yates from i = n - 1 down to 1: swap i with (word i * (i + 1)) >> 32
+
+`b` and `stream` count modulo 2^32. Source: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3,
+2011.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ShapeError
+from staged.ir.types import DType, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, u32
+from staged.ops.array import Array
+from staged.ops.context import bind, current_context
+from staged.ops.elementwise import bitwise_right_shift
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
+from staged.ops.promote import (
+    as_array,
+    cast,
+    check_dtype,
+    constant,
+    dtype_error,
+    handle,
+    is_number,
+    public,
+    shape_error,
+)
+from staged.ops.source import static_shape
+
+Data = np.ndarray[Any, Any]
+_LOW = 0xFFFFFFFF
+
+
+# ---- the generator --------------------------------------------------------------------------------
+
+
+def philox(counter: Data, key: tuple[int, int]) -> Data:
+    """Ten rounds over counters of shape (4, n), u32: the random words, same shape."""
+    c0, c1, c2, c3 = (word.astype(np.uint64) for word in counter)
+    k0, k1 = key
+    for _ in range(10):
+        first, second = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c1, c2, c3 = (
+            (second >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            second & np.uint64(_LOW),
+            (first >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+            first & np.uint64(_LOW),
+        )
+        k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
+    return np.stack([c0, c1, c2, c3]).astype(np.uint32)
+
+
+def words(seed: Any, stream: Any, counter: Any, count: int) -> Data:
+    """The first `count` words of a random op."""
+    blocks = (count + 3) // 4
+    seed_, stream_, counter_ = (int(value) & 0xFFFFFFFFFFFFFFFF for value in (seed, stream, counter))
+    states = np.zeros((4, blocks), np.uint32)
+    states[0] = np.arange(blocks, dtype=np.uint64) & np.uint64(_LOW)
+    states[1], states[2], states[3] = stream_ & _LOW, counter_ & _LOW, counter_ >> 32
+    return philox(states, (seed_ & _LOW, seed_ >> 32)).T.reshape(-1)[:count]
+
+
+def _f32(bits: Data) -> Data:
+    return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _f64(high: Data, low: Data) -> Data:
+    return (high >> np.uint32(5)) * 2.0**-27 + (low >> np.uint32(6)) * 2.0**-53
+
+
+def _bits(seed: Data, stream: Data, counter: Data, shape: Any) -> Data:
+    return words(seed, stream, counter, math.prod(shape)).reshape(shape)
+
+
+def _uniform(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -> Data:
+    count = math.prod(shape)
+    if dtype is f32:
+        return _f32(words(seed, stream, counter, count)).reshape(shape)
+    bits = words(seed, stream, counter, 2 * count)
+    return _f64(bits[::2], bits[1::2]).reshape(shape)
+
+
+def _normal(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -> Data:
+    count = math.prod(shape)
+    pairs = (count + 1) // 2
+    if dtype is f32:
+        bits = words(seed, stream, counter, 2 * pairs)
+        u, v = _f32(bits[::2]) + np.float32(2.0**-24), _f32(bits[1::2])
+    else:
+        bits = words(seed, stream, counter, 4 * pairs)
+        u, v = _f64(bits[::4], bits[1::4]) + 2.0**-53, _f64(bits[2::4], bits[3::4])
+    kind = dtype.numpy.type
+    radius = np.sqrt(kind(-2.0) * np.log(u))
+    angle = kind(2.0 * math.pi) * v
+    both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return both.reshape(-1)[:count].reshape(shape).astype(dtype.numpy)
+
+
+def _bernoulli(seed: Data, stream: Data, counter: Data, p: Data, shape: Any) -> Data:
+    return np.asarray(_uniform(seed, stream, counter, shape, f32) < p)
+
+
+def _permutation(seed: Data, stream: Data, counter: Data, n: int) -> Data:
+    bits = words(seed, stream, counter, n).astype(np.uint64)
+    partners = ((bits * np.arange(1, n + 1, dtype=np.uint64)) >> np.uint64(32)).tolist()
+    order = list(range(n))
+    for i in range(n - 1, 0, -1):
+        j = partners[i]
+        order[i], order[j] = order[j], order[i]
+    return np.array(order, np.int64)
+
+
+# ---- the primitives -------------------------------------------------------------------------------
+
+
+def _check_key(name: str, *key: TensorType) -> None:
+    for what, operand in zip(("seed", "stream", "counter"), key, strict=True):
+        if operand.shape or operand.dtype is not i64:
+            raise DTypeError(f"{name}: the {what} is an i64 scalar, got {operand}")
+
+
+def _check_float(name: str, dtype: DType) -> None:
+    if not dtype.is_float:
+        raise DTypeError(f"{name} makes floats, not {dtype}", hint="use `st.random.integers` for integers")
+
+
+def _infer_floats(name: str) -> Callable[..., TensorType]:
+    def infer(seed: TensorType, stream: TensorType, counter: TensorType, shape: Shape, dtype: DType) -> TensorType:
+        _check_key(name, seed, stream, counter)
+        _check_float(name, dtype)
+        return TensorType(dtype, shape)
+
+    return infer
+
+
+def _infer_bits(seed: TensorType, stream: TensorType, counter: TensorType, shape: Shape) -> TensorType:
+    _check_key("random_bits", seed, stream, counter)
+    return TensorType(u32, shape)
+
+
+def _infer_bernoulli(
+    seed: TensorType, stream: TensorType, counter: TensorType, p: TensorType, shape: Shape
+) -> TensorType:
+    _check_key("bernoulli", seed, stream, counter)
+    if p.shape or p.dtype is not f32:
+        raise DTypeError(f"bernoulli: the probability is an f32 scalar, got {p}")
+    return TensorType(bool_, shape)
+
+
+def _infer_permutation(seed: TensorType, stream: TensorType, counter: TensorType, n: int) -> TensorType:
+    _check_key("permutation", seed, stream, counter)
+    return TensorType(i64, (n,))
+
+
+_KEY = (np.array(7, np.int64), np.array(2, np.int64), np.array(5, np.int64))
+_KEY_TYPES = (TensorType(i64),) * 3
+_BAD_KEY = (TensorType(i64), TensorType(i32), TensorType(i64))
+_WHY = "random draws do not depend on floats"
+
+
+def _random(name: str, cases: list[dict[str, Any]], p: Any = None, **fields: Any) -> Primitive:
+    more = () if p is None else (np.array(p, np.float32),)
+    more_types = () if p is None else (TensorType(f32),)
+    return primitive(
+        name=name,
+        kind="random",
+        samples=[Sample((*_KEY, *more), case) for case in cases],
+        bad=[BadSample((*_BAD_KEY, *more_types), DTypeError, "the stream is an i64 scalar", cases[0])],
+        why_not_differentiable=_WHY,
+        **fields,
+    )
+
+
+_SHAPES: list[Shape] = [(2, 3), (), (0, 4), (9,)]
+_FLOAT_CASES: list[dict[str, Any]] = [{"shape": shape, "dtype": dtype} for dtype in (f32, f64) for shape in _SHAPES]
+
+_bits_op = _random(
+    "random_bits", [{"shape": shape} for shape in _SHAPES], infer=_infer_bits, reference=_bits, doc="Random u32 words."
+)
+_uniform_op = _random(
+    "uniform",
+    _FLOAT_CASES,
+    infer=_infer_floats("uniform"),
+    reference=_uniform,
+    doc="Floats spread evenly over [0, 1).",
+)
+_normal_op = _random(
+    "normal",
+    _FLOAT_CASES,
+    infer=_infer_floats("normal"),
+    reference=_normal,
+    doc="Floats from the standard normal distribution.",
+)
+_bernoulli_op = _random(
+    "bernoulli",
+    [{"shape": shape} for shape in _SHAPES],
+    0.3,
+    infer=_infer_bernoulli,
+    reference=_bernoulli,
+    doc="True with probability p.",
+)
+_permutation_op = _random(
+    "permutation",
+    [{"n": 1}, {"n": 10}, {"n": 0}],
+    infer=_infer_permutation,
+    reference=_permutation,
+    doc="0 .. n - 1 in random order.",
+)
+
+
+# ---- public ---------------------------------------------------------------------------------------
+
+
+def _key() -> list[Array]:
+    """(seed, stream, counter) of one execution of a random op, from whoever carries ops out."""
+    return [cast(part, i64) for part in current_context().next_random()]
+
+
+@public("random.bits")
+def bits(shape: Any = ()) -> Array:
+    """Random u32 words of `shape`."""
+    return bind(_bits_op, _key(), shape=static_shape(shape, "random.bits"))
+
+
+@public("random.uniform")
+def uniform(shape: Any = (), low: Any = 0.0, high: Any = 1.0, dtype: Any = f32) -> Array:
+    """Floats spread evenly over [low, high), of `shape`.
+
+    The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
+    """
+    wanted = check_dtype(dtype)
+    draw = bind(_uniform_op, _key(), shape=static_shape(shape, "random.uniform"), dtype=wanted)
+    bounds = handle(low), handle(high)
+    if bounds == (0.0, 1.0) and all(is_number(bound) for bound in bounds):
+        return draw
+    # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
+    first, last = (_as(bound, wanted) for bound in bounds)
+    return cast(cast(draw, f64) * cast(last - first, f64) + cast(first, f64), wanted)
+
+
+def _as(value: Any, dtype: DType) -> Array:
+    return cast(value, dtype) if isinstance(value, Array) else constant(value, TensorType(dtype))
+
+
+@public("random.normal")
+def normal(shape: Any = (), mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32) -> Array:
+    """Floats from the normal distribution with the given mean and standard deviation, of `shape`.
+
+    Back ends agree within 4 ulp: their logarithms and sines differ.
+    """
+    wanted = check_dtype(dtype)
+    draw = bind(_normal_op, _key(), shape=static_shape(shape, "random.normal"), dtype=wanted)
+    if not (is_number(std) and std == 1):
+        draw = draw * _as(handle(std), wanted)
+    return draw if is_number(mean) and mean == 0 else draw + _as(handle(mean), wanted)
+
+
+@public("random.bernoulli")
+def bernoulli(p: Any = 0.5, shape: Any = ()) -> Array:
+    """Bools that are true with probability `p` (a number or a scalar), of `shape`."""
+    chance = handle(p)
+    if isinstance(chance, Array) and chance.shape:
+        raise shape_error(
+            f"bernoulli needs one probability, got {chance.type}", chance, hint="compare: `st.random.uniform(s) < p`"
+        )
+    if is_number(chance) and not 0 <= chance <= 1:
+        raise ShapeError(f"a probability is between 0 and 1, got {chance}")
+    return bind(_bernoulli_op, [*_key(), _as(chance, f32)], shape=static_shape(shape, "random.bernoulli"))
+
+
+@public("random.integers")
+def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64) -> Array:
+    """Integers in [low, high), or [0, low) if `high` is None; the bounds may be staged. NumPy `Generator.integers`.
+
+    The range is below 2^31; no value is more than range / 2^32 likelier than another.
+    """
+    wanted = check_dtype(dtype)
+    if not wanted.is_integer:
+        raise dtype_error(f"random.integers makes integers, not {wanted}")
+    first, last = (as_array(0, i64), _integer(low)) if high is None else (_integer(low), _integer(high))
+    draw = cast(bind(_bits_op, _key(), shape=static_shape(shape, "random.integers")), i64)
+    return cast(bitwise_right_shift(draw * (last - first), 32) + first, wanted)
+
+
+def _integer(bound: Any) -> Array:
+    array = as_array(bound)
+    if not array.dtype.is_integer:
+        raise dtype_error(f"random.integers needs integer bounds, got {array.type}", array)
+    return cast(array, i64)
+
+
+@public("random.permutation")
+def permutation(n: Extent) -> Array:
+    """The integers 0 .. n - 1 in random order, as i64; `n` is known while staging."""
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise shape_error(f"random.permutation needs a size known while staging, got {n!r}")
+    if n < 0:
+        raise shape_error(f"random.permutation: a size is not negative, got {n}")
+    return bind(_permutation_op, _key(), n=n)

@@ -1,0 +1,264 @@
+"""Arrays from nothing: constants, counters, and what is made of them (zeros, arange, eye, linspace, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staged.errors import ShapeError
+from staged.ir.types import DType, Extent, Shape, TensorType, f32, f64, i32, i64, shape_text, u8
+from staged.ops.array import Array
+from staged.ops.context import bind
+from staged.ops.elementwise import where
+from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.promote import (
+    as_array,
+    axis_of,
+    broadcast,
+    cast,
+    check_dtype,
+    constant,
+    handle,
+    is_number,
+    number_type,
+    public,
+    shape_error,
+)
+from staged.ops.shape import expand_dims, reshape
+
+_NOT_OF_OPERANDS = "it has no operands"
+
+
+def _infer_constant(value: Any) -> TensorType:
+    if isinstance(value, tuple):
+        return TensorType(number_type(value[0]).dtype if value else f32, (len(value),))
+    return number_type(value)
+
+
+primitive(
+    name="constant",
+    kind="source",
+    infer=_infer_constant,
+    reference=lambda value: np.asarray(value, dtype=_infer_constant(value).dtype.numpy),
+    samples=[Sample((), {"value": 2.5}), Sample((), {"value": 7}), Sample((), {"value": (True, False)})],
+    doc="A number, or a flat tuple of the elements in row-major order. The context that records it gives it its type.",
+    why_not_differentiable=_NOT_OF_OPERANDS,
+)
+
+
+def _infer_iota(shape: Shape, axis: int, dtype: DType) -> TensorType:
+    if not 0 <= axis < len(shape):
+        raise ShapeError(f"iota along axis {axis} does not fit {shape_text(shape)}")
+    return TensorType(dtype, shape)
+
+
+def _iota(shape: tuple[int, ...], axis: int, dtype: DType) -> np.ndarray[Any, Any]:
+    column = np.arange(shape[axis]).astype(dtype.numpy).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return np.broadcast_to(column, shape)
+
+
+_iota_op = primitive(
+    name="iota",
+    kind="source",
+    infer=_infer_iota,
+    reference=_iota,
+    samples=[
+        Sample((), {"shape": (4,), "axis": 0, "dtype": i64}),
+        Sample((), {"shape": (2, 3), "axis": 1, "dtype": f32}),
+        Sample((), {"shape": (2, 3), "axis": 0, "dtype": i32}),
+        Sample((), {"shape": (0,), "axis": 0, "dtype": f64}),
+        Sample((), {"shape": (300,), "axis": 0, "dtype": u8}),
+    ],
+    bad=[BadSample((), ShapeError, "does not fit", {"shape": (2,), "axis": 1, "dtype": i64})],
+    doc="Counts 0, 1, 2, ... along `axis`; the same on the others.",
+    why_not_differentiable=_NOT_OF_OPERANDS,
+)
+
+
+def iota(shape: Shape, axis: int = 0, dtype: DType = i64) -> Array:
+    """0, 1, 2, ... along `axis` of `shape`."""
+    return bind(_iota_op, [], shape=shape, axis=axis, dtype=dtype)
+
+
+def static_shape(shape: Any, name: str) -> Shape:
+    """A shape from an int or a sequence of extents known while staging; a ShapeError for a staged one."""
+    extents = (shape,) if isinstance(shape, int | np.integer | Array) else tuple(shape)
+    for extent in extents:
+        if isinstance(extent, Array):
+            raise shape_error(
+                f"{name} needs a shape known while staging, got a staged extent",
+                extent,
+                hint='make the argument static: `st.function(static=("n",))`, or declare `st.dim("N")`',
+            )
+        if isinstance(extent, int | np.integer) and extent < 0:
+            raise shape_error(f"{name}: an extent is not negative, got {tuple(extents)}")
+    return tuple(int(extent) if isinstance(extent, np.integer) else extent for extent in extents)
+
+
+@public("full")
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+    """An array of `shape` filled with a number or a scalar; by default f32, i64 or bool. Array API `full`."""
+    extents = static_shape(shape, "full")
+    value = handle(fill_value)
+    if dtype is not None:
+        wanted = check_dtype(dtype)
+    elif isinstance(value, Array) and not value.type.weak:
+        wanted = value.dtype
+    else:
+        kind = (number_type(value) if is_number(value) else value.type).dtype
+        wanted = f32 if kind.is_float else kind
+    scalar = cast(value, wanted) if isinstance(value, Array) else constant(value, TensorType(wanted))
+    if scalar.shape:
+        raise shape_error(f"full needs a scalar to fill with, got {scalar.type}", scalar, hint="use `st.broadcast_to`")
+    return broadcast(scalar, extents)
+
+
+@public("zeros")
+def zeros(shape: Any, dtype: Any = f32) -> Array:
+    """An array of zeros, f32 by default. Array API `zeros`."""
+    return full(shape, 0, dtype)
+
+
+@public("ones")
+def ones(shape: Any, dtype: Any = f32) -> Array:
+    """An array of ones, f32 by default. Array API `ones`."""
+    return full(shape, 1, dtype)
+
+
+@public("empty")
+def empty(shape: Any, dtype: Any = f32) -> Array:
+    """An array of zeros: nothing in a program is ever unset. Array API `empty`."""
+    return full(shape, 0, dtype)
+
+
+@public("full_like")
+def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Array:
+    """An array filled with a number, of the shape and (unless given) dtype of `x`. Array API `full_like`."""
+    array = as_array(x)
+    return full(array.shape, fill_value, array.dtype if dtype is None else dtype)
+
+
+@public("zeros_like")
+def zeros_like(x: Any, dtype: Any = None) -> Array:
+    """Zeros of the shape and (unless given) dtype of `x`. Array API `zeros_like`."""
+    return full_like(x, 0, dtype)
+
+
+@public("ones_like")
+def ones_like(x: Any, dtype: Any = None) -> Array:
+    """Ones of the shape and (unless given) dtype of `x`. Array API `ones_like`."""
+    return full_like(x, 1, dtype)
+
+
+@public("asarray")
+def asarray(x: Any, dtype: Any = None) -> Array:
+    """An array of a number, a NumPy array, or nested lists; f32, i64 or bool unless given. Array API `asarray`."""
+    array = as_array(x)
+    if dtype is not None:
+        return cast(array, check_dtype(dtype))
+    if array.type.weak:
+        return cast(array, f32 if array.dtype is f64 else array.dtype)
+    return array
+
+
+@public("arange")
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
+    """start, start + step, ... up to, without, `stop`; i64 for ints, else f32. Array API `arange`.
+
+    Bounds are known while staging (the size follows from them). Raises ShapeError for staged bounds.
+    """
+    if stop is None:
+        start, stop = 0, start
+    for bound in (start, stop, step):
+        if isinstance(bound, Array):
+            raise shape_error(
+                "arange needs bounds known while staging",
+                bound,
+                hint="loop with `st.range(n)`, or make the argument static",
+            )
+    if step == 0:
+        raise shape_error("arange: the step cannot be 0")
+    ints = all(isinstance(bound, int | np.integer) for bound in (start, stop, step))
+    wanted = check_dtype(dtype) if dtype is not None else i64 if ints else f32
+    count = len(range(int(start), int(stop), int(step))) if ints else max(0, int(np.ceil((stop - start) / step)))
+    if ints:
+        steps = iota((count,), 0, wanted if not wanted.is_bool else i64)
+        return steps if (start, step) == (0, 1) else steps * int(step) + int(start)
+    # In f64, rounded once: f32 steps would drift.
+    return cast(iota((count,), 0, f64) * float(step) + float(start), wanted)
+
+
+@public("linspace")
+def linspace(start: float, stop: float, num: int, dtype: Any = f32, endpoint: bool = True) -> Array:
+    """`num` evenly spaced numbers from `start` to `stop`. Array API `linspace`. Computed in f64, rounded once."""
+    gaps = num - 1 if endpoint else num
+    counter = iota((num,), 0, f64)
+    if gaps < 1:
+        return cast(counter + float(start), check_dtype(dtype))
+    # From both ends, so that both are exact.
+    up = counter * ((stop - start) / gaps) + float(start)
+    exact = where(counter == float(num - 1), float(stop), up) if endpoint else up
+    return cast(exact, check_dtype(dtype))
+
+
+@public("eye")
+def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = f32) -> Array:
+    """Ones on diagonal `k`, zeros elsewhere. Array API `eye`."""
+    shape = static_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    return cast(iota(shape, 1) - iota(shape, 0) == k, check_dtype(dtype))
+
+
+@public("one_hot")
+def one_hot(indices: Any, num_classes: int, dtype: Any = f32) -> Array:
+    """1 at each index along a new last axis, 0 elsewhere; rows of indices out of range are all 0. JAX `nn.one_hot`."""
+    labels = as_array(indices)
+    shape = (*labels.shape, num_classes)
+    column = broadcast(expand_dims(labels, -1), shape)
+    return cast(iota(shape, len(shape) - 1, labels.dtype) == column, check_dtype(dtype))
+
+
+def _triangle(x: Any, k: int, lower: bool) -> Array:
+    array = as_array(x)
+    if array.ndim < 2:
+        raise shape_error(f"{'tril' if lower else 'triu'} needs a matrix, got {array.type}", array)
+    rows, columns = iota(array.shape, array.ndim - 2), iota(array.shape, array.ndim - 1)
+    inside = columns <= rows + k if lower else columns >= rows + k
+    return where(inside, array, constant(0, TensorType(array.dtype)))
+
+
+@public("tril")
+def tril(x: Any, k: int = 0) -> Array:
+    """The part of each matrix on and below diagonal `k`, zeros above. Array API `tril`."""
+    return _triangle(x, k, True)
+
+
+@public("triu")
+def triu(x: Any, k: int = 0) -> Array:
+    """The part of each matrix on and above diagonal `k`, zeros below. Array API `triu`."""
+    return _triangle(x, k, False)
+
+
+@public("meshgrid")
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
+    """Coordinate arrays of a grid from one vector per axis. Array API `meshgrid`."""
+    vectors = [as_array(array) for array in arrays]
+    if any(vector.ndim != 1 for vector in vectors):
+        raise shape_error("meshgrid needs vectors", *vectors)
+    if indexing not in ("xy", "ij"):
+        raise shape_error(f"meshgrid: indexing is 'xy' or 'ij', got {indexing!r}")
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = [1, 0]
+    shape: list[Extent] = [1] * len(vectors)
+    for vector, axis in zip(vectors, order, strict=True):
+        shape[axis] = vector.shape[0]
+    return [_along(vector, axis, tuple(shape)) for vector, axis in zip(vectors, order, strict=True)]
+
+
+def _along(vector: Array, axis: int, shape: Sequence[Extent]) -> Array:
+    placed: list[Extent] = [1] * len(shape)
+    placed[axis_of(axis, len(shape), "meshgrid")] = vector.shape[0]
+    return broadcast(reshape(vector, placed), tuple(shape))
+
