@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.nodes import Block, Op, Value
+from staged.ir.nodes import PURE, Attrs, Block, Op, Value
 from staged.ir.rewrite import Copier
 from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
 from staged.ir.types import SequenceType, TensorType
@@ -29,7 +29,7 @@ _EXPENSIVE = frozenset(
     "remainder".split()
 )
 _CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source"))
-_CHEAP_NAMES = frozenset(("dynamic_slice", "sequence_get", "constant"))
+_CHEAP_NAMES = frozenset(("dynamic_slice", "index_check", "sequence_get", "constant"))
 _MOST_RECOMPUTED = 12
 """Ops in a row that are worth redoing for one value: beyond, reading it back is cheaper."""
 
@@ -159,7 +159,8 @@ class _Fetch:
             if operand in self.made and operand not in self.residuals.alias:
                 self.one(operand)
         # Its operands are primal values too: the final copy puts their stand-ins in.
-        again = self.front.builder.append(producer.replace())
+        # A check has been made by the primal: it does not stop the program a second time.
+        again = self.front.builder.append(producer.replace(effects=PURE))
         self.residuals.alias[value] = again.result
 
     def keep(self, value: Value) -> None:
@@ -178,10 +179,12 @@ class _Fetch:
 
 
 def _is_cheap(op: Op) -> bool:
-    if op.effects or op.blocks or len(op.results) != 1:
+    if op.blocks or len(op.results) != 1:
         return False
     if op.name in _CHEAP_NAMES:
         return True
+    if op.effects:
+        return False
     primitive = PRIMITIVES.get(op.name)
     return primitive is not None and primitive.kind in _CHEAP_KINDS and op.name not in _EXPENSIVE
 
@@ -202,11 +205,10 @@ def zeros_of(builder: Builder, type: TensorType, op: Op) -> Value:
     """Zeros of a tensor type."""
     number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
     scalar = TensorType(type.dtype, (), type.weak)
-    attrs = {"value": number}
-    zero = builder.op("constant", [], [scalar], attrs=attrs, device=op.device, where=op.where).result
+    zero = builder.op("constant", [], [scalar], attrs={"value": number}, device=op.device, where=op.where).result
     if not type.shape:
         return zero
-    attrs = {"shape": type.shape, "axes": ()}
+    attrs: Attrs = {"shape": type.shape, "axes": ()}
     return builder.op("broadcast_to", [zero], [type], attrs=attrs, device=op.device, where=op.where).result
 
 

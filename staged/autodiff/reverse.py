@@ -8,20 +8,33 @@ primal's values; how those reach the reverse is the business of `residuals.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.loops import reverse_loop
 from staged.autodiff.residuals import Front, Residuals, zeros
 from staged.errors import GradientError
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.nodes import Block, Op, Value, free_values
+from staged.ir.nodes import FAIL, PURE, Block, Op, Value, free_values
 from staged.ir.types import SequenceType
 from staged.ops.array import Array
 from staged.ops.composites import COMPOSITES
 from staged.ops.context import bind, use_context
-from staged.ops.primitive import PRIMITIVES
+from staged.ops.primitive import PRIMITIVES, Primitive
 from staged.ops.record import RecordContext
 from staged.source import Position
+
+
+class _ReverseContext(RecordContext):
+    """Records what vjp rules write. The primal has made every check that they could make again (an index in range)."""
+
+    def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
+        results = super().bind(primitive, operands, attrs)
+        for result in results:
+            made = self.value_of(result).producer
+            if made is not None and made.effects == FAIL:
+                made.effects = PURE
+        return results
 
 
 class Reverse:
@@ -32,7 +45,7 @@ class Reverse:
         self.residuals = Residuals()
         self.builder = Builder()
         self.where: Position | None = None
-        self.context = RecordContext(self.builder, locate=lambda: self.where)
+        self.context = _ReverseContext(self.builder, locate=lambda: self.where)
 
     # ---- a block ----
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from staged.ir.nodes import Value
 from staged.ir.trips import constant_of
 
@@ -56,7 +58,7 @@ def _product(a: Range, b: Range) -> Range:
     return min(corners), max(corners)
 
 
-_ARITHMETIC = {
+_ARITHMETIC: dict[str, Callable[[Range, Range], Range | None]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "subtract": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "multiply": _product,
