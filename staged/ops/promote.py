@@ -28,7 +28,7 @@ def public(name: str) -> Callable[[F], F]:
 
     def enter(function: F) -> F:
         assert name not in METHODS, f"function {name} is declared twice"
-        function.__name__ = name
+        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
         METHODS[name] = function
         return function
 
