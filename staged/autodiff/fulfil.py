@@ -20,7 +20,7 @@ from staged.errors import GradientError
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.rewrite import Copier, rewrite
-from staged.ops.composites import COMPOSITES
+from staged.ops.composite import COMPOSITES
 
 
 def fulfil_transforms(function: Function) -> Function:

@@ -18,7 +18,7 @@ from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import FAIL, PURE, Block, Op, Value, free_values
 from staged.ir.types import SequenceType
 from staged.ops.array import Array
-from staged.ops.composites import COMPOSITES
+from staged.ops.composite import COMPOSITES
 from staged.ops.context import bind, use_context
 from staged.ops.primitive import PRIMITIVES, Primitive
 from staged.ops.record import RecordContext

@@ -7,7 +7,7 @@ import numpy as np
 from staged.ir.nodes import walk_ops
 from staged.ir.types import TensorType, f64
 from staged.ir.verifier import verify
-from staged.ops import METHODS
+from staged.ops.array import METHODS
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.simplify import simplify
 from tests.ir_interpreter import run

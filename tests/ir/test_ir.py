@@ -5,7 +5,7 @@ import pytest
 from staged.ir.builder import Builder
 from staged.ir.nodes import Effect, Function, Label, Op, VariableRef, free_values, walk_ops
 from staged.ir.printer import print_function
-from staged.ir.rewrite import copy_block, eliminate_dead_code, rewrite
+from staged.ir.rewrite import copy_block, rewrite
 from staged.ir.types import Dim, SequenceType, TensorType, bool_, bound, dtype_of, f32, f64, i64, shape_text
 from staged.ir.verifier import VerificationError, verify
 
@@ -151,15 +151,6 @@ def test_a_rule_replaces_ops_inside_loops():
 
     names = [op.name for op in walk_ops(rewrite(summing_loop(), double).block)]
     assert "multiply" in names and "add" not in names
-
-
-def test_dead_code_goes_and_effects_stay():
-    builder = Builder()
-    with builder.block([F]) as body:
-        builder.op("neg", [body.params[0]], [F])
-        builder.op("print", [body.params[0]], [], effects=(Effect("io"),))
-        builder.end("return", [])
-    assert [op.name for op in eliminate_dead_code(Function("f", body.block)).block.ops] == ["print"]
 
 
 def test_types_speak_and_symbolic_dimensions_have_bounds():

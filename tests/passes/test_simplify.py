@@ -1,0 +1,272 @@
+"""Simplification: IR before, IR after, same values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from staged.ir.nodes import IO, Function, walk_ops
+from staged.ir.types import TensorType, bool_, f32, f64, i32, i64
+from staged.ir.verifier import verify
+from staged.ops import elementwise as e
+from staged.ops.array import METHODS
+from staged.ops.promote import cast
+from staged.passes.dead_code import eliminate_dead_code
+from staged.passes.simplify import simplify
+from tests.ir_interpreter import Interpreter, run
+from tests.ir_programs import Program, function
+
+F = TensorType(f64)
+V = TensorType(f64, (3,))
+M = TensorType(f64, (2, 3))
+I = TensorType(i64)  # noqa: E741
+B = TensorType(bool_)
+
+
+def clean(f: Callable[..., Any], *types: TensorType) -> Function:
+    """Simplified and without dead code, verified, with the same values on random arguments."""
+    before = function(f, *types)
+    simple = simplify(before)
+    verify(simple, "simplify")
+    after = eliminate_dead_code(simple)
+    verify(after, "eliminate_dead_code")
+    generator = np.random.default_rng(0)
+    arguments = [np.asarray(generator.normal(size=t.shape) * 3).astype(t.dtype.numpy) for t in types]
+    for old, new in zip(run(before, *arguments), run(after, *arguments), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-6)
+    return after
+
+
+def names(f: Callable[..., Any], *types: TensorType) -> list[str]:
+    return [op.name for op in walk_ops(clean(f, *types).block)]
+
+
+NOTHING_LEFT = {
+    "x + 0": lambda p, x: (x + 0.0,),
+    "0 + x": lambda p, x: (0.0 + x,),
+    "x - 0": lambda p, x: (x - 0.0,),
+    "x * 1": lambda p, x: (x * 1.0,),
+    "1 * x": lambda p, x: (1.0 * x,),
+    "x / 1": lambda p, x: (x / 1.0,),
+    "- - x": lambda p, x: (e.negative(-x),),
+    "maximum(x, x)": lambda p, x: (e.maximum(x, x),),
+    "permute twice": lambda p, x: (METHODS["permute"](METHODS["permute"](x, (1, 0)), (1, 0)),),
+    "reshape there and back": lambda p, x: (METHODS["reshape"](METHODS["reshape"](x, (6,)), (2, 3)),),
+    "slice of all": lambda p, x: (x[0:2, 0:3],),
+    "select of same": lambda p, x: (e.select(x > 0.0, x, x),),
+    "stop_gradient": lambda p, x: (METHODS["stop_gradient"](x),),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING_LEFT)
+def test_nothing_is_left(case: str) -> None:
+    assert names(NOTHING_LEFT[case], M) == []
+
+
+BECOMES = {
+    "x + -y": (lambda p, x, y: (x + -y,), (M, M), ["subtract"]),
+    "-x + y": (lambda p, x, y: (-x + y,), (M, M), ["subtract"]),
+    "x - -y": (lambda p, x, y: (x - -y,), (M, M), ["add"]),
+    "-x * -y": (lambda p, x, y: (-x * -y,), (M, M), ["multiply"]),
+    "0 - x": (lambda p, x: (0.0 - x,), (M,), ["negative"]),
+    "x * -1": (lambda p, x: (x * -1.0,), (M,), ["negative"]),
+    "-(x - y)": (lambda p, x, y: (-(x - y),), (M, M), ["subtract"]),
+    "x / 4": (lambda p, x: (x / 4.0,), (F,), ["constant", "multiply"]),
+    "x * 0 stays, for NaN": (lambda p, x: (x * 0.0,), (F,), ["constant", "multiply"]),
+    "numbers": (lambda p, x: (x + (p.constant(2.0) * 3.0 - 1.0),), (F,), ["constant", "add"]),
+    "equal ops": (lambda p, x: (e.exp(x) * e.exp(x),), (M,), ["exp", "multiply"]),
+    "1 / 0 stays": (lambda p, x: (x + p.constant(1.0) / 0.0,), (F,), ["constant", "constant", "divide", "add"]),
+    "cast to f32 and back stays": (lambda p, x: (cast(cast(x, f32), f64),), (M,), ["cast", "cast"]),
+    "cast through a wider type": (
+        lambda p, x: (cast(cast(x, i64), i32),),
+        (TensorType(i32, (3,)),),
+        [],
+    ),
+    "transpose into matmul": (
+        lambda p, x, y: (METHODS["matmul"](METHODS["permute"](x, (1, 0)), y),),
+        (M, M),
+        ["matmul"],
+    ),
+    "moving an extent of one": (
+        lambda p, x: (METHODS["permute"](x, (1, 0)),),
+        (TensorType(f64, (1, 3)),),
+        ["reshape"],
+    ),
+    "broadcast twice": (
+        lambda p, x: (METHODS["broadcast_to"](METHODS["broadcast_to"](x, (2, 3)), (4, 2, 3)),),
+        (V,),
+        ["broadcast_to"],
+    ),
+    "not not": (lambda p, x: (e.select(e.logical_not(~(x > 0.0)), x, -x),), (F,), None),
+    "sum of what was repeated": (
+        lambda p, x: (METHODS["sum"](METHODS["broadcast_to"](x, (4, 3)), axis=0),),
+        (V,),
+        ["constant", "broadcast_to", "multiply"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BECOMES)
+def test_becomes(case: str) -> None:
+    f, types, expected = BECOMES[case]
+    found = names(f, *types)
+    if expected is not None:
+        assert found == expected
+
+
+def test_equal_numbers_of_different_kinds_stay_apart() -> None:
+    def f(p: Program, x: Any) -> Any:
+        one = p.constant(1, TensorType(i64))
+        true = p.constant(True, TensorType(bool_))
+        return x + 1.0, one, true, p.constant(0.0), p.constant(-0.0)
+
+    after = clean(f, F)
+    assert np.signbit(run(after, 0.0)[4]) and not np.signbit(run(after, 0.0)[3])
+
+
+def test_effects_are_neither_merged_nor_moved() -> None:
+    def f(p: Program, x: Any) -> Any:
+        p.op("print", [x], effects=IO)
+        p.op("print", [x], effects=IO)
+        return (x * 2.0,)
+
+    before = function(f, F)
+    after = eliminate_dead_code(simplify(before))
+    interpreter = Interpreter()
+    interpreter.run(after, 3.0)
+    assert interpreter.output == [(3.0,), (3.0,)]
+
+
+def test_what_one_branch_computes_is_not_used_in_the_other() -> None:
+    def f(p: Program, x: Any, c: Any) -> Any:
+        (a,) = p.if_(c, lambda: (e.exp(x),), lambda: (e.exp(x) * 2.0,))
+        return (a + e.exp(x),)
+
+    assert names(f, F, B).count("exp") == 3
+
+
+def test_what_is_there_before_a_block_is_used_inside() -> None:
+    def f(p: Program, x: Any, c: Any) -> Any:
+        y = e.exp(x)
+        (a,) = p.if_(c, lambda: (e.exp(x),), lambda: (e.exp(x) * 2.0,))
+        return (a + y,)
+
+    assert names(f, F, B).count("exp") == 1
+
+
+def test_a_known_condition_takes_its_branch() -> None:
+    def f(p: Program, x: Any) -> Any:
+        true = p.constant(True, B)
+        (a,) = p.if_(true, lambda: (e.exp(x),), lambda: (e.sin(x),))
+        return (a,)
+
+    assert names(f, F) == ["exp"]
+
+
+def test_a_result_that_both_branches_agree_on() -> None:
+    def f(p: Program, x: Any, c: Any) -> Any:
+        y = e.exp(x)
+        a, b, d = p.if_(c, lambda: (y, x * 2.0, x * 2.0), lambda: (y, e.sin(x), e.sin(x)))
+        return (a + b + d,)
+
+    after = clean(f, F, B)
+    (branch,) = [op for op in walk_ops(after.block) if op.name == "if"]
+    assert len(branch.results) == 1
+
+
+def test_a_loop_that_never_runs() -> None:
+    assert names(lambda p, x: p.for_(0, [x], lambda loop, i, a: (e.exp(a),)), F) == []
+
+
+def test_a_carried_value_that_never_changes() -> None:
+    def f(p: Program, x: Any, y: Any, n: Any) -> Any:
+        a, b = p.for_(n, [x, y], lambda loop, i, a, b: (e.sin(a) * b, b))
+        return (a * b,)
+
+    after = clean(f, F, F, I)
+    (loop,) = [op for op in walk_ops(after.block) if op.name == "for"]
+    assert len(loop.results) == 1
+
+
+def test_an_index_within_bounds_needs_no_check() -> None:
+    x = TensorType(f64, (8,))
+
+    def f(p: Program, x: Any) -> Any:
+        return p.for_(6, [p.constant(0.0)], lambda loop, i, a: (a + x[i] * x[i + 1] * x[7 - i],), start=1)
+
+    assert "index_check" not in names(f, x)
+
+
+def test_an_index_that_may_be_out_of_bounds_keeps_its_check() -> None:
+    x = TensorType(f64, (8,))
+
+    def f(p: Program, x: Any) -> Any:
+        return p.for_(8, [p.constant(0.0)], lambda loop, i, a: (a + x[i - 1],))
+
+    assert "index_check" in names(f, x)
+
+
+def test_division_by_a_known_number_cannot_fail() -> None:
+    def f(p: Program, n: Any) -> Any:
+        return (n // 3 + n % 5,)
+
+    after = clean(f, I)
+    assert not [op for op in walk_ops(after.block) if op.effects]
+    unknown = clean(lambda p, n, m: (n // (m * m + 1),), I, I)
+    assert [op for op in walk_ops(unknown.block) if op.effects]
+
+
+def test_a_planted_wrong_rule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from staged.passes import algebra
+
+    monkeypatch.setitem(algebra.RULES, "exp", [lambda op, emit: op.operands[0]])
+    with pytest.raises(AssertionError, match="Not equal"):
+        clean(lambda p, x: (e.exp(x),), F)
+
+
+def test_time_grows_with_the_program() -> None:
+    def f(count: int) -> Callable[..., Any]:
+        def body(p: Program, x: Any) -> Any:
+            for _ in range(count):
+                x = e.sin(x) * 1.0 + x
+            return (x,)
+
+        return body
+
+    def seconds(traced: Function) -> float:
+        best = float("inf")
+        for _ in range(3):
+            begin = time.perf_counter()
+            simplify(traced)
+            best = min(best, time.perf_counter() - begin)
+        return best
+
+    small, large = seconds(function(f(100), F)), seconds(function(f(1000), F))
+    assert large < 30 * small
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_random_straight_programs_keep_their_values(data: st.DataObject) -> None:
+    """Small numbers that the rules look for (0, 1, -1) on purpose."""
+
+    def f(p: Program, x: Any, y: Any) -> Any:
+        values = [x, y, p.constant(0.0), p.constant(1.0), p.constant(-1.0)]
+        for _ in range(data.draw(st.integers(1, 12))):
+            name = data.draw(st.sampled_from(["add", "subtract", "multiply", "negative", "maximum", "select", "sin"]))
+            chosen = [values[data.draw(st.integers(0, len(values) - 1))] for _ in range(2)]
+            if name in ("negative", "sin"):
+                values.append(METHODS[name](chosen[0]))
+            elif name == "select":
+                values.append(e.select(chosen[0] > chosen[1], chosen[0], chosen[1]))
+            else:
+                values.append(METHODS[name](*chosen))
+        return (values[-1], values[-2])
+
+    clean(f, F, F)
