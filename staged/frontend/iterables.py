@@ -14,8 +14,9 @@ import numpy as np
 from staged.errors import ShapeError, StagedValueError, StagingError
 from staged.frontend.locals import Locals
 from staged.frontend.tracing import current_trace
+from staged.ir.types import i64
 from staged.ops.array import METHODS, Array, StagedArray
-from staged.ops.context import bind
+from staged.ops.context import bind, current_context
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array
 from staged.source import here
@@ -127,7 +128,8 @@ class Range(StagedIterable):
 
     def at(self, turn: Any) -> Any:
         """The element of a turn, counted from 0."""
-        return self.start + turn * self.step
+        distance = turn if isinstance(self.step, int) and self.step == 1 else turn * self.step
+        return distance if isinstance(self.start, int) and self.start == 0 else self.start + distance
 
 
 def _check_integer(value: Any) -> None:
@@ -284,8 +286,13 @@ class Batches(StagedIterable):
 
     def begin(self) -> None:
         if self.shuffle:
-            seed = {} if self.seed is None else {"seed": self.seed}
-            self.order = METHODS["permutation"](self.rows, **seed)
+            self.order = METHODS["random.permutation"](self.rows) if self.seed is None else self._own_order()
+
+    def _own_order(self) -> Any:
+        """Rows in the order of a seed of their own; the program's counter makes each epoch's order new."""
+        _, stream, counter = current_context().next_random()  # type: ignore[attr-defined]
+        key = [METHODS["astype"](as_array(part), i64) for part in (self.seed, stream, counter)]
+        return bind(PRIMITIVES["permutation"], key, n=self.rows)
 
     def element(self, index: Any) -> Any:
         return self._rows(index * self.size, self.size)

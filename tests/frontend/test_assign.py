@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.frontend.harness import agree, interpret, ir
 
 from staged.errors import ShapeError, StagingError, UnboundNameError
 from staged.frontend.trace import trace
+from tests.frontend.harness import agree, interpret, ir
 
 X = np.arange(1, 4, dtype=np.float32)
 M = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -133,7 +133,7 @@ def test_walrus_and_del() -> None:
     def g(x):
         y = x
         del y
-        return y
+        return y  # noqa: F821
 
     with pytest.raises(UnboundNameError, match="`y` is read before it is bound"):
         ir(g, X)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.frontend.harness import agree, ir, ops
 
 from staged.errors import StagedValueError
+from tests.frontend.harness import agree, ir, ops
 
 X = np.arange(1, 4, dtype=np.float32)
 

@@ -1,14 +1,22 @@
+# ruff: noqa: B007  (programs of users name their loop variables)
 """`for`: unrolled, over staged ranges, arrays and batches; `break`, `continue`, early returns."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.frontend.harness import agree, ir, ops
 
 import staged as st
-from staged.errors import CarriedValueError, ShapeError, StagedValueError, StagingError, StaticStateError, UnboundNameError
+from staged.errors import (
+    CarriedValueError,
+    ShapeError,
+    StagedValueError,
+    StagingError,
+    StaticStateError,
+    UnboundNameError,
+)
 from staged.frontend.trace import trace
+from tests.frontend.harness import agree, ir, ops
 
 X = np.arange(3, dtype=np.float32)
 M = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -254,7 +262,7 @@ def test_enumerate_zip_reversed() -> None:
         total = m[0] * 0.0
         for i, row in enumerate(m):
             total = total + row * i
-        for i, (a, b) in enumerate(zip(m, m)):
+        for i, (a, b) in enumerate(zip(m, m, strict=True)):
             total = total + a * b + i
         for i in reversed(st.range(n)):
             total = total * 2.0 + i

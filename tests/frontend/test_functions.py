@@ -9,11 +9,11 @@ import random
 
 import numpy as np
 import pytest
-from tests.frontend.harness import agree, interpret, ir, ops
 
 import staged as st
 from staged.errors import LeakError, StagingError, StaticStateError
 from staged.frontend.trace import trace
+from tests.frontend.harness import agree, interpret, ir, ops
 
 X = np.arange(1, 4, dtype=np.float32)
 

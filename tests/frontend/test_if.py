@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.frontend.harness import agree, ir, ops
 
 from staged.errors import CarriedValueError, StagedValueError, StagingError, UnboundNameError
+from tests.frontend.harness import agree, ir, ops
 
 X = np.arange(3, dtype=np.float32)
 

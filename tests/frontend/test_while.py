@@ -1,3 +1,4 @@
+# ruff: noqa: B007  (programs of users name their loop variables)
 """`while`: static, staged, endless, with compound conditions."""
 
 from __future__ import annotations
@@ -6,11 +7,11 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.frontend.harness import agree, interpret, ir, ops
 
 import staged as st
 from staged.errors import CarriedValueError, StagingError
 from staged.frontend.trace import trace
+from tests.frontend.harness import agree, interpret, ir, ops
 
 X = np.arange(1, 4, dtype=np.float32)
 

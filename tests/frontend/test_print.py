@@ -1,0 +1,100 @@
+"""`print` and f-strings."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.errors import StagingError
+from tests.frontend.harness import ir, ops
+
+X = np.arange(3, dtype=np.float32)
+
+
+def printed(function, *args):
+    return [line.strip() for line in ir(function, *args).splitlines() if line.strip().startswith("print(")]
+
+
+def test_static_text_is_recorded_too() -> None:
+    def f(x):
+        print("start", 3, sep="-", end="!")
+        return x
+
+    assert printed(f, X) == ["print() {end='!', file='stdout', parts=('start-3',)}"]
+
+
+def test_staged_values_keep_their_specs_and_conversions() -> None:
+    def f(x, n):
+        print(f"n {n:>5d} {n!r} {x} {n=:d}")
+        return x
+
+    (line,) = printed(f, X, 3)
+    assert "parts=('n ', (0, '>5d', ''), ' ', (1, '', 'r'), ' ', (2, '', ''), ' n=', (3, 'd', ''))" in line
+
+
+def test_containers_print_their_staged_elements() -> None:
+    def f(n):
+        print([n, (n,), {"a": n}], "s")
+        return n
+
+    (line,) = printed(f, 3)
+    assert "parts=('[', (0, '', 'r'), ', (', (1, '', 'r'), \",), {'a': \", (2, '', 'r'), '}] s')" in line
+
+
+def test_prints_keep_their_order_in_loops_and_branches() -> None:
+    def f(n):
+        for i in st.range(n):
+            print("a", i)
+            if i > 2:
+                print("b")
+        print("c")
+        return n
+
+    assert [name for name in ops(ir(f, 3)) if name in ("for", "if", "print")] == [
+        "for",
+        "print",
+        "if",
+        "print",
+        "print",
+    ]
+
+
+def test_text_made_of_staged_parts() -> None:
+    def f(n):
+        text = "n: " + f"{n}" + "!"
+        print(text, str(n), "{:.2f} {}".format(n, "x"))
+        return n
+
+    (line,) = printed(f, 3.0)
+    assert "parts=('n: ', (0, '', ''), '! ', (1, '', ''), ' ', (2, '.2f', ''), ' x')" in line
+
+
+def test_wrong_spec_is_refused_while_staging() -> None:
+    def f(x):
+        print(f"{x.sum():d}")
+        return x
+
+    with pytest.raises(StagingError):
+        ir(f, X)
+
+
+def test_percent_formatting_is_refused_with_the_way_out() -> None:
+    def f(n):
+        print("%d" % n)  # noqa: UP031
+        return n
+
+    with pytest.raises(StagingError, match="`%` formatting") as caught:
+        ir(f, 3)
+    assert "f-string" in caught.value.hint
+
+
+def test_print_to_a_file_is_refused() -> None:
+    def f(n):
+        print(n, file=sys.stderr)
+        return n
+
+    with pytest.raises(StagingError, match="a staged `print` goes to standard output"):
+        ir(f, 3)
