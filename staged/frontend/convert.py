@@ -20,7 +20,9 @@ from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, argume
 from staged.source import Position
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_CONVERTED_PARTS = tuple(os.path.join(_PACKAGE, part) + os.sep for part in ("nn", "optim", "data"))
+_LAYERS = os.path.join(_PACKAGE, "nn") + os.sep
+_LAYER_METHODS = frozenset({"forward", "__call__"})
+"""What is converted of our own layers: a layer of the user's may be below them."""
 
 
 def _library_folders() -> tuple[str, ...]:
@@ -44,7 +46,7 @@ def is_user_code(function: FunctionType) -> bool:
     known = _is_user_file.get(file)
     if known is None:
         known = _is_user_file[file] = _decide(file)
-    return known
+    return known and (not file.startswith(_LAYERS) or function.__name__ in _LAYER_METHODS)
 
 
 def _decide(file: str) -> bool:
@@ -54,7 +56,7 @@ def _decide(file: str) -> bool:
         return True  # a console or notebook cell keeps its source in linecache; other code is refused
     real = os.path.realpath(file)
     if real.startswith(_PACKAGE + os.sep):
-        return real.startswith(_CONVERTED_PARTS)
+        return real.startswith(_LAYERS)
     return not real.startswith(_LIBRARIES)
 
 
