@@ -23,7 +23,6 @@ from staged.errors import (
     GradientError,
     LeakError,
     ProgramIndexError,
-    ProgramValueError,
     ProgramZeroDivisionError,
     StagedError,
     StagedValueError,
@@ -210,8 +209,6 @@ class EagerContext(Context):
         return results
 
     def _compute(self, primitive: Primitive, arrays: Arrays, attrs: dict[str, Any], types: Sequence[Any]) -> Arrays:
-        if primitive.effects:
-            _check_operands(primitive, arrays, attrs)
         try:
             with np.errstate(all="ignore"):
                 made = primitive.reference(*(array._data for array in arrays), **attrs)
@@ -332,16 +329,6 @@ def _checked(primitive: Primitive, result: Any, type: Any) -> EagerArray:
 
 def _zeros_like(array: EagerArray) -> EagerArray:
     return EagerArray(np.zeros(array.shape, array.dtype.numpy), array.type)
-
-
-def _check_operands(primitive: Primitive, arrays: Arrays, attrs: dict[str, Any]) -> None:
-    """What stops the compiled program stops here too, before NumPy answers in its own way."""
-    if primitive.name in ("floor_divide", "remainder") and arrays[1].dtype.is_integer:
-        if not np.all(arrays[1]._data):
-            what = "division" if primitive.name == "floor_divide" else "modulo"
-            raise ProgramZeroDivisionError(f"integer {what} by zero", where=here())
-    if primitive.name == "pow" and arrays[1].dtype.is_integer and np.any(arrays[1]._data < 0):
-        raise ProgramValueError("an integer to a negative integer power", where=here(), hint="use a float base")
 
 
 def _at(error: StagedError, where: Position | None, arrays: Iterable[EagerArray] = ()) -> StagedError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -186,7 +186,7 @@ class UnrolledProgress(SeesLocals):
 
     def __iter__(self) -> Iterator[Any]:
         total = self.total
-        if total is None and hasattr(self.inner, "__len__"):
+        if total is None and isinstance(self.inner, Sized):
             total = len(self.inner)
         self.bar.start(total)
         try:
