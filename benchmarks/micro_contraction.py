@@ -28,7 +28,8 @@ from staged.backends.native.contraction.matmul import emit_matmul
 from staged.backends.native.contraction.spec import C_TYPES, Conv2dSpec, KernelText, MatmulSpec, row_major
 from staged.ir.machine import MACHINES, X86_64_V4, Machine
 
-FLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -shared -fPIC".split()
+# tuned for this processor, as programs called from Python are
+FLAGS = "-std=c11 -O2 -mtune=native -ffp-contract=fast -fno-math-errno -fno-trapping-math -shared -fPIC".split()
 KINDS = {"f32": np.float32, "f64": np.float64}
 
 

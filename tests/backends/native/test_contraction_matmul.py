@@ -132,11 +132,11 @@ def test_integers_wrap(dtype: str) -> None:
         check(m, n, k, dtype, mode="accumulate")
 
 
-@pytest.mark.parametrize("machine", TARGETS)
+@pytest.mark.parametrize("machine", [TARGETS[0], TARGETS[-1]])
 @pytest.mark.parametrize(("batch", "broadcast"), [((3,), ""), ((2, 3), ""), ((2, 3), "a"), ((2, 3), "b"), ((4, 1), "")])
 def test_batches(machine: Machine, batch: tuple[int, ...], broadcast: str) -> None:
     for m, n, k in [(2, 3, 4), (20, 35, 18), (1, 20, 30)]:
-        for transposes in ("NN", "TN", "NT"):
+        for transposes in ("NN", "TT"):
             check(m, n, k, machine=machine, batch=batch, broadcast=broadcast, transposes=transposes)
         check(m, n, k, machine=machine, batch=batch, broadcast=broadcast, mode="epilogue", pieces=2)
 
@@ -177,13 +177,12 @@ def test_rows_far_apart_are_packed(machine: Machine) -> None:
             check(m, n, k, machine=machine, transposes=transposes)
 
 
-@pytest.mark.parametrize("machine", TARGETS)
-@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize(("machine", "cores"), [(machines()[0], 1), (WIDEST, 1), (WIDEST, 3)])
 def test_few_rows_or_columns(machine: Machine, cores: int) -> None:
     """Small caches make these sizes count as large: both skinny forms run, whole and in strips."""
     small = replace(machine, cores=cores, l1=1024, l2=4096)
     for rows, long, k in ((1, 257, 261), (2, 90, 1030), (3, 72, 70), (4, 130, 100)):
-        for transposes in ("NN", "TN", "NT", "TT"):
+        for transposes in ("NN", "TT") if rows % 2 else ("TN", "NT"):
             check(rows, long, k, machine=small, transposes=transposes, pieces=3)
             check(long, rows, k, machine=small, transposes=transposes, pieces=3)
         check(rows, long, k, machine=small, mode="epilogue", pieces=2, batch=(2,))

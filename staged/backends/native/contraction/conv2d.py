@@ -40,7 +40,7 @@ from staged.backends.native.contraction.tile import (
     emit_step,
     split_evenly,
 )
-from staged.backends.native.contraction.vectors import Vector, supports, vector_of
+from staged.backends.native.contraction.vectors import Vector, support_for, vector_of, zeroed
 from staged.ir.machine import Machine
 
 
@@ -262,7 +262,7 @@ class _Emitter:
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_item()
         return KernelText(
-            supports(self.vector, transposes=False),
+            support_for(str(t), self.vector),
             str(t),
             (Phase(spec.name, plan.work_items),),
             parameters,
@@ -352,11 +352,11 @@ class _Emitter:
         if spec.epilogue is None:
             result = added(times(plan.outer * self.result.row_stride, images), times(window.out[1], first_row))
             t.line(f"{scalar} *const result = {added('c', result)};")
-        emit_planes(t, window, scalar, plan.rows, str(plan.inner), "image", "scratch", first_row, rows_here)
+        emit_planes(t, window, self.vector, plan.rows, str(plan.inner), "image", "scratch", first_row, rows_here)
         if any(full not in widths or len(widths) > 1 for full, widths in self.full_widths()):
             slack = plan.vectors * self.vector.lanes
             used = plan.scratch_items - slack
-            t.line(f"memset(scratch + {used}, 0, {slack} * sizeof *scratch);  // read by the last panel, never used")
+            t.line(zeroed(self.vector, f"scratch + {used}", slack) + "  // read by the last panel, never used")
         if blocks.small_count:
             with t.block("if (rows == " + str(blocks.large) + ")"):
                 self.emit_block(plan.rows)

@@ -22,7 +22,7 @@ from staged.backends.native.contraction.tile import (
     emit_finish,
     emit_step,
 )
-from staged.backends.native.contraction.vectors import Vector, index_name, index_vector_types, supports, vector_of
+from staged.backends.native.contraction.vectors import Vector, copied, index_name, support_for, vector_of, zeroed
 from staged.ir.machine import Machine
 
 MOST_SUMS = 12  # vectors of one row of d_x that are added up side by side
@@ -169,7 +169,7 @@ class _Emitter:
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_item()
         return KernelText(
-            (*supports(self.vector, transposes=False), index_vector_types(self.vector)),
+            support_for(str(t), self.vector),
             str(t),
             (Phase(spec.name, spec.n * spec.groups * plan.blocks),),
             parameters,
@@ -295,10 +295,9 @@ class _Emitter:
             t.line(f"{scalar} *const d_y = scratch + {plan.plane_items + 2 * plan.margin + plan.column_items};")
             with t.block(f"for (int64_t k = 0; k < {oc}; ++k)"):
                 rest = plan.padded_pixels - plan.pixels
-                t.line(
-                    f"memcpy(d_y + k * {plan.padded_pixels}, {gradient} + k * {plan.pixels}, {plan.pixels} * sizeof *d_y);"
-                )
-                t.line(f"memset(d_y + k * {plan.padded_pixels} + {plan.pixels}, 0, {rest} * sizeof *d_y);")
+                padded, source = f"d_y + k * {plan.padded_pixels}", f"{gradient} + {times(plan.pixels, 'k')}"
+                t.line(copied(self.vector, padded, source, plan.pixels))
+                t.line(zeroed(self.vector, f"{padded} + {plan.pixels}", rest))
         else:
             t.line(f"const {scalar} *const d_y = {gradient};")
         row = 0
@@ -321,4 +320,4 @@ class _Emitter:
             else:
                 place = f"({channel})" if "+" in channel else channel
                 target = added("c", times(spec.c * image, "batch"), times(image, place))
-                t.line(f"memcpy({target}, plane, {image} * sizeof *plane);")
+                t.line(copied(self.vector, target, "plane", image))

@@ -18,11 +18,12 @@ from staged.backends.native.contraction.text import Text, added, times
 from staged.backends.native.contraction.tile import Split, declared, each_row, split_evenly
 from staged.backends.native.contraction.vectors import (
     Vector,
+    copied,
     index_name,
     sum_lanes_function,
-    sum_lanes_support,
-    supports,
+    support_for,
     vector_of,
+    zeroed,
 )
 from staged.ir.machine import Machine
 
@@ -195,7 +196,7 @@ class _Emitter:
         items = plan.chunks.count * spec.groups * plan.channels.count
         size = ITEM_SIZES[spec.dtype]
         return KernelText(
-            (*supports(self.vector, transposes=True)[:3], sum_lanes_support(self.vector)),
+            support_for(str(t), self.vector),
             str(t),
             (Phase(f"{spec.name}_partial", items), Phase(spec.name, spec.oc)),
             parameters,
@@ -351,9 +352,8 @@ class _Emitter:
         ]
         t.line(f"{scalar} *const sum = {added('shared', *offset)};")
         with t.block(f"for (int64_t row = 0; row < {oc}; ++row)"):
-            size = f"{channels_here} * {taps}" if plan.channels.count > 1 else str(self.columns)
-            count = f"(size_t)({size}) * sizeof *sum" if plan.channels.count > 1 else f"{size} * sizeof *sum"
-            t.line(f"memset({added('sum', times(self.columns, 'row'))}, 0, {count});")
+            count = f"{channels_here} * {taps}" if plan.channels.count > 1 else str(self.columns)
+            t.line(zeroed(self.vector, added("sum", times(self.columns, "row")), count))
         step = plan.samples
         with t.block(f"for (int64_t sample = {first_sample}; sample < {samples_here}; sample += {step})"):
             together = "1"
@@ -408,7 +408,7 @@ class _Emitter:
             if together != "1":
                 t.line(f"{scalar} *const target = {added('scratch', times(plan.image_items, 's'))};")
                 target = "target"
-            emit_planes(t, window, scalar, plan.rows, channels, "image", target, first_row, rows_here)
+            emit_planes(t, window, self.vector, plan.rows, channels, "image", target, first_row, rows_here)
             if not plan.needs_tail:
                 return
             y = added("b", times(spec.oc * out, index), times(oc * out, group), times(window.out[1], first_row))
@@ -418,17 +418,16 @@ class _Emitter:
             t.line(f"{scalar} *const padded = {base};")
             with t.block(f"for (int64_t row = 0; row < {oc}; ++row)"):
                 target_row = added("padded", times(plan.padded_pixels, "row"))
+                source, pixels = added("from_y", times(out, "row")), str(plan.block_pixels)
                 if rows_here == "rows":
-                    t.line(f"const size_t pixels = (size_t)(rows * {window.out[1]});")
-                    t.line(f"memcpy({target_row}, {added('from_y', times(out, 'row'))}, pixels * sizeof *padded);")
-                    t.line(f"memset({target_row} + pixels, 0, ({plan.padded_pixels} - pixels) * sizeof *padded);")
-                else:
-                    t.line(
-                        f"memcpy({target_row}, {added('from_y', times(out, 'row'))}, {plan.block_pixels} * sizeof *padded);"
-                    )
+                    pixels = "pixels"
+                    t.line(f"const int64_t pixels = rows * {window.out[1]};")
+                t.line(copied(self.vector, target_row, source, pixels))
+                if rows_here == "rows":
+                    t.line(zeroed(self.vector, f"{target_row} + pixels", f"{plan.padded_pixels} - pixels"))
+                elif plan.padded_pixels > plan.block_pixels:
                     rest = plan.padded_pixels - plan.block_pixels
-                    if rest:
-                        t.line(f"memset({target_row} + {plan.block_pixels}, 0, {rest} * sizeof *padded);")
+                    t.line(zeroed(self.vector, f"{target_row} + {plan.block_pixels}", rest))
 
         if together == "1":
             place("sample")
@@ -436,9 +435,9 @@ class _Emitter:
             with t.block(f"for (int64_t s = 0; s < {together}; ++s)"):
                 place("(sample + s)")
         slack = plan.samples * (plan.image_items + plan.gradient_items)
-        t.line(
-            f"memset(scratch + {slack}, 0, {self.vector.lanes} * sizeof *scratch);  // read beyond the last plane, then cleared"
-        )
+        if plan.needs_tail:
+            comment = "  // read beyond the last plane, then cleared"
+            t.line(zeroed(self.vector, f"scratch + {slack}", self.vector.lanes) + comment)
         if plan.needs_tail:
             return added("scratch", str(plan.samples * plan.image_items))
         return added("b", times(spec.oc * out, "sample"), times(oc * out, group), times(window.out[1], first_row))

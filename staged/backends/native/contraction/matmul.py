@@ -30,7 +30,14 @@ from staged.backends.native.contraction.tile import (
     emit_finish,
     emit_step,
 )
-from staged.backends.native.contraction.vectors import Vector, supports, transpose_function, vector_of
+from staged.backends.native.contraction.vectors import (
+    Vector,
+    copied,
+    support_for,
+    transpose_function,
+    vector_of,
+    zeroed,
+)
 from staged.ir.machine import Machine
 
 PackLeft = Literal["rows", "columns"] | None
@@ -256,11 +263,10 @@ class _Emitter:
                 self.emit_tile(rows, vectors)
         parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items > 0)
         self.emit_main(parameters)
-        transposes = plan.pack_b == "transpose" or plan.result.needs_transpose()
         alignment = 64 // size
         packed_a = -(-plan.packed_a_items // alignment) * alignment
         return KernelText(
-            support=supports(self.vector, transposes),
+            support=support_for(str(self.text), self.vector),
             text=str(self.text),
             phases=(Phase(spec.name, plan.work_items),),
             parameters=parameters,
@@ -425,15 +431,15 @@ class _Emitter:
         if plan.pack_a == "rows":
             first, last = ("0", str(plan.m)) if plan.row_blocks == 1 else ("row_begin", "row_end")
             with t.block(f"for (int64_t row = {first}; row < {last}; ++row)"):
-                t.line(f"memcpy({self.packed_left()}, left + {times(plan.a.row, 'row')}, {k} * sizeof *scratch);")
+                source = added("left", times(plan.a.row, "row"))
+                t.line(copied(self.vector, self.packed_left(), source, k))
             return
         for rows, header in self.row_ranges():
             with t.block(header):
                 with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
                     target = added(self.packed_left(), times(rows, "k"))
-                    t.line(
-                        f"memcpy({target}, left + {added('row', times(plan.a.col, 'k'))}, {rows} * sizeof *scratch);"
-                    )
+                    source = added("left", "row", times(plan.a.col, "k"))
+                    t.line(copied(self.vector, target, source, rows))
 
     def emit_panels(self) -> None:
         t, plan = self.text, self.plan
@@ -469,10 +475,9 @@ class _Emitter:
         """The last panel, row by row, filled up with zeros."""
         t, plan = self.text, self.plan
         with t.block(f"for (int64_t k = 0; k < {self.spec.k}; ++k)"):
-            t.line(
-                f"memcpy(panel + k * {full}, right + {added(times(plan.b.row, 'k'), 'col')}, {width} * sizeof *scratch);"
-            )
-            t.line(f"memset(panel + k * {full} + {width}, 0, {full - width} * sizeof *scratch);")
+            source = added("right", times(plan.b.row, "k"), "col")
+            t.line(copied(self.vector, f"panel + {times(full, 'k')}", source, width))
+            t.line(zeroed(self.vector, f"panel + {times(full, 'k')} + {width}", full - width))
 
     def emit_pack_right(self, full: int, widths: tuple[int, ...]) -> None:
         t, plan, vector, k = self.text, self.plan, self.vector, self.spec.k

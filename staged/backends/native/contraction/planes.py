@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from staged.backends.native.contraction.spec import C_TYPES, Conv2dSpec, Parameter
 from staged.backends.native.contraction.text import Text, added, times
+from staged.backends.native.contraction.vectors import Vector, copied, zeroed
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def conv_parameters(spec: Conv2dSpec, scratch: bool, shared: bool) -> tuple[Para
 def emit_planes(
     t: Text,
     window: Window,
-    scalar: str,
+    vector: Vector,
     rows: int,
     channels: str,
     source: str,
@@ -148,7 +149,7 @@ def emit_planes(
                 start = "r" if first_row == "0" else f"({first_row} + r)"
                 t.line(f"const int64_t y = {shifted(times(window.stride[0], start), phase - window.padding[0])};")
                 base = added(target, times(window.channel_items(rows), "channel"), str(index * plane), times(out, "r"))
-                t.line(f"{scalar} *const row = {base};")
+                t.line(f"{vector.scalar} *const row = {base};")
                 span = (height - 1) * window.spread[0] + 1
                 guards = []
                 if phase - window.padding[0] < 0:
@@ -161,33 +162,33 @@ def emit_planes(
                 if guards:
                     with t.block(f"if ({' || '.join(guards)})"):
                         for kx in range(window.taps[1]):
-                            t.line(f"memset({added('row', str(kx * pitch))}, 0, {out} * sizeof *row);")
+                            t.line(zeroed(vector, added("row", str(kx * pitch)), out))
                         t.line("continue;")
                 y = "y" if window.spread[0] == 1 else f"(y / {window.spread[0]})"
-                t.line(f"const {scalar} *const from = {source} + {times(width, f'(channel * {height} + {y})')};")
+                t.line(f"const {vector.scalar} *const from = {source} + {times(width, f'(channel * {height} + {y})')};")
                 for kx in range(window.taps[1]):
-                    emit_row(t, window, kx, kx * pitch)
+                    emit_row(t, window, vector, kx, kx * pitch)
 
 
-def emit_row(t: Text, window: Window, kx: int, offset: int) -> None:
+def emit_row(t: Text, window: Window, vector: Vector, kx: int, offset: int) -> None:
     """One row of one plane, from one row of the image."""
     first, count, step, source = window.columns(kx)
     out, stride = window.out[1], window.stride[1]
     if step > 1 or count == 0:
-        t.line(f"memset({added('row', str(offset))}, 0, {out} * sizeof *row);")
+        t.line(zeroed(vector, added("row", str(offset)), out))
         if count:
             with t.block(f"for (int64_t x = 0; x < {count}; ++x)"):
                 t.line(f"row[{added(str(offset + first), times(step, 'x'))}] = from[{added(str(source), 'x')}];")
         return
     if first:
-        t.line(f"memset({added('row', str(offset))}, 0, {first} * sizeof *row);")
+        t.line(zeroed(vector, added("row", str(offset)), first))
     if stride == 1:
-        t.line(f"memcpy({added('row', str(offset + first))}, {added('from', str(source))}, {count} * sizeof *row);")
+        t.line(copied(vector, added("row", str(offset + first)), added("from", str(source)), count))
     else:
         with t.block(f"for (int64_t x = 0; x < {count}; ++x)"):
             t.line(f"row[{added(str(offset + first), 'x')}] = from[{added(str(source), times(stride, 'x'))}];")
     if first + count < out:
-        t.line(f"memset({added('row', str(offset + first + count))}, 0, {out - first - count} * sizeof *row);")
+        t.line(zeroed(vector, added("row", str(offset + first + count)), out - first - count))
 
 
 def shifted(expression: str, by: int) -> str:

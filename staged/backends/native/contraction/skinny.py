@@ -17,9 +17,9 @@ from staged.backends.native.contraction.tile import Split, declared, each_row, s
 from staged.backends.native.contraction.vectors import (
     Vector,
     sum_lanes_function,
-    sum_lanes_support,
-    supports,
+    support_for,
     vector_of,
+    zeroed,
 )
 from staged.ir.machine import Machine
 
@@ -117,9 +117,7 @@ class _Emitter:
         with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_item()
-        support = supports(self.vector, transposes=False)
-        if plan.form == "dot":
-            support = (*supports(self.vector, transposes=True)[:3], sum_lanes_support(self.vector))
+        support = support_for(str(t), self.vector)
         size = ITEM_SIZES[spec.dtype]
         items = prod(spec.batch) * plan.strips
         return KernelText(support, str(t), (Phase(spec.name, items),), parameters, plan.scratch_items * size)
@@ -266,7 +264,7 @@ class _Emitter:
 
     def emit_sweep(self) -> None:
         t, plan, spec, vector = self.text, self.plan, self.spec, self.vector
-        t.line(f"memset(scratch, 0, {plan.m * plan.strip} * sizeof *scratch);")
+        t.line(zeroed(vector, "scratch", plan.m * plan.strip))
         whole = spec.k // plan.steps * plan.steps
         if whole:
             with t.block(f"for (int64_t k = 0; k < {whole}; k += {plan.steps})"):

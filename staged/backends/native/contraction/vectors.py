@@ -53,6 +53,44 @@ def vector_types(vector: Vector) -> Support:
     )
 
 
+def copy_support(vector: Vector) -> Support:
+    """`st_copy_T(target, source, count)` and `st_zero_T(target, count)`: short runs, by vectors."""
+    lanes, scalar, dtype = vector.lanes, vector.scalar, vector.dtype
+    head = "static inline __attribute__((always_inline)) void"
+    t = Text()
+    t.lines(
+        "// Copies `count` items. For runs of some hundred bytes memcpy costs more than the copy; the last vector may overlap",
+        "// the one before it.",
+    )
+    with t.block(f"{head} st_copy_{dtype}({scalar} *target, const {scalar} *source, int64_t count)"):
+        with t.block(f"if (count < {lanes})"):
+            t.line("memcpy(target, source, (size_t)count * sizeof *target);")
+            t.line("return;")
+        with t.block(f"for (int64_t i = 0; i <= count - {lanes}; i += {lanes})"):
+            t.line(f"{vector.store('target + i')} = {vector.load('source + i')};")
+        with t.block(f"if (count % {lanes} != 0)"):
+            t.line(f"{vector.store(f'target + count - {lanes}')} = {vector.load(f'source + count - {lanes}')};")
+    t.line()
+    with t.block(f"{head} st_zero_{dtype}({scalar} *target, int64_t count)"):
+        with t.block(f"if (count < {lanes})"):
+            t.line("memset(target, 0, (size_t)count * sizeof *target);")
+            t.line("return;")
+        with t.block(f"for (int64_t i = 0; i <= count - {lanes}; i += {lanes})"):
+            t.line(f"{vector.store('target + i')} = ({vector.name}){{0}};")
+        with t.block(f"if (count % {lanes} != 0)"):
+            t.line(f"{vector.store(f'target + count - {lanes}')} = ({vector.name}){{0}};")
+    return Support(f"copy_{dtype}", str(t), needs=(f"vector_{dtype}",))
+
+
+def copied(vector: Vector, target: str, source: str, count: int | str) -> str:
+    """The statement that copies `count` items."""
+    return f"st_copy_{vector.dtype}({target}, {source}, {count});"
+
+
+def zeroed(vector: Vector, target: str, count: int | str) -> str:
+    return f"st_zero_{vector.dtype}({target}, {count});"
+
+
 def index_vector_types(vector: Vector) -> Support:
     """The integer vector of the same lanes: shuffle indices and lane masks."""
     name = index_name(vector)
@@ -210,8 +248,18 @@ def sum_lanes_order(vector: Vector) -> list[int]:
     return order
 
 
-def supports(vector: Vector, transposes: bool) -> tuple[Support, ...]:
-    """The shared text of a kernel that uses `vector`, in the order in which it must appear."""
-    if not transposes:
-        return (vector_types(vector),)
-    return (vector_types(vector), index_vector_types(vector), SHUFFLE, transpose_support(vector))
+def support_for(text: str, vector: Vector) -> tuple[Support, ...]:
+    """The shared text that a kernel uses, in the order in which it must appear."""
+    found = [vector_types(vector)]
+    integers = [index_vector_types(vector)] if index_name(vector) in text else []
+    for function, support in (
+        (f"st_copy_{vector.dtype}(", copy_support(vector)),
+        (f"st_zero_{vector.dtype}(", copy_support(vector)),
+        (transpose_function(vector) + "(", transpose_support(vector)),
+        (sum_lanes_function(vector) + "(", sum_lanes_support(vector)),
+    ):
+        if function in text and support not in found:
+            found.append(support)
+    if any("shuffle" in support.needs for support in found):
+        integers = [index_vector_types(vector), SHUFFLE]
+    return (found[0], *integers, *found[1:])
