@@ -168,7 +168,7 @@ class _Fetch:
             outside = Value(value.type, None, 0, value.hint)
             self.residuals.alias[value] = outside
         else:
-            outside = Value(SequenceType(value.type, trip_bound(self.op)), None, 0, f"{value.hint}_history")
+            outside = Value(SequenceType(value.type, trip_bound(self.op)), None, 0, f"{value.hint or 'value'}_history")
             get = self.front.builder.op(
                 "sequence_get", [outside, self.count], [value.type], device=self.op.device, where=self.op.where
             )
