@@ -326,10 +326,10 @@ def _fails_on_integers(types: Sequence[Type]) -> tuple[Effect, ...]:
     return FAIL if isinstance(last, TensorType) and last.dtype.is_integer else PURE
 
 
-def _integer_division(divide_: Callable[..., Any], what: str) -> Callable[..., Any]:
+def _integer_division(divide_: Callable[..., Any]) -> Callable[..., Any]:
     def reference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> Any:
         if b.dtype.kind in "iu" and not np.all(b):
-            raise ProgramZeroDivisionError(f"integer {what} by zero")
+            raise ProgramZeroDivisionError("integer division or modulo by zero")
         return divide_(a, b)
 
     return reference
@@ -337,7 +337,7 @@ def _integer_division(divide_: Callable[..., Any], what: str) -> Callable[..., A
 
 floor_divide = _binary(
     "floor_divide",
-    _integer_division(np.floor_divide, "division"),
+    _integer_division(np.floor_divide),
     NUMBERS,
     [None, None],
     effects=_fails_on_integers,
@@ -347,7 +347,7 @@ floor_divide = _binary(
 )
 remainder = _binary(
     "remainder",
-    _integer_division(np.remainder, "modulo"),
+    _integer_division(np.remainder),
     NUMBERS,
     [lambda t, y, a, b: t, lambda t, y, a, b: -(t * floor_divide(a, b))],
     effects=_fails_on_integers,

@@ -209,7 +209,7 @@ _take_op = primitive(
     name="take",
     kind="index",
     infer=_infer_take,
-    reference=lambda x, indices, axis: np.take(x, _wrapped(indices, x.shape[axis]), axis=axis),
+    reference=lambda x, indices, axis: np.asarray(np.take(x, _wrapped(indices, x.shape[axis]), axis=axis)),
     effects=FAIL,
     vjp=lambda ct, y, x, indices, axis: [bind(_scatter_add_op, [zeros_like(x), indices, ct], axis=axis), None],
     jvp=lambda tangents, y, operands, axis: (
@@ -467,7 +467,8 @@ class _Plan:
 
     The rectangle is static (`start`, `count`, `step` per axis) but for axes in `staged`, read from a staged index.
     `dropped` axes are indexed by one integer; `arrays` by integer arrays. `shape` builds the result's axes: an axis
-    number, or None for a new one.
+    number, or None for a new one. `front`: the axes of index arrays move to the front (NumPy's rule for indices that do
+    not stand side by side).
     """
 
     start: list[int]
@@ -477,6 +478,7 @@ class _Plan:
     dropped: set[int]
     arrays: dict[int, Array]
     layout: list[int | None]
+    front: bool
 
 
 def _is_mask(part: Any) -> bool:
@@ -523,7 +525,9 @@ def _parts(x: Array, key: Any) -> list[Any]:
 
 
 def _plan(x: Array, parts: Sequence[Any]) -> _Plan:
-    plan = _Plan([0] * x.ndim, list(x.shape), [1] * x.ndim, {}, set(), {}, [])
+    indices = [place for place, part in enumerate(parts) if isinstance(part, int | Array)]
+    front = bool(indices) and indices[-1] - indices[0] >= len(indices)
+    plan = _Plan([0] * x.ndim, list(x.shape), [1] * x.ndim, {}, set(), {}, [], front)
     axis = 0
     for part in parts:
         if part is None:
@@ -634,8 +638,8 @@ def get_item(x: Any, key: Any) -> Array:
     laid = _laid_out(_rectangle(array, plan), plan)
     if not plan.arrays:
         return laid
-    places, indices = _index_arrays(plan)
-    return _gather(laid, places, indices)
+    merged, flat, at, _ = _merged(laid, plan)
+    return take(merged, flat, at)
 
 
 def _index_arrays(plan: _Plan) -> tuple[list[int], list[Array]]:
@@ -644,20 +648,13 @@ def _index_arrays(plan: _Plan) -> tuple[list[int], list[Array]]:
     return places, [cast(plan.arrays[axis], i64) for axis in plan.layout if axis is not None and axis in plan.arrays]
 
 
-def _front(places: Sequence[int], ndim: int) -> tuple[list[int], bool]:
-    """NumPy's rule: adjacent integer arrays leave their axes in place, others move them to the front."""
-    adjacent = list(places) == list(range(places[0], places[0] + len(places)))
-    others = [axis for axis in range(ndim) if axis not in places]
-    if adjacent:
-        return [*others[: places[0]], *places, *others[places[0] :]], True
-    return [*places, *others], False
-
-
-def _merged(x: Array, places: Sequence[int], indices: Sequence[Array]) -> tuple[Array, Array, int, list[int]]:
+def _merged(x: Array, plan: _Plan) -> tuple[Array, Array, int, list[int]]:
     """`x` with the indexed axes moved together and merged, the indices into the merged axis, its place, and the order."""
-    order, adjacent = _front(places, x.ndim)
+    places, indices = _index_arrays(plan)
+    others = [axis for axis in range(x.ndim) if axis not in places]
+    at = 0 if plan.front else places[0]
+    order = [*others[:at], *places, *others[at:]]
     moved = permute_dims(x, tuple(order))
-    at = places[0] if adjacent else 0
     extents = moved.shape[at : at + len(places)]
     shape = broadcast_shapes(*(index.shape for index in indices))
     if len(places) == 1:
@@ -681,11 +678,6 @@ def _merged(x: Array, places: Sequence[int], indices: Sequence[Array]) -> tuple[
     return merged, where(bad, total, flat), at, order
 
 
-def _gather(x: Array, places: list[int], indices: list[Array]) -> Array:
-    merged, flat, at, _ = _merged(x, places, indices)
-    return take(merged, flat, at)
-
-
 # ---- public: writing ------------------------------------------------------------------------------
 
 
@@ -703,8 +695,14 @@ def _value_for(x: Array, value: Any, shape: Shape) -> Array:
                 f"cannot write {new.type} into {x.type}", x, new, hint=f"cast it: `st.astype(v, st.{x.dtype})`"
             )
         new = cast(new, x.dtype)
-    if broadcast_shapes(new.shape, shape) != shape:
-        raise shape_error(f"cannot write {new.type} into a place of shape {shape_text(shape)}", x, new)
+    lead = len(shape) - new.ndim
+    if lead < 0 or any(have not in (1, want) for have, want in zip(new.shape, shape[lead:], strict=True)):
+        raise shape_error(
+            f"cannot write {new.type} into a place of shape {shape_text(shape)}",
+            x,
+            new,
+            hint="the value broadcasts: its extents are those of the place, or 1",
+        )
     return broadcast(cast(new, x.dtype), shape)
 
 
@@ -723,7 +721,7 @@ def set_item(x: Any, key: Any, value: Any) -> Array:
         return _set_rectangle(array, plan, value)
     inner = _rectangle(array, plan)
     laid = _laid_out(inner, plan)
-    written = _set_arrays(laid, *_index_arrays(plan), value)
+    written = _set_arrays(laid, plan, value)
     return _put_back(array, plan, reshape(written, inner.shape))
 
 
@@ -774,9 +772,9 @@ def _put_back(x: Array, plan: _Plan, new: Array) -> Array:
     return select(chosen, embed(new, x.shape, plan.start, plan.step), x)
 
 
-def _set_arrays(x: Array, places: list[int], indices: list[Array], value: Any) -> Array:
+def _set_arrays(x: Array, plan: _Plan, value: Any) -> Array:
     """x[i] = v by integer arrays: for each place the last write to it, found by position, then one choice."""
-    merged, flat, at, order = _merged(x, places, indices)
+    merged, flat, at, order = _merged(x, plan)
     extent = merged.shape[at]
     before, after = merged.shape[:at], merged.shape[at + 1 :]
     new = _value_for(x, value, (*before, *flat.shape, *after))
@@ -810,8 +808,7 @@ def add_item(x: Any, key: Any, value: Any) -> Array:
         return set_item(array, key, get_item(array, key) + value)
     inner = _rectangle(array, plan)
     laid = _laid_out(inner, plan)
-    places, indices = _index_arrays(plan)
-    merged, flat, at, order = _merged(laid, places, indices)
+    merged, flat, at, order = _merged(laid, plan)
     shape = (*merged.shape[:at], *flat.shape, *merged.shape[at + 1 :])
     added = scatter_add(merged, flat, _value_for(array, value, shape), at)
     back = tuple(int(axis) for axis in np.argsort(order))

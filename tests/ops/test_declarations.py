@@ -1,0 +1,104 @@
+"""Tests generated from the declarations: types, values, derivatives and errors of every primitive."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from staged.errors import StagedError
+from staged.ir.types import TensorType, f32, f64
+from staged.ops.primitive import PRIMITIVES
+from tests.ops.cases import BAD, CASES, DIFFERENTIABLE, check_jvp, check_reference, check_vjp, operands_of, type_of
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_reference_gives_the_type_that_the_rule_promises(name, number):
+    primitive = PRIMITIVES[name]
+    sample = primitive.samples[number]
+    for dtype in sample.dtypes:
+        check_reference(primitive, sample, dtype)
+
+
+@pytest.mark.parametrize(("name", "number"), DIFFERENTIABLE)
+def test_vjp_agrees_with_central_differences(name, number):
+    primitive = PRIMITIVES[name]
+    sample = primitive.samples[number]
+    if f64 not in sample.dtypes:
+        pytest.skip("no float sample")
+    check_vjp(primitive, sample)
+
+
+@pytest.mark.parametrize(("name", "number"), DIFFERENTIABLE)
+def test_jvp_agrees_with_central_differences(name, number):
+    primitive = PRIMITIVES[name]
+    sample = primitive.samples[number]
+    if f64 not in sample.dtypes:
+        pytest.skip("no float sample")
+    assert primitive.jvp is not None, f"{name} has a vjp and no jvp"
+    check_jvp(primitive, sample)
+
+
+@pytest.mark.parametrize(("name", "number"), BAD)
+def test_bad_operands_are_refused_with_words(name, number):
+    primitive = PRIMITIVES[name]
+    bad = primitive.bad[number]
+    with pytest.raises(bad.error, match=bad.match) as caught:
+        primitive.result_types(bad.operands, bad.attrs)
+    assert isinstance(caught.value, StagedError)
+
+
+def test_every_primitive_is_declared_whole():
+    for primitive in PRIMITIVES.values():
+        assert primitive.samples, f"{primitive.name} has no samples"
+        assert primitive.doc, f"{primitive.name} has no doc"
+        assert (primitive.vjp is None) == (primitive.jvp is None), f"{primitive.name} has one of vjp and jvp"
+        assert (primitive.vjp is None) == bool(primitive.why_not_differentiable), (
+            f"{primitive.name} has a vjp, or says why not"
+        )
+
+
+def test_every_differentiable_primitive_has_a_gradient_checked():
+    for primitive in PRIMITIVES.values():
+        if primitive.vjp is None or primitive.name == "stop_gradient":
+            continue
+        floats = [sample for sample in primitive.samples if f64 in sample.dtypes]
+        assert sum(check_vjp(primitive, sample) for sample in floats) > 0, primitive.name
+
+
+def test_a_planted_wrong_vjp_is_caught():
+    right = PRIMITIVES["tanh"]
+    wrong = dataclasses.replace(right, vjp=lambda ct, y, x: [ct * (1.0 - y)])
+    check_vjp(right, right.samples[0])
+    with pytest.raises(AssertionError, match="vjp, operand 0"):
+        check_vjp(wrong, right.samples[0])
+
+
+def test_a_planted_wrong_jvp_is_caught():
+    right = PRIMITIVES["multiply"]
+    wrong = dataclasses.replace(right, jvp=lambda tangents, y, operands: tangents[0])
+    with pytest.raises(AssertionError, match="jvp"):
+        check_jvp(wrong, right.samples[0])
+
+
+def test_a_planted_wrong_reference_is_caught():
+    right = PRIMITIVES["sum"]
+    wrong = dataclasses.replace(right, reference=lambda x, axes: np.sum(x, axis=axes, keepdims=True))
+    check_reference(right, right.samples[0], f32)
+    with pytest.raises(AssertionError):
+        check_reference(wrong, right.samples[0], f32)
+
+
+def test_a_planted_wrong_dtype_is_caught():
+    right = PRIMITIVES["exp"]
+    wrong = dataclasses.replace(right, reference=lambda x: np.exp(x.astype(np.float64)))
+    with pytest.raises(AssertionError):
+        check_reference(wrong, right.samples[0], f32)
+
+
+def test_samples_are_the_same_every_time():
+    sample = PRIMITIVES["matmul"].samples[0]
+    first, second = operands_of(sample, f32), operands_of(sample, f32)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert type_of(first[0]) == TensorType(f32, (2, 3))
