@@ -16,6 +16,7 @@ from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.inline_composites import inline_composites
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.simplify import simplify
+from staged.passes.transposes import fold_transpose_of_matmul
 
 import staged.backends as backends_package
 from staged.errors import UnsupportedError
@@ -29,12 +30,16 @@ Pass = Callable[[Function], Function]
 PASSES: tuple[tuple[str, Pass], ...] = (
     # Before autodiff: reverse mode runs a block backwards, which has no way out of its middle.
     ("normalize exits", normalize_exits),
+    # What folds away, or is decided while staging, needs no derivative and leaves no residuals.
+    ("simplify before autodiff", simplify),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
     ("fulfil transforms", fulfil_transforms),
     # After autodiff: composites keep their own, better derivative until here.
     ("inline composites", inline_composites),
     # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.
     ("simplify", simplify),
+    # After `simplify` has brought transposes next to the products they belong to.
+    ("fold transpose of matmul", fold_transpose_of_matmul),
     ("eliminate dead code", eliminate_dead_code),
 )
 

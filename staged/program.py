@@ -18,7 +18,7 @@ from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.types import TensorType
 from staged.memory import MemoryReport
-from staged.pipeline import Built, build
+from staged.pipeline import Built, build, lower
 from staged.program_cache import find_artifact, store_artifact
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.native import NativeProgram, load
@@ -76,7 +76,7 @@ class Program:
     @property
     def lowered_ir(self) -> str:
         """The program as text after all passes: kernels and the structure around them."""
-        return print_function(self._built.lowered)
+        return print_function(lower(self._traced.function, self._machine))
 
     @property
     def source(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -41,15 +41,13 @@ class Module:
 
     # ---- the tree ----
 
-    def children(self) -> Iterator[tuple[str, Module]]:
+    def children(self) -> list[tuple[str, Module]]:
         """(name, submodule), in order of assignment."""
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
+        return [(name, value) for name, value in self.__dict__.items() if isinstance(value, Module)]
 
     def named_parameters(self) -> dict[str, Any]:
         """Every parameter by its path (`conv1.weight`), own ones before those of submodules, in order of assignment."""
-        named = {name: value for name, value in vars(self).items() if isinstance(value, st.Variable)}
+        named = {name: value for name, value in self.__dict__.items() if isinstance(value, st.Variable)}
         for name, child in self.children():
             for path, parameter in child.named_parameters().items():
                 named[f"{name}.{path}"] = parameter
@@ -101,7 +99,7 @@ class Sequential(Module):
             module.prefix_names(f"{type(module).__name__.lower()}{index}")
 
     def __len__(self) -> int:
-        return len(list(self.children()))
+        return len(self.children())
 
     def __getitem__(self, index: int) -> Module:
         return [child for _, child in self.children()][index]

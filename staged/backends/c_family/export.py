@@ -230,12 +230,15 @@ def main_source(artifact: Artifact) -> str:
         w.line("fflush(stdout);")
         with w.block("if (error != ST_OK)"):
             if artifact.sites:
-                w.line('fprintf(stderr, "%s: %s\\n", places[host.error_site], host.message);')
+                w.line('const char *place = host.error_site < 0 ? "" : places[host.error_site];')
+                w.line('fprintf(stderr, "%s%s%s\\n", place, *place ? ": " : "", host.message);')
             else:
                 w.line('fprintf(stderr, "%s\\n", host.message);')
         _write_results(w, artifact)
         if artifact.threads != 1:
             w.line(f"{name}_team_destroy(host.team);")
+        if artifact.grows:
+            w.line(f"{name}_release(arena);")
         w.line("free(arena);")
         for parameter in artifact.parameters:
             if not parameter.scalar:

@@ -11,6 +11,7 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.team import team_declarations, team_definitions
+from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
 from staged.backends.native.constants import emit_constant_table
 from staged.backends.native.kernels import KernelLibrary
@@ -91,6 +92,7 @@ class _ProgramEmitter:
             source=source,
             header=self.header(parallel),
             support=self.support,
+            grows=bool(plan.stacks),
             parameters=tuple(self.parameters),
             arena_bytes=self.arena_bytes(),
             threads=0 if parallel else 1,
@@ -250,7 +252,10 @@ class _ProgramEmitter:
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
         structure.need("host", "fail", "stop")
-        includes, support = render(structure.text.snippets - {"memcpy"})
+        asked = structure.text.snippets - {"memcpy"}
+        if kernels:
+            asked.add(width_snippet(self.machine.vector_bytes))
+        includes, support = render(asked)
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
         w = Writer()
         self.write_head(w)
@@ -258,6 +263,9 @@ class _ProgramEmitter:
         lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
         if "memcpy" in structure.text.snippets:
             lines.add("#include <string.h>")
+        texts = [*structure.w.lines, *(kernel.text for kernel in kernels)]
+        if any("INFINITY" in text or "NAN" in text for text in texts):
+            lines.add("#include <math.h>")
         for line in sorted(lines, key=lambda line: (not line.startswith("#define"), line)):
             w.line(line)
         w.line()
@@ -284,6 +292,13 @@ class _ProgramEmitter:
             w.text(team_definitions(self.name))
             w.line()
         self.write_entry(w, structure, inner)
+        if self.plan.stacks:
+            w.line()
+            with w.block(f"void {self.name}_release(void *arena)"):
+                w.line("unsigned char *const base = arena;")
+                for stack in self.plan.stacks:
+                    offset = self.stacks_offset() + 64 * stack.index
+                    w.line(f"st_stack_release((st_stack *)(void *)(base + {offset}));  // {structure.fields[stack]}")
         return str(w)
 
     def support_text(self, includes: Sequence[str], support: str) -> str:
@@ -406,6 +421,10 @@ class _ProgramEmitter:
         w.line()
         w.comment("Runs the program. Returns ST_OK, or the kind of error that `host` then describes.")
         w.line(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host);")
+        if self.plan.stacks:
+            w.line()
+            w.comment("Gives back what loops without a bound have grown; call it before the arena goes.")
+            w.line(f"void {self.name}_release(void *arena);")
         if parallel:
             w.line()
             w.text(team_declarations(self.name))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.backends.c_family.messages import emit_failure, emit_print
+from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import scalar_expression
 
 from staged.backends.c_family.expr import (
@@ -631,7 +632,6 @@ class StructureEmitter:
         if not values:
             return
         trip = Name(self.loop_trip[op])
-        grows = False
         for result, value in zip(op.results[-len(values) :], values, strict=True):
             if isinstance(value.type, SequenceType):
                 continue  # the inner loop has written into its range of the same storage
@@ -646,8 +646,9 @@ class StructureEmitter:
                     self.w.line(f"const {type.dtype.c_name} {name} = {self.scalar(value)};")
                     source = Prefix("&", Name(name))
                 count = f"{type.size} * " if type.size != 1 else ""
-                self.w.line(f"st_stack_push(host, {self.field(storage)}, {source}, {count}sizeof({type.dtype.c_name}));")
-                grows = True
+                push = f"st_stack_push(host, {self.field(storage)}, {source}, {count}sizeof({type.dtype.c_name}))"
+                with self.w.block(f"if ({push} != ST_OK)"):
+                    self.w.line("return host->error_kind;")
                 continue
             position = trip if str(base) == "0" else Infix("+", base, trip)
             if is_tensor(value):
@@ -655,8 +656,6 @@ class StructureEmitter:
                 self.copy(Infix("+", self.field(storage), offset), self.pointer(value), type)
             else:
                 self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
-        if grows:
-            self.fail_check()
 
     def emit_sequence_get(self, op: Op) -> None:
         sequence, index = op.operands
@@ -702,6 +701,12 @@ class StructureEmitter:
     def emit_print(self, op: Op) -> None:
         self.where(op.where)
         self.need(*emit_print(self.w, op, self.operand))
+
+    def emit_progress(self, op: Op) -> None:
+        self.where(op.where)
+        self.need(*emit_progress(self.w, op, self.operand))
+
+    emit_progress_start = emit_progress_update = emit_progress_end = emit_progress
 
     def emit_assert(self, op: Op) -> None:
         self.where(op.where)

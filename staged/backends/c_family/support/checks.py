@@ -1,0 +1,30 @@
+"""Checks that a program makes when asked to: NaN and infinity in what a kernel has computed."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.support.library import Snippet
+
+
+def _check(dtype: str, c_type: str) -> Snippet:
+    text = f"""\
+// Stop the program if `x` holds a NaN or an infinity: the difference of such a number with itself is not zero.
+static bool st_check_finite_{dtype}(st_host *host, int site, const char *name, const {c_type} *x, int64_t count) {{
+    for (int64_t i = 0; i < count; ++i) {{
+        if (!(x[i] - x[i] == 0)) {{
+            st_fail(host, ST_NAN_ERROR, site, "`%s` has %s at position %lld", name, x[i] != x[i] ? "NaN" : "an infinity",
+                    (long long)i);
+            return false;
+        }}
+    }}
+    return true;
+}}
+"""
+    return Snippet(
+        f"check_finite_{dtype}",
+        text,
+        needs=("fail",),
+        includes=("#include <stdbool.h>", "#include <stdint.h>"),
+    )
+
+
+SNIPPETS = (_check("f32", "float"), _check("f64", "double"))
