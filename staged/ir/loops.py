@@ -8,7 +8,7 @@ which is cut into pieces for threads) is not in it: that is a `Schedule`, a sepa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from staged.ir.types import DType
@@ -125,7 +125,7 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Position_:
+class PositionOf:
     """target = index, as a number."""
 
     target: Local
@@ -196,7 +196,7 @@ class Comment:
     text: str
 
 
-Statement = Load | Compute | Position_ | CheckIndex | Store | Accumulate | Loop | Tile | Comment
+Statement = Load | Compute | PositionOf | CheckIndex | Store | Accumulate | Loop | Tile | Comment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,25 +213,26 @@ class Nest:
     """Extent of the outermost loop if its turns are independent; 1 if the kernel runs as one piece."""
     in_place: tuple[tuple[int, int], ...] = ()
     """(output, input) pairs that may share a buffer: every element is read before it is written."""
-    vector: Axis | None = None
-    """The axis along which neighbours in memory are neighbours in the loop."""
+
+    def __repr__(self) -> str:
+        return f"<nest {self.name}>"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """Directives for one nest."""
 
     lanes: int = 1
     """Items per vector; 1: plain scalar code."""
-    vector: Axis | None = None
-    """The axis whose loops run over vectors."""
+    vectorised: frozenset[Loop] = frozenset()
+    """Loops that run over vectors."""
     unroll: int = 1
-    """Vectors per turn, each with its own accumulators."""
-    parallel: bool = False
-    """Whether threads may share the outermost loop's turns (the work pays for it)."""
-    grain: int = 1
-    """Turns of the outermost loop that a thread should take at a time."""
-    notes: list[str] = field(default_factory=list)
+    """Vectors per turn of a vectorised loop with reductions, each with totals of its own."""
+    chunk: int = 0
+    """Turns of the outermost loop that a thread takes at a time; 0: threads do not pay, or are not allowed."""
+
+    def __repr__(self) -> str:
+        return f"<schedule lanes={self.lanes} unroll={self.unroll} chunk={self.chunk}>"
 
 
 def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:
@@ -249,7 +250,7 @@ def indices_of(statement: Statement) -> Iterator[Affine]:
             yield index
             for guard in guards:
                 yield guard.index
-        case Store(index=index) | Position_(index=index):
+        case Store(index=index) | PositionOf(index=index):
             yield index
         case Accumulate(position=Affine() as position):
             yield position
@@ -265,8 +266,8 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
                 out.append(Load(target, array, change(index), bounds, fill))
             case Store(array, index, value):
                 out.append(Store(array, change(index), value))
-            case Position_(target, index):
-                out.append(Position_(target, change(index)))
+            case PositionOf(target, index):
+                out.append(PositionOf(target, change(index)))
             case Accumulate(reduction, value, position):
                 out.append(Accumulate(reduction, value, None if position is None else change(position)))
             case Loop(axis, inner, reductions):
@@ -314,3 +315,18 @@ def _collapse_loop(loop: Loop) -> Loop:
         return Affine((*rest, (merged, stride)) if stride else rest, index.offset)
 
     return Loop(merged, map_indices(inner.body, change), loop.reductions)
+
+
+def identity(op: str, dtype: DType) -> Constant:
+    """What a reduction starts from."""
+    if op in ("max", "argmax", "min", "argmin"):
+        sign = -1 if op in ("max", "argmax") else 1
+        if dtype.is_float:
+            return Constant(sign * float("inf"), dtype)
+        if dtype.is_bool:
+            return Constant(sign > 0, dtype)
+        bits = dtype.size * 8
+        low, high = (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        return Constant(low if sign < 0 else high, dtype)
+    value = {"sum": 0, "prod": 1, "any": False, "all": True}[op]
+    return Constant(float(value) if dtype.is_float else value, dtype)

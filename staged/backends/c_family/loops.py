@@ -9,14 +9,17 @@ Loops print as loops; values keep the user's names; what is used once, in the lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name, infix_sum, literal, scaled
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.scalars import RANDOM_NAMES, random_call, spell
-from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes, vector_declaration
-from staged.backends.c_family.writer import Names, Writer, safe_comment
+from staged.backends.c_family.support.lanes import reduce_snippet
+from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes
+from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -37,6 +40,7 @@ from staged.ir.loops import (
     Statement,
     Store,
     Tile,
+    identity,
     walk,
 )
 from staged.ir.machine import Machine
@@ -104,6 +108,7 @@ class LoopEmitter:
         self.lane: Expr | None = None
         self.uses: dict[Local, tuple[int, int]] = {}
         self.unrolled: Name | None = None
+        self.loop_names: list[str] = []
         self.can_fail = any(isinstance(s, CheckIndex) or is_integer_division(s) for s in walk(nest.body))
 
     def need(self, *names: str) -> None:
@@ -129,13 +134,12 @@ class LoopEmitter:
         with w.block(wrapped(f"static void {name}({text})")):
             self.declare_scratch()
             self.outermost()
-        declarations = sorted(self.types.snippets)
         return KernelText(
             name,
             str(w),
             tuple(parameters),
             self.nest.items,
-            frozenset(self.snippets | set(declarations)),
+            frozenset(self.snippets | self.types.snippets),
             scratch_bytes,
             self.can_fail,
             self.schedule.chunk,
@@ -245,6 +249,21 @@ class LoopEmitter:
         for local, (direct, nested) in counts.items():
             self.uses[local] = (direct, nested)
 
+    def fresh(self, hint: str) -> str:
+        """A name for an element: `x_j` where `x` is the array and `j` the loop."""
+        if self.names.taken(c_identifier(hint)) and self.loop_names:
+            hint = f"{hint}_{self.loop_names[-1]}"
+        return self.names.fresh(hint)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """A C block with names of its own."""
+        self.names = Names(self.names)
+        with self.w.block(head):
+            yield
+        assert self.names.outer is not None
+        self.names = self.names.outer
+
     def bind(self, target: Local, expression: Expr, varies: bool, inline: bool, named: bool) -> None:
         """Give `target` its text: in place where it is used once here, else as a constant."""
         dtype = target.dtype
@@ -252,7 +271,7 @@ class LoopEmitter:
         if inline and direct == 1 and not nested and not named and len(str(expression)) <= _INLINE_WIDTH:
             self.values[target] = Vec(expression, dtype, varies)
             return
-        name = self.names.fresh(target.name)
+        name = self.fresh(target.name)
         type = self.types.type(dtype) if varies else dtype.c_name
         self.w.line(f"const {type} {name} = {expression};")
         self.values[target] = Vec(Name(name), dtype, varies)
@@ -275,7 +294,7 @@ class LoopEmitter:
             condition = conditions[0]
             for other in conditions[1:]:
                 condition = Infix("&&", condition, other)
-            fill = literal(s.fill.value, s.fill.dtype)
+            fill = self.number(s.fill)
             if varies:
                 fill = self.speller.splat(Vec(fill, s.array.dtype, False))
             expression = Name(f"{condition} ? {expression} : {fill}")
@@ -284,8 +303,13 @@ class LoopEmitter:
 
     def operand(self, operand: Operand) -> Vec:
         if isinstance(operand, Constant):
-            return Vec(literal(operand.value, operand.dtype), operand.dtype, False)
+            return Vec(self.number(operand), operand.dtype, False)
         return self.values[operand]
+
+    def number(self, constant: Constant) -> Expr:
+        if constant.dtype.is_float and not math.isfinite(constant.value):
+            self.need("math")
+        return literal(constant.value, constant.dtype)
 
     def compute(self, s: Compute) -> None:
         operands = [self.operand(o) for o in s.operands]
@@ -317,7 +341,7 @@ class LoopEmitter:
         result = s.target.dtype
         type = self.types.type(result)
         whole = [Name(self.settled(o)) for o in operands]
-        name = self.names.fresh(s.target.name)
+        name = self.fresh(s.target.name)
         function = self.speller.function(s.op, operands[0].dtype)
         self.w.line(f"{type} {name};")
         if function is not None:
@@ -326,7 +350,7 @@ class LoopEmitter:
         else:
             lane = Name("lane")
             scalar = spell(s.op, [o.dtype for o in operands], result, [Index(x, lane) for x in whole], s.attrs, self.need)
-            with self.w.block(f"for (int lane = 0; lane < {self.schedule.lanes}; ++lane)"):
+            with self.block(f"for (int lane = 0; lane < {self.schedule.lanes}; ++lane)"):
                 self.w.line(f"{name}[lane] = {scalar};")
         self.values[s.target] = Vec(Name(name), result, True)
 
@@ -359,7 +383,7 @@ class LoopEmitter:
         with self.w.block(f"if ({raw} < 0)"):
             self.w.line(f"{raw} += {s.extent};")
         with self.w.block(f"if ({raw} < 0 || {raw} >= {s.extent})"):
-            message = "index %lld is out of range for a dimension of %lld elements"
+            message = "index %lld is out of range for an axis of %lld elements"
             given = f"(long long){index.expr}" if isinstance(index.expr, Name | Literal) else f"(long long)({index.expr})"
             self.w.line(
                 f'st_fail(host, ST_INDEX_ERROR, {self.site(s.where)}, "{message}", {given}, {s.extent}LL);'
@@ -386,15 +410,15 @@ class LoopEmitter:
         if reduction.op in ("argmax", "argmin"):
             compared = accumulated_dtype(reduction, loop)
             best = self.names.fresh("best")
-            self.w.line(f"{compared.c_name} {best} = {identity_text(reduction.op, compared)};")
+            self.w.line(f"{compared.c_name} {best} = {self.number(identity(reduction.op, compared))};")
             self.w.line(f"int64_t {name} = -1;")
             self.totals[reduction] = Total(Name(name), Name(best), False)
             return
-        start = identity_text(reduction.op, dtype)
+        start = self.number(identity(reduction.op, dtype))
         wide = self.vector_axis is not None and self.varies_inside(reduction, loop)
         if wide:
             type = self.types.type(dtype)
-            self.w.line(f"{type} {name} = {start} - ({type}){{0}};")
+            self.w.line(f"{type} {name} = {self.speller.splat(Vec(start, dtype, False))};")
             self.totals[reduction] = Total(Name(name), None, True)
             return
         vector: Name | None = None
@@ -454,18 +478,21 @@ class LoopEmitter:
                 target = Index(total.vector, self.unrolled or Literal("0"))
             self.combine_vectors(op, target, value, dtype)
             return
+        self.take_in(op, total.scalar, value, dtype)
+
+    def take_in(self, op: str, total: Expr, value: Vec, dtype: DType) -> None:
+        """One more number into a scalar total."""
         x = value.expr
         if op in ("sum", "prod"):
-            sign = "+" if op == "sum" else "*"
             if dtype.is_float:
-                self.w.line(f"{total.scalar} {sign}= {x};")
+                self.w.line(f"{total} {'+' if op == 'sum' else '*'}= {x};")
             else:
-                both = spell("add" if op == "sum" else "multiply", [dtype], dtype, [total.scalar, x], {}, self.need)
-                self.w.line(f"{total.scalar} = {both};")
+                both = spell("add" if op == "sum" else "multiply", [dtype, dtype], dtype, [total, x], {}, self.need)
+                self.w.line(f"{total} = {both};")
         elif op in ("any", "all"):
-            self.w.line(f"{total.scalar} = {total.scalar} {'||' if op == 'any' else '&&'} {x};")
+            self.w.line(f"{total} = {total} {'||' if op == 'any' else '&&'} {x};")
         else:
-            self.take_extreme(op, total.scalar, self.plain(value), dtype)
+            self.take_extreme(op, total, self.plain(value), dtype)
 
     def take_extreme(self, op: str, total: Expr, x: Expr, dtype: DType) -> None:
         if dtype.is_bool:
@@ -512,19 +539,15 @@ class LoopEmitter:
                         dtype,
                     )
                 half = keep
-            type = self.types.type(dtype)
-            function = f"st_{reduction.op}_{type}"
-            self.need(f"reduce {reduction.op} {type}")
+            if not self.types.is_native(dtype):
+                with self.block(f"for (int lane = 0; lane < {self.schedule.lanes}; ++lane)"):
+                    self.take_in(reduction.op, total.scalar, Vec(Index(Index(total.vector, Literal("0")), Name("lane")), dtype, False), dtype)
+                self.values[reduction.target] = Vec(total.scalar, dtype, total.wide)
+                return
+            function = reduce_snippet(reduction.op, dtype.name)
+            self.need(function)
             horizontal = Call(function, (Name(f"&{total.vector}[0]"),))
-            if reduction.op == "sum" and dtype.is_float:
-                self.w.line(f"{total.scalar} += {horizontal};")
-            elif reduction.op == "sum":
-                both = spell("add", [dtype], dtype, [total.scalar, horizontal], {}, self.need)
-                self.w.line(f"{total.scalar} = {both};")
-            else:
-                x = Name(self.names.fresh("x"))
-                self.w.line(f"const {dtype.c_name} {x} = {horizontal};")
-                self.take_extreme(reduction.op, total.scalar, x, dtype)
+            self.take_in(reduction.op, total.scalar, Vec(horizontal, dtype, False), dtype)
         self.values[reduction.target] = Vec(total.scalar, dtype, total.wide)
 
     # ---- loops ----
@@ -532,7 +555,7 @@ class LoopEmitter:
     def tile(self, tile: Tile) -> None:
         low, high = self.range_of(tile.axis)
         start, stop = self.names.fresh("first"), self.names.fresh("stop")
-        with self.w.block(f"for (int64_t {start} = {low}; {start} < {high}; {start} += {tile.size})"):
+        with self.block(f"for (int64_t {start} = {low}; {start} < {high}; {start} += {tile.size})"):
             limit = f"{start} + {tile.size} < {high} ? {start} + {tile.size} : {high}"
             self.w.line(f"const int64_t {stop} = {limit};")
             before = self.ranges.get(tile.axis)
@@ -551,14 +574,14 @@ class LoopEmitter:
             self.start(reduction, loop)
         if loop.axis.extent == 1 and loop.axis not in self.ranges:
             self.axes[loop.axis] = Literal("0")
-            with self.w.block(""):
+            with self.block(""):
                 self.body(loop.body)
         elif loop in self.schedule.vectorised:
             self.vector_loop(loop)
         else:
             low, high = self.range_of(loop.axis)
             i = self.scoped(loop.axis)
-            with self.w.block(f"for (int64_t {i} = {low}; {i} < {high}; ++{i})"):
+            with self.block(f"for (int64_t {i} = {low}; {i} < {high}; ++{i})"):
                 self.body(loop.body)
             self.leave(i)
         for reduction in loop.reductions:
@@ -567,10 +590,13 @@ class LoopEmitter:
     def scoped(self, axis: Axis) -> str:
         name = self.names.fresh(axis.name)
         self.axes[axis] = Name(name)
+        self.loop_names.append(name)
         return name
 
-    def leave(self, name: str) -> None:
-        self.names.used.discard(name)
+    def leave(self, name: str, reusable: bool = True) -> None:
+        self.loop_names.pop()
+        if reusable:
+            self.names.used.discard(name)
 
     def vector_loop(self, loop: Loop) -> None:
         """Whole turns of several vectors where totals gain from it, then vectors, then what is left one by one."""
@@ -589,28 +615,27 @@ class LoopEmitter:
             step = lanes * count
             done = extent - extent % step if static else 0
             head = f"for (int64_t {i} = 0; {i} < {done}; {i} += {step})" if static else f"for (; {i} + {step} <= {high}; {i} += {step})"
-            with self.w.block(head):
+            with self.block(head):
                 u = self.names.fresh("u")
                 self.w.line(f"#pragma GCC unroll {count}")
-                with self.w.block(f"for (int {u} = 0; {u} < {count}; ++{u})"):
+                with self.block(f"for (int {u} = 0; {u} < {count}; ++{u})"):
                     self.unrolled = Name(u)
                     self.axes[axis] = Infix("+", Name(i), Infix("*", Name(u), Literal(str(lanes))))
                     self.vector_body(loop)
                     self.unrolled = None
-                self.leave(u)
             self.axes[axis] = Name(i)
         left = extent - done
         if not static or left >= lanes:
             stop = extent - left % lanes
             head = f"for (int64_t {i} = {done}; {i} < {stop}; {i} += {lanes})" if static else f"for (; {i} + {lanes} <= {high}; {i} += {lanes})"
-            with self.w.block(head):
+            with self.block(head):
                 self.vector_body(loop)
             done = stop
         if not static or done < extent:
             head = f"for (int64_t {i} = {done}; {i} < {extent}; ++{i})" if static else f"for (; {i} < {high}; ++{i})"
-            with self.w.block(head):
+            with self.block(head):
                 self.body(loop.body)
-        self.leave(i)
+        self.leave(i, static)
 
     def vector_body(self, loop: Loop) -> None:
         self.vector_axis = loop.axis
@@ -636,7 +661,12 @@ class LoopEmitter:
 
 
 def address(array: Expr, index: Expr) -> Expr:
-    return array if isinstance(index, Literal) and index.text == "0" else Infix("+", array, index)
+    """`array + i * 100 + j`."""
+    if isinstance(index, Literal) and index.text == "0":
+        return array
+    if isinstance(index, Infix) and index.op == "+":
+        return Infix("+", address(array, index.left), index.right)
+    return Infix("+", array, index)
 
 
 def rounded(array: ArrayRef) -> int:
@@ -660,12 +690,6 @@ def feeding_loop(reduction: Reduction, loop: Loop, schedule: Schedule) -> Loop |
 
 def accumulated_dtype(reduction: Reduction, loop: Loop) -> DType:
     return next(s.value.dtype for s in walk(loop.body) if isinstance(s, Accumulate) and s.reduction is reduction)
-
-
-def identity_text(op: str, dtype: DType) -> Expr:
-    from staged.ir.loops import identity
-
-    return literal(identity(op, dtype).value, dtype)
 
 
 def used_sources(nest: Nest) -> set[ArrayRef | Local]:
@@ -701,12 +725,3 @@ def wrapped(signature: str, width: int = 116) -> str:
         else:
             line = f"{line}, {piece}" if line else piece
     return "\n".join([*lines, line])
-
-
-Declarations = Mapping[str, str]
-
-
-def declarations(names: set[str], vector_bytes: int) -> str:
-    """The text behind the `vector ...` and `reduce ...` names that kernels ask for."""
-    out = [vector_declaration(name.split()[1], vector_bytes) for name in sorted(names) if name.startswith("vector ")]
-    return "".join(out)

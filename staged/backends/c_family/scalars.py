@@ -23,8 +23,9 @@ BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 
 # In libm, correctly rounded or exact everywhere: nothing to gain from functions of our own.
 LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}
-LIBM |= {name: name for name in ("tan", "asin", "acos", "atan", "sinh", "cosh", "atan2")}
-OWN_MATHS = frozenset("exp expm1 log log1p sin cos tanh erf pow".split())
+OWN_MATHS = frozenset(
+    "exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh erf pow rsqrt maximum minimum".split()
+)
 """Functions of the support library: `st_exp_f32(x)`, and `st_exp_f32v(&y, &x)` on vectors."""
 
 RANDOM_FUNCTIONS = {"random_bits": "st_random_bits", "bernoulli": "st_bernoulli"}
@@ -96,9 +97,6 @@ def _float(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Exp
         return Prefix("-", x)
     if name == "square" and is_atom(x):
         return Infix("*", x, x)
-    if name == "rsqrt":
-        need("math")
-        return Infix("/", literal(1, dtype), libm("sqrt", dtype, [x]))
     if name in LIBM:
         need("math")
         return libm(LIBM[name], dtype, operands)

@@ -13,9 +13,11 @@ from typing import Any
 
 from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Literal, Name, Prefix, literal
 from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS, OWN_MATHS
+from staged.backends.c_family.support.lanes import lanes_snippet
+from staged.backends.c_family.support.vectors import vector_snippet, width_snippet
 from staged.ir.types import DType, bool_
 
-VECTOR_FUNCTIONS = OWN_MATHS | {"sqrt", "rsqrt", "floor", "ceil", "round", "trunc"}
+VECTOR_FUNCTIONS = OWN_MATHS | {"sqrt", "floor", "ceil", "round", "trunc"}
 """Ops with a function `st_<op>_f32v(f32v *y, const f32v *x)` in the support library; others go lane by lane."""
 
 
@@ -42,10 +44,12 @@ class VectorTypes:
 
     def name(self, dtype: str, size: int) -> str:
         """`f32v` where the vector is the machine's, `f32x8` where it has the lanes of a wider one."""
-        suffix = "v" if size * self.lanes == self.vector_bytes else f"x{self.lanes}"
-        name = f"{dtype}{suffix}"
-        self.snippets.add(f"vector {name}")
-        return name
+        self.snippets.add(width_snippet(self.vector_bytes))
+        if size * self.lanes == self.vector_bytes and dtype != "i8":
+            self.snippets.add(vector_snippet(dtype))
+            return f"{dtype}v"
+        self.snippets.add(lanes_snippet(dtype, self.lanes))
+        return f"{dtype}x{self.lanes}"
 
     def type(self, dtype: DType) -> str:
         if dtype.is_bool:
@@ -63,18 +67,6 @@ class VectorTypes:
         return dtype.size * self.lanes == self.vector_bytes
 
 
-def vector_declaration(name: str, vector_bytes: int) -> str:
-    """The typedefs behind a name such as `f32v` or `u8x16`."""
-    base = name.rstrip("v") if name.endswith("v") else name.split("x")[0]
-    bits = int(base[1:])
-    ctype = {"f32": "float", "f64": "double"}.get(base) or f"{'u' if base[0] == 'u' else ''}int{bits}_t"
-    size = vector_bytes if name.endswith("v") else int(name.split("x")[1]) * bits // 8
-    return (
-        f"typedef {ctype} {name} __attribute__((vector_size({size})));\n"
-        f"typedef {ctype} {name}_u __attribute__((vector_size({size}), aligned({bits // 8}), may_alias));\n"
-    )
-
-
 class VectorSpeller:
     """Spells ops on vectors; operands are names or literals, so that macros may repeat them."""
 
@@ -89,6 +81,8 @@ class VectorSpeller:
         if value.dtype.is_bool:
             bits = self.types.mask_bits
             return Infix("-", Prefix("-", Cast(f"int{bits}_t", value.expr)), self.zero(self.types.mask()))
+        if is_zero(value.expr):
+            return self.zero(self.types.type(value.dtype))
         return Infix("-", value.expr, self.zero(self.types.type(value.dtype)))
 
     def zero(self, type: str) -> Expr:

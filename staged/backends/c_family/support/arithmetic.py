@@ -1,0 +1,173 @@
+"""Arithmetic that C does not have: Python's integer division, wrapping, conversions without undefined results."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.support.library import Snippet
+from staged.ir.types import DType, f32, f64, i32, i64, u8, u32
+
+_FLOATS = (f32, f64)
+_INTEGERS = (i32, i64, u8, u32)
+_MATH = ("#include <math.h>",)
+
+
+def _inline(result: str, name: str, parameters: str, *body: str) -> str:
+    lines = "\n".join(f"    {line}" for line in body)
+    return f"__attribute__((unused)) static inline {result} {name}({parameters}) {{\n{lines}\n}}\n"
+
+
+def _two(dtype: DType) -> str:
+    return f"{dtype.c_name} a, {dtype.c_name} b"
+
+
+def _suffix(dtype: DType) -> str:
+    return "f" if dtype is f32 else ""
+
+
+def _float_snippets(dtype: DType) -> list[Snippet]:
+    t, f = dtype.c_name, _suffix(dtype)
+    zero = f"0.0{f}"
+
+    def snippet(name: str, comment: str, parameters: str, *body: str, needs: tuple[str, ...] = ()) -> Snippet:
+        text = f"// {comment}\n" + _inline(t, f"st_{name}_{dtype}", parameters, *body)
+        return Snippet(f"{name}_{dtype}", text, needs, _MATH)
+
+    return [
+        snippet("sign", "-1, 0 or 1; NaN stays NaN.", f"{t} x", f"return isnan(x) ? x : ({t})((x > {zero}) - (x < {zero}));"),
+        snippet("square", "x times itself.", f"{t} x", "return x * x;"),
+        snippet(
+            "remainder",
+            "Python's remainder: the sign of the divisor.",
+            _two(dtype),
+            f"const {t} r = fmod{f}(a, b);",
+            f"if (r == {zero}) {{",
+            f"    return copysign{f}({zero}, b);",
+            "}",
+            f"return (r < {zero}) != (b < {zero}) ? r + b : r;",
+        ),
+        snippet(
+            "floor_divide",
+            "Python's floor division, from the exact remainder.",
+            _two(dtype),
+            f"const {t} r = fmod{f}(a, b);",
+            f"if (b == {zero} || isnan(r)) {{",
+            "    return a / b;",
+            "}",
+            f"const {t} q = (a - r) / b - ({t})(r != {zero} && (r < {zero}) != (b < {zero}));",
+            f"return q == {zero} ? copysign{f}({zero}, a / b) : floor{f}(q + 0.5{f});",
+        ),
+    ]
+
+
+def _integer_snippets(dtype: DType) -> list[Snippet]:
+    t, signed = dtype.c_name, dtype.kind == "i"
+    u = f"u{t}" if signed else t
+    bits = dtype.size * 8
+    found: list[Snippet] = []
+
+    def snippet(name: str, comment: str, parameters: str, *body: str, needs: tuple[str, ...] = ()) -> None:
+        text = f"// {comment}\n" + _inline(t, f"st_{name}_{dtype}", parameters, *body)
+        found.append(Snippet(f"{name}_{dtype}", text, needs, ("#include <stdint.h>",)))
+
+    snippet("maximum", "The larger of two numbers.", _two(dtype), "return a > b ? a : b;")
+    snippet("minimum", "The smaller of two numbers.", _two(dtype), "return a < b ? a : b;")
+    snippet("square", "x times itself, wrapping.", f"{t} x", f"return ({t})((uint64_t)x * (uint64_t)x);")
+    if signed:
+        snippet("abs", "The absolute value; the smallest number stays.", f"{t} x", f"return x < 0 ? ({t})(0 - ({u})x) : x;")
+        snippet("sign", "-1, 0 or 1.", f"{t} x", "return (x > 0) - (x < 0);")
+        snippet(
+            "floor_divide",
+            "Python's floor division; b is not 0. The smallest number by -1 wraps.",
+            _two(dtype),
+            f"if (b == -1) {{\n        return ({t})(0 - ({u})a);\n    }}",
+            f"const {t} q = a / b;",
+            "return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;",
+        )
+        snippet(
+            "remainder",
+            "Python's remainder: the sign of the divisor; b is not 0.",
+            _two(dtype),
+            "if (b == -1) {\n        return 0;\n    }",
+            f"const {t} r = a % b;",
+            "return r != 0 && (r < 0) != (b < 0) ? r + b : r;",
+        )
+        minus = "a < 0 ? -1 : 0"
+    else:
+        cast = f"({t})" if dtype is u8 else ""
+        snippet("floor_divide", "Division; b is not 0.", _two(dtype), f"return {cast}(a / b);")
+        snippet("remainder", "Remainder; b is not 0.", _two(dtype), f"return {cast}(a % b);")
+        minus = "0"
+    snippet(
+        "left_shift",
+        "a << b; all bits are gone when b is as large as the type.",
+        _two(dtype),
+        f"return (uint64_t)b < {bits} ? ({t})(({'uint32_t' if dtype is u8 else u})a << b) : 0;",
+    )
+    snippet(
+        "right_shift",
+        "a >> b; copies of the sign when b is as large as the type.",
+        _two(dtype),
+        f"return (uint64_t)b < {bits} ? ({t})(a >> b) : {minus};",
+    )
+    negative = ["if (b < 0) {\n        return a == 1 ? 1 : a == -1 ? (b % 2 != 0 ? -1 : 1) : 0;\n    }"] if signed else []
+    snippet(
+        "pow",
+        "a to the power b by squaring, wrapping" + ("; a negative power of anything but 1 and -1 is 0." if signed else "."),
+        _two(dtype),
+        *negative,
+        "uint64_t result = 1, base = (uint64_t)a;",
+        f"for ({t} left = b; left > 0; left = ({t})(left / 2)) {{",
+        "    if (left % 2 != 0) {",
+        "        result *= base;",
+        "    }",
+        "    base *= base;",
+        "}",
+        f"return ({t})result;",
+    )
+    for name in ("floor_divide", "remainder"):
+        text = (
+            "// The same, but zero stops the program.\n"
+            f"__attribute__((unused)) static inline {t} st_checked_{name}_{dtype}(st_host *host, int site, {_two(dtype)}) {{\n"
+            "    if (b == 0) {\n"
+            '        st_fail(host, ST_ZERO_DIVISION_ERROR, site, "integer division or modulo by zero");\n'
+            "        return 0;\n"
+            "    }\n"
+            f"    return st_{name}_{dtype}(a, b);\n"
+            "}\n"
+        )
+        found.append(Snippet(f"checked_{name}_{dtype}", text, ("fail", f"{name}_{dtype}")))
+    for source in _FLOATS:
+        f = _suffix(source)
+        low = f"-{2 ** (bits - 1)}.0{f}" if signed else f"0.0{f}"
+        high = f"{2 ** (bits - (1 if signed else 0))}.0{f}"
+        stem = t.removesuffix("_t").upper()
+        floor = f"{stem}_MIN" if signed else "0"
+        text = "// Towards zero; the ends of the range for what lies outside, 0 for NaN.\n" + _inline(
+            t,
+            f"st_{dtype}_from_{source}",
+            f"{source.c_name} x",
+            f"if (!(x >= {low})) {{\n        return isnan(x) ? 0 : {floor};\n    }}",
+            f"return x >= {high} ? {stem}_MAX : ({t})x;",
+        )
+        found.append(Snippet(f"{dtype}_from_{source}", text, (), (*_MATH, "#include <stdint.h>")))
+    return found
+
+
+_CHECK_INDEX = """\
+// An index from [-extent, extent), wrapped to [0, extent); anything else stops the program.
+__attribute__((unused)) static inline int64_t st_check_index(st_host *host, int site, int64_t index, int64_t extent) {
+    const int64_t wrapped = index < 0 ? index + extent : index;
+    if (wrapped < 0 || wrapped >= extent) {
+        st_fail(host, ST_INDEX_ERROR, site, "index %lld is out of range for an axis of %lld elements",
+                (long long)index, (long long)extent);
+        return 0;
+    }
+    return wrapped;
+}
+"""
+
+SNIPPETS = (
+    Snippet("math", "", (), _MATH),
+    *(snippet for dtype in _FLOATS for snippet in _float_snippets(dtype)),
+    *(snippet for dtype in _INTEGERS for snippet in _integer_snippets(dtype)),
+    Snippet("check_index", _CHECK_INDEX, ("fail",)),
+)

@@ -1,0 +1,1 @@
+"""Fusion groups become loop nests; a machine description becomes their schedule."""

@@ -1,0 +1,326 @@
+"""Which loop axes each value of a kernel runs over.
+
+Every dimension of a value is a run of *atomic axes*: `reshape (a, b) -> (a*b,)` makes one dimension of two axes, and two
+dimensions that must agree are split at common factors. Values are visited from the results towards the inputs, so that
+each use of an input has its own way of walking through it (`x + x.T` reads `x` twice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from staged.ir.loops import Axis
+from staged.ir.nodes import Op, Value
+from staged.kernels.kinds import FREE, GATHERS, REDUCTIONS, extents, is_elementwise
+
+Run = tuple[Axis, ...]
+Dims = tuple[Run, ...]
+
+
+class AxisConflict(Exception):
+    """These ops cannot share one set of loops."""
+
+
+class Space:
+    """Axes that have been found equal or split into factors."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Axis, Run] = {}
+
+    def leaves(self, run: Run) -> list[Axis]:
+        """The run, in axes that are not split further."""
+        out: list[Axis] = []
+        for axis in run:
+            out += self.leaves(self.parts[axis]) if axis in self.parts else [axis]
+        return out
+
+    def unify(self, a: Run, b: Run) -> None:
+        """Make two runs the same, splitting axes at common factors."""
+        left, right = self.leaves(a), self.leaves(b)
+        while left and right:
+            x, y = left[0], right[0]
+            if x is y or x.extent == y.extent:
+                if x is not y:
+                    self.parts[x] = (y,)
+                left.pop(0)
+                right.pop(0)
+            elif x.extent % y.extent == 0:
+                left[:1] = self._split(x, y)
+            elif y.extent % x.extent == 0:
+                right[:1] = self._split(y, x)
+            else:
+                raise AxisConflict
+        if left or right:
+            raise AxisConflict
+
+    def _split(self, axis: Axis, first: Axis) -> list[Axis]:
+        rest = Axis(axis.name, axis.extent // first.extent)
+        self.parts[axis] = (first, rest)
+        return [first, rest]
+
+    def regroup(self, run: Run, shape: Sequence[int]) -> Dims:
+        """One row-major run, cut into dimensions of these extents."""
+        left = self.leaves(run)
+        dims: list[Run] = []
+        for extent in shape:
+            taken: list[Axis] = []
+            while prod(a.extent for a in taken) != extent:
+                missing = extent // prod(a.extent for a in taken)
+                if not left or extent % prod(a.extent for a in taken):
+                    raise AxisConflict
+                axis = left.pop(0)
+                if missing % axis.extent:
+                    if axis.extent % missing:
+                        raise AxisConflict
+                    axis, rest = self._split(axis, Axis(axis.name, missing))
+                    left.insert(0, rest)
+                taken.append(axis)
+            dims.append(tuple(taken))
+        if left:
+            raise AxisConflict
+        return tuple(dims)
+
+
+class Analysis:
+    """The axes of every value that some ops compute, seen from the values that leave them.
+
+    `is_boundary(value)` says which values come from outside; ops in `kinds.FREE` are walked through.
+    """
+
+    def __init__(self, results: Sequence[Value], is_boundary: Callable[[Value], bool]) -> None:
+        self.space = Space()
+        self.is_boundary = is_boundary
+        self.results = tuple(results)
+        self.runs: dict[Value, Dims] = {}
+        self.reduced: dict[Op, Run] = {}
+        self.phantoms: set[Axis] = set()
+        self.padded: set[Axis] = set()
+        self.operand_dims: dict[Op, Dims] = {}
+        self.counter = 0
+        for result in results:
+            dims = self.fresh(extents(result))
+            self.visit(result, dims)
+            self.runs.setdefault(result, dims)
+        self.unify_results()
+        self.unify_reductions()
+        for dims in self.runs.values():
+            axes = self.leaves(dims)
+            if len(set(axes)) != len(axes):
+                raise AxisConflict
+
+    def fresh(self, shape: Sequence[int]) -> Dims:
+        """New axes; a dimension of one element needs none."""
+        return tuple(() if extent == 1 else (self.new_axis(extent),) for extent in shape)
+
+    def new_axis(self, extent: int) -> Axis:
+        self.counter += 1
+        return Axis(f"i{self.counter}", extent)
+
+    def leaves(self, dims: Dims) -> list[Axis]:
+        return [axis for run in dims for axis in self.space.leaves(run)]
+
+    def axes(self, value: Value) -> frozenset[Axis]:
+        """The loops that the elements of a computed value differ along."""
+        return frozenset(self.leaves(self.runs[value]))
+
+    def reduced_axes(self, op: Op) -> frozenset[Axis]:
+        return frozenset(self.space.leaves(self.reduced[op]))
+
+    def visit(self, value: Value, dims: Dims) -> None:
+        """`value` is wanted along `dims`."""
+        op = value.producer
+        if self.is_boundary(value) or op is None:
+            return
+        if op.name in FREE:
+            self.visit_free(op, value, dims)
+            return
+        if any(axis in self.phantoms for axis in self.leaves(dims)):
+            # Elements at computed places: computed again there, which only elementwise ops allow.
+            # Not under a pad: outside of its range nothing may be read.
+            if not is_elementwise(op) or any(axis in self.padded for axis in self.leaves(dims)):
+                raise AxisConflict
+            for operand in op.operands:
+                self.visit(operand, dims)
+            return
+        if value in self.runs:
+            for known, wanted in zip(self.runs[value], dims, strict=True):
+                self.space.unify(known, wanted)
+            return
+        self.runs[value] = dims
+        if op.name in REDUCTIONS:
+            self.visit_reduction(op, dims)
+        elif op.name in GATHERS:
+            self.visit_gather(op, dims)
+        elif is_elementwise(op):
+            for operand in op.operands:
+                self.visit(operand, dims if operand.tensor.shape else ())
+        else:
+            raise AxisConflict
+
+    def visit_free(self, op: Op, value: Value, dims: Dims) -> None:
+        name, attrs = op.name, op.attrs
+        if name in ("constant", "iota"):
+            return
+        source = op.operands[0]
+        shape = extents(source)
+        if name == "stop_gradient":
+            self.visit(source, dims)
+        elif name == "broadcast_to":
+            self.visit(source, tuple(() if n == 1 else dims[a] for n, a in zip(shape, attrs["axes"], strict=True)))
+        elif name == "permute":
+            moved: list[Run] = [()] * len(shape)
+            for position, axis in enumerate(attrs["axes"]):
+                moved[axis] = dims[position]
+            self.visit(source, tuple(moved))
+        elif name == "reshape":
+            whole = tuple(axis for run in dims for axis in run)
+            if any(axis in self.phantoms for axis in self.leaves(dims)):
+                if [n for n in shape if n != 1] != [n for n in extents(value) if n != 1]:
+                    raise AxisConflict
+            self.visit(source, self.space.regroup(whole, shape))
+        else:
+            moves = self.shifted(op, value)
+            inner = tuple(self.phantom(n) if moved else d for n, moved, d in zip(shape, moves, dims, strict=True))
+            if name == "pad":
+                self.padded.update(axis for run, moved in zip(inner, moves, strict=True) if moved for axis in run)
+            self.visit(source, inner)
+            for operand in op.operands[1:]:
+                self.visit(operand, ())
+
+    def phantom(self, extent: int) -> Run:
+        axis = self.new_axis(extent)
+        self.phantoms.add(axis)
+        return (axis,)
+
+    def shifted(self, op: Op, value: Value) -> list[bool]:
+        """Which dimensions of a slice or pad walk its operand differently from its result."""
+        before, after = extents(op.operands[0]), extents(value)
+        steps = op.attrs.get("step", (1,) * len(before))
+        return [a != b or step != 1 for a, b, step in zip(before, after, steps, strict=True)]
+
+    def visit_reduction(self, op: Op, dims: Dims) -> None:
+        shape = extents(op.operands[0])
+        gone = (op.attrs["axis"],) if "axis" in op.attrs else op.attrs["axes"]
+        kept = iter(dims)
+        whole: list[Run] = []
+        run: list[Axis] = []
+        for number, extent in enumerate(shape):
+            if number in gone:
+                part = () if extent == 1 else (self.new_axis(extent),)
+                run += part
+                whole.append(part)
+            else:
+                whole.append(next(kept))
+        self.reduced[op] = tuple(run)
+        self.operand_dims[op] = tuple(whole)
+        self.visit(op.operands[0], tuple(whole))
+
+    def visit_gather(self, op: Op, dims: Dims) -> None:
+        table, indices = op.operands
+        axis = op.attrs["axis"]
+        extent = extents(table)[axis]
+        if op.name == "take":
+            rank = len(extents(indices))
+            self.visit(indices, dims[axis : axis + rank])
+            self.visit(table, (*dims[:axis], self.phantom(extent), *dims[axis + rank :]))
+        else:
+            self.visit(indices, dims)
+            self.visit(table, (*dims[:axis], self.phantom(extent), *dims[axis + 1 :]))
+
+    def unify_results(self) -> None:
+        """Results of one shape share their loops, also where they have only inputs in common."""
+        first: dict[tuple[int, ...], Value] = {}
+        for result in self.results:
+            if result not in self.runs:
+                continue
+            other = first.setdefault(extents(result), result)
+            if other is not result:
+                for a, b in zip(self.runs[other], self.runs[result], strict=True):
+                    self.space.unify(a, b)
+
+    def unify_reductions(self) -> None:
+        """Reductions over as many elements share the loop they reduce."""
+        seen: list[Op] = []
+        for op in self.reduced:
+            size = prod(axis.extent for axis in self.reduced[op])
+            for other in seen:
+                if prod(axis.extent for axis in self.reduced[other]) == size:
+                    self.space.unify(self.reduced[other], self.reduced[op])
+                    break
+            else:
+                seen.append(op)
+
+
+class Structure:
+    """The shape of a kernel's loops: `rows` (each turn on its own) around `inside` (what reductions walk).
+
+    `finals` are reductions of the rows' results to one number.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        a = analysis
+        everything: set[Axis] = set()
+        for value in a.runs:
+            everything |= a.axes(value)
+        reductions = sorted(a.reduced, key=lambda op: -_size(a.axes(op.results[0]) | a.reduced_axes(op)))
+        self.finals: tuple[Op, ...] = ()
+        if reductions:
+            main = reductions[0]
+            self.inside = a.reduced_axes(main)
+            self.rows = a.axes(main.results[0])
+            if self.rows & self.inside:
+                raise AxisConflict
+            finals = []
+            for op in reductions:
+                gone, kept = a.reduced_axes(op), a.axes(op.results[0])
+                if gone == self.inside and kept == self.rows:
+                    continue
+                if kept or not self.rows or not (gone == self.rows or gone == self.rows | self.inside):
+                    raise AxisConflict
+                finals.append(op)
+            self.finals = tuple(finals)
+        else:
+            self.inside = frozenset()
+            self.rows = frozenset(everything)
+        self.domain = self.rows | self.inside
+        if not everything <= self.domain:
+            raise AxisConflict
+        self.check_levels()
+
+    def check_levels(self) -> None:
+        a = self.analysis
+        allowed = {self.domain, self.rows} if self.inside else {self.domain}
+        late = self.depends_on_finals()
+        for result in a.results:
+            if result in a.runs:
+                axes = a.axes(result)
+                if axes not in allowed and not (result in late and not axes):
+                    raise AxisConflict
+        if any(a.axes(value) for value in late):
+            raise AxisConflict
+
+    def depends_on_finals(self) -> set[Value]:
+        late: set[Value] = {op.results[0] for op in self.finals}
+        if not late:
+            return late
+        known: dict[Value, bool] = {}
+
+        def is_late(value: Value) -> bool:
+            if value not in known:
+                op = value.producer
+                outside = self.analysis.is_boundary(value) or op is None
+                known[value] = value in late or (not outside and op is not None and any(map(is_late, op.operands)))
+            return known[value]
+
+        return {value for value in self.analysis.runs if is_late(value)}
+
+    @property
+    def size(self) -> int:
+        """Number of points of the innermost loops."""
+        return _size(self.domain)
+
+
+def _size(axes: frozenset[Axis]) -> int:
+    return prod(axis.extent for axis in axes)

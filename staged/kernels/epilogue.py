@@ -1,0 +1,96 @@
+"""The epilogue of a matrix product or convolution: what happens to each finished element, as a loop nest on a tile.
+
+The nest's loops are `batch`, `row` and `col`; its first input is the tile of finished elements, the others are arrays
+and numbers. A back end runs it over the pieces of the result as its kernel finishes them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from staged.ir.loops import Affine, Axis, Local, Loop, Nest, Statement, map_indices
+from staged.ir.nodes import Block, Op
+from staged.kernels.axes import AxisConflict
+from staged.kernels.kinds import extents
+from staged.kernels.lower import Lowering, find_in_place
+
+
+def matrix_shape(root: Op) -> tuple[int, int, int]:
+    """(batch, rows, columns) of a contraction's result."""
+    shape = extents(root.results[0])
+    if root.name == "matmul":
+        return prod(shape[:-2]), shape[-2], shape[-1]
+    if root.name == "conv2d_backward_weight":
+        return 1, shape[0], prod(shape[1:])
+    return shape[0], shape[1], prod(shape[2:])
+
+
+def lower_epilogue(root: Op, body: Block) -> Nest:
+    """The nest of an epilogue block (parameters: accumulator, inputs). Raises AxisConflict where it has no such form."""
+    shape = matrix_shape(root)
+    lowering = _Epilogue("epilogue", body)
+    nest = lowering.nest()
+    axes = [Axis(name, extent) for name, extent in zip(("batch", "row", "col"), shape, strict=True)]
+    return _over(nest, axes, extents(root.results[0]))
+
+
+class _Epilogue(Lowering):
+    def finish(self, body: list[Statement], items: int) -> Nest:  # type: ignore[override]
+        inputs = tuple(self.inputs[param] for param in self.block.params)
+        in_place = tuple((o, i) for o, i in find_in_place(body, self.outputs, inputs) if i > 0)
+        return Nest(self.name, inputs, tuple(self.outputs), (), tuple(body), 1, in_place)
+
+
+def _over(nest: Nest, axes: list[Axis], shape: tuple[int, ...]) -> Nest:
+    """The nest with its loops replaced by batch, row and column; indices must be whole steps of these."""
+    loops: list[Loop] = []
+    hoisted: list[Statement] = []
+    body = nest.body
+    while True:
+        inner = [s for s in body if isinstance(s, Loop)]
+        if not inner:
+            break
+        if len(inner) != 1 or inner[0].reductions:
+            raise AxisConflict
+        hoisted += [s for s in body if s is not inner[0]]
+        loops.append(inner[0])
+        body = inner[0].body
+    statements = (*hoisted, *body)
+    if prod(loop.axis.extent for loop in loops) != prod(shape):
+        raise AxisConflict
+    groups = _grouped([loop.axis for loop in loops], [axis.extent for axis in axes])
+
+    def change(index: Affine) -> Affine:
+        terms: list[tuple[Axis | Local, int]] = [t for t in index.terms if isinstance(t[0], Local)]
+        for axis, members in zip(axes, groups, strict=True):
+            stride = index.stride(members[-1]) if members else 0
+            step = stride
+            for member in reversed(members):
+                if index.stride(member) != step:
+                    raise AxisConflict
+                step *= member.extent
+            if stride:
+                terms.append((axis, stride))
+        return Affine(tuple(terms), index.offset)
+
+    changed = map_indices(statements, change)
+    nested: tuple[Statement, ...] = changed
+    for axis in reversed(axes):
+        nested = (Loop(axis, nested),)
+    return Nest(nest.name, nest.inputs, nest.outputs, (), nested, 1, nest.in_place)
+
+
+def _grouped(axes: list[Axis], sizes: list[int]) -> list[list[Axis]]:
+    groups: list[list[Axis]] = []
+    left = list(axes)
+    for size in sizes:
+        group: list[Axis] = []
+        while prod(axis.extent for axis in group) < size and left:
+            group.append(left.pop(0))
+        if prod(axis.extent for axis in group) != size:
+            raise AxisConflict
+        groups.append(group)
+    if left:
+        raise AxisConflict
+    return groups
+

@@ -1,0 +1,174 @@
+"""Schedules: from a loop nest and a machine to directives.
+
+Which loops run over vectors is a question of legality (neighbours in the loop are neighbours in memory, every op has a
+vector form) and of length; how much one thread takes at a time is a question of work. Nothing here changes what a nest
+computes: a reduction's order depends on the machine's vector width alone, never on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from staged.ir.loops import (
+    Accumulate,
+    Axis,
+    CheckIndex,
+    Compute,
+    Load,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    PositionOf,
+    Schedule,
+    Statement,
+    Store,
+    Tile,
+    walk,
+)
+from staged.ir.machine import Machine
+from staged.ir.types import DType
+from staged.kernels.kinds import EXPENSIVE, RANDOM
+
+UNROLL = 4
+"""Running totals per reduction: enough to hide the latency of one addition behind the next."""
+CHUNK_NANOSECONDS = 10_000
+"""Work that a thread takes at a time; a kernel of less than two such pieces stays on one thread."""
+_SCALAR_ONLY = RANDOM | {"floor_divide", "remainder", "pow", "bitwise_left_shift", "bitwise_right_shift", "sign", "atan2"}
+_FLOAT_ONLY_VECTORS = frozenset(("pow", "sign", "atan2"))
+
+
+def schedule(nest: Nest, machine: Machine) -> Schedule:
+    """Directives for `nest` on `machine`."""
+    loops = [s for s in walk(nest.body) if isinstance(s, Loop)]
+    chosen: list[Loop] = []
+    lanes = 0
+    for loop in loops:
+        if any(isinstance(s, Loop | Tile) for s in loop.body):
+            continue
+        width = vector_lanes(loop, machine)
+        if width and loop.axis.extent >= width:
+            chosen.append(loop)
+            lanes = width if not lanes else min(lanes, width)
+    if not chosen:
+        outer = [loop for loop in loops if any(isinstance(s, Loop) for s in loop.body) and not _in_tile(nest, loop)]
+        for loop in reversed(outer):
+            width = vector_lanes(loop, machine)
+            if width and loop.axis.extent >= width:
+                chosen, lanes = [loop], width
+                break
+    chosen = [loop for loop in chosen if loop.axis.extent >= lanes]
+    return Schedule(lanes or 1, frozenset(chosen), UNROLL, chunk_of(nest, machine, lanes or 1))
+
+
+def _in_tile(nest: Nest, loop: Loop) -> bool:
+    return any(isinstance(s, Tile) and s.axis is loop.axis for s in walk(nest.body))
+
+
+def vector_lanes(loop: Loop, machine: Machine) -> int:
+    """How many lanes `loop` may have as a vector loop; 0: it must stay scalar."""
+    axis = loop.axis
+    varying: dict[Local, DType] = {}
+    widest = 0
+    touches_memory = False
+    inner = {r for s in walk(loop.body) if isinstance(s, Loop) for r in s.reductions}
+    for s in walk(loop.body):
+        match s:
+            case Load(target, array, index, guards):
+                if any(isinstance(n, Local) and n in varying for n, _ in index.terms):
+                    return 0
+                if any(g.index.stride(axis) for g in guards):
+                    return 0
+                stride = index.stride(axis)
+                if stride not in (0, 1):
+                    return 0
+                if stride:
+                    varying[target] = array.dtype
+                    touches_memory = True
+            case PositionOf(target, index):
+                if index.stride(axis) or any(isinstance(n, Local) and n in varying for n, _ in index.terms):
+                    varying[target] = target.dtype
+            case CheckIndex(_, index):
+                if _varies(index, varying):
+                    return 0
+            case Compute(target, op, operands):
+                if any(_varies(operand, varying) for operand in operands):
+                    if not has_vector_form(op, target.dtype, operands):
+                        return 0
+                    varying[target] = target.dtype
+            case Store(array, index, value):
+                if index.stride(axis) != 1:
+                    return 0
+                touches_memory = True
+                widest = max(widest, array.dtype.size)
+            case Accumulate(reduction, value, _):
+                if reduction.op not in ("sum", "max", "min"):
+                    return 0
+                if _varies(value, varying):
+                    varying[reduction.target] = reduction.target.dtype
+                elif reduction.op == "sum" and reduction not in inner:
+                    return 0  # the same number again and again: once per element, not per vector
+                widest = max(widest, reduction.target.dtype.size)
+            case Tile():
+                return 0
+    if not touches_memory:
+        return 0
+    widest = max([widest, *(dtype.size for dtype in varying.values())])
+    return machine.lanes(widest)
+
+
+def _varies(operand: Operand, varying: Mapping[Local, DType]) -> bool:
+    return isinstance(operand, Local) and operand in varying
+
+
+def has_vector_form(op: str, result: DType, operands: tuple[Operand, ...]) -> bool:
+    """Whether the vector table spells this op."""
+    dtype = operands[0].dtype
+    if op in _SCALAR_ONLY:
+        return op in _FLOAT_ONLY_VECTORS and dtype.is_float
+    if op == "cast":
+        return not (dtype.is_float and result.name in ("u8", "u32"))
+    if dtype.name in ("u8",) and op not in ("select",):
+        return op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+    return True
+
+
+def chunk_of(nest: Nest, machine: Machine, lanes: int) -> int:
+    """Turns of the outermost loop per claim of a thread; 0: one thread does it all."""
+    if nest.items <= 1 or machine.cores <= 1:
+        return 0
+    per_item = nanoseconds(nest.body, lanes) / nest.items
+    total = per_item * nest.items
+    if total < 2 * CHUNK_NANOSECONDS:
+        return 0
+    pieces = min(total / CHUNK_NANOSECONDS, 16 * machine.cores)
+    chunk = max(1, int(nest.items / max(pieces, 1)))
+    # Whole vectors, and whole cache lines of every output.
+    return min(nest.items, -(-chunk // 64) * 64) if nest.items >= 1024 else chunk
+
+
+def nanoseconds(body: tuple[Statement, ...], lanes: int) -> float:
+    """A rough estimate of one thread's time."""
+    total = 0.0
+    for s in body:
+        match s:
+            case Loop(axis, inner):
+                total += axis.extent * nanoseconds(inner, lanes)
+            case Tile(_, _, inner):
+                total += nanoseconds(inner, lanes)
+            case Load(array=array):
+                total += array.dtype.size / 16
+            case Store(array=array):
+                total += array.dtype.size / 8
+            case Compute(op=op):
+                total += (6.0 if op in EXPENSIVE else 0.5) * 4 / (lanes + 3)
+            case _:
+                total += 1.0 / lanes
+    return total
+
+
+def outermost_axis(nest: Nest) -> Axis | None:
+    """The axis whose turns `[begin, end)` counts."""
+    return next((s.axis for s in nest.body if isinstance(s, Loop | Tile)), None)
+
+
