@@ -331,7 +331,7 @@ def check_grads(
     for level in range(1, order + 1):
         direction = [generator.standard_normal(points[index].shape) for index in chosen]
         derivative = _directional(current, chosen, direction)
-        with eager() if in_eager else contextlib.nullcontext():
+        with eager() if in_eager else contextlib.nullcontext(), captured_prints():
             expected = _difference(function(current), points, chosen, direction, eps)
             found = float(function(derivative)(*points))
         if not np.isclose(found, expected, rtol=rtol, atol=atol):
