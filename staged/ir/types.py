@@ -51,7 +51,7 @@ u32 = DType("u32", "u", 4, "uint32_t")
 bool_ = DType("bool", "b", 1, "bool")
 
 DTYPES = {dtype.name: dtype for dtype in (f32, f64, i32, i64, u8, u32, bool_)}
-_NUMPY = {
+_NUMPY: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
     "i32": np.dtype(np.int32),
