@@ -1,0 +1,102 @@
+"""Philox against its published answers, the mapping of words to elements, and the distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.eager import EagerContext
+from staged.ops.context import use_context
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.random import philox, words
+
+KEY = tuple(np.array(n, np.int64) for n in (7, 2, (5 << 32) + 9))
+
+# From the known answer tests of Random123 (Salmon et al.): counter, key, words.
+KNOWN = [
+    ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+    ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+    (
+        [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+        [0xA4093822, 0x299F31D0],
+        [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+    ),
+]
+
+
+@pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
+def test_philox_gives_the_published_words(counter, key, expected) -> None:
+    got = philox(np.array(counter, np.uint32)[:, None], (key[0], key[1]))
+    assert got[:, 0].tolist() == expected
+
+
+def test_words_of_an_op_come_from_the_documented_counters() -> None:
+    got = words(*KEY, 10)
+    for k in range(10):
+        state = np.array([[k // 4], [2], [9], [5]], np.uint32)
+        assert got[k] == philox(state, (7, 0))[k % 4, 0]
+    assert (words(*KEY, 3) == got[:3]).all(), "a word does not depend on how many are drawn"
+
+
+def test_elements_come_from_the_documented_words() -> None:
+    reference = {name: PRIMITIVES[name].reference for name in ("uniform", "bernoulli", "random_bits", "normal")}
+    bits = words(*KEY, 40)
+    assert (reference["random_bits"](*KEY, shape=(2, 3)).reshape(-1) == bits[:6]).all()
+    uniform = reference["uniform"](*KEY, shape=(5,), dtype=st.f32)
+    assert (uniform == (bits[:5] >> 8) / 2.0**24).all() and uniform.dtype == np.float32
+    wide = reference["uniform"](*KEY, shape=(5,), dtype=st.f64)
+    assert (wide == ((bits[0:10:2] >> 5) * 2.0**26 + (bits[1:10:2] >> 6)) / 2.0**53).all()
+    assert (reference["bernoulli"](*KEY, np.float32(0.4), shape=(5,)) == (uniform < np.float32(0.4))).all()
+    normal = reference["normal"](*KEY, shape=(3,), dtype=st.f64)
+    u = ((bits[0:8:4] >> 5) * 2.0**26 + (bits[1:8:4] >> 6) + 1) / 2.0**53
+    v = ((bits[2:8:4] >> 5) * 2.0**26 + (bits[3:8:4] >> 6)) / 2.0**53
+    pairs = np.sqrt(-2 * np.log(u)) * np.array([np.cos(2 * np.pi * v), np.sin(2 * np.pi * v)])
+    np.testing.assert_allclose(normal, pairs.T.reshape(-1)[:3], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 1000])
+def test_a_permutation_holds_each_number_once(n) -> None:
+    order = np.asarray(st.random.permutation(n))
+    assert order.dtype == np.int64 and sorted(order.tolist()) == list(range(n))
+
+
+def test_draws_repeat_with_the_seed_and_differ_within_a_program() -> None:
+    def draw(seed):
+        with use_context(EagerContext(seed)):
+            return [np.asarray(st.random.uniform((4,))) for _ in range(2)]
+
+    first, again, other = draw(1), draw(1), draw(2)
+    assert (first[0] == again[0]).all() and (first[1] == again[1]).all()
+    assert (first[0] != first[1]).any() and (first[0] != other[0]).any()
+
+
+def test_distributions_have_their_moments() -> None:
+    with use_context(EagerContext(5)):
+        uniform = np.asarray(st.random.uniform((100_000,), low=-2.0, high=4.0))
+        normal = np.asarray(st.random.normal((100_001,), mean=1.0, std=3.0))
+        integers = np.asarray(st.random.integers(-3, 5, (100_000,)))
+        bernoulli = np.asarray(st.random.bernoulli(0.3, (100_000,)))
+    assert uniform.dtype == np.float32 and uniform.min() >= -2.0 and uniform.max() < 4.0
+    assert abs(uniform.mean() - 1.0) < 0.02 and abs(uniform.std() - 6 / 12**0.5) < 0.02
+    assert normal.dtype == np.float32 and abs(normal.mean() - 1.0) < 0.03 and abs(normal.std() - 3.0) < 0.03
+    assert np.isfinite(normal).all()
+    assert set(integers.tolist()) == set(range(-3, 5)) and abs(integers.mean() - 0.5) < 0.03
+    assert bernoulli.dtype == bool and abs(bernoulli.mean() - 0.3) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: st.random.uniform((3,), dtype=st.i32), "floats"),
+        (lambda: st.random.integers(0, 5, dtype=st.f32), "integers"),
+        (lambda: st.random.integers(0.5), "integer bounds"),
+        (lambda: st.random.bernoulli(1.5), "between 0 and 1"),
+        (lambda: st.random.bernoulli(np.zeros(3, np.float32)), "one probability"),
+        (lambda: st.random.permutation(-1), "not negative"),
+        (lambda: st.random.normal((-1,)), "not negative"),
+    ],
+)
+def test_bad_calls_are_refused_with_words(call, match) -> None:
+    with pytest.raises(st.StagedError, match=match):
+        call()
