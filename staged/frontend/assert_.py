@@ -6,27 +6,41 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from staged.errors import ProgramAssertionError, StagingError
+from staged.errors import (
+    ProgramAssertionError,
+    ProgramError,
+    ProgramIndexError,
+    ProgramMemoryError,
+    ProgramNanError,
+    ProgramOverflowError,
+    ProgramRecursionError,
+    ProgramTypeError,
+    ProgramValueError,
+    ProgramZeroDivisionError,
+    StagingError,
+)
 from staged.frontend.boolean import truth
 from staged.frontend.join import WEAK_BOOL, is_staged, materialise
 from staged.frontend.print_ import encode, message_parts
 from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import ENDED, Signal, current_trace
 from staged.ir.nodes import FAIL, Op
+from staged.ops.context import context_or_none
 from staged.source import here
 
-KINDS: dict[type[BaseException], str] = {
-    AssertionError: "assertion",
-    IndexError: "index",
-    ZeroDivisionError: "zero_division",
-    ValueError: "value",
-    OverflowError: "overflow",
-    FloatingPointError: "nan",
-    MemoryError: "memory",
-    RuntimeError: "runtime",
-    TypeError: "type",
+KINDS: dict[type[BaseException], tuple[str, type[ProgramError]]] = {
+    AssertionError: ("assertion", ProgramAssertionError),
+    IndexError: ("index", ProgramIndexError),
+    ZeroDivisionError: ("zero_division", ProgramZeroDivisionError),
+    ValueError: ("value", ProgramValueError),
+    OverflowError: ("overflow", ProgramOverflowError),
+    FloatingPointError: ("nan", ProgramNanError),
+    MemoryError: ("memory", ProgramMemoryError),
+    RecursionError: ("recursion", ProgramRecursionError),
+    RuntimeError: ("runtime", ProgramError),
+    TypeError: ("type", ProgramTypeError),
 }
-"""The exceptions that a program can raise."""
+"""The exceptions that a program can raise: their names in the IR, and what Python gets."""
 
 
 @statement(ast.Assert)
@@ -90,13 +104,16 @@ def raise_(error: Any, arguments: tuple[Any, ...], cause: Any) -> Signal:
     trace = current_trace()
     if trace is None or not trace.is_staged_control:
         made = error(*arguments) if isinstance(error, type) else error
+        if trace is None and context_or_none() is not None and type(made) in KINDS:
+            # Eager mode stops as the program would, with the Python line.
+            made = KINDS[type(made)][1](str(made), where=here())
         if cause is not None:
             raise made from cause
         raise made
     kind = error if isinstance(error, type) else type(error)
     if not isinstance(error, type):
         arguments = error.args
-    name = next((KINDS[base] for base in kind.__mro__ if base in KINDS), None)
+    name = next((KINDS[base][0] for base in kind.__mro__ if base in KINDS), None)
     if name is None:
         allowed = ", ".join(sorted(base.__name__ for base in KINDS))
         raise StagingError(

@@ -31,7 +31,8 @@ def convert_bool_op(converter: Converter, node: ast.BoolOp) -> ast.expr:
 def convert_unary(converter: Converter, node: ast.UnaryOp) -> ast.expr:
     if isinstance(node.op, ast.Not):
         return converter.call("not_", converter.expr(node.operand))
-    return converter.children(node)
+    unchanged: ast.expr = converter.children(node)
+    return unchanged
 
 
 @expression(ast.Compare)
@@ -40,7 +41,8 @@ def convert_compare(converter: Converter, node: ast.Compare) -> ast.expr:
         if isinstance(node.ops[0], ast.In | ast.NotIn):
             found = converter.call("contains", converter.expr(node.left), converter.expr(node.comparators[0]))
             return found if isinstance(node.ops[0], ast.In) else converter.call("not_", found)
-        return converter.children(node)
+        unchanged: ast.expr = converter.children(node)
+        return unchanged
     # a < b < c: each operand once, the later ones only where the earlier comparisons hold
     left = converter.expr(node.left)
     links = []

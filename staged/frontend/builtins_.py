@@ -21,7 +21,7 @@ from staged.frontend.iterables import (
 )
 from staged.frontend.join import is_staged
 from staged.frontend.print_ import print_
-from staged.frontend.strings import StagedString, parts_of
+from staged.frontend.strings import Part, StagedString, parts_of
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import IO, Op
 from staged.ir.types import TensorType, bool_, f64, i64
@@ -129,7 +129,7 @@ def _convert(value: StagedArray, type_: TensorType, name: str) -> Any:
 
 @builtin(str)
 def str_(value: Any = "", *rest: Any) -> Any:
-    parts = parts_of(value) if not rest else [str(value, *rest)]
+    parts: list[Part] = parts_of(value) if not rest else [str(value, *rest)]
     if all(isinstance(part, str) for part in parts):
         return "".join(part for part in parts if isinstance(part, str))
     return StagedString(parts)

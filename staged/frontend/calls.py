@@ -134,7 +134,8 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
             _refuse_random(cls.__name__)
     initialise = cls.__init__ if type(cls) is type else None  # type: ignore[misc]
     if isinstance(initialise, FunctionType) and is_convertible(initialise):
-        made = cls.__new__(cls, *args, **kwargs) if cls.__new__ is not object.__new__ else cls.__new__(cls)
+        new: Any = cls.__new__
+        made = new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
         note_made(made)
         if isinstance(made, cls):
             as_converted(type(made).__init__)(made, *args, **kwargs)
@@ -168,7 +169,7 @@ def _refuse_random(name: str) -> None:
     )
 
 
-def as_converted(function: FunctionType) -> Callable[..., Any]:
+def as_converted(function: Any) -> Callable[..., Any]:
     """The converted form of a function of the user's; others as they are."""
     from staged.frontend.convert import converted, is_user_code
 

@@ -16,7 +16,7 @@ from staged.errors import StagingError
 # The constructs register their rules and operators as they are imported.
 from staged.frontend import assert_, assign, boolean, calls, flow, for_, if_, strings, while_  # noqa: F401
 from staged.frontend.function import convert_definition
-from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of
+from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition
 from staged.source import Position
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -109,20 +109,17 @@ def _convert(function: FunctionType) -> CodeType:
     converter = Converter(code.co_filename, None if around == "<locals>" else around, code.co_freevars)
     if isinstance(node, ast.Lambda):
         body = ast.copy_location(ast.Return(node.body), node.body)
-        definition = ast.copy_location(ast.FunctionDef("lambda_", node.args, [body], [], None, type_params=[]), node)
+        definition = ast.copy_location(function_definition("lambda_", node.args, [body]), node)
     else:
         definition = node
     definition = _copy(definition)
     name = definition.name
     # Free variables stay free: parameters of a factory stand for the closure's cells, which replace them.
     made = convert_definition(converter, definition, set(code.co_freevars), name)
-    factory = ast.FunctionDef(
-        name="factory__staged",
-        args=arguments_of([*code.co_freevars, *_operator_cells()]),
-        body=[made, ast.copy_location(ast.Return(ast.Name(name, ast.Load())), made)],
-        decorator_list=[],
-        returns=None,
-        type_params=[],
+    factory = function_definition(
+        "factory__staged",
+        arguments_of([*code.co_freevars, *_operator_cells()]),
+        [made, ast.copy_location(ast.Return(ast.Name(name, ast.Load())), made)],
     )
     ast.copy_location(factory, made)
     module = ast.Module([factory], [])

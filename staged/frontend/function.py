@@ -9,7 +9,18 @@ from staged.frontend.if_ import nest_rest
 from staged.frontend.locals import Locals
 from staged.frontend.names import Bindings, bindings_of, parameters_of
 from staged.frontend.scope import traced_as_program, traced_in_scope
-from staged.frontend.syntax import Converter, Scope, arguments_of, expression, operator, place, statement, text
+from staged.frontend.syntax import (
+    Converter,
+    Scope,
+    arguments_of,
+    class_definition,
+    expression,
+    function_definition,
+    operator,
+    place,
+    statement,
+    text,
+)
 from staged.frontend.targets import Target
 from staged.frontend.tracing import (
     ENDED,
@@ -67,7 +78,7 @@ def _finish(
         header.append(ast.Return(converter.call("run", ast.Name(scope.name, ast.Load()), run)))
     finally:
         converter.scopes.pop()
-    made = ast.FunctionDef(name=name, args=arguments, body=header, decorator_list=[], returns=None, type_params=[])
+    made = function_definition(name, arguments, header)
     return place(made, node)
 
 
@@ -117,7 +128,7 @@ def convert_lambda(converter: Converter, node: ast.Lambda) -> ast.expr:
 
 @expression(*_COMPREHENSIONS)
 def convert_comprehension(converter: Converter, node: ast.expr) -> ast.expr:
-    made = converter.comprehension(node)
+    made: ast.expr = converter.comprehension(node)
     if isinstance(node, ast.GeneratorExp):
         return made
     return converter.call("made", made)
@@ -160,7 +171,8 @@ def convert_class(converter: Converter, node: ast.ClassDef) -> list[ast.stmt]:
     finally:
         converter.scopes.pop()
         converter.class_name = outer_class
-    made = ast.ClassDef(node.name, bases, keywords, body, decorators, type_params=[])
+    made = class_definition(node, bases, keywords)
+    made.body, made.decorator_list = body, decorators
     target = ast.copy_location(ast.Name(node.name, ast.Store()), node)
     return [place(made, node), *assign(converter, target, ast.Name(node.name, ast.Load()), node)]
 

@@ -102,7 +102,7 @@ class Range(StagedIterable):
 
     @property
     def _counts_up(self) -> bool:
-        return isinstance(self.step, int | np.integer) and self.step > 0
+        return isinstance(self.step, int | np.integer) and int(self.step) > 0
 
     @property
     def length(self) -> Any:
@@ -244,7 +244,7 @@ class Batches(StagedIterable):
     index_hint = "batch"
 
     def __init__(
-        self, *arrays: Any, size: int, shuffle: bool = False, drop_last: bool = True, seed: Any = None
+        self, *arrays: Any, size: Any, shuffle: bool = False, drop_last: bool = True, seed: Any = None
     ) -> None:
         if not arrays:
             raise StagingError("batches needs at least one array", where=here())
@@ -258,14 +258,15 @@ class Batches(StagedIterable):
             raise StagingError(f"the batch size must be at least 1, got {size}", where=here())
         self.arrays = [_as_array(array) for array in arrays]
         rows = {array.shape[0] if array.shape else None for array in self.arrays}
-        if len(rows) != 1 or None in rows:
+        first = rows.pop() if len(rows) == 1 else None
+        if first is None:
             shapes = ", ".join(str(tuple(array.shape)) for array in self.arrays)
             raise ShapeError(
                 f"batches needs arrays with equal first dimensions, got {shapes}",
                 where=here(),
                 hint="pass arrays with one row per sample each",
             )
-        (self.rows,) = rows
+        self.rows: Any = first
         self.size = int(size)
         self.shuffle = shuffle
         self.drop_last = drop_last
@@ -282,7 +283,7 @@ class Batches(StagedIterable):
 
     def __len__(self) -> int:
         """The number of batches."""
-        return self.rows // self.size + (1 if self.rows % self.size and not self.drop_last else 0)
+        return int(self.rows // self.size) + (1 if self.rows % self.size and not self.drop_last else 0)
 
     def begin(self) -> None:
         if self.shuffle:
@@ -290,7 +291,7 @@ class Batches(StagedIterable):
 
     def _own_order(self) -> Any:
         """Rows in the order of a seed of their own; the program's counter makes each epoch's order new."""
-        _, stream, counter = current_context().next_random()  # type: ignore[attr-defined]
+        _, stream, counter = current_context().next_random()
         key = [METHODS["astype"](as_array(part), i64) for part in (self.seed, stream, counter)]
         return bind(PRIMITIVES["permutation"], key, n=self.rows)
 

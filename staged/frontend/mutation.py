@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from staged.errors import StaticStateError
@@ -34,11 +35,11 @@ def record_mutation(owner: object, text: str, current: Callable[[], Any], undo: 
 def _name_of(trace: TraceContext, owner: object) -> str:
     """`` `xs` `` with a space before it, where a local name of a running call holds `owner`."""
     places = [scope.__dict__ for scope in reversed(trace.frames)]
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:  # names of closures and modules
         if not is_library_file(frame.f_code.co_filename):
             places += [frame.f_locals, frame.f_globals]
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     for names in places:
         for name, value in names.items():
             if value is owner and "__staged" not in name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import string
+from collections.abc import Callable
 from typing import Any
 
 from staged.errors import StagingError
@@ -36,7 +37,8 @@ def convert_fstring(converter: Converter, node: ast.JoinedStr) -> ast.expr:
 def convert_binary(converter: Converter, node: ast.BinOp) -> ast.expr:
     if isinstance(node.op, ast.Mod):
         return converter.call("modulo", converter.expr(node.left), converter.expr(node.right))
-    return converter.children(node)
+    unchanged: ast.expr = converter.children(node)
+    return unchanged
 
 
 class StagedString:
@@ -105,7 +107,8 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
         if spec:
             raise StagingError(f"a {type(value).__name__} takes no format specification", where=here())
         return nested_parts(value)
-    converted = {"r": repr, "s": str, "a": ascii}.get(conversion, lambda item: item)(value)
+    converters: dict[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
+    converted = converters[conversion](value) if conversion else value
     return [format(converted, spec)]
 
 

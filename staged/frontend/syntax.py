@@ -104,7 +104,8 @@ class Converter:
         rule = _EXPRESSIONS.get(type(node))
         if rule is not None:
             return place(rule(self, node), node)
-        return self.children(node)
+        unchanged: ast.expr = self.children(node)
+        return unchanged
 
     def children(self, node: Any) -> Any:
         """`node` with every expression below it converted."""
@@ -190,14 +191,7 @@ class Converter:
             header.append(ast.Nonlocal(sorted(scope.outer - scope.globals)))
         if scope.globals:
             header.append(ast.Global(sorted(scope.globals)))
-        definition = ast.FunctionDef(
-            name=name,
-            args=arguments_of(parameters),
-            body=[*header, *body] or [ast.Pass()],
-            decorator_list=[],
-            returns=None,
-            type_params=[],
-        )
+        definition = function_definition(name, arguments_of(parameters), [*header, *body] or [ast.Pass()])
         place(definition, where)
         return [definition], ast.Name(name, ast.Load())
 
@@ -274,7 +268,26 @@ def arguments_of(names: Sequence[str]) -> ast.arguments:
     )
 
 
-def text(value: object) -> ast.Constant:
+def function_definition(name: str, arguments: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+    """A function without decorators and annotations."""
+    fields: dict[str, Any] = {"name": name, "args": arguments, "body": body, "decorator_list": [], "returns": None}
+    return ast.FunctionDef(**fields, **_type_params(ast.FunctionDef))
+
+
+def class_definition(node: ast.ClassDef, bases: list[ast.expr], keywords: list[ast.keyword]) -> ast.ClassDef:
+    """A class of the same name, without a body yet."""
+    fields: dict[str, Any] = {
+        "name": node.name, "bases": bases, "keywords": keywords, "body": [], "decorator_list": []
+    }  # fmt: skip
+    return ast.ClassDef(**fields, **_type_params(ast.ClassDef))
+
+
+def _type_params(node: type[ast.AST]) -> dict[str, Any]:
+    # A field from Python 3.12 on.
+    return {"type_params": []} if "type_params" in node._fields else {}
+
+
+def text(value: Any) -> ast.Constant:
     """A literal."""
     return ast.Constant(value)
 

@@ -271,9 +271,9 @@ def _record(trace: TraceContext, target: _Target) -> Any:
     results = list(trace.emit_op(op))
     by_key = {trace.keys[id(ref)]: ref.identity for ref in trace.variables}
     for key, value in zip(written, results[1 + len(staged_aux) : len(yields)], strict=True):
-        variable = by_key[key]
-        assert isinstance(variable, Variable)
-        write_variable(trace, variable, value)
+        changed = by_key[key]
+        assert isinstance(changed, Variable)
+        write_variable(trace, changed, value)
     for index, value in zip(staged_aux, results[1 : 1 + len(staged_aux)], strict=True):
         aux_leaves[index] = value
     return target.result(results[0], trees.unflatten(aux_spec, aux_leaves), results[len(yields) :])

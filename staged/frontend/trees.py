@@ -28,7 +28,8 @@ def _register_dataclass(node: Any) -> bool:
                 object.__setattr__(made, name, leaf)
             return made
 
-        optree.register_pytree_node(cls, flatten, unflatten, namespace=_NAMESPACE)
+        register: Any = optree.register_pytree_node
+        register(cls, flatten, unflatten, namespace=_NAMESPACE)
         _registered.add(cls)
     return False
 

@@ -132,19 +132,19 @@ class Variable(Array):
         return np.array(self.buffer(), dtype=dtype)
 
     def __bool__(self) -> bool:
-        return bool(self.__staged_read__())
+        return bool(self.value)
 
     def __int__(self) -> int:
-        return int(self.__staged_read__())  # type: ignore[call-overload, no-any-return]
+        return int(self.value)
 
     def __float__(self) -> float:
-        return float(self.__staged_read__())  # type: ignore[arg-type]
+        return float(self.value)
 
     def __format__(self, spec: str) -> str:
         return format(self.__staged_read__(), spec)
 
     def __iter__(self) -> Any:
-        return iter(self.__staged_read__())  # type: ignore[call-overload]
+        return iter(self.value)
 
     def __repr__(self) -> str:
         return f"Variable({self._name or shape_text(self._type.shape)}: {self._type})"
