@@ -26,7 +26,7 @@ help:
 # ---- what people run ---------------------------------------------------------------------------
 
 mnist: $(VENV)/.installed-examples
-	$(PYTHON_IN_VENV) examples/mnist/mlp.py $(if $(DATA),--data "$(DATA)") $(ARGS)
+	$(PYTHON_IN_VENV) -m examples.mnist.train --seeds 3 $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 test: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) $(ARGS)

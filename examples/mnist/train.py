@@ -52,19 +52,10 @@ def train(images, labels, test_images, test_labels, epochs, lr, seed, model="cnn
 
 
 def load(folder: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(images, labels, test images, test labels): MNIST's test files split 8,000 to 2,000, or the digits set."""
-    if folder is None:
-        images, labels = data.digits()
-        # 8x8 pixels, three times as large, in the middle of 28x28: the shape that the models take.
-        images = np.pad(np.kron(images, np.ones((3, 3), np.float32)), ((0, 0), (2, 2), (2, 2)))
-        order = np.random.default_rng(0).permutation(len(images))
-        images, labels = images[order], labels[order]
-        split = len(images) * 4 // 5
-    else:
-        images, labels = data.mnist(folder, split="test")
-        split = 8000
-    images = np.ascontiguousarray(images[:, None], dtype=np.float32)
-    return images[:split], labels[:split], images[split:], labels[split:]
+    """(images, labels, test images, test labels): MNIST's files, or the digits set split in a fixed, shuffled way."""
+    if folder is not None:
+        return data.mnist_split(folder)
+    return data.train_test_split(*data.digits(size=28), test=0.2, seed=0)
 
 
 def save(folder: Path, weights: dict, losses: np.ndarray) -> None:
@@ -100,7 +91,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--seeds", type=int, default=1, help="train from this many seeds and print the mean accuracy")
-    parser.add_argument("--out", metavar="FOLDER", default="out/mnist", help="where weights and plot go")
+    parser.add_argument("--out", metavar="FOLDER", default=str(Path(__file__).parent / "out"), help="where weights and plot go")
     parser.add_argument("--show", action="store_true", help="print the generated C and stop")
     arguments = parser.parse_args()
 

@@ -10,11 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from staged.backends.c_family.messages import emit_failure, emit_print
-from staged.backends.c_family.progress import emit_progress
-from staged.backends.c_family.scalars import scalar_expression
-
 from staged.backends.c_family.expr import (
+    Call,
     Expr,
     Index,
     Infix,
@@ -26,6 +23,9 @@ from staged.backends.c_family.expr import (
     literal,
     scaled,
 )
+from staged.backends.c_family.messages import emit_failure, emit_print
+from staged.backends.c_family.progress import emit_progress
+from staged.backends.c_family.scalars import scalar_expression
 from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, Stack, sequence_storage
@@ -707,6 +707,12 @@ class StructureEmitter:
         self.need(*emit_progress(self.w, op, self.operand))
 
     emit_progress_start = emit_progress_update = emit_progress_end = emit_progress
+
+    def emit_clock(self, op: Op) -> None:
+        """`time.perf_counter()`: read here, once, whatever the expression around it."""
+        self.need("clock")
+        self.where(op.where)
+        self.declare(op.result, Call("st_clock", ()))
 
     def emit_assert(self, op: Op) -> None:
         self.where(op.where)

@@ -16,12 +16,6 @@ typedef struct st_progress {
     double drawn;
 } st_progress;
 
-static double st_progress_clock(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 // Put seconds as 0:07, 12:34 or 1:02:03.
 static void st_put_time(st_text *text, double seconds) {
     const st_spec two = {.fill = "0", .width = 2, .precision = -1};
@@ -75,7 +69,7 @@ static void st_put_progress(st_text *text, const st_progress *bar, double second
 
 __attribute__((unused)) static void st_progress_draw(st_host *host, st_progress *bar) {
     enum { WIDTH = 79 };
-    const double now = st_progress_clock();
+    const double now = st_clock();
     st_text text;
     st_text_begin(&text, NULL);
     ST_PUT(&text, "\\r");
@@ -117,7 +111,7 @@ static void st_progress_start(st_host *host, st_progress *bar, int64_t total, st
     bar->values[0] = '\\0';
     st_progress_copy(bar->label, (int32_t)sizeof bar->label, label);
     if (host->live != 0) {
-        bar->began = st_progress_clock();
+        bar->began = st_clock();
         st_progress_draw(host, bar);
     }
 }
@@ -125,7 +119,7 @@ static void st_progress_start(st_host *host, st_progress *bar, int64_t total, st
 // Count to `done`; whether it is time to draw.
 __attribute__((unused)) static bool st_progress_due(const st_host *host, st_progress *bar, int64_t done) {
     bar->done = done;
-    return host->live != 0 && (done == bar->total || st_progress_clock() - bar->drawn >= 0.1);
+    return host->live != 0 && (done == bar->total || st_clock() - bar->drawn >= 0.1);
 }
 
 // Draw with what is known now; `values` is a text without a host.
@@ -154,13 +148,7 @@ SNIPPETS = (
     Snippet(
         "progress",
         _PROGRESS,
-        needs=("write", "text", "format_float", "format_integer"),
-        includes=(
-            "#define _POSIX_C_SOURCE 200809L",
-            "#include <stdbool.h>",
-            "#include <stdint.h>",
-            "#include <string.h>",
-            "#include <time.h>",
-        ),
+        needs=("write", "text", "format_float", "format_integer", "clock"),
+        includes=("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>"),
     ),
 )

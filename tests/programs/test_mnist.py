@@ -1,0 +1,96 @@
+"""The MNIST programs against PyTorch, from the same weights and batches, dropout off; and what they reach."""
+
+import numpy as np
+import pytest
+
+import staged as st
+from examples.mnist.models import CNN, MLP
+from staged import optim
+
+STEPS, BATCH = 100, 20
+RATE = 0.05
+
+
+def data(dtype):
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((STEPS * BATCH, 1, 28, 28)).astype(dtype)
+    return images, rng.integers(0, 10, STEPS * BATCH).astype(np.int32)
+
+
+def torch_model(torch, name):
+    nn = torch.nn
+
+    class CNN(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.conv2 = nn.Conv2d(1, 10, 5), nn.Conv2d(10, 20, 5)
+            self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
+
+        def forward(self, x):
+            f = nn.functional
+            h = f.max_pool2d(self.conv1(x).relu(), 2)
+            h = f.max_pool2d(self.conv2(h).relu(), 2)
+            return self.fc2(self.fc1(h.flatten(1)).relu())
+
+    class MLP(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc1, self.fc2, self.fc3 = nn.Linear(784, 256), nn.Linear(256, 128), nn.Linear(128, 10)
+
+        def forward(self, x):
+            return self.fc3(self.fc2(self.fc1(x.flatten(1)).relu()).relu())
+
+    torch.manual_seed(0)
+    return {"cnn": CNN, "mlp": MLP}[name]()
+
+
+def torch_losses(torch, model, images, labels):
+    x, y = torch.tensor(images), torch.tensor(labels).long()
+    opt = torch.optim.SGD(model.parameters(), lr=RATE)
+    losses = []
+    for step in range(STEPS):
+        rows = slice(step * BATCH, (step + 1) * BATCH)
+        opt.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x[rows]), y[rows])
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return np.array(losses)
+
+
+def staged_losses(model, weights, images, labels):
+    model.load_state_dict(weights)
+    opt = optim.SGD(model.parameters(), lr=RATE)
+
+    @st.function
+    def train(images, labels):
+        losses = st.zeros(STEPS, dtype=st.f64)
+
+        def loss_fn(x, y):
+            return st.cross_entropy(model(x), y)
+
+        step = 0
+        for x, y in st.batches(images, labels, size=BATCH):
+            loss, grads = st.value_and_grad(loss_fn, wrt=model)(x, y)
+            opt.step(grads)
+            losses[step] = st.astype(loss, st.f64)
+            step += 1
+        return losses
+
+    return train(images, labels)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_losses_are_pytorchs(name, library):
+    torch = library("torch")
+    model = torch_model(torch, name).double()
+    weights = {key: value.numpy().copy() for key, value in model.state_dict().items()}
+    expected = torch_losses(torch, model, *data(np.float64))
+    make = {"cnn": CNN, "mlp": MLP}[name]
+
+    in_f64 = staged_losses(make(dtype=st.f64), weights, *data(np.float64))
+    np.testing.assert_allclose(in_f64, expected, rtol=1e-9)
+
+    single = {key: value.astype(np.float32) for key, value in weights.items()}
+    in_f32 = staged_losses(make(), single, *data(np.float32))
+    np.testing.assert_allclose(in_f32[:20], expected[:20], rtol=1e-4)
