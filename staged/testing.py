@@ -234,6 +234,30 @@ def _compare_texts(have: str, want: str, where: str, rtol: float | None) -> None
             assert math.isclose(*numbers, rel_tol=2e-5 if rtol is None else rtol, abs_tol=margin), both
 
 
+# ---- golden text -------------------------------------------------------------------------------
+
+
+def check_golden(text: str, path: str | Path, update: bool = False) -> None:
+    """Check that `text` is what the file `path` holds; with `update` (pytest's `--update-golden`) write it instead.
+
+    Raises AssertionError where the file is missing, or differs; the actual text is then left beside it, as
+    `<file>.actual`.
+    """
+    path = Path(path)
+    actual = path.with_name(path.name + ".actual")
+    if update:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        actual.unlink(missing_ok=True)
+        return
+    if not path.exists():
+        raise AssertionError(f"no golden file {path}; write it with: pytest --update-golden")
+    if text != path.read_text(encoding="utf-8"):
+        actual.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"differs from {path}; the actual text is beside it (.actual)"
+    actual.unlink(missing_ok=True)
+
+
 # ---- snippets -----------------------------------------------------------------------------------
 
 _folder: Path | None = None

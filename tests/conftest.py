@@ -87,20 +87,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     test = re.sub(r"[^\w.-]+", "_", request.node.name.removeprefix("test_")).strip("_")
 
     def compare(text: str, name: str = "", suffix: str = ".c") -> None:
+        from staged.testing import check_golden
+
         path = folder / f"{test}{'.' + name if name else ''}{suffix}"
-        actual = path.with_name(path.name + ".actual")
-        if request.config.getoption("--update-golden"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-            actual.unlink(missing_ok=True)
-            return
-        shown = path.relative_to(GOLDEN.parent)
-        if not path.exists():
-            pytest.fail(f"no golden file {shown}; write it with: pytest --update-golden", pytrace=False)
-        if text != path.read_text():
-            actual.write_text(text)
-            assert text == path.read_text(), f"differs from {shown}; the actual text is beside it (.actual)"
-        actual.unlink(missing_ok=True)
+        check_golden(text, path, update=request.config.getoption("--update-golden"))
 
     return compare
 

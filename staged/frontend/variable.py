@@ -124,12 +124,14 @@ class Variable(Array):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy of the elements as a NumPy array."""
-        return self.buffer().copy()
+        self._check_alive()
+        # Not through `buffer`, which would cut the array held in eager mode off its tape.
+        return np.array(self._held, dtype=self._type.dtype.numpy)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if current_trace() is not None:
             return np.asarray(self.__staged_read__(), dtype=dtype)  # refused by the staged array, with the way out
-        return np.array(self.buffer(), dtype=dtype)
+        return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
 
     def __bool__(self) -> bool:
         return bool(self.value)

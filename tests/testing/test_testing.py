@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,15 @@ import pytest
 import staged as st
 from staged import testing
 from staged.errors import ProgramAssertionError, ProgramZeroDivisionError
-from staged.testing import assert_backends_agree, captured_prints, check_grads, compare_trees, load_snippet, run_snippet
+from staged.testing import (
+    assert_backends_agree,
+    captured_prints,
+    check_golden,
+    check_grads,
+    compare_trees,
+    load_snippet,
+    run_snippet,
+)
 
 
 def f(x, n):
@@ -153,3 +162,14 @@ def test_check_grads_refuses_what_it_cannot_check() -> None:
         check_grads(polynomial, (np.array([1, 2]),))
     with pytest.raises(ValueError, match="unknown modes"):
         check_grads(polynomial, (np.array([1.0]),), modes=("fwd",))
+
+
+def test_golden_text_is_written_compared_and_left_beside(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "it.c"
+    with pytest.raises(AssertionError, match="no golden file"):
+        check_golden("int a;\n", path)
+    check_golden("int a;\n", path, update=True)
+    check_golden("int a;\n", path)
+    with pytest.raises(AssertionError, match="differs from"):
+        check_golden("int b;\n", path)
+    assert (tmp_path / "a" / "it.c.actual").read_text() == "int b;\n"
