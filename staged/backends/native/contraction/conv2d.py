@@ -57,7 +57,7 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> KernelText:
     }
     assert spec.dtype in ("f32", "f64"), f"conv2d {spec.name}: no kernel for {spec.dtype}"
     if results[spec.kind] == 0:
-        return KernelText((), "", (), conv_parameters(spec, False, False), 0)
+        return KernelText((), "", (), conv_parameters(spec, scratch=False), 0)
     if spec.multiply_adds == 0:
         return emit_matmul(empty_sum(spec), machine)
     if spec.kind == "backward_weight":
@@ -256,7 +256,7 @@ class _Emitter:
         for vectors, widths in plan.widths().items():
             for rows in plan.channels.sizes:
                 self.emit_tile(rows, vectors, widths)
-        parameters = conv_parameters(spec, scratch=True, shared=False)
+        parameters = conv_parameters(spec, scratch=True)
         t.lines(*self.describe())
         with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             with t.block("for (int64_t item = begin; item < end; ++item)"):

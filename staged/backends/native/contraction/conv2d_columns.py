@@ -157,7 +157,7 @@ class _Emitter:
             for rows in plan.tile.rows.sizes:
                 self.emit_tile(rows, vectors)
         self.emit_add_up()
-        parameters = conv_parameters(spec, scratch=True, shared=False)
+        parameters = conv_parameters(spec, scratch=True)
         t.lines(
             f"// conv2d, gradient of x: d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
             f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}) -> "

@@ -4,8 +4,8 @@ d_weight[o, (c, ky, kx)] is the product of d_y's channel `o` with the image's ch
 samples. Both run along memory by pixels, so a register tile is a few channels of d_y by a few taps, each a vector of partial
 sums over pixels; at the end of a block the lanes are added up.
 
-Two phases: work items of the first are ranges of samples (and blocks of channels), each with its own partial result in the shared
-workspace; the second adds the partial results in a fixed order, so the outcome does not depend on who computed what.
+A work item is a block of weights and goes through all samples, so items are independent, and a sum never depends on
+which thread computed what.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Plan:
     window: Window
     blocks: Split  # result rows of a block
     samples: int  # laid out together, where a block is a whole image
-    chunks: Split  # samples of a work item
     channels: Split  # image channels of a work item
-    outer: Split  # channels of d_y in a tile
+    outer_blocks: int  # work items that share the channels of d_y, in equal parts
+    outer: Split  # those of one item, as rows of tiles
     groups: tuple[TapGroup, ...]  # all taps of one channel, or of several
     leftover: tuple[TapGroup, ...]  # for the channels that remain when groups take several
 
@@ -78,18 +78,35 @@ class Plan:
         return self.channels.large * self.window.channel_items(self.rows)
 
     @property
+    def outer_channels(self) -> int:
+        """Channels of d_y of a work item."""
+        return self.spec.oc // self.spec.groups // self.outer_blocks
+
+    @property
     def gradient_items(self) -> int:
         """The copy of one sample's d_y with padded rows, where it is needed."""
-        return self.spec.oc // self.spec.groups * self.padded_pixels if self.needs_tail else 0
+        return self.outer_channels * self.padded_pixels if self.needs_tail else 0
 
     @property
-    def scratch_items(self) -> int:
-        return self.samples * (self.image_items + self.gradient_items) + self.vector.lanes
+    def layout_items(self) -> int:
+        """Planes and d_y of the samples laid out together, and what the last vector reads beyond."""
+        items = self.samples * (self.image_items + self.gradient_items) + self.vector.lanes
+        return -(-items // 16) * 16
 
     @property
-    def partial_items(self) -> int:
-        spec = self.spec
-        return spec.oc * (spec.c // spec.groups) * spec.kh * spec.kw
+    def sum_items(self) -> int:
+        """The item's sums, where an epilogue takes them; else they are formed in the result."""
+        return self.outer_channels * self.sum_row if self.spec.epilogue is not None else 0
+
+    @property
+    def sum_row(self) -> int:
+        """Distance of output channels in the sums."""
+        channels = self.channels.large if self.spec.epilogue is not None else self.spec.c // self.spec.groups
+        return channels * self.spec.kh * self.spec.kw
+
+    @property
+    def work_items(self) -> int:
+        return self.spec.groups * self.outer_blocks * self.channels.count
 
 
 def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> Plan:
@@ -108,24 +125,28 @@ def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> Plan:
 
     limit = machine.l2 // 2 // size
     most_channels = max(1, limit // max(1, window.channel_items(rows)))
-    chunks = split_evenly(spec.n, spec.n)
-    if machine.cores > 1 and spec.multiply_adds > 500_000:
-        chunks = split_evenly(spec.n, max(1, spec.n // (4 * machine.cores)))
-        if chunks.count * spec.groups < 2 * machine.cores:
-            most_channels = min(most_channels, max(1, c * chunks.count * spec.groups // (4 * machine.cores)))
+    registers = machine.vector_registers - (1 if machine.fma else 2)
+    shared = machine.cores > 1 and spec.multiply_adds > 500_000
+    if shared:
+        most_channels = min(most_channels, max(1, c * spec.groups // (2 * machine.cores)))
     channels = split_evenly(c, most_channels)
     samples = 1
     if rows == height:
         per_sample = channels.large * window.channel_items(rows) + oc * height * width
         # half as many will do here: then planes and d_y of the samples stay in the first-level cache
         wanted = max(1, -(-VECTORS_PER_BLOCK // 2 * vector.lanes // (height * width)))
-        samples = max(1, min(chunks.large, wanted, limit // per_sample))
+        samples = max(1, min(spec.n, wanted, limit // per_sample))
 
-    registers = machine.vector_registers - (1 if machine.fma else 2)
     groups, leftover = tap_groups(spec, channels.large, registers)
     columns = max(g.channels * g.rows * g.cols for g in groups)
     most_rows = max(1, registers // (columns + 1))
-    return Plan(spec, vector, window, blocks, samples, chunks, channels, split_evenly(oc, most_rows), groups, leftover)
+    outer_blocks = 1
+    if shared and spec.groups * channels.count < 2 * machine.cores:
+        # an image channel is laid out again for every part of d_y's channels: only where there are too few of them
+        parts = min(max(1, oc // most_rows), 2 * machine.cores)
+        outer_blocks = max(count for count in range(1, parts + 1) if oc % count == 0)
+    outer = split_evenly(oc // outer_blocks, most_rows)
+    return Plan(spec, vector, window, blocks, samples, channels, outer_blocks, outer, groups, leftover)
 
 
 def _waste(rows: int, height: int, width: int, vector: Vector) -> float:
@@ -158,7 +179,7 @@ def tap_groups(spec: Conv2dSpec, channels: int, registers: int) -> tuple[tuple[T
 
 
 def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> KernelText:
-    """Phases `NAME_partial` and `NAME`; the second is the one that writes results or calls the epilogue, a row per output channel."""
+    """The C text; the epilogue gets a work item's weights at once: rows are output channels, columns (c, ky, kx)."""
     return _Emitter(plan_backward_weight(spec, machine)).emit()
 
 
@@ -178,37 +199,22 @@ class _Emitter:
                 if name not in emitted:
                     emitted.add(name)
                     self.emit_tile(group, rows)
-        parameters = conv_parameters(spec, scratch=True, shared=True)
+        parameters = conv_parameters(spec, scratch=True)
         t.line(
             f"// conv2d, gradient of the weight: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
             f"d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}) -> "
             f"({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), {spec.dtype}"
         )
-        t.line("// partial sums: a work item is a range of samples and a block of channels of x")
-        with t.function(f"static void {spec.name}_partial", list(map(declared, parameters))):
-            self.emit_unused("shared", "scratch", "a", "b", "begin", "end")
+        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_item()
-        t.line()
-        t.line("// the sum of the partial results, always in the same order; a work item is an output channel")
-        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
-            self.emit_sum()
-        items = plan.chunks.count * spec.groups * plan.channels.count
-        size = ITEM_SIZES[spec.dtype]
         return KernelText(
             support_for(str(t), self.vector),
             str(t),
-            (Phase(f"{spec.name}_partial", items), Phase(spec.name, spec.oc)),
+            (Phase(spec.name, plan.work_items),),
             parameters,
-            max(plan.scratch_items, self.columns) * size,
-            plan.chunks.count * plan.partial_items * size,
+            (plan.layout_items + plan.sum_items) * ITEM_SIZES[spec.dtype],
         )
-
-    def emit_unused(self, *used: str) -> None:
-        """`(void)` for the parameters that a phase does not touch: all phases of a kernel have the same ones."""
-        names = [name for _, name in conv_parameters(self.spec, scratch=True, shared=True) if name not in used]
-        for name in names:
-            self.text.line(f"(void){name};")
 
     @property
     def columns(self) -> int:
@@ -235,7 +241,7 @@ class _Emitter:
 
     def emit_tile(self, group: TapGroup, rows: int) -> None:
         t, plan, vector = self.text, self.plan, self.vector
-        _spec, scalar, lanes = self.spec, vector.scalar, vector.lanes
+        scalar, lanes = vector.scalar, vector.lanes
         offsets = self.tap_offsets(group)
         taps = len(offsets)
         sums = -(-rows * taps // lanes) * lanes
@@ -277,7 +283,7 @@ class _Emitter:
                 t.line(f"{sum_lanes_function(vector)}(lanes + i, total + i);")
             with each_row(t, rows):
                 with t.block(f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
-                    t.line(f"sum[{times(self.columns, 'r')} + tap] += total[{times(taps, 'r')} + tap];")
+                    t.line(f"sum[{times(plan.sum_row, 'r')} + tap] += total[{times(taps, 'r')} + tap];")
         t.line()
 
     def emit_tail(self, rows: int, offsets: list[int]) -> None:
@@ -298,7 +304,7 @@ class _Emitter:
         )
 
     def emit_step(self, rows: int, offsets: list[int], pixel: str, masked: bool) -> None:
-        t, _plan, vector = self.text, self.plan, self.vector
+        t, vector = self.text, self.vector
         t.line(f"{vector.name} y[{rows}];")
         with each_row(t, rows):
             t.line(f"y[r] = {vector.load(added('d_y', times(self.gradient_row(), 'r'), pixel))};")
@@ -323,48 +329,56 @@ class _Emitter:
     # ---- the items -----------------------------------------------------------------------------
 
     def emit_item(self) -> None:
-        t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
+        t, plan, spec = self.text, self.plan, self.spec
         scalar = self.vector.scalar
         c, oc = spec.c // spec.groups, spec.oc // spec.groups
-        parts = plan.channels.count * spec.groups
-        chunk = "item" if parts == 1 else f"item / {parts}"
-        first_sample, samples_here = "0", str(spec.n)
-        if plan.chunks.count > 1:
-            t.line(f"const int64_t chunk = {chunk};")
-            self.emit_piece("sample", "chunk", plan.chunks)
-            first_sample, samples_here = "sample_begin", "sample_end"
+        inner, blocks = plan.channels.count, plan.outer_blocks
         group = "0"
         if spec.groups > 1:
             group = "group"
-            t.line(
-                f"const int64_t group = {'item' if plan.channels.count == 1 else f'item / {plan.channels.count}'} % {spec.groups};"
-            )
+            t.line(f"const int64_t group = {'item' if inner * blocks == 1 else f'item / {inner * blocks}'};")
+        first_outer = "0"
+        if blocks > 1:
+            part = "item" if inner == 1 else f"item / {inner}"
+            part = f"({part} % {blocks})" if spec.groups > 1 else f"({part})" if inner > 1 else part
+            first_outer = "first_outer"
+            t.line(f"const int64_t first_outer = {times(plan.outer_channels, part)};")
         first_channel, channels_here = "0", str(c)
-        if plan.channels.count > 1:
-            t.line(f"const int64_t channel_block = item % {plan.channels.count};")
+        if inner > 1:
+            t.line(f"const int64_t channel_block = {'item' if spec.groups * blocks == 1 else f'item % {inner}'};")
             self.emit_piece("channel", "channel_block", plan.channels)
             first_channel, channels_here = "channel_begin", "(channel_end - channel_begin)"
         taps = spec.kh * spec.kw
-        offset = [
-            times(plan.partial_items, "chunk") if plan.chunks.count > 1 else "0",
-            times(oc * self.columns, group),
-            times(taps, first_channel),
-        ]
-        t.line(f"{scalar} *const sum = {added('shared', *offset)};")
-        with t.block(f"for (int64_t row = 0; row < {oc}; ++row)"):
-            count = f"{channels_here} * {taps}" if plan.channels.count > 1 else str(self.columns)
-            t.line(zeroed(self.vector, added("sum", times(self.columns, "row")), count))
+        row = added(times(oc, group), first_outer)
+        if spec.epilogue is None:
+            place = f"({row})" if "+" in row else row
+            t.line(f"{scalar} *const sum = {added('c', times(self.columns, place), times(taps, first_channel))};")
+        else:
+            t.line(f"{scalar} *const sum = scratch + {plan.layout_items};")
+        with t.block(f"for (int64_t row = 0; row < {plan.outer_channels}; ++row)"):
+            t.line(zeroed(self.vector, added("sum", times(plan.sum_row, "row")), times(taps, channels_here)))
+        self.emit_samples(group, first_outer, first_channel, channels_here)
+        if spec.epilogue is not None:
+            names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
+            shape = f"{plan.outer_channels}, {times(taps, channels_here)}, sum, {plan.sum_row}"
+            t.line(f"{spec.epilogue.function}(0, {row}, {times(taps, first_channel)}, {shape}{names});")
+
+    def emit_samples(self, group: str, first_outer: str, first_channel: str, channels_here: str) -> None:
+        """The loops over samples and blocks of rows: lay out, then all tiles."""
+        t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
         step = plan.samples
-        with t.block(f"for (int64_t sample = {first_sample}; sample < {samples_here}; sample += {step})"):
+        with t.block(f"for (int64_t sample = 0; sample < {spec.n}; sample += {step})"):
             together = "1"
             if step > 1:
                 together = "samples"
-                t.line(f"const int64_t samples = sample + {step} < {samples_here} ? {step} : {samples_here} - sample;")
+                t.line(f"const int64_t samples = sample + {step} < {spec.n} ? {step} : {spec.n} - sample;")
             image = window.image[0] * window.image[1]
             first_row, rows_here = "0", str(plan.rows)
 
             def inside() -> None:
-                d_y = self.emit_layout(together, group, first_channel, channels_here, first_row, rows_here, image)
+                d_y = self.emit_layout(
+                    together, group, first_outer, first_channel, channels_here, first_row, rows_here, image
+                )
                 self.emit_tiles(together, d_y, channels_here, rows_here)
 
             if plan.blocks.count == 1:
@@ -393,13 +407,22 @@ class _Emitter:
         t.line(f"const int64_t {axis}_end = {axis}_begin + {size};")
 
     def emit_layout(
-        self, together: str, group: str, first_channel: str, channels: str, first_row: str, rows_here: str, image: int
+        self,
+        together: str,
+        group: str,
+        first_outer: str,
+        first_channel: str,
+        channels: str,
+        first_row: str,
+        rows_here: str,
+        image: int,
     ) -> str:
         """Lays out x, and d_y where its rows need padding. Returns where the tiles find d_y."""
         t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
         scalar = self.vector.scalar
         c, oc = spec.c // spec.groups, spec.oc // spec.groups
         out = window.out[0] * window.out[1]
+        part = [times(oc * out, group), times(out, first_outer), times(window.out[1], first_row)]
 
         def place(index: str) -> None:
             x = added("a", times(spec.c * image, index), times(c * image, group), times(image, first_channel))
@@ -411,12 +434,12 @@ class _Emitter:
             emit_planes(t, window, self.vector, plan.rows, channels, "image", target, first_row, rows_here)
             if not plan.needs_tail:
                 return
-            y = added("b", times(spec.oc * out, index), times(oc * out, group), times(window.out[1], first_row))
+            y = added("b", times(spec.oc * out, index), *part)
             t.line(f"const {scalar} *const from_y = {y};")
             start = str(plan.samples * plan.image_items)
             base = added("scratch", start, times(plan.gradient_items, "s") if together != "1" else "0")
             t.line(f"{scalar} *const padded = {base};")
-            with t.block(f"for (int64_t row = 0; row < {oc}; ++row)"):
+            with t.block(f"for (int64_t row = 0; row < {plan.outer_channels}; ++row)"):
                 target_row = added("padded", times(plan.padded_pixels, "row"))
                 source, pixels = added("from_y", times(out, "row")), str(plan.block_pixels)
                 if rows_here == "rows":
@@ -438,9 +461,8 @@ class _Emitter:
         if plan.needs_tail:
             comment = "  // read beyond the last plane, then cleared"
             t.line(zeroed(self.vector, f"scratch + {slack}", self.vector.lanes) + comment)
-        if plan.needs_tail:
             return added("scratch", str(plan.samples * plan.image_items))
-        return added("b", times(spec.oc * out, "sample"), times(oc * out, group), times(window.out[1], first_row))
+        return added("b", times(spec.oc * out, "sample"), *part)
 
     def emit_tiles(self, together: str, d_y: str, channels: str, rows_here: str) -> None:
         t, plan, spec = self.text, self.plan, self.spec
@@ -468,32 +490,10 @@ class _Emitter:
                 with t.block(f"for (int64_t row = {row}; row < {row + rows * count}; row += {rows})"):
                     into = added(
                         "sum",
-                        times(self.columns, "row"),
+                        times(plan.sum_row, "row"),
                         times(taps, "channel"),
                         str(group.ky * self.spec.kw + group.kx),
                     )
                     arguments = [planes, added("d_y", times(self.gradient_row(), "row")), together, *pixels, into]
                     t.line(f"{self.tile_name(group, rows)}({', '.join(arguments)});")
                 row += rows * count
-
-    def emit_sum(self) -> None:
-        t, plan, spec = self.text, self.plan, self.spec
-        self.emit_unused("shared", "begin", "end", *(("scratch",) if spec.epilogue else ("c",)), *self.epilogue_names())
-        target = "scratch" if spec.epilogue is not None else "result"
-        scalar = self.vector.scalar
-        with t.block("for (int64_t item = begin; item < end; ++item)"):
-            t.line(f"const {scalar} *const partial = shared + {times(self.columns, 'item')};")
-            if spec.epilogue is None:
-                t.line(f"{scalar} *const result = c + {times(self.columns, 'item')};")
-            with t.block(f"for (int64_t col = 0; col < {self.columns}; ++col)"):
-                t.line(f"{target}[col] = partial[col];")
-            if plan.chunks.count > 1:
-                with t.block(f"for (int64_t chunk = 1; chunk < {plan.chunks.count}; ++chunk)"):
-                    with t.block(f"for (int64_t col = 0; col < {self.columns}; ++col)"):
-                        t.line(f"{target}[col] += partial[chunk * {plan.partial_items} + col];")
-            if spec.epilogue is not None:
-                names = "".join(f", {name}" for name in self.epilogue_names())
-                t.line(f"{spec.epilogue.function}(0, item, 0, 1, {self.columns}, scratch, {self.columns}{names});")
-
-    def epilogue_names(self) -> tuple[str, ...]:
-        return tuple(name for _, name in self.spec.epilogue.parameters) if self.spec.epilogue is not None else ()

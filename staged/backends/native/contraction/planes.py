@@ -110,13 +110,11 @@ def backward_window(spec: Conv2dSpec) -> Window:
     )
 
 
-def conv_parameters(spec: Conv2dSpec, scratch: bool, shared: bool) -> tuple[Parameter, ...]:
+def conv_parameters(spec: Conv2dSpec, scratch: bool) -> tuple[Parameter, ...]:
     pointer = f"{C_TYPES[spec.dtype]} *restrict "
     found: list[Parameter] = [(f"const {pointer}", "a"), (f"const {pointer}", "b")]
     if spec.epilogue is None:
         found.append((pointer, "c"))
-    if shared:
-        found.append((pointer, "shared"))
     if scratch:
         found.append((pointer, "scratch"))
     found += [("int64_t ", "begin"), ("int64_t ", "end")]
