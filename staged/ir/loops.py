@@ -190,13 +190,31 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comment:
-    """A remark that the text carries."""
+class Guarded:
+    """The body, where all bounds hold."""
 
-    text: str
+    bounds: tuple[Bound, ...]
+    body: tuple[Statement, ...]
 
 
-Statement = Load | Compute | PositionOf | CheckIndex | Store | Accumulate | Loop | Tile | Comment
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """All of `target` from `source`, unless they are one buffer."""
+
+    target: ArrayRef
+    source: ArrayRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallSupport:
+    """A call of a support function (`snippet` names it)."""
+
+    function: str
+    snippet: str
+    arguments: tuple[ArrayRef | Operand, ...]
+
+
+Statement = Load | Compute | PositionOf | CheckIndex | Store | Accumulate | Loop | Tile | Guarded | Copy | CallSupport
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,7 +257,7 @@ def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:
     """Every statement, a loop before its body."""
     for statement in body:
         yield statement
-        if isinstance(statement, Loop | Tile):
+        if isinstance(statement, Loop | Tile | Guarded):
             yield from walk(statement.body)
 
 
@@ -254,6 +272,9 @@ def indices_of(statement: Statement) -> Iterator[Affine]:
             yield index
         case Accumulate(position=Affine() as position):
             yield position
+        case Guarded(bounds):
+            for bound in bounds:
+                yield bound.index
 
 
 def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine]) -> tuple[Statement, ...]:
@@ -274,6 +295,9 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
                 out.append(Loop(axis, map_indices(inner, change), reductions))
             case Tile(axis, size, inner):
                 out.append(Tile(axis, size, map_indices(inner, change)))
+            case Guarded(bounds, inner):
+                changed = tuple(Bound(change(b.index), b.extent) for b in bounds)
+                out.append(Guarded(changed, map_indices(inner, change)))
             case _:
                 out.append(s)
     return tuple(out)

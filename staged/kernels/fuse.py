@@ -208,6 +208,8 @@ class _BlockFuser:
     def try_merge(self, a: _Node, b: _Node) -> bool:
         """Make one group of `a` and `b` (which may read what `a` makes) if that is possible and good."""
         kinds = {a.kind, b.kind}
+        if a.ops[0].device != b.ops[0].device:
+            return False
         if not kinds <= {"kernel", "contraction"} or kinds == {"contraction"}:
             return False
         if len(a.ops) + len(b.ops) > MAX_OPS or not self.may_run_together(a, b):

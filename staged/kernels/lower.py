@@ -115,7 +115,9 @@ class Lowering:
         inside = [axis for axis in self.order if axis in s.inside]
         rows = [axis for axis in self.order if axis in s.rows]
         contiguous = self.order[-1] if self.order else None
-        if inside and contiguous in s.rows and not s.finals and self.passes() == 1:
+        if inside and contiguous in s.rows and not s.finals and self.passes() == 1 and all(
+            op.name in COMBINE for op in self.analysis.reduced
+        ):
             tail = [axis for axis in rows if self.order.index(axis) > self.order.index(inside[-1])]
             kept = prod(axis.extent for axis in tail)
             if prod(a.extent for a in inside) > SHORT_REDUCTION and kept <= 1 << 16:

@@ -61,7 +61,7 @@ def source(function: Function, machine: Machine = MACHINE) -> tuple[str, list[Ke
     names = Names()
     texts = [emit(op, machine, names) for op in kernels(function)]
     snippets = {name for text in texts for name in text.snippets} | {"fail"}
-    includes, support = render(snippets)
+    includes, support = render(snippets - {"memcpy"})
     standard = ["#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>", "#include <string.h>"]
     lines = list(dict.fromkeys([*includes, *standard]))
     body = "\n".join(text.text for text in texts)
@@ -104,7 +104,7 @@ class Program:
     def __call__(self, *arguments: Any) -> tuple[np.ndarray[Any, Any], ...]:
         values: dict[Value, Any] = {}
         for param, argument in zip(self.function.params, arguments, strict=True):
-            values[param] = np.ascontiguousarray(argument, param.tensor.dtype.numpy)
+            values[param] = np.array(argument, param.tensor.dtype.numpy, order="C")
         texts = iter(self.kernels)
         for op in self.function.block.ops:
             operands = [values[operand] for operand in op.operands]

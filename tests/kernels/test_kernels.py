@@ -92,7 +92,7 @@ def test_nan_goes_through_maximum_and_max():
 
 def test_bias_gradient_with_the_gradient_itself():
     def f(ct, y):
-        d = S.broadcast_to(ct, (8, 50)) * E.select(y > 0.0, 1.0, 0.0)
+        d = S.broadcast_to(ct, (8, 50)) * METHODS["astype"](y > 0.0, "f32")
         return d, R.sum_(d, axis=0)
 
     check(f, tensor(f32, 8, 50), tensor(f32, 8, 50), count=1)
@@ -209,9 +209,51 @@ def test_siblings_read_their_input_once():
     assert len(kernels(program.function)) == 1
 
 
-def test_random_numbers():
-    def f(seed, stream, counter):
-        return G.UNIFORM_TEST(seed, stream, counter)
+@pytest.mark.parametrize("name", ["uniform", "normal", "bernoulli", "random_bits"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_random_numbers_are_the_references(name, dtype):
+    from staged.ir.types import dtype_of
+    from staged.ops.context import bind
+    from staged.ops.primitive import PRIMITIVES
 
-    del f
-    assert G is not None
+    more = [] if name != "bernoulli" else [tensor("f32")]
+    attrs = {"dtype": dtype_of(dtype)} if name in ("uniform", "normal") else {}
+    numbers = [7, 2, 5, *([0.3] if more else [])]
+
+    def f(*key):
+        return bind(PRIMITIVES[name], list(key), shape=(3, 37), **attrs)
+
+    types = [tensor("i64")] * 3 + more
+    check(f, *types, arguments=[np.asarray(n) for n in numbers], rtol=1e-5 if name == "normal" else 1e-12)
+
+
+def test_permutation():
+    from staged.ops.context import bind
+    from staged.ops.primitive import PRIMITIVES
+
+    def f(seed, stream, counter):
+        return bind(PRIMITIVES["permutation"], [seed, stream, counter], n=100)
+
+    check(f, *[tensor("i64")] * 3, arguments=[np.asarray(n) for n in (7, 2, 5)])
+
+
+def test_scatter_and_update():
+    from staged.ops.context import bind
+    from staged.ops.primitive import PRIMITIVES
+
+    rng = np.random.default_rng(10)
+    x, rows, updates = rng.normal(size=(6, 20)), rng.integers(-6, 6, 9), rng.normal(size=(9, 20))
+    check(
+        lambda x, i, u: bind(PRIMITIVES["scatter_add"], [x, i, u], axis=0),
+        tensor("f64", 6, 20), tensor("i64", 9), tensor("f64", 9, 20), arguments=[x, rows, updates],
+    )  # fmt: skip
+    along = rng.integers(0, 20, (6, 4))
+    check(
+        lambda x, i, u: bind(PRIMITIVES["scatter_add_along"], [x, i, u], axis=1),
+        tensor("f64", 6, 20), tensor("i64", 6, 4), tensor("f64", 6, 4), arguments=[x, along, updates[:6, :4]],
+    )  # fmt: skip
+    check(
+        lambda x, u, i, j: bind(PRIMITIVES["dynamic_update"], [x, u, i, j]),
+        tensor("f64", 6, 20), tensor("f64", 2, 20), tensor("i64"), tensor("i64"),
+        arguments=[x, updates[:2], np.asarray(3), np.asarray(0)],
+    )  # fmt: skip

@@ -25,8 +25,11 @@ from staged.ir.loops import (
     Affine,
     ArrayRef,
     Axis,
+    Bound,
     CheckIndex,
-    Comment,
+    CallSupport,
+    Copy,
+    Guarded,
     Compute,
     Constant,
     Load,
@@ -170,9 +173,9 @@ class LoopEmitter:
             start = f"scratch + {offset}" if offset else "scratch"
             self.w.line(f"{array.dtype.c_name} *const {name} = (void *)({start});".replace("(scratch)", "scratch"))
             offset += rounded(array)
-        unused = set(self.nest.inputs) - used_sources(self.nest)
-        for source in self.nest.inputs:
-            if source in unused:
+        used = used_sources(self.nest)
+        for source in (*self.nest.inputs, *self.nest.outputs):
+            if source not in used:
                 text = self.arrays[source] if isinstance(source, ArrayRef) else self.values[source].expr
                 self.w.line(f"(void){text};")
 
@@ -208,8 +211,15 @@ class LoopEmitter:
                     self.loop(s)
                 case Tile():
                     self.tile(s)
-                case Comment(text):
-                    self.w.line("// " + safe_comment(text))
+                case Guarded(bounds, inner):
+                    with self.block(f"if ({self.condition(bounds)})"):
+                        self.body(inner)
+                case Copy(target, source):
+                    self.copy(target, source)
+                case CallSupport(function, snippet, arguments):
+                    self.need(snippet)
+                    texts = [self.arrays[a] if isinstance(a, ArrayRef) else self.operand(a).expr for a in arguments]
+                    self.w.line(f"{Call(function, tuple(texts))};")
 
     def count_uses(self, body: tuple[Statement, ...]) -> None:
         """(direct, nested) uses of every local: only what is used once, right here, is written in place."""
@@ -242,7 +252,7 @@ class LoopEmitter:
                     case PositionOf(_, index):
                         for name, _ in index.terms:
                             use(name, nested, 2)
-                    case Loop(_, inner) | Tile(_, _, inner):
+                    case Loop(_, inner) | Tile(_, _, inner) | Guarded(_, inner):
                         visit(inner, 1)
 
         visit(body, 0)
@@ -287,19 +297,30 @@ class LoopEmitter:
             expression = Index(array, index)
         if s.guards:
             assert s.fill is not None
-            conditions: list[Expr] = []
-            for guard in s.guards:
-                inside = self.index(guard.index)
-                conditions += [Infix(">=", inside, Literal("0")), Infix("<", inside, Literal(str(guard.extent)))]
-            condition = conditions[0]
-            for other in conditions[1:]:
-                condition = Infix("&&", condition, other)
+            condition = self.condition(s.guards)
             fill = self.number(s.fill)
             if varies:
                 fill = self.speller.splat(Vec(fill, s.array.dtype, False))
             expression = Name(f"{condition} ? {expression} : {fill}")
             inline = False
         self.bind(s.target, expression, varies, inline, False)
+
+    def condition(self, bounds: Sequence[Bound]) -> Expr:
+        parts: list[Expr] = []
+        for bound in bounds:
+            inside = self.index(bound.index)
+            parts += [Infix(">=", inside, Literal("0")), Infix("<", inside, Literal(str(bound.extent)))]
+        condition = parts[0]
+        for part in parts[1:]:
+            condition = Infix("&&", condition, part)
+        return condition
+
+    def copy(self, target: ArrayRef, source: ArrayRef) -> None:
+        """The rest of an array that is changed in part; in place there is nothing to do."""
+        self.need("memcpy")
+        a, b = self.arrays[target], self.arrays[source]
+        with self.block(f"if ({a} != {b})"):
+            self.w.line(f"memcpy({a}, {b}, {target.size} * sizeof({target.dtype.c_name}));")
 
     def operand(self, operand: Operand) -> Vec:
         if isinstance(operand, Constant):
@@ -702,7 +723,11 @@ def used_sources(nest: Nest) -> set[ArrayRef | Local]:
                 used.update(n for n, _ in index.terms if isinstance(n, Local))
             case Compute(_, _, operands):
                 used.update(o for o in operands if isinstance(o, Local))
-            case Store(_, index, value) | Accumulate(_, value, index):
+            case Store(array, index, value):
+                used.add(array)
+                used.update(o for o in (value,) if isinstance(o, Local))
+                used.update(n for n, _ in index.terms if isinstance(n, Local))
+            case Accumulate(_, value, index):
                 used.update(o for o in (value,) if isinstance(o, Local))
                 if index is not None:
                     used.update(n for n, _ in index.terms if isinstance(n, Local))
@@ -710,6 +735,10 @@ def used_sources(nest: Nest) -> set[ArrayRef | Local]:
                 used.update(o for o in (index,) if isinstance(o, Local))
             case PositionOf(_, index):
                 used.update(n for n, _ in index.terms if isinstance(n, Local))
+            case Copy(target, source):
+                used.update((target, source))
+            case CallSupport(_, _, arguments):
+                used.update(a for a in arguments if not isinstance(a, Constant))
     return used
 
 

@@ -1,0 +1,283 @@
+"""Loop nests of the ops that are a kernel each: joining, scattering, updating, pooling, shuffling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from staged.ir.loops import (
+    Accumulate,
+    Affine,
+    ArrayRef,
+    Axis,
+    Bound,
+    CallSupport,
+    CheckIndex,
+    Compute,
+    Constant,
+    Copy,
+    Guarded,
+    Load,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    Reduction,
+    Statement,
+    Store,
+    collapse,
+    map_indices,
+)
+from staged.ir.nodes import Block, Op
+from staged.ir.types import i64
+from staged.kernels.kinds import extents, is_scalar
+
+
+class _Parts:
+    """Arrays and numbers of one op's kernel, and the statements that use them."""
+
+    def __init__(self, body: Block, op: Op) -> None:
+        self.op = op
+        self.inputs: list[ArrayRef | Local] = []
+        self.number = {param: number for number, param in enumerate(body.params)}
+        for number, param in enumerate(body.params):
+            hint, dtype = param.hint or f"input_{number}", param.tensor.dtype
+            self.inputs.append(Local(hint, dtype) if is_scalar(param) else ArrayRef(hint, dtype, prod(extents(param)), "input"))
+        self.outputs = [
+            ArrayRef(v.hint or op.name, v.tensor.dtype, prod(extents(v)), "output") for v in body.end.operands
+        ]
+        self.shapes = [extents(operand) for operand in op.operands]
+        self.result_numbers = [value.index for value in body.end.operands]
+        """Which results of the op the kernel gives: a pool whose places nobody wants gives values alone."""
+
+    def array(self, number: int) -> ArrayRef:
+        """The array behind operand `number` of the op (one array may be several operands)."""
+        array = self.inputs[self.number[self.op.operands[number]]]
+        assert isinstance(array, ArrayRef)
+        return array
+
+    def scalar(self, number: int) -> Local:
+        local = self.inputs[self.number[self.op.operands[number]]]
+        assert isinstance(local, Local)
+        return local
+
+    def nest(self, name: str, body: Sequence[Statement], parallel: bool, in_place: tuple[tuple[int, int], ...] = ()) -> Nest:
+        statements = collapse(tuple(body))
+        items = 1
+        if parallel and len(statements) == 1 and isinstance(statements[0], Loop):
+            items = statements[0].axis.extent
+        return Nest(name, tuple(self.inputs), tuple(self.outputs), (), statements, items, in_place)
+
+    def load(self, array: ArrayRef, index: Affine) -> tuple[Local, Load]:
+        target = Local(array.name, array.dtype)
+        return target, Load(target, array, index)
+
+    def add_to(self, array: ArrayRef, index: Affine, value: Operand) -> list[Statement]:
+        """array[index] += value"""
+        before, load = self.load(array, index)
+        after = Local("sum", array.dtype)
+        return [load, Compute(after, "add", (before, value), {}), Store(array, index, after)]
+
+
+def lower_alone(name: str, body: Block) -> Nest:
+    """The nest of a kernel that holds one op of `kinds.ALONE`."""
+    (op,) = body.ops
+    return _LOWER[op.name](name, _Parts(body, op))
+
+
+def loops(axes: Sequence[Axis], body: Sequence[Statement]) -> list[Statement]:
+    """`body` inside loops over `axes`; axes of one turn need none but keep their index 0."""
+    out = list(body)
+    for axis in reversed(axes):
+        out = [Loop(axis, tuple(out))]
+    return out
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    strides, stride = [], 1
+    for extent in reversed(shape):
+        strides.append(stride)
+        stride *= extent
+    return strides[::-1]
+
+
+def _concat(name: str, p: _Parts) -> Nest:
+    axis = p.op.attrs["axis"]
+    shape = extents(p.op.results[0])
+    rows, width = prod(shape[:axis]), prod(shape[axis:])
+    outer = Axis("i", rows)
+    pieces: list[Statement] = []
+    offset = 0
+    for number, piece_shape in enumerate(p.shapes):
+        width_here = prod(piece_shape[axis:])
+        inner = Axis("j", width_here)
+        source = p.array(number)
+        value, load = p.load(source, Affine.of(outer, width_here) + Affine.of(inner))
+        target = Affine.of(outer, width) + Affine.of(inner) + offset
+        pieces.append(Loop(inner, (load, Store(p.outputs[0], target, value))))
+        offset += width_here
+    return p.nest(name, loops([outer], pieces) if rows > 1 else _without(pieces, outer), rows > 1)
+
+
+def _without(body: Sequence[Statement], axis: Axis) -> list[Statement]:
+    return list(map_indices(tuple(body), lambda i: Affine(tuple(t for t in i.terms if t[0] is not axis), i.offset)))
+
+
+def _dynamic_update(name: str, p: _Parts) -> Nest:
+    whole, part = p.shapes[0], p.shapes[1]
+    out, update = p.outputs[0], p.array(1)
+    axes = [Axis(letter, extent) for letter, extent in zip("ijklmnopqrs", part, strict=False)]
+    source = Affine()
+    target = Affine()
+    for axis, small, large in zip(axes, row_major(part), row_major(whole), strict=True):
+        source, target = source + Affine.of(axis, small), target + Affine.of(axis, large)
+    for number, (large, n, m) in enumerate(zip(row_major(whole), whole, part, strict=True)):
+        if n != m:
+            target = target + Affine.of(p.scalar(2 + number), large)
+    value, load = p.load(update, source)
+    body = [Copy(out, p.array(0)), *loops(axes, [load, Store(out, target, value)])]
+    return p.nest(name, body, False, ((0, 0),))
+
+
+def _scatter_add(name: str, p: _Parts) -> Nest:
+    axis = p.op.attrs["axis"]
+    shape, indices = p.shapes[0], p.shapes[1]
+    before, extent, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    outer, place, inner = Axis("i", before), Axis("j", prod(indices)), Axis("k", after)
+    out = p.outputs[0]
+    index, load_index = p.load(p.array(1), Affine.of(place))
+    checked = Local("index", i64)
+    check = CheckIndex(checked, index, extent, p.op.where)
+    update, load = p.load(p.array(2), Affine.of(outer, place.extent * after) + Affine.of(place, after) + Affine.of(inner))
+    target = Affine.of(outer, extent * after) + Affine.of(checked, after) + Affine.of(inner)
+    inside = Loop(inner, (load, *p.add_to(out, target, update)))
+    body = [Copy(out, p.array(0)), *loops([outer, place], [load_index, check, inside])]
+    return p.nest(name, body, False, ((0, 0),))
+
+
+def _scatter_add_along(name: str, p: _Parts) -> Nest:
+    axis = p.op.attrs["axis"]
+    shape, indices = p.shapes[0], p.shapes[1]
+    axes = [Axis(letter, extent) for letter, extent in zip("ijklmnopqrs", indices, strict=False)]
+    source, target = Affine(), Affine()
+    checked = Local("index", i64)
+    for number, (loop, small, large) in enumerate(zip(axes, row_major(indices), row_major(shape), strict=True)):
+        source = source + Affine.of(loop, small)
+        target = target + (Affine.of(checked, large) if number == axis else Affine.of(loop, large))
+    index, load_index = p.load(p.array(1), source)
+    update, load = p.load(p.array(2), source)
+    inner = [load_index, CheckIndex(checked, index, shape[axis], p.op.where), load, *p.add_to(p.outputs[0], target, update)]
+    return p.nest(name, [Copy(p.outputs[0], p.array(0)), *loops(axes, inner)], False, ((0, 0),))
+
+
+class _Window:
+    """Loops and indices of pooling: planes, positions in the result, positions in the window."""
+
+    def __init__(self, p: _Parts, inner: Sequence[int], outer: Sequence[int]) -> None:
+        attrs = p.op.attrs
+        (self.kh, self.kw), (sh, sw), (ph, pw) = attrs["kernel"], attrs["stride"], attrs["padding"]
+        n, c, self.height, self.width = inner
+        self.plane = Axis("plane", n * c)
+        self.y, self.x = Axis("y", outer[2]), Axis("x", outer[3])
+        self.dy, self.dx = Axis("dy", self.kh), Axis("dx", self.kw)
+        self.row = Affine.of(self.y, sh) + Affine.of(self.dy) + -ph
+        self.column = Affine.of(self.x, sw) + Affine.of(self.dx) + -pw
+        self.position = self.row * self.width + self.column
+        self.element = Affine.of(self.plane, self.height * self.width) + self.position
+        self.window = Affine.of(self.plane, outer[2] * outer[3]) + Affine.of(self.y, outer[3]) + Affine.of(self.x)
+        bounds = []
+        if ph or (outer[2] - 1) * sh + self.kh > self.height:
+            bounds.append(Bound(self.row, self.height))
+        if pw or (outer[3] - 1) * sw + self.kw > self.width:
+            bounds.append(Bound(self.column, self.width))
+        self.bounds = tuple(bounds)
+
+    def inside(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
+        """Only where the window is over the image, not over its padding."""
+        return (Guarded(self.bounds, tuple(body)),) if self.bounds else tuple(body)
+
+    def over_window(self, body: Sequence[Statement], reductions: tuple[Reduction, ...] = ()) -> Loop:
+        return Loop(self.dy, (Loop(self.dx, self.inside(body)),), reductions)
+
+    def over_planes(self, body: Sequence[Statement]) -> list[Statement]:
+        return loops([self.plane, self.y, self.x], body)
+
+
+def _max_pool2d(name: str, p: _Parts) -> Nest:
+    w = _Window(p, p.shapes[0], extents(p.op.results[0]))
+    source = p.array(0)
+    best = Reduction(Local("best", i64), "argmax")
+    value, load = p.load(source, w.element)
+    search = w.over_window([load, Accumulate(best, value, w.position)], (best,))
+    body: list[Statement] = [search]
+    for output, result in zip(p.outputs, p.result_numbers, strict=True):
+        if result == 0:
+            largest, again = p.load(source, Affine.of(w.plane, w.height * w.width) + Affine.of(best.target))
+            body += [again, Store(output, w.window, largest)]
+        else:
+            position = Local("position", output.dtype)
+            body += [Compute(position, "cast", (best.target,), {}), Store(output, w.window, position)]
+    return p.nest(name, w.over_planes(body), True)
+
+
+def _max_pool2d_backward(name: str, p: _Parts) -> Nest:
+    shape, outer = p.op.attrs["input_shape"], p.shapes[0]
+    plane, size, windows = Axis("plane", shape[0] * shape[1]), shape[2] * shape[3], outer[2] * outer[3]
+    out = p.outputs[0]
+    element, window = Axis("j", size), Axis("k", windows)
+    zero = Store(out, Affine.of(plane, size) + Affine.of(element), Constant(0.0 if out.dtype.is_float else 0, out.dtype))
+    at = Affine.of(plane, windows) + Affine.of(window)
+    index, load_index = p.load(p.array(1), at)
+    value, load = p.load(p.array(0), at)
+    place = Local("place", i64)
+    target = Affine.of(plane, size) + Affine.of(place)
+    inner = [load_index, Compute(place, "cast", (index,), {}), load, *p.add_to(out, target, value)]
+    return p.nest(name, loops([plane], [Loop(element, (zero,)), Loop(window, tuple(inner))]), True)
+
+
+def _avg_pool2d(name: str, p: _Parts) -> Nest:
+    w = _Window(p, p.shapes[0], extents(p.op.results[0]))
+    dtype = p.outputs[0].dtype
+    total = Reduction(Local("total", dtype), "sum")
+    value, load = p.load(p.array(0), w.element)
+    mean = Local("mean", dtype)
+    count = Constant(float(w.kh * w.kw), dtype)
+    body = [
+        w.over_window([load, Accumulate(total, value)], (total,)),
+        Compute(mean, "divide", (total.target, count), {}),
+        Store(p.outputs[0], w.window, mean),
+    ]
+    return p.nest(name, w.over_planes(body), True)
+
+
+def _avg_pool2d_backward(name: str, p: _Parts) -> Nest:
+    shape = p.op.attrs["input_shape"]
+    w = _Window(p, shape, p.shapes[0])
+    out = p.outputs[0]
+    element = Axis("j", w.height * w.width)
+    zero = Store(out, Affine.of(w.plane, element.extent) + Affine.of(element), Constant(0.0, out.dtype))
+    value, load = p.load(p.array(0), w.window)
+    share = Local("share", out.dtype)
+    divide = Compute(share, "divide", (value, Constant(float(w.kh * w.kw), out.dtype)), {})
+    spread = w.over_window(p.add_to(out, w.element, share))
+    inner = loops([w.y, w.x], [load, divide, spread])
+    return p.nest(name, loops([w.plane], [Loop(element, (zero,)), *inner]), True)
+
+
+def _permutation(name: str, p: _Parts) -> Nest:
+    key = tuple(p.scalar(number) for number in range(3))
+    call = CallSupport("st_permutation", "st_permutation", (p.outputs[0], Constant(p.op.attrs["n"], i64), *key))
+    return p.nest(name, [call], False)
+
+
+_LOWER: dict[str, Callable[[str, _Parts], Nest]] = {
+    "concat": _concat,
+    "dynamic_update": _dynamic_update,
+    "scatter_add": _scatter_add,
+    "scatter_add_along": _scatter_add_along,
+    "max_pool2d": _max_pool2d,
+    "max_pool2d_backward": _max_pool2d_backward,
+    "avg_pool2d": _avg_pool2d,
+    "avg_pool2d_backward": _avg_pool2d_backward,
+    "permutation": _permutation,
+}
