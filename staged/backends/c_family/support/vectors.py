@@ -34,8 +34,9 @@ def _types(dtype: DType) -> str:
 def _select(dtype: DType) -> str:
     name, mask = f"{dtype.name}v", f"i{8 * dtype.size}v"
     return f"""\
-// Lane by lane `m ? a : b`, where `m` comes from a comparison. `m` is written twice: pass a name.
-#define st_select_{name}(m, a, b) (({name})(((m) & ({mask})(a)) | (~(m) & ({mask})(b))))
+// Lane by lane `m ? a : b`, where `m` comes from a comparison. `b` is written twice: pass a name. With exclusive or, gcc
+// leaves the computation of a and b alone; a plain mask it would pull into their last addition, at the cost of fusing it.
+#define st_select_{name}(m, a, b) (({name})((((({mask})(a)) ^ ({mask})(b)) & (m)) ^ ({mask})(b)))
 """
 
 
