@@ -43,7 +43,8 @@ int main(void) {
     }
     printf("sum %.1f\\n", sum);
     st_stack empty = {0};
-    printf("empty items: %d %lld\\n", st_stack_push(&host, &empty, NULL, 0), (long long)empty.length);
+    printf("empty items: %d", st_stack_push(&host, &empty, NULL, 0));
+    printf(" %lld\\n", (long long)empty.length);
     st_stack large = {0};
     printf("too large: %d", st_stack_push(&host, &large, &sum, (size_t)1 << 50) == ST_MEMORY_ERROR);
     printf(" %lld %s\\n", (long long)large.length, host.message);
