@@ -112,7 +112,7 @@ class Artifact:
     link: tuple[str, ...] = ()
     target: str = "portable"
     flags: tuple[str, ...] = ()
-    language: Literal["c"] = "c"
+    language: Literal["c", "cuda"] = "c"
     grows: bool = False
     """Whether the arena may own memory that grew in a call: `void NAME_release(void *arena)` then gives it back."""
     support: str = ""

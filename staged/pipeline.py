@@ -15,6 +15,7 @@ from staged.kernels.fuse import fuse
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.inline_composites import inline_composites
 from staged.passes.normalize_exits import normalize_exits
+from staged.passes.place import place
 from staged.passes.simplify import simplify
 from staged.passes.transposes import fold_transpose_of_matmul
 
@@ -41,6 +42,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # After `simplify` has brought transposes next to the products they belong to.
     ("fold transpose of matmul", fold_transpose_of_matmul),
     ("eliminate dead code", eliminate_dead_code),
+    # Before fusion: a kernel runs on one device; after dead code: nothing is copied for nobody.
+    ("place", place),
 )
 
 
