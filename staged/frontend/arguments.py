@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, StagedValueError
+from staged.errors import DTypeError, StagedValueError, StagingError
 from staged.frontend import trees
 from staged.frontend.join import number_type
 from staged.ir.types import TensorType, dtype_of, shape_text
@@ -49,6 +49,13 @@ def flatten_arguments(
     Raises: TypeError as Python does for arguments that do not fit; DTypeError for a dtype that we do not have.
     """
     signature = inspect.signature(function)
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
+    unknown = [name for name in static if name not in signature.parameters]
+    if unknown and not takes_any:
+        raise StagingError(
+            f"`static` names `{unknown[0]}`, which is not a parameter of `{getattr(function, '__name__', function)}`",
+            hint=f"its parameters are {', '.join(f'`{name}`' for name in signature.parameters)}",
+        )
     bound = signature.bind(*args, **kwargs)
     named = _named(bound)
     staged: list[Argument] = []

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError, StagingError, StaticStateError
-from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_made, record_mutation
 from staged.frontend.names import subscript_root
@@ -285,7 +284,7 @@ def _has_staged(key: Any) -> bool:
         return any(_has_staged(part) for part in key)
     if isinstance(key, slice):
         return any(_has_staged(part) for part in (key.start, key.stop, key.step))
-    return is_staged(key) or hasattr(key, "__staged_read__")
+    return isinstance(key, Array)
 
 
 @operator
@@ -304,8 +303,12 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
         return root if new is inner else store(root, name, (key,), new)
     if isinstance(root, Array) and not hasattr(root, "__staged_read__"):
         return METHODS["set_item"](root, key, value)
-    if isinstance(root, np.ndarray) and current_trace() is not None:
-        return METHODS["set_item"](root, key, value)
+    if isinstance(root, np.ndarray):
+        if isinstance(value, Array) or _has_staged(key):
+            return METHODS["set_item"](root, key, value)
+        copied = root.copy()  # a value too, as long as it is known while staging
+        copied[key] = value
+        return copied
     if hasattr(root, "__staged_read__"):
         root.value = METHODS["set_item"](root.value, key, value)
         return root

@@ -22,10 +22,10 @@ from staged.frontend.iterables import (
 from staged.frontend.join import is_staged
 from staged.frontend.print_ import print_
 from staged.frontend.strings import Part, StagedString, parts_of
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.tracing import current_trace
 from staged.ir.nodes import IO, Op
 from staged.ir.types import TensorType, bool_, f64, i64
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
 from staged.source import here
@@ -47,8 +47,8 @@ REFUSED: dict[Any, str] = {
 
 
 def _read(value: Any) -> Any:
-    trace = current_trace()
-    return trace.read(value) if trace is not None and isinstance(value, Array) else value
+    reader = getattr(value, "__staged_read__", None)
+    return value if reader is None else reader()
 
 
 def builtin(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -106,7 +106,7 @@ def bool_of(value: Any = False) -> Any:
 def int_(value: Any = 0, *base: Any) -> Any:
     """A staged Python integer: truncates, as Python does."""
     value = _read(value)
-    if not is_staged(value):
+    if not isinstance(value, Array):
         return int(value, *base)
     return _convert(value, TensorType(i64, (), True), "int")
 
@@ -114,12 +114,12 @@ def int_(value: Any = 0, *base: Any) -> Any:
 @builtin(float)
 def float_(value: Any = 0.0) -> Any:
     value = _read(value)
-    if not is_staged(value):
+    if not isinstance(value, Array):
         return float(value)
     return _convert(value, TensorType(f64, (), True), "float")
 
 
-def _convert(value: StagedArray, type_: TensorType, name: str) -> Any:
+def _convert(value: Array, type_: TensorType, name: str) -> Any:
     if value.size != 1 or value.shape:
         raise StagedValueError(
             f"`{name}` takes a scalar, got {value.type}", where=here(), hint="use `st.astype(x, ...)` for arrays"
@@ -138,7 +138,7 @@ def str_(value: Any = "", *rest: Any) -> Any:
 @builtin(round)
 def round_(value: Any, digits: Any = None) -> Any:
     value = _read(value)
-    if not is_staged(value):
+    if not isinstance(value, Array):
         return round(value, digits)
     if digits is None:
         rounded = METHODS["round"](value)
@@ -164,7 +164,7 @@ def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         items = values
         if len(values) == 1:
             only = _read(values[0])
-            if is_staged(only):
+            if isinstance(only, Array):
                 return METHODS["max" if name == "maximum" else "min"](only)
             items = tuple(only)
         if not any(isinstance(item, Array) for item in items):
@@ -181,7 +181,7 @@ BUILTINS[min] = _fold("minimum", min)
 @builtin(sum)
 def sum_(values: Any, start: Any = 0) -> Any:
     values = _read(values)
-    if is_staged(values):
+    if isinstance(values, Array):
         total = METHODS["sum"](values, axis=0)
         return total if isinstance(start, int) and start == 0 else start + total
     return sum(values, start)
@@ -199,7 +199,7 @@ def all_(values: Any) -> Any:
 
 def _reduce_truth(values: Any, reduction: str, connect: str, plain: Callable[[Any], bool]) -> Any:
     values = _read(values)
-    if is_staged(values):
+    if isinstance(values, Array):
         return METHODS[reduction](values)
     items = list(values)
     if not any(isinstance(item, Array) for item in items):
@@ -210,7 +210,7 @@ def _reduce_truth(values: Any, reduction: str, connect: str, plain: Callable[[An
 @builtin(isinstance)
 def isinstance_(value: Any, classes: Any) -> bool:
     """A staged scalar passes for the Python number it stands for."""
-    if is_staged(value) and value.type.weak:
+    if isinstance(value, Array) and value.type.weak:
         number = bool if value.dtype is bool_ else int if value.dtype is i64 else float
         options = classes if isinstance(classes, tuple) else (classes,)
         return isinstance(value, classes) or number in options
@@ -223,7 +223,8 @@ def isinstance_(value: Any, classes: Any) -> bool:
 def clock() -> Any:
     """Seconds, read when the program runs."""
     trace = current_trace()
-    assert isinstance(trace, TraceContext)
+    if trace is None:
+        return time.perf_counter()
     (result,) = trace.emit_op(Op("clock", [], [TensorType(f64, (), True)], effects=IO, where=here()))
     return result
 

@@ -18,6 +18,7 @@ from staged.frontend.mutation import note_made
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
 from staged.frontend.tracing import current_trace
+from staged.ops.context import context_or_none
 from staged.source import here
 
 _MUTATING = frozenset(
@@ -61,9 +62,6 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if tracing:
         _refuse_if_random(function)
     if isinstance(function, FunctionType):
-        handler = BUILTINS.get(function) if tracing else None
-        if handler is not None:
-            return handler(*args, **kwargs)
         return as_converted(function)(*args, **kwargs)
     if isinstance(function, MethodType):
         inner = function.__func__
@@ -93,13 +91,12 @@ def _is_numpy_function(function: Any) -> bool:
 
 
 def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not tracing:
-        if function is print:
-            return BUILTINS[print](*args, **kwargs)
-        return function(*args, **kwargs)
-    handler = BUILTINS.get(function)
+    # In eager mode too, where numbers are arrays with a tape; in plain Python there is nothing to handle.
+    handler = BUILTINS.get(function) if context_or_none() is not None else None
     if handler is not None:
         return handler(*args, **kwargs)
+    if not tracing:
+        return function(*args, **kwargs)
     owner = getattr(function, "__self__", None)
     if function in REFUSED:
         raise StagingError(
@@ -126,11 +123,11 @@ def _join(separator: str, items: Any) -> StagedString:
 
 def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a class: conversions of numbers are staged, `__init__` of the user's classes is converted."""
-    if tracing:
+    if context_or_none() is not None:
         handler = BUILTINS.get(cls)
         if handler is not None:
             return handler(*args, **kwargs)
-        if cls in (np.random.RandomState, random.Random):
+        if tracing and cls in (np.random.RandomState, random.Random):
             _refuse_random(cls.__name__)
     initialise = cls.__init__ if type(cls) is type else None  # type: ignore[misc]
     if isinstance(initialise, FunctionType) and is_convertible(initialise):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from staged.errors import StagingError
 from staged.frontend.if_ import nest_rest
 from staged.frontend.locals import Locals
 from staged.frontend.names import Bindings, bindings_of, parameters_of
@@ -30,6 +31,7 @@ from staged.frontend.tracing import (
     TraceContext,
     current_trace,
 )
+from staged.source import here
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -199,6 +201,10 @@ def function_(made: Any, name: str) -> Any:
     return made
 
 
+DEEPEST_RECURSION = 24
+"""Calls of one function inside itself, under a staged condition, from which on staging is taken to be endless."""
+
+
 @operator
 def run(scope: Locals, body: Body) -> Any:
     """The call of a converted function: its value, once its body has run."""
@@ -206,6 +212,14 @@ def run(scope: Locals, body: Body) -> Any:
     if trace is None:
         signal = body()
         return None if signal is None else signal.value
+    if trace.is_staged_control:
+        same = sum(frame._staged_function == scope._staged_function for frame in trace.frames)
+        if same > DEEPEST_RECURSION:
+            raise StagingError(
+                f"`{scope._staged_function}` calls itself under a staged condition: staging it would never end",
+                where=here(),
+                hint="write a loop, or make the argument that ends the recursion static",
+            )
     trace.frames.append(scope)
     try:
         return _run_traced(trace, scope, body)

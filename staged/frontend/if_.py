@@ -25,7 +25,7 @@ from staged.ir.builder import OpenBlock
 from staged.ir.nodes import End, Op, Value
 from staged.ir.types import TensorType
 from staged.ops.array import StagedArray
-from staged.source import Position, here
+from staged.source import here
 
 
 @statement(ast.If)
@@ -187,12 +187,12 @@ class StagedIf:
         index: int,
     ) -> Signal | None:
         """Only one branch goes on: what it made inside its block is yielded, everything else stays as it left it."""
-        trace = self.trace
         signal = signals[index]
+        made = {result for op in blocks[index].ops for result in op.results}
         inner: dict[Value, None] = {}
 
         def collect(leaf: Any) -> Any:
-            if isinstance(leaf, StagedArray) and trace.home.get(leaf.value) is blocks[index]:
+            if isinstance(leaf, StagedArray) and leaf.value in made:
                 inner[leaf.value] = None
             return leaf
 
@@ -323,7 +323,3 @@ class StagedIf:
         for index, result in enumerate(op.results):
             result.hint = hints[index] if index < len(hints) else ""
         return list(self.trace.emit_op(op))
-
-
-def position_line(where: Position | None) -> int:
-    return where.line if where else 0

@@ -16,7 +16,7 @@ from staged.frontend.join import Static, Template, materialise, number_type, tem
 from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.scope import MAX_TRIES, traced_in_scope
-from staged.frontend.targets import Carry, Key, StateTarget, Target, restore_all, target_of, tracked
+from staged.frontend.targets import Carry, Key, StateTarget, Target, fits, restore_all, target_of, tracked
 from staged.frontend.tracing import (
     BREAK,
     CONTINUE,
@@ -75,8 +75,10 @@ class StagedLoop:
         entry = [snapshot(scope) for scope in self.scopes]
         path = (*trace.path, where)
         dropped: set[Key] = set()
-        carry: Carry = dict(trace.learned[path]) if path in trace.learned else self.first_guess(entry)
-        carry = {key: kept for key, kept in carry.items() if key[0] < len(self.scopes) and self._is_bound(key)}
+        carry = self.first_guess(entry)
+        for key, kept in trace.learned.get(path, {}).items():
+            if key[0] < len(self.scopes) and self._still_fits(key, kept):
+                carry[key] = kept
         for attempt in range(MAX_TRIES):
             mark = trace.mark(self.scopes)
             target = LoopTarget(
@@ -126,9 +128,15 @@ class StagedLoop:
             hint=f"bind `{name}` before the loop",
         )
 
-    def _is_bound(self, key: Key) -> bool:
+    def _still_fits(self, key: Key, kept: Template | Poison) -> bool:
+        """Whether what another try of this loop carried is an assumption to start this one with."""
         scope = self.scopes[key[0]]
-        return key[1] in scope.__dict__ or default(scope, key[1]) is not NOTHING
+        value = scope.__dict__.get(key[1], NOTHING)
+        value = default(scope, key[1]) if value is NOTHING else value
+        if value is NOTHING or isinstance(kept, Poison):
+            return value is not NOTHING
+        leaves, spec = trees.flatten(value)
+        return bool(spec == kept.spec) and fits(leaves, kept)
 
     def first_guess(self, entry: list[Any]) -> Carry:
         """Carry what the body assigns: staged values, and numbers that it counts or sums up."""

@@ -155,7 +155,7 @@ class StateTarget(Target):
             self.stale = True
             return []
         leaves, spec = trees.flatten(now)
-        if spec != template.spec or not _fits(leaves, template):
+        if spec != template.spec or not fits(leaves, template):
             self._demand(key, template, now)
             return []
         out = []
@@ -173,7 +173,7 @@ class StateTarget(Target):
             self.result = template_of(value)
             self.result_where = where
         leaves, spec = trees.flatten(value)
-        if spec != self.result.spec or not _fits(leaves, self.result):
+        if spec != self.result.spec or not fits(leaves, self.result):
             self.result = join_results(self.result, value, self.what, self.result_where or where)
             self.stale = True
             return []
@@ -221,7 +221,8 @@ class StateTarget(Target):
                     poison(self.scopes[index], name, why(name))
 
 
-def _fits(leaves: list[Any], template: Template) -> bool:
+def fits(leaves: list[Any], template: Template) -> bool:
+    """Whether these leaves can be passed where `template` is assumed."""
     for leaf, slot in zip(leaves, template.leaves, strict=True):
         if isinstance(slot, Static):
             if not same(leaf, slot.value):

@@ -15,6 +15,7 @@ from staged.frontend.arguments import Argument, Arguments, flatten_arguments
 from staged.frontend.calls import call
 from staged.frontend.convert import is_user_code
 from staged.frontend.join import Template, template_of
+from staged.frontend.regions import ambient_device
 from staged.frontend.scope import ProgramTarget
 from staged.frontend.tracing import TraceContext
 from staged.frontend.variable import Variable, random_numbers
@@ -66,6 +67,7 @@ def trace(
     arguments = arguments or flatten_arguments(function, args, kwargs or {}, static)
     name = getattr(function, "__name__", type(function).__name__)
     builder = Builder()
+    builder.device = ambient_device()
     context = TraceContext(name, builder)
     context.seed = seed
     context.make_random = lambda: random_numbers(context)

@@ -196,6 +196,16 @@ class TraceContext(RecordContext):
             self.home[result] = current
         return tuple(StagedArray(result, self, op.device) for result in op.results)
 
+    def emit(self, op: Op) -> tuple[Array, ...]:
+        return self.emit_op(op)
+
+    def constant(self, value: Any, type: TensorType) -> Array:
+        made = super().constant(value, type)
+        assert isinstance(made, StagedArray)
+        if made.value.producer is not None:  # else a hidden input, which is visible everywhere
+            self.home[made.value] = self.block
+        return made
+
     def open_block(self, types: tuple[Type, ...] = (), hints: tuple[str, ...] = ()) -> OpenBlock:
         """A block inside the current one, not entered yet (see `entered`); its end may come later."""
         params = [Value(type, None, index) for index, type in enumerate(types)]

@@ -242,6 +242,8 @@ def random_numbers(trace: TraceContext) -> RandomNumbers:
         seed = trace.constant(trace.seed, type_)
         stream = trace.constant(0, type_)
         zero = trace.constant(0, type_)
+        for made in (seed, stream):
+            trace.home.pop(trace.value_of(made))  # visible everywhere
         counter = Variable.__new__(Variable)
         counter._name, counter._type, counter._trace, counter._held = "random_counter", type_, trace, None
         reference = VariableRef(counter._name, type_, False, identity=counter)
