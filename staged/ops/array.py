@@ -16,7 +16,7 @@ from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
 from staged.source import here
 
-METHODS: dict[str, Callable[..., Any]] = {}
+METHODS: dict[str, Callable[..., Array]] = {}
 """The functions behind operators and methods: `add`, `matmul`, `sum`, `reshape`, `get_item`, ..."""
 
 

@@ -46,7 +46,7 @@ from staged.ops.promote import (
 from staged.ops.random import bernoulli
 from staged.ops.reduction import extent_of, max_, mean, sum_
 from staged.ops.shape import expand_dims, reshape
-from staged.ops.source import iota, zeros_like
+from staged.ops.source import is_class, zeros_like
 
 
 def _float(x: Any, name: str) -> Array:
@@ -277,12 +277,6 @@ def _picked(scores: Array, labels: Array) -> Array:
     return reshape(take_along_axis(scores, column, -1), labels.shape)
 
 
-def _is_label(scores_shape: Shape, labels: Array) -> Array:
-    """Bools of the shape of the scores: whether this class is the label. A comparison, where a scatter would not fuse."""
-    column = broadcast(expand_dims(labels, -1), scores_shape)
-    return iota(scores_shape, len(scores_shape) - 1, labels.dtype) == column
-
-
 def _row_cotangent(ct: Array, scores: Array, reduction: str) -> Array:
     """The cotangent of each row's loss, as a column."""
     rows = scores.shape[:-1]
@@ -296,7 +290,7 @@ def _cross_entropy_vjp(cts: Any, results: Any, logits: Array, labels: Array, red
     p = exp(logits - expand_dims(results[1], -1))
     d_logits = None
     if ct is not None:
-        hit = _is_label(logits.shape, labels)
+        hit = is_class(labels, logits.shape[-1])
         d_logits = (p - cast(hit, logits.dtype)) * _row_cotangent(ct, logits, reduction)
     if ct_total is not None:
         through = p * expand_dims(ct_total, -1)
@@ -331,7 +325,7 @@ def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Array:
 
 def _nll_vjp(ct: Array, y: Array, log_probs: Array, labels: Array, reduction: str) -> list[Array | None]:
     column = broadcast(_row_cotangent(ct, log_probs, reduction), log_probs.shape)
-    return [select(_is_label(log_probs.shape, labels), -column, zeros_like(column)), None]
+    return [select(is_class(labels, log_probs.shape[-1]), -column, zeros_like(column)), None]
 
 
 @composite("nll_loss", vjp=_nll_vjp)

@@ -12,7 +12,7 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import TensorType, bool_, f32, f64, i32, i64, shape_text
 from staged.ops.array import Array
 from staged.ops.context import bind
-from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
     axis_of,
@@ -70,7 +70,7 @@ def bilinear_jvp(tangents: Sequence[Any], first: Any, second: Any) -> Any:
     return None if not parts else parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
-_matmul_op = primitive(
+_matmul_op: Primitive = primitive(
     name="matmul",
     kind="contraction",
     infer=_infer_matmul,

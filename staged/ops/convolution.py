@@ -15,7 +15,7 @@ from staged.ir.types import Extent, Shape, TensorType, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.contraction import bilinear_jvp
-from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import as_array, cast, promoted, public, shape_error
 from staged.ops.shape import pad, reshape
 
@@ -118,17 +118,18 @@ def _reach(tap: int, count: int, stride: int, dilation: int) -> slice:
 
 
 def _convolve(x: Data, w: Data, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Data:
-    n, o, oh, ow = _output(x.shape, w.shape, stride, padding, dilation)
+    output: Any = _output(x.shape, w.shape, stride, padding, dilation)
+    n, o, oh, ow = output
     wide = _padded(x, padding)
     wide = wide.reshape(x.shape[0], groups, x.shape[1] // groups, *wide.shape[2:])
     taps = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    y = np.zeros((groups, x.shape[0], int(oh), int(ow), w.shape[0] // groups), x.dtype)  # type: ignore[arg-type]
+    y = np.zeros((groups, n, oh, ow, o // groups), x.dtype)
     for i in range(w.shape[2]):
         for j in range(w.shape[3]):
-            window = wide[:, :, :, _reach(i, oh, stride[0], dilation[0]), _reach(j, ow, stride[1], dilation[1])]  # type: ignore[arg-type]
+            window = wide[:, :, :, _reach(i, oh, stride[0], dilation[0]), _reach(j, ow, stride[1], dilation[1])]
             for g in range(groups):
                 y[g] += np.tensordot(window[:, g], taps[g, :, :, i, j], axes=([1], [1]))
-    return np.ascontiguousarray(y.transpose(1, 0, 4, 2, 3)).reshape(n, o, oh, ow)  # type: ignore[arg-type]
+    return np.ascontiguousarray(y.transpose(1, 0, 4, 2, 3)).reshape(n, o, oh, ow)
 
 
 def _convolve_input(
@@ -188,7 +189,7 @@ def _to_weight(x: Array, ct: Array, shape: Shape, a: dict[str, Any]) -> Array:
     return bind(_weight_op, [x, ct], weight_shape=shape, **{key: a[key] for key in _PLAIN})
 
 
-_conv_op = primitive(
+_conv_op: Primitive = primitive(
     name="conv2d",
     kind="contraction",
     infer=_infer_conv,
@@ -207,7 +208,7 @@ _conv_op = primitive(
     ],
     doc="y[n, o, i, j] = sum over c, u, v of x[n, c, i * stride + u * dilation - padding, ...] * w[o, c, u, v].",
 )
-_input_op = primitive(
+_input_op: Primitive = primitive(
     name="conv2d_backward_input",
     kind="contraction",
     infer=_infer_input,
@@ -232,7 +233,7 @@ _input_op = primitive(
     ],
     doc="The cotangent of conv2d's input: every output element spread over the inputs it was made from.",
 )
-_weight_op = primitive(
+_weight_op: Primitive = primitive(
     name="conv2d_backward_weight",
     kind="contraction",
     infer=_infer_weight,

@@ -17,7 +17,7 @@ from staged.ir.nodes import FAIL, PURE, Effect
 from staged.ir.types import DType, TensorType, Type, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
 from staged.ops.context import bind
-from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
     broadcast,
@@ -35,6 +35,9 @@ from staged.ops.promote import (
 
 Slope = Callable[..., Any]
 """`slope(t, result, *operands)`: the part of the derivative that `t`, of one operand, brings."""
+
+Unary = Callable[[Any], Array]
+Binary = Callable[[Any, Any], Array]
 
 FLOATS = ("f",)
 INTEGERS = ("i", "u")
@@ -129,7 +132,7 @@ def _unary(
     low: float = -2.0,
     high: float = 2.0,
     enter: bool = True,
-) -> Callable[[Any], Array]:
+) -> Unary:
     """Declare a unary op; the public function. `flat`: the derivative is zero wherever it exists."""
     differentiable = slope is not None or flat
     op = primitive(
@@ -167,7 +170,7 @@ def _binary(
     high: float = 2.0,
     why: str = _NO_FLOAT_RESULT,
     enter: bool = True,
-) -> Callable[[Any, Any], Array]:
+) -> Binary:
     """Declare a binary op; the public function, which promotes and broadcasts."""
     op = primitive(
         name=name,
@@ -200,20 +203,20 @@ def _erf(x: np.ndarray[Any, Any]) -> Any:
     return np.frompyfunc(math.erf, 1, 1)(x)
 
 
-exp = _unary("exp", np.exp, FLOATS, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
-expm1 = _unary(
+exp: Unary = _unary("exp", np.exp, FLOATS, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
+expm1: Unary = _unary(
     "expm1", np.expm1, FLOATS, lambda t, y, x: t * (y + 1.0), doc="exp(x) - 1, accurate near 0. Array API `expm1`."
 )
-log = _unary(
+log: Unary = _unary(
     "log", np.log, FLOATS, lambda t, y, x: t / x, low=0.2, high=3.0, doc="Natural logarithm; -inf at 0, NaN below."
 )
-log1p = _unary(
+log1p: Unary = _unary(
     "log1p", np.log1p, FLOATS, lambda t, y, x: t / (x + 1.0), low=-0.6, high=3.0, doc="log(1 + x), accurate near 0."
 )
-sqrt = _unary(
+sqrt: Unary = _unary(
     "sqrt", np.sqrt, FLOATS, lambda t, y, x: t * 0.5 / y, low=0.2, high=3.0, doc="Square root; NaN below 0."
 )
-rsqrt = _unary(
+rsqrt: Unary = _unary(
     "rsqrt",
     lambda x: 1 / np.sqrt(x),
     FLOATS,
@@ -222,12 +225,12 @@ rsqrt = _unary(
     high=3.0,
     doc="1 / sqrt(x). torch `rsqrt`.",
 )
-sin = _unary("sin", np.sin, FLOATS, lambda t, y, x: t * cos(x), doc="Sine of an angle in radians.")
-cos = _unary("cos", np.cos, FLOATS, lambda t, y, x: t * -sin(x), doc="Cosine of an angle in radians.")
-tan = _unary(
+sin: Unary = _unary("sin", np.sin, FLOATS, lambda t, y, x: t * cos(x), doc="Sine of an angle in radians.")
+cos: Unary = _unary("cos", np.cos, FLOATS, lambda t, y, x: t * -sin(x), doc="Cosine of an angle in radians.")
+tan: Unary = _unary(
     "tan", np.tan, FLOATS, lambda t, y, x: t * (y * y + 1.0), low=-1.2, high=1.2, doc="Tangent of an angle in radians."
 )
-asin = _unary(
+asin: Unary = _unary(
     "asin",
     np.arcsin,
     FLOATS,
@@ -236,7 +239,7 @@ asin = _unary(
     high=0.9,
     doc="Inverse sine, in radians; NaN outside [-1, 1].",
 )
-acos = _unary(
+acos: Unary = _unary(
     "acos",
     np.arccos,
     FLOATS,
@@ -245,30 +248,30 @@ acos = _unary(
     high=0.9,
     doc="Inverse cosine, in radians; NaN outside [-1, 1].",
 )
-atan = _unary("atan", np.arctan, FLOATS, lambda t, y, x: t / (x * x + 1.0), doc="Inverse tangent, in radians.")
-sinh = _unary("sinh", np.sinh, FLOATS, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
-cosh = _unary("cosh", np.cosh, FLOATS, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
-tanh = _unary("tanh", np.tanh, FLOATS, lambda t, y, x: t * (1.0 - y * y), doc="Hyperbolic tangent.")
-erf = _unary(
+atan: Unary = _unary("atan", np.arctan, FLOATS, lambda t, y, x: t / (x * x + 1.0), doc="Inverse tangent, in radians.")
+sinh: Unary = _unary("sinh", np.sinh, FLOATS, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
+cosh: Unary = _unary("cosh", np.cosh, FLOATS, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
+tanh: Unary = _unary("tanh", np.tanh, FLOATS, lambda t, y, x: t * (1.0 - y * y), doc="Hyperbolic tangent.")
+erf: Unary = _unary(
     "erf",
     _erf,
     FLOATS,
     lambda t, y, x: t * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
     doc="The error function, 2 / sqrt(pi) times the integral of exp(-u^2) from 0 to x.",
 )
-floor = _unary("floor", np.floor, FLOATS, flat=True, doc="The largest integer not above x, as a float.")
-ceil = _unary("ceil", np.ceil, FLOATS, flat=True, doc="The smallest integer not below x, as a float.")
-trunc = _unary("trunc", np.trunc, FLOATS, flat=True, doc="x without its fraction: rounded towards 0.")
-round_ = _unary("round", np.rint, FLOATS, flat=True, doc="The nearest integer, halves to even (as Python and NumPy).")
-isnan = _unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
-isinf = _unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
-isfinite = _unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whether x is neither an infinity nor NaN.")
+floor: Unary = _unary("floor", np.floor, FLOATS, flat=True, doc="The largest integer not above x, as a float.")
+ceil: Unary = _unary("ceil", np.ceil, FLOATS, flat=True, doc="The smallest integer not below x, as a float.")
+trunc: Unary = _unary("trunc", np.trunc, FLOATS, flat=True, doc="x without its fraction: rounded towards 0.")
+round_: Unary = _unary("round", np.rint, FLOATS, flat=True, doc="The nearest integer, halves to even (as Python and NumPy).")
+isnan: Unary = _unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
+isinf: Unary = _unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
+isfinite: Unary = _unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whether x is neither an infinity nor NaN.")
 
 # ---- numbers --------------------------------------------------------------------------------------
 
-negative = _unary("negative", np.negative, NUMBERS, lambda t, y, x: -t, doc="-x; wraps around for integers.")
-square = _unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.")
-abs_ = _unary(
+negative: Unary = _unary("negative", np.negative, NUMBERS, lambda t, y, x: -t, doc="-x; wraps around for integers.")
+square: Unary = _unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.")
+abs_: Unary = _unary(
     "abs",
     np.abs,
     NUMBERS,
@@ -276,7 +279,7 @@ abs_ = _unary(
     low=0.3,
     doc="The absolute value. Its derivative at 0 is 0, as in torch.",
 )
-sign = _unary("sign", np.sign, NUMBERS, flat=True, low=0.3, doc="-1, 0 or 1; NaN for NaN. Its derivative is 0.")
+sign: Unary = _unary("sign", np.sign, NUMBERS, flat=True, low=0.3, doc="-1, 0 or 1; NaN for NaN. Its derivative is 0.")
 
 
 def _half(t: Any, mine: Any, other: Any) -> Any:
@@ -284,12 +287,12 @@ def _half(t: Any, mine: Any, other: Any) -> Any:
     return select(mine, t, select(other, broadcast(cast(as_array(0.0), t.dtype), t.shape), t * 0.5))
 
 
-add = _binary("add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.")
-subtract = _binary("subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.")
-multiply = _binary(
+add: Binary = _binary("add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.")
+subtract: Binary = _binary("subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.")
+multiply: Binary = _binary(
     "multiply", np.multiply, NUMBERS, [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a], doc="a * b."
 )
-divide = _binary(
+divide: Binary = _binary(
     "divide",
     np.divide,
     FLOATS,
@@ -297,21 +300,21 @@ divide = _binary(
     low=0.5,
     doc="a / b, a float: integers become f32 (Python numbers f64) first. IEEE: 1 / 0 is inf, 0 / 0 is NaN.",
 )
-maximum = _binary(
+maximum: Binary = _binary(
     "maximum",
     np.maximum,
     NUMBERS,
     [lambda t, y, a, b: _half(t, a > b, a < b), lambda t, y, a, b: _half(t, b > a, b < a)],
     doc="The larger of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
 )
-minimum = _binary(
+minimum: Binary = _binary(
     "minimum",
     np.minimum,
     NUMBERS,
     [lambda t, y, a, b: _half(t, a < b, a > b), lambda t, y, a, b: _half(t, b < a, b > a)],
     doc="The smaller of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
 )
-atan2 = _binary(
+atan2: Binary = _binary(
     "atan2",
     np.arctan2,
     FLOATS,
@@ -335,7 +338,7 @@ def _integer_division(divide_: Callable[..., Any]) -> Callable[..., Any]:
     return reference
 
 
-floor_divide = _binary(
+floor_divide: Binary = _binary(
     "floor_divide",
     _integer_division(np.floor_divide),
     NUMBERS,
@@ -345,7 +348,7 @@ floor_divide = _binary(
     high=5.0,
     doc="a / b rounded down (Python's `//`). Dividing an integer by zero stops the program with the line.",
 )
-remainder = _binary(
+remainder: Binary = _binary(
     "remainder",
     _integer_division(np.remainder),
     NUMBERS,
@@ -368,7 +371,7 @@ def _zeros(x: Array) -> Array:
 
 
 # b == 0 and a == 0 stand apart: 0 * inf would be NaN where the limit is 0.
-_general_power = _binary(
+_general_power: Binary = _binary(
     "pow",
     _power,
     NUMBERS,
@@ -422,16 +425,16 @@ def pow_(a: Any, b: Any) -> Array:
 # ---- comparisons ----------------------------------------------------------------------------------
 
 
-def _compare(name: str, reference: Callable[..., Any], doc: str) -> Callable[[Any, Any], Array]:
+def _compare(name: str, reference: Callable[..., Any], doc: str) -> Binary:
     return _binary(name, reference, ANY, doc=f"{doc} element by element; a bool array.", result=bool_)
 
 
-equal = _compare("equal", np.equal, "a == b")
-not_equal = _compare("not_equal", np.not_equal, "a != b")
-less = _compare("less", np.less, "a < b")
-less_equal = _compare("less_equal", np.less_equal, "a <= b")
-greater = _compare("greater", np.greater, "a > b")
-greater_equal = _compare("greater_equal", np.greater_equal, "a >= b")
+equal: Binary = _compare("equal", np.equal, "a == b")
+not_equal: Binary = _compare("not_equal", np.not_equal, "a != b")
+less: Binary = _compare("less", np.less, "a < b")
+less_equal: Binary = _compare("less_equal", np.less_equal, "a <= b")
+greater: Binary = _compare("greater", np.greater, "a > b")
+greater_equal: Binary = _compare("greater_equal", np.greater_equal, "a >= b")
 
 # ---- bools and bits -------------------------------------------------------------------------------
 
@@ -444,7 +447,7 @@ def _truth(x: Any) -> Any:
     return bool(x) if is_number(x) else x
 
 
-def _logical(name: str, reference: Callable[..., Any], doc: str) -> Callable[[Any, Any], Array]:
+def _logical(name: str, reference: Callable[..., Any], doc: str) -> Binary:
     strict = _binary(name, reference, BOOLS, doc=doc, enter=False)
 
     def function(a: Any, b: Any) -> Array:
@@ -454,10 +457,10 @@ def _logical(name: str, reference: Callable[..., Any], doc: str) -> Callable[[An
     return public(name)(function)
 
 
-logical_and = _logical("logical_and", np.logical_and, "Whether both are true, element by element.")
-logical_or = _logical("logical_or", np.logical_or, "Whether one or both are true, element by element.")
-logical_xor = _logical("logical_xor", np.logical_xor, "Whether exactly one is true, element by element.")
-_strict_not = _unary("logical_not", np.logical_not, BOOLS, doc="Whether x is false.", enter=False)
+logical_and: Binary = _logical("logical_and", np.logical_and, "Whether both are true, element by element.")
+logical_or: Binary = _logical("logical_or", np.logical_or, "Whether one or both are true, element by element.")
+logical_xor: Binary = _logical("logical_xor", np.logical_xor, "Whether exactly one is true, element by element.")
+_strict_not: Unary = _unary("logical_not", np.logical_not, BOOLS, doc="Whether x is false.", enter=False)
 
 
 @public("logical_not")
@@ -466,7 +469,7 @@ def logical_not(x: Any) -> Array:
     return _strict_not(_truth(x))
 
 
-def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Any) -> Callable[[Any, Any], Array]:
+def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Binary | None) -> Binary:
     strict = _binary(name, reference, INTEGERS, doc=doc, enter=False, low=0, high=7)
 
     def function(a: Any, b: Any) -> Array:
@@ -479,16 +482,16 @@ def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Any) 
     return public(name)(function)
 
 
-bitwise_and = _bitwise("bitwise_and", np.bitwise_and, "a & b, bit by bit; the logical and of bools.", logical_and)
-bitwise_or = _bitwise("bitwise_or", np.bitwise_or, "a | b, bit by bit; the logical or of bools.", logical_or)
-bitwise_xor = _bitwise("bitwise_xor", np.bitwise_xor, "a ^ b, bit by bit; the logical xor of bools.", logical_xor)
-bitwise_left_shift = _bitwise(
+bitwise_and: Binary = _bitwise("bitwise_and", np.bitwise_and, "a & b, bit by bit; the logical and of bools.", logical_and)
+bitwise_or: Binary = _bitwise("bitwise_or", np.bitwise_or, "a | b, bit by bit; the logical or of bools.", logical_or)
+bitwise_xor: Binary = _bitwise("bitwise_xor", np.bitwise_xor, "a ^ b, bit by bit; the logical xor of bools.", logical_xor)
+bitwise_left_shift: Binary = _bitwise(
     "bitwise_left_shift", np.left_shift, "a << b; bits that leave are lost. 0 <= b < the number of bits.", None
 )
-bitwise_right_shift = _bitwise(
+bitwise_right_shift: Binary = _bitwise(
     "bitwise_right_shift", np.right_shift, "a >> b, keeping the sign. 0 <= b < the number of bits.", None
 )
-_strict_invert = _unary(
+_strict_invert: Unary = _unary(
     "bitwise_invert", np.invert, INTEGERS, doc="~x, bit by bit.", low=0, high=7, enter=False
 )
 
@@ -520,7 +523,7 @@ def _select_jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any]) -> Any
     return select(operands[0], _zeros(y) if a is None else a, _zeros(y) if b is None else b)
 
 
-_select = primitive(
+_select: Primitive = primitive(
     name="select",
     kind="elementwise",
     infer=_infer_select,
@@ -565,7 +568,7 @@ def _convert(x: np.ndarray[Any, Any], dtype: DType, weak: bool = False) -> np.nd
     return x.astype(dtype.numpy)
 
 
-_cast = primitive(
+_cast: Primitive = primitive(
     name="cast",
     kind="elementwise",
     infer=lambda x, dtype, weak=False: TensorType(dtype, x.shape, weak and not x.shape),
@@ -596,7 +599,7 @@ def astype(x: Any, dtype: Any) -> Array:
     return cast(as_array(x), check_dtype(dtype))
 
 
-_stop = primitive(
+_stop: Primitive = primitive(
     name="stop_gradient",
     kind="elementwise",
     infer=lambda x: x,
@@ -620,11 +623,11 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Array:
 
     At a bound the gradient is passed on, beyond it is 0, as in torch.
     """
-    x = as_array(x)
+    kept = as_array(x)
     # Not maximum(minimum(x)), which would split the gradient at a bound. NaN compares false and so stays NaN.
     if max is not None:
-        x = where(greater(x, max), max, x)
+        kept = where(greater(kept, max), max, kept)
     if min is not None:
-        x = where(less(x, min), min, x)
-    return x
+        kept = where(less(kept, min), min, kept)
+    return kept
 

@@ -18,7 +18,7 @@ from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.elementwise import select, where
-from staged.ops.primitive import PRIMITIVES, BadSample, Sample, primitive
+from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
     axis_of,
@@ -57,7 +57,7 @@ def _check(index: np.ndarray[Any, Any], extent: int) -> np.ndarray[Any, Any]:
     return np.asarray(index + extent if index < 0 else index)
 
 
-_check_op = primitive(
+_check_op: Primitive = primitive(
     name="index_check",
     kind="elementwise",
     infer=_infer_check,
@@ -103,7 +103,7 @@ def _window(starts: Sequence[Any], sizes: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(int(start), int(start) + size) for start, size in zip(starts, sizes, strict=True))
 
 
-_dynamic_slice_op = primitive(
+_dynamic_slice_op: Primitive = primitive(
     name="dynamic_slice",
     kind="view",
     infer=_infer_dynamic_slice,
@@ -155,7 +155,7 @@ def _dynamic_update_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Ar
     return bind(_dynamic_update_op, [old, zeros_like(update) if d_update is None else d_update, *starts])
 
 
-_dynamic_update_op = primitive(
+_dynamic_update_op: Primitive = primitive(
     name="dynamic_update",
     kind="index",
     infer=_infer_dynamic_update,
@@ -205,7 +205,7 @@ def _infer_take(x: TensorType, indices: TensorType, axis: int) -> TensorType:
     return TensorType(x.dtype, x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
-_take_op = primitive(
+_take_op: Primitive = primitive(
     name="take",
     kind="index",
     infer=_infer_take,
@@ -238,7 +238,7 @@ def _infer_take_along(x: TensorType, indices: TensorType, axis: int) -> TensorTy
     return TensorType(x.dtype, indices.shape)
 
 
-_take_along_op = primitive(
+_take_along_op: Primitive = primitive(
     name="take_along",
     kind="index",
     infer=_infer_take_along,
@@ -279,7 +279,8 @@ def _scatter_add(
     x: np.ndarray[Any, Any], indices: np.ndarray[Any, Any], updates: np.ndarray[Any, Any], axis: int
 ) -> np.ndarray[Any, Any]:
     result = x.copy()
-    np.add.at(result, (slice(None),) * axis + (_wrapped(indices, x.shape[axis]),), updates)
+    where_: Any = (*(slice(None),) * axis, _wrapped(indices, x.shape[axis]))
+    np.add.at(result, where_, updates)
     return result
 
 
@@ -295,7 +296,7 @@ def _scatter_jvp(op_of: Any) -> Any:
 
 _NUMBERS = (f32, f64, i32, i64)
 
-_scatter_add_op = primitive(
+_scatter_add_op: Primitive = primitive(
     name="scatter_add",
     kind="index",
     infer=_infer_scatter_add,
@@ -338,7 +339,7 @@ def _scatter_add_along(
     return result
 
 
-_scatter_add_along_op = primitive(
+_scatter_add_along_op: Primitive = primitive(
     name="scatter_add_along",
     kind="index",
     infer=_infer_scatter_add_along,
@@ -588,7 +589,7 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
 
 def _rectangle(x: Array, plan: _Plan) -> Array:
     """The rectangle of `x` that the static part of a key names, with the axes of `x`."""
-    stop = []
+    stop: list[Extent] = []
     for axis, extent in enumerate(x.shape):
         count = extent if axis in plan.staged else plan.count[axis]
         if isinstance(count, int) and isinstance(extent, int):

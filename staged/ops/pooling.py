@@ -12,7 +12,7 @@ from staged.ops.array import Array
 from staged.ops.context import bind, bind_all
 from staged.ops.convolution import Pair, pair, window_count
 from staged.ops.index import take_along_axis
-from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import as_array, promoted, public
 from staged.ops.shape import reshape
 
@@ -74,7 +74,7 @@ def _at(x: Array, indices: Array) -> Array:
     return reshape(take_along_axis(_planes(x), _planes(indices), 2), indices.shape)
 
 
-_max_op = primitive(
+_max_op: Primitive = primitive(
     name="max_pool2d",
     kind="pooling",
     infer=_infer_max,
@@ -129,7 +129,7 @@ def _spread(ct: Array, indices: Array, shape: Shape, kernel: Pair, stride: Pair,
 
 _POOL_2 = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
 
-_max_backward_op = primitive(
+_max_backward_op: Primitive = primitive(
     name="max_pool2d_backward",
     kind="pooling",
     infer=_infer_max_backward,
@@ -201,7 +201,7 @@ _MEAN_CASES: list[tuple[Shape, dict[str, Any]]] = [
     ((1, 2, 5, 5), {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 1)}),
 ]
 
-_mean_op = primitive(
+_mean_op: Primitive = primitive(
     name="avg_pool2d",
     kind="pooling",
     infer=_infer_mean,
@@ -215,7 +215,7 @@ _mean_op = primitive(
     ],
     doc="The mean of each window; padding counts as zeros (torch's `count_include_pad`).",
 )
-_mean_backward_op = primitive(
+_mean_backward_op: Primitive = primitive(
     name="avg_pool2d_backward",
     kind="pooling",
     infer=_infer_mean_backward,

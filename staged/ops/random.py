@@ -102,13 +102,15 @@ def _uniform(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) 
 def _normal(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -> Data:
     count = math.prod(shape)
     pairs = (count + 1) // 2
+    u: Data
+    v: Data
     if dtype is f32:
         bits = words(seed, stream, counter, 2 * pairs)
         u, v = _f32(bits[::2]) + np.float32(2.0**-24), _f32(bits[1::2])
     else:
         bits = words(seed, stream, counter, 4 * pairs)
         u, v = _f64(bits[::4], bits[1::4]) + 2.0**-53, _f64(bits[2::4], bits[3::4])
-    kind = dtype.numpy.type
+    kind: Any = dtype.numpy.type
     radius = np.sqrt(kind(-2.0) * np.log(u))
     angle = kind(2.0 * math.pi) * v
     both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
@@ -120,8 +122,9 @@ def _bernoulli(seed: Data, stream: Data, counter: Data, p: Data, shape: Any) -> 
 
 
 def _permutation(seed: Data, stream: Data, counter: Data, n: int) -> Data:
-    bits = words(seed, stream, counter, n).astype(np.uint64)
-    partners = ((bits * np.arange(1, n + 1, dtype=np.uint64)) >> np.uint64(32)).tolist()
+    bits: Data = words(seed, stream, counter, n).astype(np.uint64)
+    limits: Data = np.arange(1, n + 1, dtype=np.uint64)
+    partners = ((bits * limits) >> np.uint64(32)).tolist()
     order = list(range(n))
     for i in range(n - 1, 0, -1):
         j = partners[i]

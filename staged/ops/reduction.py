@@ -90,7 +90,7 @@ def _sum(x: np.ndarray[Any, Any], axes: tuple[int, ...]) -> np.ndarray[Any, Any]
     return np.asarray(np.sum(x, axis=axes, dtype=x.dtype))
 
 
-_sum_op = _reduce(
+_sum_op: Primitive = _reduce(
     "sum",
     _sum,
     NUMBERS,
@@ -159,7 +159,7 @@ def _prod_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes
     return bind(_sum_op, [others * tangents[0]], axes=axes)
 
 
-_prod_op = _reduce(
+_prod_op: Primitive = _reduce(
     "prod",
     lambda x, axes: np.asarray(np.prod(x, axis=axes, dtype=x.dtype)),
     NUMBERS,
@@ -193,7 +193,7 @@ def _extreme_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], a
     return bind(_sum_op, [select(tied, tangents[0], _zeros_like(tangents[0]))], axes=axes) / count
 
 
-_max_op = _reduce(
+_max_op: Primitive = _reduce(
     "max",
     lambda x, axes: np.asarray(np.max(x, axis=axes)),
     NUMBERS,
@@ -201,7 +201,7 @@ _max_op = _reduce(
     jvp=_extreme_jvp,
     doc="The largest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amax`.",
 )
-_min_op = _reduce(
+_min_op: Primitive = _reduce(
     "min",
     lambda x, axes: np.asarray(np.min(x, axis=axes)),
     NUMBERS,
@@ -209,14 +209,14 @@ _min_op = _reduce(
     jvp=_extreme_jvp,
     doc="The smallest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amin`.",
 )
-_any_op = _reduce(
+_any_op: Primitive = _reduce(
     "any",
     lambda x, axes: np.asarray(np.any(x, axis=axes)),
     BOOLS,
     doc="Whether an element over `axes` is true.",
     why_not_differentiable="its result is not a float",
 )
-_all_op = _reduce(
+_all_op: Primitive = _reduce(
     "all",
     lambda x, axes: np.asarray(np.all(x, axis=axes)),
     BOOLS,

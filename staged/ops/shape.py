@@ -13,7 +13,7 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import Array
 from staged.ops.context import bind
-from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
     axes_of,
@@ -51,7 +51,7 @@ def _broadcast(x: np.ndarray[Any, Any], shape: tuple[int, ...], axes: tuple[int,
     return np.broadcast_to(x.reshape(wide), shape)
 
 
-_broadcast_op = primitive(
+_broadcast_op: Primitive = primitive(
     name="broadcast_to",
     kind="broadcast",
     infer=_infer_broadcast,
@@ -110,13 +110,13 @@ def _infer_reshape(x: TensorType, shape: Shape) -> TensorType:
     return TensorType(x.dtype, shape, x.weak and not shape)
 
 
-_reshape_op = primitive(
+_reshape_op: Primitive = primitive(
     name="reshape",
     kind="view",
     infer=_infer_reshape,
     reference=lambda x, shape: x.reshape(shape),
-    vjp=lambda ct, y, x, shape: [reshape(ct, x.shape)],
-    jvp=lambda tangents, y, operands, shape: reshape(tangents[0], shape),
+    vjp=lambda ct, y, x, shape: [bind(_reshape_op, [ct], shape=x.shape)],
+    jvp=lambda tangents, y, operands, shape: bind(_reshape_op, [tangents[0]], shape=shape),
     samples=[
         Sample(((2, 3),), {"shape": (3, 2)}, dtypes=_DTYPES),
         Sample(((2, 3),), {"shape": (6,)}),
@@ -236,7 +236,7 @@ def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(axis) for axis in np.argsort(axes))
 
 
-_permute_op = primitive(
+_permute_op: Primitive = primitive(
     name="permute",
     kind="view",
     infer=_infer_permute,
@@ -394,7 +394,7 @@ def _pad_axis(x: Array, axis: int, low: int, high: int, value: Any) -> Array:
     return bind(_pad_op, [x], low=tuple(lows), high=tuple(highs), value=value)
 
 
-_slice_op = primitive(
+_slice_op: Primitive = primitive(
     name="slice",
     kind="view",
     infer=_infer_slice,
@@ -469,7 +469,7 @@ def _unpad(ct: Array, x: Array, low: Sequence[int]) -> Array:
     return ct
 
 
-_pad_op = primitive(
+_pad_op: Primitive = primitive(
     name="pad",
     kind="view",
     infer=_infer_pad,
@@ -555,7 +555,7 @@ def _concat_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], ax
     return bind(_concat_op, filled, axis=axis)
 
 
-_concat_op = primitive(
+_concat_op: Primitive = primitive(
     name="concat",
     kind="view",
     infer=_infer_concat,

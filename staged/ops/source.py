@@ -11,8 +11,8 @@ from staged.errors import ShapeError
 from staged.ir.types import DType, Extent, Shape, TensorType, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import Array
 from staged.ops.context import bind
-from staged.ops.elementwise import where
-from staged.ops.primitive import BadSample, Sample, primitive
+from staged.ops.elementwise import equal, where
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
     axis_of,
@@ -20,6 +20,7 @@ from staged.ops.promote import (
     cast,
     check_dtype,
     constant,
+    dtype_error,
     handle,
     is_number,
     number_type,
@@ -59,7 +60,7 @@ def _iota(shape: tuple[int, ...], axis: int, dtype: DType) -> np.ndarray[Any, An
     return np.broadcast_to(column, shape)
 
 
-_iota_op = primitive(
+_iota_op: Primitive = primitive(
     name="iota",
     kind="source",
     infer=_infer_iota,
@@ -214,9 +215,17 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = f32) ->
 def one_hot(indices: Any, num_classes: int, dtype: Any = f32) -> Array:
     """1 at each index along a new last axis, 0 elsewhere; rows of indices out of range are all 0. JAX `nn.one_hot`."""
     labels = as_array(indices)
-    shape = (*labels.shape, num_classes)
-    column = broadcast(expand_dims(labels, -1), shape)
-    return cast(iota(shape, len(shape) - 1, labels.dtype) == column, check_dtype(dtype))
+    if not labels.dtype.is_integer:
+        raise dtype_error(f"one_hot needs integers, got {labels.type}", labels, hint="cast them: `st.astype(y, st.i32)`")
+    return cast(is_class(labels, num_classes), check_dtype(dtype))
+
+
+def is_class(labels: Array, classes: Extent) -> Array:
+    """Bools (..., classes): whether the class is the label. A comparison, where a scatter would not fuse."""
+    shape = (*labels.shape, classes)
+    if not isinstance(classes, int) or classes - 1 > np.iinfo(labels.dtype.numpy).max:
+        labels = cast(labels, i64)  # or the counter would wrap around, and count a label twice
+    return equal(iota(shape, len(shape) - 1, labels.dtype), broadcast(expand_dims(labels, -1), shape))
 
 
 def _triangle(x: Any, k: int, lower: bool) -> Array:

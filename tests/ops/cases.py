@@ -15,7 +15,11 @@ from staged.ops.context import use_context
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 
 CASES = [(p.name, number) for p in PRIMITIVES.values() for number in range(len(p.samples))]
-DIFFERENTIABLE = [(name, number) for name, number in CASES if PRIMITIVES[name].vjp is not None]
+DIFFERENTIABLE = [
+    (name, number)
+    for name, number in CASES
+    if PRIMITIVES[name].vjp is not None and f64 in PRIMITIVES[name].samples[number].dtypes
+]
 BAD = [(p.name, number) for p in PRIMITIVES.values() for number in range(len(p.bad))]
 
 
