@@ -38,12 +38,16 @@ class Buffer:
 
 @dataclass(eq=False)
 class Stack:
-    """Storage for residuals of a loop whose trip count has no bound: grows in chunks, kept between iterations."""
+    """Storage for residuals of a loop whose trip count has no bound: grows in chunks, kept between iterations.
+
+    Where the elements are sequences themselves, the items are the places at which these start in `inner`.
+    """
 
     name: str
     element: TensorType
     index: int
     where: Position | None = None
+    inner: Stack | None = None
 
 
 @dataclass

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from staged.ir.buffers import Buffer, Plan, Stack, aligned, sequence_storage
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
-from staged.ir.types import SequenceType, TensorType
+from staged.ir.types import SequenceType, TensorType, i64
 from staged.passes.liveness import Interval, Liveness, liveness
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
@@ -357,38 +357,48 @@ class _Planner:
         """Storage of collected sequences; an inner loop's sequence is a range of the storage of the outer one."""
         storage: dict[Value, Buffer | Stack] = {}
         stacks: list[Stack] = []
+        branches = _sequences_of_branches(self.function)
+
+        def place(value: Value, where: Buffer | Stack) -> None:
+            """`value` and what it is made of in branches and inner loops are kept in one storage."""
+            storage[value] = where
+            for source in branches.get(value, ()):
+                place(source, where)
+
+        def stack(type: SequenceType | TensorType, name: str, op: Op) -> Stack:
+            inner = stack(type.element, name, op) if isinstance(type, SequenceType) else None
+            element = type if isinstance(type, TensorType) else TensorType(i64)
+            made = Stack(name if inner is None else f"{name}_starts", element, len(stacks), op.where, inner)
+            stacks.append(made)
+            return made
+
         loops = [op for op in structural_ops(self.function.block) if op.attrs.get("collected", 0)]
         for op in loops:  # outer loops come first
             collected = op.attrs["collected"]
             for result, yielded in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
                 assert isinstance(result.type, SequenceType)
                 if result not in storage:
+                    seen_as = _outermost(result, branches)
                     element, count = sequence_storage(result.type)
                     name = (yielded.hint or "value") + "_history"
-                    where = op.where
                     if count is None:
-                        stack = Stack(name, element, len(stacks), where)
-                        stacks.append(stack)
-                        storage[result] = stack
+                        place(seen_as, stack(result.type.element, name, op))
                     else:
                         whole = TensorType(element.dtype, (count, *element.shape))
+                        size = max(whole.nbytes, 1)
                         buffer = Buffer(
-                            name,
-                            whole,
-                            "arena",
-                            max(whole.nbytes, 1),
-                            op.device,
-                            where=where,
-                            role="residuals of a loop",
+                            name, whole, "arena", size, op.device, where=op.where, role="residuals of a loop"
                         )
                         buffer.values = [result]
-                        last = self.live.intervals.get(result, [(0, self.live.finish[op])])[-1][1]
+                        last = self.live.intervals.get(seen_as, [(0, self.live.finish[op])])[-1][1]
                         buffer.intervals = [(self.live.start[op], last)]
                         buffers.append(buffer)
-                        storage[result] = buffer
-                source = yielded
-                if isinstance(source.type, SequenceType):
-                    storage[source] = storage[result]
+                        place(seen_as, buffer)
+                if isinstance(yielded.type, SequenceType):
+                    where = storage[result]
+                    inner = where.inner if isinstance(where, Stack) else where
+                    assert inner is not None
+                    place(yielded, inner)
         return storage, stacks
 
     def staging(self, place: dict[Value, Buffer], buffers: list[Buffer]) -> dict[tuple[object, int], Buffer]:
@@ -476,6 +486,25 @@ def _peak(buffers: list[Buffer]) -> int:
         alive += change
         peak = max(peak, alive)
     return peak
+
+
+def _sequences_of_branches(function: Function) -> dict[Value, list[Value]]:
+    """For a sequence that is the result of an `if`: the sequences that the branches yield for it."""
+    found: dict[Value, list[Value]] = {}
+    for op in structural_ops(function.block):
+        for result in op.results if op.name == "if" else ():
+            if isinstance(result.type, SequenceType):
+                yields = [block.end.operands[result.index] for block in op.blocks if block.end.kind == "yield"]
+                found[result] = [value for value in yields if value.producer and value.producer.name != "sequence_empty"]
+    return found
+
+
+def _outermost(value: Value, branches: dict[Value, list[Value]]) -> Value:
+    """The result of the outermost `if` that passes the sequence `value` on; itself where none does."""
+    for result, sources in branches.items():
+        if value in sources:
+            return _outermost(result, branches)
+    return value
 
 
 def _ends_of_loop(op: Op) -> list[tuple[Block, End]]:

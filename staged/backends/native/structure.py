@@ -116,11 +116,11 @@ class StructureEmitter:
         self.text.snippets.update(snippets)
 
     def c_type(self, value: Value) -> str:
-        return value.tensor.dtype.c_name
+        return "int64_t" if isinstance(value.type, SequenceType) else value.tensor.dtype.c_name
 
     def scalar(self, value: Value) -> Expr:
-        """The C expression for a scalar."""
-        return self.scalars[value]
+        """The C expression for a scalar; for a sequence, where it starts in its storage."""
+        return self.bases[value] if isinstance(value.type, SequenceType) else self.scalars[value]
 
     def pointer(self, value: Value) -> Expr:
         """The C expression for a tensor's first element."""
@@ -173,6 +173,8 @@ class StructureEmitter:
             method(op)
         elif op.results and view_of(op.results[0]) is not None:
             self.emit_view(op)
+        elif op.name == "reshape" and is_tensor(op.operands[0]):
+            self.emit_element(op)
         elif all(not is_tensor(result) for result in op.results) and all(not is_tensor(o) for o in op.operands):
             self.emit_scalar(op)
         else:
@@ -231,6 +233,11 @@ class StructureEmitter:
         name = self.name(value.hint or source.hint)
         self.w.line(f"const {self.c_type(value)} *const {name} = {Infix('+', base, offset)};")
         self.pointers[value] = Name(name)
+
+    def emit_element(self, op: Op) -> None:
+        """An array of one element as the number it holds."""
+        self.where(op.where)
+        self.declare(op.result, Index(self.pointer(op.operands[0]), Literal("0")))
 
     def view_offset(self, op: Op, source: Value) -> Expr | None:
         """Elements from the start of what is viewed, None for the very start."""
@@ -352,11 +359,11 @@ class StructureEmitter:
         """A C variable for a scalar that several paths assign."""
         if is_tensor(result):
             return
-        if isinstance(result.type, SequenceType):
-            raise UnsupportedError("a sequence cannot be the result of a branch")
-        name = self.name(result.hint)
+        name = self.name("first" if isinstance(result.type, SequenceType) else result.hint)
         self.w.line(f"{self.c_type(result)} {name};")
         self.scalars[result] = Name(name)
+        if isinstance(result.type, SequenceType):
+            self.bases[result] = Name(name)
 
     # ---- loops ----
 
@@ -476,9 +483,12 @@ class StructureEmitter:
         if isinstance(storage, Stack):
             self.need("stack")
             if outer is None:
-                self.w.line(f"st_stack_reset({self.field(storage)});")
+                stack: Stack | None = storage
+                while stack is not None:
+                    self.w.line(f"st_stack_reset({self.field(stack)});")
+                    stack = stack.inner
                 return Literal("0")
-            name = self.name("base")
+            name = self.name("first")
             self.w.line(f"const int64_t {name} = {self.field(storage)}->length;")
             return Name(name)
         if outer is None:
@@ -633,10 +643,10 @@ class StructureEmitter:
             return
         trip = Name(self.loop_trip[op])
         for result, value in zip(op.results[-len(values) :], values, strict=True):
-            if isinstance(value.type, SequenceType):
-                continue  # the inner loop has written into its range of the same storage
             storage = self.plan.sequences[result]
-            type = value.tensor
+            if isinstance(value.type, SequenceType) and isinstance(storage, Buffer):
+                continue  # the inner loop has written into its range of the same storage
+            type = storage.element if isinstance(storage, Stack) else value.tensor
             base = self.bases[result]
             if isinstance(storage, Stack):
                 self.need("stack")
@@ -657,6 +667,10 @@ class StructureEmitter:
             else:
                 self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
 
+    def emit_sequence_empty(self, op: Op) -> None:
+        """Nobody reads it: it starts anywhere."""
+        self.bases[op.result] = Literal("0")
+
     def emit_sequence_get(self, op: Op) -> None:
         sequence, index = op.operands
         storage = self.plan.sequences[sequence]
@@ -664,11 +678,16 @@ class StructureEmitter:
         position = trip if str(base) == "0" else Infix("+", base, trip)
         value = op.result
         if isinstance(value.type, SequenceType):
-            assert isinstance(storage, Buffer), "nested sequences of unbounded loops are lowered before"
+            if isinstance(storage, Stack):
+                assert storage.inner is not None, "a stack of sequences holds where they start"
+                starts = Name(f"((const int64_t *){Member(self.field(storage), 'data')})")
+                self.plan.sequences[value] = storage.inner
+                self.bases[value] = self.settled(Index(starts, position), "first")
+                return
             _, count = sequence_storage(value.type)
             assert count is not None
             self.plan.sequences[value] = storage
-            self.bases[value] = self.settled(scaled(position, count) or Literal("0"), "base")
+            self.bases[value] = self.settled(scaled(position, count) or Literal("0"), "first")
             return
         self.where(op.where)
         element = value.tensor
@@ -802,5 +821,14 @@ def _collected_into(function: Function) -> dict[Value, tuple[Op, Value]]:
         if collected:
             for result, value in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
                 if isinstance(value.type, SequenceType):
-                    into[value] = (op, result)
+                    _enter(value, (op, result), into)
     return into
+
+
+def _enter(value: Value, collector: tuple[Op, Value], into: dict[Value, tuple[Op, Value]]) -> None:
+    """Note who collects `value`, and with it what it is in the branches of an `if`."""
+    into[value] = collector
+    if value.producer is not None and value.producer.name == "if":
+        for block in value.producer.blocks:
+            if block.end.kind == "yield":
+                _enter(block.end.operands[value.index], collector, into)
