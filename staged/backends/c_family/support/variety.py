@@ -128,7 +128,9 @@ class Variety:
         """Lines that set `name` to the polynomial with these coefficients, the constant one first."""
         *rest, last = coefficients
         lines = [f"{self.T} {name} = {self.splat(last)};"]
-        lines += [f"{name} = {name} * {variable} + {self.number(c)};" for c in reversed(rest)]
+        for c in reversed(rest):
+            sign = "-" if c < 0 else "+"
+            lines.append(f"{name} = {name} * {variable} {sign} {self.number(abs(c))};")
         return "\n".join(lines)
 
     def call(self, function: str, result: str, argument: str) -> str:
