@@ -55,7 +55,6 @@ def _over(nest: Nest, axes: list[Axis], shape: tuple[int, ...]) -> Nest:
         hoisted += [s for s in body if s is not inner[0]]
         loops.append(inner[0])
         body = inner[0].body
-    statements = (*hoisted, *body)
     if prod(loop.axis.extent for loop in loops) != prod(shape):
         raise AxisConflict
     groups = _grouped([loop.axis for loop in loops], [axis.extent for axis in axes])
@@ -73,11 +72,10 @@ def _over(nest: Nest, axes: list[Axis], shape: tuple[int, ...]) -> Nest:
                 terms.append((axis, stride))
         return Affine(tuple(terms), index.offset)
 
-    changed = map_indices(statements, change)
-    nested: tuple[Statement, ...] = changed
-    for axis in reversed(axes):
-        nested = (Loop(axis, nested),)
-    return Nest(nest.name, nest.inputs, nest.outputs, (), nested, 1, nest.in_place)
+    batch, row, col = axes
+    column = Loop(col, map_indices(body, change))
+    line = Loop(row, (*map_indices(tuple(hoisted), change), column))
+    return Nest(nest.name, nest.inputs, nest.outputs, (), (Loop(batch, (line,)),), 1, nest.in_place)
 
 
 def _grouped(axes: list[Axis], sizes: list[int]) -> list[list[Axis]]:

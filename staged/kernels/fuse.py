@@ -446,6 +446,7 @@ class _BlockFuser:
         attrs = {**root.attrs, "kind": root.name, "name": _name(node.ops, results), "fused": _fused(node.ops)}
         if len(node.ops) > 1:
             attrs["nest"] = lower_epilogue(root, body)
+            attrs["schedule"] = schedule(attrs["nest"], self.machine)
         types = [value.type for value in results]
         last = node.ops[-1]
         op = Op("contraction", operands, types, attrs=attrs, blocks=[body], device=root.device, where=last.where)

@@ -69,7 +69,8 @@ def source(function: Function, machine: Machine = MACHINE) -> tuple[str, list[Ke
         body += f"\nvoid *const {text.name}_entry = (void *)(uintptr_t)&{text.name};\n"
         if text.prepare:
             body += f"\nvoid *const {text.prepare}_entry = (void *)(uintptr_t)&{text.prepare};\n"
-    return "\n".join(lines) + "\n\n" + support + "\n" + body, texts
+    shared = dict(pair for text in texts for pair in text.support)
+    return "\n".join([*lines, "", support, *shared.values(), body]), texts
 
 
 def compile_c(text: str, flags: Sequence[str]) -> ctypes.CDLL:

@@ -34,3 +34,5 @@ class KernelText:
     """Name of a function `prepare(inputs..., shared)` called once before, which fills what all items share."""
     shared_bytes: int = 0
     """Size of that shared workspace; the kernel then takes it as `shared`, before `scratch`."""
+    support: tuple[tuple[str, str], ...] = ()
+    """(name, text) of functions that kernels share and the registry of snippets does not have: once per program."""

@@ -7,16 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from staged.backends.c_family.expr import Index, Infix, Literal, Name
+from staged.backends.c_family.expr import Index, Infix, Name
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.loops import LoopEmitter, Site, kernel_comments, wrapped
+from staged.backends.c_family.loops import LoopEmitter, Site, address, kernel_comments, wrapped
+from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.vectors import Vec
-from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.c_family.writer import Writer, c_identifier, safe_comment
 from staged.backends.native.contraction.conv2d import emit_conv2d
 from staged.backends.native.contraction.matmul import emit_matmul
 from staged.backends.native.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec, row_major
 from staged.backends.native.contraction.spec import KernelText as ContractionText
-from staged.ir.loops import Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Schedule, Store, walk
+from staged.ir.loops import ArrayRef, Axis, Load, Local, Loop, Nest, indices_of, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
 from staged.ir.types import DType
@@ -27,12 +28,12 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
     nest: Nest | None = op.attrs.get("nest")
     epilogue, inline, snippets = None, "", frozenset[str]()
     if nest is not None:
-        emitter = EpilogueEmitter(nest, machine, site)
+        emitter = EpilogueEmitter(nest, op.attrs["schedule"], machine, site)
         inline, parameters = emitter.inline_function(f"{name}_epilogue")
         epilogue = Epilogue(f"{name}_epilogue", parameters)
         snippets = frozenset(emitter.snippets | emitter.types.snippets)
     product = emit_product(op, f"{name}_product", machine, epilogue)
-    return _wrap(op, name, product, inline, snippets, nest)
+    return _wrap(op, name, product, inline, snippets, nest, machine)
 
 
 def emit_product(op: Op, name: str, machine: Machine, epilogue: Epilogue | None) -> ContractionText:
@@ -81,71 +82,91 @@ def conv2d_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Con
 
 
 def _wrap(
-    op: Op, name: str, product: ContractionText, inline: str, snippets: frozenset[str], nest: Nest | None
+    op: Op, name: str, product: ContractionText, inline: str, snippets: frozenset[str], nest: Nest | None, machine: Machine
 ) -> KernelText:
     """One function with the program's signature around the product's phases; all but the last go into `prepare`."""
-    inputs = [_parameter(value.tensor.dtype, value.tensor.shape, f"input_{n}", True) for n, value in enumerate(op.operands)]
-    outputs = [_parameter(value.tensor.dtype, value.tensor.shape, f"output_{n}", False) for n, value in enumerate(op.results)]
+    inputs = [_parameter(v.tensor.dtype, v.tensor.shape, f"input_{n}", True) for n, v in enumerate(op.operands)]
+    outputs = [_parameter(v.tensor.dtype, v.tensor.shape, f"output_{n}", False) for n, v in enumerate(op.results)]
     inputs[0], inputs[1] = (inputs[0][0], "a"), (inputs[1][0], "b")
     arguments: dict[str, str] = {}
-    if nest is not None:
-        for source, (_, parameter) in zip(nest.inputs[1:], inputs[2:], strict=True):
-            arguments[EpilogueEmitter.input_name(nest, source)] = parameter
-        for number, (_, parameter) in enumerate(outputs):
-            arguments[EpilogueEmitter.output_name(nest, number)] = parameter
-    else:
+    if nest is None:
         outputs[0] = (outputs[0][0], "c")
-    types = {parameter: type for type, parameter in product.parameters}
-    shared, scratch = product.shared_bytes, product.scratch_bytes
+    else:
+        for number, source in enumerate(nest.inputs[1:], 1):
+            inputs[number + 1] = (inputs[number + 1][0], input_name(number, source))
+        for number, output in enumerate(nest.outputs):
+            outputs[number] = (outputs[number][0], output_name(number, output))
+    types = {parameter: type.replace("restrict", "").strip() for type, parameter in product.parameters}
     *before, last = product.phases
     w = Writer()
-    support = "\n".join(s.text for s in product.support)
-    for comment in kernel_comments(op) or [str(op.attrs.get("fused", ""))]:
+    comments = [str(op.attrs.get("fused", "")), *kernel_comments(op)[:6]]
+    for comment in dict.fromkeys(comments):
         w.line("// " + safe_comment(comment))
+    workspace = -(-product.shared_bytes // 64) * 64
+    scratch = product.scratch_bytes
+    shared = workspace + scratch if before else 0
+
+    def places(own: str) -> dict[str, str]:
+        found = {}
+        if "shared" in types:
+            found["shared"] = f"({types['shared']})(void *)shared"
+        if "scratch" in types:
+            found["scratch"] = f"({types['scratch']})(void *){own}"
+        return found
+
     prepare = ""
-    workspace = -(-shared // 64) * 64
     if before:
         prepare = f"{name}_prepare"
-        head = ", ".join(f"{type}{parameter}" for type, parameter in [*inputs, ("unsigned char *", "shared")])
-        with w.block(wrapped(f"static void {prepare}({head})")):
+        with w.block(wrapped(f"static void {prepare}({_head([*inputs, ('unsigned char *', 'shared')])})")):
             for type, parameter in outputs:
                 w.line(f"{type}const {parameter} = NULL;  // not touched before the last phase")
             for phase in before:
-                more = {"begin": "0", "end": str(phase.work_items)}
-                if shared:
-                    more["shared"] = f"({types['shared'].replace('restrict', '').strip()})(void *)shared"
-                if scratch:
-                    more["scratch"] = f"({types['scratch'].replace('restrict', '').strip()})(void *)(shared + {workspace})"
+                more = {"begin": "0", "end": str(phase.work_items), **places(f"(shared + {workspace})")}
                 w.line(product.call(phase, {**arguments, **more}) + ";")
         w.line()
-        shared = workspace + scratch
     parameters = [*inputs, *outputs]
     if shared:
         parameters.append(("unsigned char *", "shared"))
     if scratch:
         parameters.append(("unsigned char *", "scratch"))
     parameters += [("int64_t ", "begin"), ("int64_t ", "end")]
-    head = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
-    with w.block(wrapped(f"static void {name}({head})")):
-        more = {}
-        if "shared" in types:
-            more["shared"] = f"({types['shared'].replace('restrict', '').strip()})(void *)shared"
-        elif shared:
+    with w.block(wrapped(f"static void {name}({_head(parameters)})")):
+        if shared and "shared" not in types:
             w.line("(void)shared;")
-        if scratch:
-            more["scratch"] = f"({types['scratch'].replace('restrict', '').strip()})(void *)scratch"
-        w.line(product.call(last, {**arguments, **more}) + ";")
+        w.line(product.call(last, {**arguments, **places("scratch")}) + ";")
     text = "\n".join(part for part in (inline, product.text, str(w)) if part)
     items = last.work_items
     work = _multiply_adds(op) / 20.0  # nanoseconds at a modest rate
-    chunk = 0
-    if items > 1 and work > 20_000:
-        chunk = max(1, min(items // 2, int(items * 10_000 / work)))
-    aliases = () if nest is None else tuple((o, i + 1) for o, i in nest.in_place)
+    chunk = max(1, min(items // 2, int(items * 10_000 / work))) if items > 1 and work > 20_000 else 0
+    vectors = {s.name for s in product.support if s.name.startswith("vector_")}
+    support = tuple((s.name, s.text) for s in product.support if s.name not in vectors)
     return KernelText(
-        name, support + "\n" + text if False else text, tuple(parameters), items, snippets, scratch, False, chunk, aliases,
-        prepare, shared, product.support,
-    )  # fmt: skip
+        name,
+        text,
+        tuple(parameters),
+        items,
+        snippets | {*vectors, width_snippet(machine.vector_bytes)},
+        scratch,
+        False,
+        chunk,
+        () if nest is None else tuple((o, i + 1) for o, i in nest.in_place),
+        prepare,
+        shared,
+        support,
+    )
+
+
+def _head(parameters: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{type}{parameter}" for type, parameter in parameters)
+
+
+def input_name(number: int, source: ArrayRef | Local) -> str:
+    """The name of an epilogue's input, the same inside the product's function and around it."""
+    return c_identifier(f"{source.name}_{number}")
+
+
+def output_name(number: int, output: ArrayRef) -> str:
+    return c_identifier(f"{output.name}_out" if number == 0 else f"{output.name}_out_{number}")
 
 
 def _parameter(dtype: DType, shape: Sequence[object], name: str, is_input: bool) -> tuple[str, str]:
@@ -166,24 +187,14 @@ def _multiply_adds(op: Op) -> float:
 class EpilogueEmitter(LoopEmitter):
     """Writes an epilogue nest as the inline function that a product calls with its finished tiles."""
 
-    def __init__(self, nest: Nest, machine: Machine, site: Site) -> None:
-        super().__init__(nest, epilogue_schedule(nest, machine), machine, site)
-
-    @staticmethod
-    def input_name(nest: Nest, source: ArrayRef | Local) -> str:
-        return f"in_{nest.inputs.index(source)}_{source.name}"
-
-    @staticmethod
-    def output_name(nest: Nest, number: int) -> str:
-        return f"out_{number}_{nest.outputs[number].name}"
-
     def inline_function(self, name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """The text, and the parameters that it has besides the tile's."""
         nest = self.nest
         tile = nest.inputs[0]
         assert isinstance(tile, ArrayRef)
         parameters: list[tuple[str, str]] = []
-        for source in nest.inputs[1:]:
-            parameter = self.input_name(nest, source)
+        for number, source in enumerate(nest.inputs[1:], 1):
+            parameter = input_name(number, source)
             if isinstance(source, Local):
                 parameters.append((f"{source.dtype.c_name} ", parameter))
                 self.values[source] = Vec(Name(parameter), source.dtype, False)
@@ -191,57 +202,43 @@ class EpilogueEmitter(LoopEmitter):
                 parameters.append((f"const {source.dtype.c_name} *", parameter))
                 self.arrays[source] = Name(parameter)
         for number, output in enumerate(nest.outputs):
-            parameter = self.output_name(nest, number)
+            parameter = output_name(number, output)
             parameters.append((f"{output.dtype.c_name} *", parameter))
             self.arrays[output] = Name(parameter)
-        self.names.used |= {"batch", "row", "col", "rows", "cols", "tile", "ld", *(p for _, p in parameters)}
+        self.names.used |= {"batch", "row", "col", "rows", "cols", "tile", "ld", "r", *(p for _, p in parameters)}
         self.arrays[tile] = Name("tile")
-        self.tile_array = tile
-        batch, row, col = (s.axis for s in walk(nest.body) if isinstance(s, Loop))
-        head = ["int64_t batch", "int64_t row", "int64_t col", "int64_t rows", "int64_t cols"]
-        head += [f"const {tile.dtype.c_name} *tile", "int64_t ld", *(f"{type}{parameter}" for type, parameter in parameters)]
+        self.tile = tile
+        batch, row, column = (s for s in walk(nest.body) if isinstance(s, Loop))
+        head = [("int64_t ", n) for n in ("batch", "row", "col", "rows", "cols")]
+        head += [(f"const {tile.dtype.c_name} *", "tile"), ("int64_t ", "ld"), *parameters]
         w = self.w
-        signature = f"static inline __attribute__((always_inline)) void {name}({', '.join(head)})"
-        inner = next(s for s in walk(nest.body) if isinstance(s, Loop) and s.axis is col)
-        with w.block(wrapped(signature)):
-            if not any(i.stride(batch) for s in walk(nest.body) for i in _memory(s, tile)):
-                w.line("(void)batch;")
-            self.axes[batch] = Name("batch")
-            with w.block("for (int64_t r = 0; r < rows; ++r)"):
-                self.names.used.add("r")
-                self.axes[row] = Infix("+", Name("row"), Name("r"))
-                self.ranges[col] = ("0", "cols")
-                self.tile_index = Infix("*", Name("r"), Name("ld"))
-                self.loop(inner)
+        with w.block(wrapped(f"static inline __attribute__((always_inline)) void {name}({_head(head)})")):
+            indices = [i for s in walk(nest.body) if not (isinstance(s, Load) and s.array is tile) for i in indices_of(s)]
+            for loop in (batch, row, column):
+                if not any(index.stride(loop.axis) for index in indices):
+                    w.line(f"(void){loop.axis.name};")
+            self.axes[batch.axis] = Name("batch")
+            with self.block("for (int64_t r = 0; r < rows; ++r)"):
+                self.axes[row.axis] = Infix("+", Name("row"), Name("r"))
+                self.ranges[column.axis] = ("0", "cols")
+                self.loop_names.append("r")
+                self.body(row.body)
         return str(w), tuple(parameters)
 
     def scoped(self, axis: Axis) -> str:
         name = self.names.fresh("s")
         self.column = Name(name)
         self.axes[axis] = Infix("+", Name("col"), Name(name))
+        self.loop_names.append(name)
         return name
 
     def load(self, s: Load, inline: bool) -> None:
-        if s.array is not self.tile_array:
+        if s.array is not self.tile:
             super().load(s, inline)
             return
         varies = self.vector_axis is not None
-        index = Infix("+", self.tile_index, self.column)
+        index = Infix("+", Infix("*", Name("r"), Name("ld")), self.column)
         if varies:
-            self.bind(s.target, self.speller.load(s.array.dtype, Infix("+", Name("tile"), index)), True, inline, False)
+            self.bind(s.target, self.speller.load(s.array.dtype, address(Name("tile"), index)), True, inline, False)
         else:
             self.bind(s.target, Index(Name("tile"), index), False, inline, False)
-
-
-def _memory(s: object, tile: ArrayRef) -> list[Affine]:
-    if isinstance(s, Load) and s.array is tile:
-        return []
-    return [s.index] if isinstance(s, Load | Store) else []
-
-
-def epilogue_schedule(nest: Nest, machine: Machine) -> Schedule:
-    """Vectors along the columns where neighbours are neighbours in every array."""
-    return nest.schedule if nest.schedule is not None else Schedule()
-
-
-__all__ = ["Literal", "emit_contraction"]

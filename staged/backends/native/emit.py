@@ -257,6 +257,8 @@ class _ProgramEmitter:
             asked.add(width_snippet(self.machine.vector_bytes))
         includes, support = render(asked)
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
+        shared = dict(pair for kernel in kernels for pair in kernel.support)
+        support = "\n".join([support, *shared.values()])
         w = Writer()
         self.write_head(w)
         lines = {line for line in includes if line.startswith("#define")}
