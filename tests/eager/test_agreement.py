@@ -160,3 +160,14 @@ def test_looking_at_a_variable_does_not_cut_its_gradient() -> None:
     with st.eager():
         loss, d_w = st.value_and_grad(loss_fn, wrt=w)(np.float64(3.0))
     assert float(loss) == 45.0 and d_w.tolist() == [18.0, 36.0]
+
+
+def test_names_of_the_program_do_not_meet_those_of_the_printer() -> None:
+    def f(text, host, line, values, label, st_plain):
+        message = text * 2.0
+        print(text, host, line, values, label, st_plain, message)
+        for progress_1 in st.progress(st.range(2), desc=f"{label}", show="message"):
+            message = message + progress_1
+        return message
+
+    assert_backends_agree(f, 1.5, 2.5, 3, 4, 5, 6)

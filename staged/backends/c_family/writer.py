@@ -21,7 +21,7 @@ _RESERVED = frozenset(
     abort time clock div read write open close remove rename index rand random y0 y1 yn j0 j1 jn gamma signal raise
     remainder select ldexp frexp isnan isinf isfinite signbit exp2 log2 log10 log1p expm1 cbrt hypot fma min max
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t ptrdiff_t offsetof assert
-    unix linux i386 I complex imaginary host arena args begin end thread""".split()
+    unix linux i386 I complex imaginary host arena args begin end thread text""".split()
 )
 
 
