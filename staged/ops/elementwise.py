@@ -284,7 +284,7 @@ sign: Unary = _unary("sign", np.sign, NUMBERS, flat=True, low=0.3, doc="-1, 0 or
 
 def _half(t: Any, mine: Any, other: Any) -> Any:
     """`t` where `mine` wins, half of it at a tie."""
-    return select(mine, t, select(other, broadcast(cast(as_array(0.0), t.dtype), t.shape), t * 0.5))
+    return select(mine, t, select(other, broadcast(cast(as_array(0.0), t.dtype, t.type.weak), t.shape), t * 0.5))
 
 
 add: Binary = _binary("add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.")

@@ -160,3 +160,18 @@ def test_matrix_elements() -> None:
     expected[1, 1] = 9.0
     expected[:, 0] *= 2.0
     np.testing.assert_array_equal(interpret(trace(f, (M, 1))), expected)
+
+
+def test_numpy_array_made_while_staging_is_a_value_too() -> None:
+    outer = np.zeros(3, np.float32)
+
+    def f(x):
+        table = outer
+        table[1] = 2.0
+        table[0] += 1.0
+        return x * table.sum(), table
+
+    scaled, table = interpret(trace(f, (X,)))
+    np.testing.assert_array_equal(table, [1.0, 2.0, 0.0])
+    np.testing.assert_array_equal(scaled, X * 3.0)
+    np.testing.assert_array_equal(outer, 0.0)

@@ -302,3 +302,22 @@ def test_traceback_shows_the_users_line() -> None:
         ir(f, X, 3)
     frames = [entry for entry in caught.traceback if entry.path.name == "test_functions.py"]
     assert str(frames[-1].statement).strip() == 'x = x + {}["missing"]'
+
+
+def test_endless_recursion_over_a_staged_value_is_refused() -> None:
+    def fib(n):
+        if n < 2:
+            return n
+        return fib(n - 1) + fib(n - 2)
+
+    with pytest.raises(StagingError, match="`fib` calls itself under a staged condition"):
+        ir(fib, 10)
+
+
+def test_builtins_keep_the_tape_of_eager_mode() -> None:
+    def f(a):
+        return math.sqrt(a) * max(a, 1.0) + abs(a) + float(a) + sum([a, a])
+
+    with st.eager():
+        gradient = st.grad(f)(np.array([4.0])[0:1].sum())
+    np.testing.assert_allclose(np.asarray(gradient), 0.5 / 2.0 * 4.0 + 2.0 + 1.0 + 1.0 + 2.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import staged as st
 from staged.errors import CarriedValueError, StagedValueError, StagingError, UnboundNameError
 from tests.frontend.harness import agree, ir, ops
 
@@ -209,3 +210,16 @@ def test_both_branches_raise_ends_the_program() -> None:
         return x
 
     assert ops(ir(f, X, 3)).count("raise") == 5  # two ops, and the ends of three blocks
+
+
+def test_constant_made_in_the_branch_that_goes_on() -> None:
+    def f(x, n):
+        for i in st.range(n):
+            if i > 2:
+                break
+            else:
+                k = st.asarray(2.0)
+            x = x * k
+        return x
+
+    agree(f, X, 5)

@@ -188,3 +188,11 @@ def test_same_text_in_every_process(tmp_path: Path) -> None:
         )
         texts.add(done.stdout)
     assert len(texts) == 1
+
+
+def test_static_name_that_is_no_parameter_is_refused() -> None:
+    def f(x, size):
+        return x
+
+    with pytest.raises(StagedError, match="`static` names `sise`, which is not a parameter of `f`"):
+        trace(f, (X, 3), static=("sise",))
