@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from staged.backends.native.emit import Emitted, Planner, emit_program
+from staged.backends.c_family.program import Emitted, Planner
+from staged.backends.native.emit import emit_program
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function
 
