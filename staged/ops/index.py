@@ -202,6 +202,8 @@ def _wrapped(indices: np.ndarray[Any, Any], extent: int) -> np.ndarray[Any, Any]
 def _infer_take(x: TensorType, indices: TensorType, axis: int) -> TensorType:
     _check_indices("take", indices)
     _check_axis("take", x, axis)
+    if not indices.ndim:
+        raise ShapeError("take needs an array of indices, got a single one", hint="`x[i]` reads at one index")
     return TensorType(x.dtype, x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
@@ -218,12 +220,13 @@ _take_op: Primitive = primitive(
     samples=[
         Sample(((4, 3), np.array([0, 2, 2, -1])), {"axis": 0}, dtypes=_DTYPES),
         Sample(((2, 3), np.array([[1, 0], [2, 2]], np.int32)), {"axis": 1}),
-        Sample(((3,), np.array(1)), {"axis": 0}),
+        Sample(((3,), np.array([1])), {"axis": 0}),
         Sample(((3,), np.zeros((0,), np.int64)), {"axis": 0}),
     ],
     bad=[
         BadSample((TensorType(f32, (4,)), TensorType(f32, (2,))), DTypeError, "integer indices", {"axis": 0}),
         BadSample((TensorType(f32, (4,)), TensorType(i64, (2,))), ShapeError, "does not fit", {"axis": 1}),
+        BadSample((TensorType(f32, (4,)), TensorType(i64)), ShapeError, "a single one", {"axis": 0}),
     ],
     doc="Elements of x along `axis` at the indices: shape x.shape[:axis] + indices.shape + x.shape[axis + 1:].",
 )
@@ -307,7 +310,7 @@ _scatter_add_op: Primitive = primitive(
     samples=[
         Sample(((4, 3), np.array([0, 2, 2, -1]), (4, 3)), {"axis": 0}, dtypes=_NUMBERS),
         Sample(((2, 3), np.array([[1, 0], [2, 2]], np.int32), (2, 2, 2)), {"axis": 1}),
-        Sample(((3,), np.array(1), ()), {"axis": 0}),
+        Sample(((3,), np.array([1]), (1,)), {"axis": 0}),
     ],
     bad=[
         BadSample(
@@ -382,7 +385,10 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Array:
         if array.ndim != 1:
             array = reshape(array, (-1,))
         axis = 0
-    return bind(_take_op, [array, _integers(indices, "take")], axis=axis_of(axis, array.ndim, "take"))
+    along, positions = axis_of(axis, array.ndim, "take"), _integers(indices, "take")
+    if positions.ndim:
+        return bind(_take_op, [array, positions], axis=along)
+    return get_item(array, (*[slice(None)] * along, positions))
 
 
 @public("take_along_axis")
@@ -411,6 +417,8 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
     array = as_array(x)
     positions = _integers(indices, "scatter_add")
     along = axis_of(axis, array.ndim, "scatter_add")
+    if not positions.ndim:
+        return add_item(array, (*[slice(None)] * along, positions), updates)
     shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
     added = broadcast(as_array(updates, array.dtype), shape)
     return bind(_scatter_add_op, [array, positions, added], axis=along)

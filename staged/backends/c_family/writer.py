@@ -20,6 +20,11 @@ _RESERVED = frozenset(
     trunc tanh erf fabs fmax fmin printf fprintf snprintf malloc calloc realloc free memcpy memset memmove strlen exit
     abort time clock div read write open close remove rename index rand random y0 y1 yn j0 j1 jn gamma signal raise
     remainder select ldexp frexp isnan isinf isfinite signbit exp2 log2 log10 log1p expm1 cbrt hypot fma min max
+    asin acos atan atan2 sinh cosh asinh acosh atanh fmod modf exp2 lgamma tgamma erfc rint lrint lround nearbyint fdim nan
+    nextafter nexttoward scalbn logb ilogb remquo copysign isnormal isless isgreater ldiv lldiv llabs atof atoi atol qsort
+    bsearch system getenv puts putchar getchar gets fputs fgets fread fwrite fopen fclose fflush fseek ftell rewind perror
+    scanf sscanf fscanf memchr memcmp strcat strchr strcmp strcpy strtod strtok strtol link unlink access dup fork kill
+    pipe pause sleep sync nice wait alarm send recv bind listen accept
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t ptrdiff_t offsetof assert
     unix linux i386 I complex imaginary host arena args begin end thread text""".split()
 )
