@@ -10,7 +10,7 @@ import pytest
 import staged as st
 from staged.ops.context import bind_all
 from staged.ops.primitive import PRIMITIVES
-from tests.ops.cases import evaluate, operands_of
+from tests.ops.cases import evaluate, operands_of, smooth_operands
 
 KINDS = sorted({primitive.kind for primitive in PRIMITIVES.values()})
 
@@ -67,3 +67,47 @@ def test_a_planted_wrong_kernel_is_caught() -> None:
     wrong = [(dataclasses.replace(tanh, name="sin"), *case[1:]) for case in right]
     with pytest.raises(AssertionError, match="in place of"):
         check(wrong)
+
+
+# ---- gradients ------------------------------------------------------------------------------------
+
+
+def gradients(cases):
+    """The gradient of sum(results * weights) by the float operands, for every case, in one compiled program."""
+
+    def weighted(primitive, attrs, operands):
+        total = 0.0
+        for result in bind_all(primitive, operands, **attrs):
+            if result.dtype.is_float:
+                total = total + st.sum(result * np.cos(np.arange(result.size)).reshape(result.shape))
+        return total
+
+    @st.function
+    def program(groups):
+        made = []
+        for (primitive, sample, _, operands), group in zip(cases, groups, strict=True):
+            smooth = smooth_operands(primitive, sample, operands)
+            made.append(st.grad(lambda *xs, p=primitive, s=sample: weighted(p, s.attrs, xs), tuple(smooth))(*group))
+        return made
+
+    groups = [tuple(case[3]) for case in cases]
+    with st.eager():
+        expected = program(groups)
+    return program(groups), expected
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("random", "source")])
+def test_compiled_gradients_agree_with_the_tape(kind) -> None:
+    cases = [
+        case
+        for case in cases_of(kind)
+        if case[0].vjp is not None and case[2] is st.f64 and smooth_operands(*case[:2], case[3])
+    ]
+    found, expected = gradients(cases)
+    wrong = []
+    for (primitive, sample, _, operands), got, want in zip(cases, found, expected, strict=True):
+        for mine, other in zip(got, want, strict=True):
+            if not np.allclose(mine, other, rtol=1e-12, atol=1e-12, equal_nan=True):
+                label = f"{primitive.name} {[o.shape for o in operands]} {sample.attrs}"
+                wrong.append(f"{label}: {mine} in place of {other}")
+    assert cases and not wrong, "\n".join(wrong)
