@@ -126,13 +126,15 @@ def _before(bound: inspect.BoundArguments, name: str) -> list[str]:
 
 
 def _is_static_node(node: Any) -> bool:
-    """A dataclass without arrays is a configuration object, static as a whole."""
+    """A dataclass without arrays (Variables aside) is a configuration or a model: static as a whole."""
     return dataclasses.is_dataclass(node) and not isinstance(node, type) and not _holds_array(node)
 
 
 def _holds_array(node: Any) -> bool:
     leaves, _ = trees.flatten(node)
-    return any(isinstance(leaf, Array | np.ndarray | np.generic) for leaf in leaves)
+    return any(
+        isinstance(leaf, Array | np.ndarray | np.generic) and not hasattr(leaf, "__staged_read__") for leaf in leaves
+    )
 
 
 def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from staged.errors import StagedValueError
+from staged.frontend.assign import delete_attribute, set_attribute
 from staged.frontend.boolean import truth
 from staged.frontend.iterables import (
     Enumerate,
@@ -215,6 +216,16 @@ def isinstance_(value: Any, classes: Any) -> bool:
         options = classes if isinstance(classes, tuple) else (classes,)
         return isinstance(value, classes) or number in options
     return isinstance(value, classes)
+
+
+@builtin(setattr)
+def setattr_(owner: Any, name: str, value: Any) -> None:
+    set_attribute(owner, name, value)
+
+
+@builtin(delattr)
+def delattr_(owner: Any, name: str) -> None:
+    delete_attribute(owner, name)
 
 
 @builtin(time.time)

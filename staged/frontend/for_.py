@@ -18,7 +18,7 @@ from staged.frontend.tracing import BREAK, Body, Signal, TraceContext, current_t
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value
 from staged.ops.array import StagedArray
-from staged.source import here
+from staged.source import Position, here
 
 LONG_UNROLLING = 200
 """Iterations that record ops, from which on an unrolled loop is worth a warning."""
@@ -90,15 +90,14 @@ def _run_now(
 ) -> Signal | None:
     where = here()
     line = where.line if where else 0
-    counted = 0
     # A generator gives its items once; keep them, for the loop may be traced a second time.
     items: Any = list(iterable) if trace is not None and isinstance(iterable, Iterator) else iterable
 
     def turns() -> Iterator[Body]:
-        nonlocal counted
-        counted = 0
-        for item in items:
-            counted += 1
+        before = len(trace.block.ops) if trace is not None else 0
+        for count, item in enumerate(items):
+            if count == LONG_UNROLLING and trace is not None and len(trace.block.ops) - before >= count:
+                _warn_of_unrolling(trace, where)
 
             def turn(item: Any = item) -> Signal | None:
                 assign_item(item)
@@ -106,22 +105,23 @@ def _run_now(
 
             yield turn
 
-    before = len(trace.block.ops) if trace is not None else 0
     signal = run_static(trace, scope, turns, f"the loop at line {line}")
-    if trace is not None and counted > LONG_UNROLLING and not trace.block.ended:
-        recorded = len(trace.block.ops) - before
-        if recorded >= counted:
-            note = (
-                f"the loop at line {line} was unrolled {counted} times ({recorded} ops); "
-                "`st.range(...)` makes it one loop of the program"
-            )
-            trace.notes.append(note)
-            warnings.warn_explicit(note, UserWarning, where.file if where else "<staged>", line)
     if signal is BREAK:
         return None
     if signal is None and orelse is not None:
         return orelse()
     return signal
+
+
+def _warn_of_unrolling(trace: TraceContext, where: Position | None) -> None:
+    line = where.line if where else 0
+    note = (
+        f"the loop at line {line} is unrolled, more than {LONG_UNROLLING} times; "
+        "`st.range(...)` makes it one loop of the program"
+    )
+    if note not in trace.notes:
+        trace.notes.append(note)
+        warnings.warn_explicit(note, UserWarning, where.file if where else "<staged>", line)
 
 
 def record_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import linecache
 import math
 import random
 
@@ -321,3 +322,26 @@ def test_builtins_keep_the_tape_of_eager_mode() -> None:
     with st.eager():
         gradient = st.grad(f)(np.array([4.0])[0:1].sum())
     np.testing.assert_allclose(np.asarray(gradient), 0.5 / 2.0 * 4.0 + 2.0 + 1.0 + 1.0 + 2.0)
+
+
+def test_setattr_under_staged_control_is_refused() -> None:
+    class Box:
+        k = 1
+
+    box = Box()
+
+    def f(x, n):
+        if n > 2:
+            setattr(box, "k", 2)  # noqa: B010
+        return x
+
+    with pytest.raises(StaticStateError, match="the attribute `k` of `box`"):
+        ir(f, X, 3)
+
+
+def test_console_cells_keep_their_source() -> None:
+    text = "def cell(x, n):\n    if n > 2:\n        return x * 2.0\n    return x\n"
+    linecache.cache["<python-input-7>"] = (len(text), None, text.splitlines(True), "<python-input-7>")
+    names: dict = {}
+    exec(compile(text, "<python-input-7>", "exec"), names)
+    assert "if" in ops(ir(names["cell"], X, 3))
