@@ -68,11 +68,6 @@ class FormatSpec:
 PLAIN = FormatSpec()
 
 
-def kind_of(dtype: DType) -> str:
-    """The kind that `parse_spec` takes for values of `dtype`."""
-    return dtype.kind
-
-
 def _refused(message: str, hint: str | None) -> StagingError:
     return StagingError(message, where=here(), hint=hint)
 

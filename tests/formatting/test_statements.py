@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from staged.backends.c_family.support.format import Printed, print_statements, put_parts
+from staged.backends.c_family.support.format import Printed, put_parts
 from staged.backends.c_family.support.library import render
 from staged.ir.types import bool_, f32, f64, i32
 from staged.ops.formatting import format_value, parse_spec
@@ -30,7 +30,7 @@ def test_statements_read_like_the_print() -> None:
 
 
 def test_a_compiled_program_prints_what_python_prints(tmp_path: Path) -> None:
-    made = print_statements(PARTS, VALUES)
+    made = put_parts(PARTS, VALUES)
     top, text = render(made.needs)
     lines = "\n".join("    " + line for line in made.lines)
     source = (
@@ -44,7 +44,10 @@ int main(void) {{
     const float loss = 0.1f;
     const double w[] = {{1.0, 2.5, -1e-7, 1e30}};
     const bool done = true;
+    st_text text;
+    st_text_begin(&text, host);
 {lines}
+    st_text_end(&text);
     return 0;
 }}
 """

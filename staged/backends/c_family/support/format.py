@@ -531,12 +531,6 @@ def put_parts(parts: Sequence[Part], values: Sequence[Printed], text: str = "tex
     return Statements(tuple(lines), tuple(needs))
 
 
-def print_statements(parts: Sequence[Part], values: Sequence[Printed], host: str = "host") -> Statements:
-    """The statements of a block that prints a message (its end of line included in `parts`)."""
-    put = put_parts(parts, values)
-    return Statements(("st_text text;", f"st_text_begin(&text, {host});", *put.lines, "st_text_end(&text);"), put.needs)
-
-
 def _put_text(literal: str, text: str) -> str:
     return f"ST_PUT(&{text}, {c_string(literal)});"
 
