@@ -67,7 +67,10 @@ class Plan:
     copied_reads: frozenset[Op]
     """Reads of a Variable that must copy, because the Variable is written while the value is still needed."""
     arena_bytes: int
+    """Size of the host's arena."""
     peak_bytes: int
+    device_bytes: dict[Device, int] = field(default_factory=dict)
+    """Size of the arena of each other device."""
 
     def arena_buffers(self) -> list[Buffer]:
         return [buffer for buffer in self.buffers if buffer.kind == "arena"]

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from staged.ir.buffers import Buffer, Plan, Stack, aligned, sequence_storage
+from staged.ir.devices import value_devices
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
-from staged.ir.types import SequenceType, TensorType, i64
+from staged.ir.types import CPU, Device, SequenceType, TensorType, i64
 from staged.passes.liveness import Interval, Liveness, liveness
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
@@ -47,6 +48,7 @@ class _Planner:
         self.function = function
         self.aliases = aliases
         self.live: Liveness = liveness(function)
+        self.devices = value_devices(function)
         self.group: dict[Value, _Group] = {}
         self.touch: set[tuple[Value, Value, int]] = set()
         """(source, destination, position): may meet there, because one becomes the other."""
@@ -337,8 +339,21 @@ class _Planner:
         buffers += [buffer for buffer in self.outputs if buffer is not None and buffer not in buffers]
         sequences, stacks = self.sequences(buffers)
         staging = self.staging(place, buffers)
-        arena_bytes = assign_offsets([buffer for buffer in buffers if buffer.kind == "arena"])
-        return Plan(place, buffers, sequences, stacks, staging, frozenset(self.copied), arena_bytes, _peak(buffers))
+        sizes = self.assign_devices(buffers)
+        arena_bytes = sizes.pop(CPU, 0)
+        return Plan(
+            place, buffers, sequences, stacks, staging, frozenset(self.copied), arena_bytes, _peak(buffers), sizes
+        )
+
+    def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:
+        """Offsets in the arena of each device; returns the arenas' sizes."""
+        arenas: dict[Device, list[Buffer]] = {}
+        for buffer in buffers:
+            if buffer.kind == "arena":
+                if buffer.variable is None and buffer.values:
+                    buffer.device = self.devices.get(buffer.values[0], CPU)
+                arenas.setdefault(buffer.device, []).append(buffer)
+        return {device: assign_offsets(arena) for device, arena in arenas.items()}
 
     def arena_buffer(self, group: _Group) -> Buffer:
         named = next((value for value in group.values if value.hint), group.values[0])
@@ -421,6 +436,7 @@ class _Planner:
                             f"{param.hint or 't'}_next", param.tensor, "arena", param.tensor.nbytes, role="temporary"
                         )
                         buffer.intervals = [(position, position)]
+                        buffer.device = self.devices.get(param, CPU)
                         buffers.append(buffer)
                         staging[end, index] = buffer
         return staging

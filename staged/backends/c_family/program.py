@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.expr import Expr, Literal, Member, Name
@@ -51,6 +51,8 @@ class ProgramEmitter:
     """Writes one program. A back end gives its kernels, and overrides how they are called and where buffers are."""
 
     backend = "native"
+    language: Literal["c", "cuda"] = "c"
+    structure_class: type[StructureEmitter] = StructureEmitter
 
     def __init__(self, function: Function, machine: Machine, library: MakeLibrary, check_nan: bool) -> None:
         self.make_library = library
@@ -79,7 +81,9 @@ class ProgramEmitter:
         self.plan = plan
         self.scratch_bytes = aligned(max((kernel.scratch_bytes for kernel in kernels.values()), default=0))
         self.shared_bytes = aligned(max((kernel.shared_bytes for kernel in kernels.values()), default=0))
-        structure = StructureEmitter(self.function, plan, kernels, self.names, self.call_kernel, self.site, self.check_nan)
+        structure = self.structure_class(
+            self.function, plan, kernels, self.names, self.call_kernel, self.site, self.check_nan
+        )
         input_fields = self.declare_parameters(structure)
         for param, field in input_fields.items():
             if not param.tensor.shape:
@@ -99,7 +103,8 @@ class ProgramEmitter:
             source=source,
             header=self.header(parallel),
             support=self.support,
-            grows=bool(plan.stacks),
+            grows=self.has_release(),
+            language=self.language,
             parameters=tuple(self.parameters),
             arena_bytes=self.arena_bytes(),
             threads=0 if parallel else 1,
@@ -244,6 +249,12 @@ class ProgramEmitter:
         return names
 
     # ---- the file ----
+
+    release_comment = "Gives back what loops without a bound have grown; call it before the arena goes."
+
+    def has_release(self) -> bool:
+        """Whether the program keeps things between calls that the arena itself does not hold."""
+        return bool(self.plan.stacks)
 
     def arena_bytes(self) -> int:
         """Buffers, then what kernels share, then one scratch area per thread, then the heads of growable stacks."""
@@ -430,9 +441,9 @@ class ProgramEmitter:
         w.line()
         w.comment("Runs the program. Returns ST_OK, or the kind of error that `host` then describes.")
         w.line(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host);")
-        if self.plan.stacks:
+        if self.has_release():
             w.line()
-            w.comment("Gives back what loops without a bound have grown; call it before the arena goes.")
+            w.comment(self.release_comment)
             w.line(f"void {self.name}_release(void *arena);")
         if parallel:
             w.line()

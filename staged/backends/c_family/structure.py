@@ -25,12 +25,13 @@ from staged.backends.c_family.expr import (
 )
 from staged.backends.c_family.messages import emit_failure, emit_print
 from staged.backends.c_family.progress import emit_progress
-from staged.backends.c_family.scalars import scalar_expression
+from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
 from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, Stack, sequence_storage
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
+from staged.ir.ranges import Ranges
 from staged.ir.types import SequenceType, TensorType, i64
 from staged.source import Position
 
@@ -68,6 +69,8 @@ class ProgramText:
 class StructureEmitter:
     """Emits the body of one function."""
 
+    backend = "native"
+
     def __init__(
         self,
         function: Function,
@@ -96,6 +99,7 @@ class StructureEmitter:
         self.use_count = _count_uses(function)
         self.home: dict[Value, Block] = {}
         self.only_use = _only_uses(function)
+        self.ranges = Ranges()
         self.last_where: Position | None = None
         self.collected_into = _collected_into(function)
         self.loop_trip: dict[Op, str] = {}
@@ -179,7 +183,7 @@ class StructureEmitter:
             self.emit_scalar(op)
         else:
             raise UnsupportedError(
-                f"the native back end has no way to write `{op.name}` outside of a kernel", where=op.where
+                f"the {self.backend} back end has no way to write `{op.name}` outside of a kernel", where=op.where
             )
 
     # ---- scalars ----
@@ -193,8 +197,8 @@ class StructureEmitter:
     def emit_scalar(self, op: Op) -> None:
         """A scalar op: a C expression, written in place where it is used once, else a local."""
         operands = [self.scalar(operand) for operand in op.operands]
-        expression = scalar_expression(op, operands, self)
         value = op.result
+        expression = self.index_arithmetic(op, operands) or scalar_expression(op, operands, self)
         if not op.effects and self.use_count.get(value, 0) == 1 and self.may_wait(op):
             self.scalars[value] = expression
             return
@@ -202,6 +206,16 @@ class StructureEmitter:
         self.declare(value, expression)
         if op.effects:
             self.fail_check()
+
+    def index_arithmetic(self, op: Op, operands: list[Expr]) -> Expr | None:
+        """`batch * 100` as it stands, where the ranges of loop indices show that nothing can overflow."""
+        if op.name not in ARITHMETIC or not op.result.tensor.dtype.is_integer:
+            return None
+        span = self.ranges.of(op.result)
+        limit = 1 << (8 * op.result.tensor.dtype.size - 1)
+        if span is None or not (-limit <= span[0] and span[1] < limit) or op.result.tensor.dtype.kind != "i":
+            return None
+        return Infix(ARITHMETIC[op.name], *operands)
 
     def may_wait(self, op: Op) -> bool:
         """Whether the expression can stand where it is used: in the same block, and the user gave it no name of its own.
@@ -374,6 +388,9 @@ class StructureEmitter:
         carried = body.params[1:]
         self.begin_carried(carried, op.operands[3:])
         index = self.name(body.params[0].hint or "i")
+        span = self.ranges.of_index(list(op.operands))
+        if span is not None:
+            self.ranges.known[body.params[0]] = span
         self.scalars[body.params[0]] = Name(index)
         stop = self.settled(stop, "stop")
         step_literal = _literal_int(step)
@@ -508,18 +525,13 @@ class StructureEmitter:
             self.w.line(f"++{self.loop_trip[op]};")
 
     def poll(self, op: Op) -> None:
-        """Ctrl-C is noticed where loops turn, so that no optimiser step is left half done."""
-        if not self.is_short(op):
-            self.need("host")
-            with self.w.block("if (st_stop_requested(host))"):
-                self.w.line(f"return st_interrupted(host, {self.site_of(op.where)});")
+        """Ctrl-C is noticed where loops turn, so that no optimiser step is left half done.
 
-    def is_short(self, op: Op) -> bool:
-        """Loops over scalars alone poll too: they may be endless. Only loops of known short length do not."""
-        if op.name != "for":
-            return False
-        bounds = [_literal_int(self.scalar(operand)) for operand in op.operands[:2]]
-        return None not in bounds and abs(bounds[1] - bounds[0]) <= 16  # type: ignore[operator]
+        Every loop does it, however short: the text must not depend on trip counts.
+        """
+        self.need("stop")
+        with self.w.block("if (st_stop_requested(host))"):
+            self.w.line(f"return st_interrupted(host, {self.site_of(op.where)});")
 
     def enter(self, op: Op, carried: tuple[Value, ...], trip: str) -> LoopFrame:
         self.c_loops += 1
@@ -713,7 +725,11 @@ class StructureEmitter:
                 self.w.line(f"*{target} = {self.scalar(value)};")
             elif str(self.pointer(value)) != str(target):
                 self.copy(target, self.pointer(value), value.tensor)
+        self.before_return(end)
         self.w.line("return ST_OK;")
+
+    def before_return(self, end: End) -> None:
+        """What a back end has to wait for before the caller may read the results: nothing here."""
 
     output_fields: list[str]
 
