@@ -118,6 +118,7 @@ CASES = {
     "tall_kernel": Conv2dSpec("conv", 1, 2, 30, 4, 3, 11, 1, padding=(5, 0)),
     "wide_kernel": Conv2dSpec("conv", 1, 2, 3, 40, 3, 1, 11, padding=(0, 5)),
     "large_image": Conv2dSpec("conv", 1, 2, 67, 71, 3, 3, 3, padding=(1, 1)),
+    "columns_of_padding": Conv2dSpec("conv", 1, 2, 5, 2, 3, 3, 1, stride=(1, 3), padding=(1, 1)),
     "f64": Conv2dSpec("conv", 2, 3, 10, 11, 5, 3, 3, padding=(1, 0), dtype="f64"),
 }
 

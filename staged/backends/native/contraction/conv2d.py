@@ -58,7 +58,7 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> KernelText:
     assert spec.dtype in ("f32", "f64"), f"conv2d {spec.name}: no kernel for {spec.dtype}"
     if results[spec.kind] == 0:
         return KernelText((), "", (), conv_parameters(spec, scratch=False), 0)
-    if spec.multiply_adds == 0:
+    if spec.multiply_adds == 0 or not forward_window(spec).meets_image():
         return emit_matmul(empty_sum(spec), machine)
     if spec.kind == "backward_weight":
         return emit_backward_weight(spec, machine)
@@ -79,7 +79,7 @@ def emit_window(plan: Plan) -> KernelText:
 
 
 def empty_sum(spec: Conv2dSpec) -> MatmulSpec:
-    """A convolution whose results exist but have no terms (no samples for a weight gradient, no channels): all zeros."""
+    """A convolution whose results are sums of nothing (no channels, no samples, windows on padding alone): all zeros."""
     if spec.kind == "backward_weight":
         batch, rows, cols = 1, spec.oc, spec.c // spec.groups * spec.kh * spec.kw
     elif spec.kind == "forward":

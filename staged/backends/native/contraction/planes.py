@@ -69,6 +69,10 @@ class Window:
         high = last_row * self.stride[0] + self.window_row(ky) - self.padding[0]
         return high >= 0 and low <= (self.image[0] - 1) * self.spread[0]
 
+    def meets_image(self) -> bool:
+        """Whether any result has a pixel of the image in its window: with enough padding and stride none may."""
+        return any(self.columns(kx)[1] for kx in range(self.taps[1]))
+
     def columns(self, kx: int) -> tuple[int, int, int, int]:
         """(first, count, step, source): of a plane's row, `count` items from `first` on, `step` apart, come from the image's
         row from `source` on, stride[1] apart (spread: one after another); the others are padding."""
