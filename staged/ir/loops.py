@@ -190,6 +190,26 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LoadPair:
+    """first, second = array[index], array[index + 1]; `index` takes steps of 2 along the vectorised axis."""
+
+    first: Local
+    second: Local
+    array: ArrayRef
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StorePair:
+    """array[index], array[index + 1] = first, second; `index` takes steps of 2 along the vectorised axis."""
+
+    array: ArrayRef
+    index: Affine
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Guarded:
     """The body, where all bounds hold."""
 
@@ -214,7 +234,21 @@ class CallSupport:
     arguments: tuple[ArrayRef | Operand, ...]
 
 
-Statement = Load | Compute | PositionOf | CheckIndex | Store | Accumulate | Loop | Tile | Guarded | Copy | CallSupport
+Statement = (
+    Load
+    | LoadPair
+    | Compute
+    | PositionOf
+    | CheckIndex
+    | Store
+    | StorePair
+    | Accumulate
+    | Loop
+    | Tile
+    | Guarded
+    | Copy
+    | CallSupport
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,6 +276,8 @@ class Schedule:
 
     lanes: int = 1
     """Items per vector; 1: plain scalar code."""
+    item_bytes: int = 4
+    """Size of the widest item in the vectorised loops: masks are as wide."""
     vectorised: frozenset[Loop] = frozenset()
     """Loops that run over vectors."""
     unroll: int = 1
@@ -268,7 +304,7 @@ def indices_of(statement: Statement) -> Iterator[Affine]:
             yield index
             for guard in guards:
                 yield guard.index
-        case Store(index=index) | PositionOf(index=index):
+        case Store(index=index) | PositionOf(index=index) | LoadPair(index=index) | StorePair(index=index):
             yield index
         case Accumulate(position=Affine() as position):
             yield position
@@ -289,6 +325,10 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
                 out.append(Store(array, change(index), value))
             case PositionOf(target, index):
                 out.append(PositionOf(target, change(index)))
+            case LoadPair(first, second, array, index):
+                out.append(LoadPair(first, second, array, change(index)))
+            case StorePair(array, index, one, two):
+                out.append(StorePair(array, change(index), one, two))
             case Accumulate(reduction, value, position):
                 out.append(Accumulate(reduction, value, None if position is None else change(position)))
             case Loop(axis, inner, reductions):

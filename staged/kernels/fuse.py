@@ -410,7 +410,9 @@ class _BlockFuser:
 
     def emit_kernel(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
         inside = set(ops)
-        clone = _Clone(lambda value: self.is_boundary(value, inside))
+        # An op with a loop nest of its own takes everything ready made, numbers too.
+        alone = ops[0].name in ALONE
+        clone = _Clone(lambda value: alone or self.is_boundary(value, inside))
         body = clone.block(ops, results)
         effects = tuple(dict.fromkeys(effect for op in ops for effect in op.effects))
         attrs = {"name": _name(ops, results), "fused": _fused(ops)}
@@ -528,6 +530,8 @@ def _name(ops: Sequence[Op], results: Sequence[Value]) -> str:
     if inner:
         return inner[0]
     names = list(dict.fromkeys(op.name for op in ops if op.name not in FREE)) or [ops[-1].name]
+    if names == ["broadcast_to"]:
+        return "fill"
     return "_".join(names[:3])
 
 

@@ -18,18 +18,21 @@ from staged.ir.loops import (
     Copy,
     Guarded,
     Load,
+    LoadPair,
     Local,
     Loop,
     Nest,
     Operand,
+    PositionOf,
     Reduction,
     Statement,
     Store,
+    StorePair,
     collapse,
     map_indices,
 )
 from staged.ir.nodes import Block, Op
-from staged.ir.types import i64
+from staged.ir.types import bool_, i32, i64
 from staged.kernels.kinds import extents, is_scalar
 
 
@@ -203,7 +206,89 @@ class _Window:
         return loops([self.plane, self.y, self.x], body)
 
 
+def _is_pairs(p: _Parts) -> bool:
+    """Windows of 2 x 2 side by side, nothing padded: neighbours come in pairs."""
+    attrs = p.op.attrs
+    return attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0)
+
+
+def _max_pool_pairs(name: str, p: _Parts, w: _Window) -> Nest:
+    """The largest of four, and its place, by three comparisons: the first of ties, the first NaN."""
+    source = p.array(0)
+    start = Affine.of(w.plane, w.height * w.width) + Affine.of(w.y, 2 * w.width) + Affine.of(w.x, 2)
+    place = Affine.of(w.y, 2 * w.width) + Affine.of(w.x, 2)
+    places = 1 in p.result_numbers
+    body: list[Statement] = []
+    best: Operand | None = None
+    best_at: Operand | None = None
+    for dy in (0, 1):
+        pair = Local("left", source.dtype), Local("right", source.dtype)
+        body.append(LoadPair(*pair, source, start + dy * w.width))
+        for dx in (0, 1):
+            at = Local("place", i32)
+            if places:
+                body.append(PositionOf(at, place + (dy * w.width + dx)))
+            if best is None:
+                best, best_at = pair[dx], at
+                continue
+            wins = larger(body, pair[dx], best)
+            chosen, chosen_at = Local("largest", source.dtype), Local("place", i32)
+            body.append(Compute(chosen, "select", (wins, pair[dx], best), {}))
+            if places:
+                assert best_at is not None
+                body.append(Compute(chosen_at, "select", (wins, at, best_at), {}))
+            best, best_at = chosen, chosen_at
+    for output, result in zip(p.outputs, p.result_numbers, strict=True):
+        value = best if result == 0 else best_at
+        assert value is not None
+        body.append(Store(output, w.window, value))
+    return p.nest(name, w.over_planes(body), True)
+
+
+def larger(body: list[Statement], x: Local, best: Operand) -> Local:
+    """Whether `x` replaces `best`: it is larger, or it is the first NaN."""
+    if not x.dtype.is_float:
+        wins = Local("wins", bool_)
+        body.append(Compute(wins, "greater", (x, best), {}))
+        return wins
+    stays, wins, number, both = (Local(n, bool_) for n in ("less_equal", "logical_not", "equal", "wins"))
+    body.append(Compute(stays, "less_equal", (x, best), {}))
+    body.append(Compute(wins, "logical_not", (stays,), {}))
+    body.append(Compute(number, "equal", (best, best), {}))
+    body.append(Compute(both, "logical_and", (wins, number), {}))
+    return both
+
+
+def _max_pool_pairs_backward(name: str, p: _Parts) -> Nest:
+    """Every element of the input is in at most one window: its cotangent there, or 0."""
+    shape = p.op.attrs["input_shape"]
+    w = _Window(p, shape, p.shapes[0])
+    out = p.outputs[0]
+    zero = Constant(0.0 if out.dtype.is_float else 0, out.dtype)
+    ct, load = p.load(p.array(0), w.window)
+    index, load_index = p.load(p.array(1), w.window)
+    start = Affine.of(w.plane, w.height * w.width) + Affine.of(w.y, 2 * w.width) + Affine.of(w.x, 2)
+    place = Affine.of(w.y, 2 * w.width) + Affine.of(w.x, 2)
+    inner: list[Statement] = [load, load_index]
+    for dy in (0, 1):
+        parts: list[Local] = []
+        for dx in (0, 1):
+            at, here, part = Local("place", i32), Local("here", bool_), Local("part", out.dtype)
+            inner.append(PositionOf(at, place + (dy * w.width + dx)))
+            inner.append(Compute(here, "equal", (index, at), {}))
+            inner.append(Compute(part, "select", (here, ct, zero), {}))
+            parts.append(part)
+        inner.append(StorePair(out, start + dy * w.width, parts[0], parts[1]))
+    body: list[Statement] = []
+    if shape[2] % 2 or shape[3] % 2:
+        element = Axis("j", w.height * w.width)
+        body.append(Loop(element, (Store(out, Affine.of(w.plane, element.extent) + Affine.of(element), zero),)))
+    return p.nest(name, loops([w.plane], [*body, *loops([w.y, w.x], inner)]), True)
+
+
 def _max_pool2d(name: str, p: _Parts) -> Nest:
+    if _is_pairs(p):
+        return _max_pool_pairs(name, p, _Window(p, p.shapes[0], extents(p.op.results[0])))
     w = _Window(p, p.shapes[0], extents(p.op.results[0]))
     source = p.array(0)
     best = Reduction(Local("best", i64), "argmax")
@@ -221,6 +306,8 @@ def _max_pool2d(name: str, p: _Parts) -> Nest:
 
 
 def _max_pool2d_backward(name: str, p: _Parts) -> Nest:
+    if _is_pairs(p):
+        return _max_pool_pairs_backward(name, p)
     shape, outer = p.op.attrs["input_shape"], p.shapes[0]
     plane, size, windows = Axis("plane", shape[0] * shape[1]), shape[2] * shape[3], outer[2] * outer[3]
     out = p.outputs[0]

@@ -12,9 +12,13 @@ from collections.abc import Mapping
 from staged.ir.loops import (
     Accumulate,
     Axis,
+    CallSupport,
     CheckIndex,
     Compute,
+    Copy,
+    Guarded,
     Load,
+    LoadPair,
     Local,
     Loop,
     Nest,
@@ -23,6 +27,7 @@ from staged.ir.loops import (
     Schedule,
     Statement,
     Store,
+    StorePair,
     Tile,
     walk,
 )
@@ -41,24 +46,35 @@ _FLOAT_ONLY_VECTORS = frozenset(("pow", "sign", "atan2"))
 def schedule(nest: Nest, machine: Machine) -> Schedule:
     """Directives for `nest` on `machine`."""
     loops = [s for s in walk(nest.body) if isinstance(s, Loop)]
-    chosen: list[Loop] = []
-    lanes = 0
-    for loop in loops:
-        if any(isinstance(s, Loop | Tile) for s in loop.body):
-            continue
-        width = vector_lanes(loop, machine)
-        if width and loop.axis.extent >= width:
-            chosen.append(loop)
-            lanes = width if not lanes else min(lanes, width)
+    innermost = [loop for loop in loops if not any(isinstance(s, Loop | Tile) for s in loop.body)]
+    found = {loop: width for loop in innermost if (width := vector_lanes(loop, machine))}
+    chosen = {loop: width for loop, width in found.items() if loop.axis.extent >= width}
+    if not chosen:
+        # Short rows of plain arithmetic: narrower vectors. Functions on vectors exist for the machine's width alone.
+        short = {loop: min(width, _best_width(loop.axis.extent)) for loop, width in found.items() if not _calls(loop)}
+        chosen = {loop: width for loop, width in short.items() if width > 1}
     if not chosen:
         outer = [loop for loop in loops if any(isinstance(s, Loop) for s in loop.body) and not _in_tile(nest, loop)]
         for loop in reversed(outer):
             width = vector_lanes(loop, machine)
             if width and loop.axis.extent >= width:
-                chosen, lanes = [loop], width
+                chosen = found = {loop: width}
                 break
-    chosen = [loop for loop in chosen if loop.axis.extent >= lanes]
-    return Schedule(lanes or 1, frozenset(chosen), UNROLL, chunk_of(nest, machine, lanes or 1))
+    lanes = min(chosen.values(), default=1)
+    loops = [loop for loop in chosen if loop.axis.extent >= lanes]
+    item_bytes = machine.vector_bytes // min((found[loop] for loop in loops), default=machine.vector_bytes)
+    return Schedule(lanes, item_bytes, frozenset(loops), UNROLL, chunk_of(nest, machine, lanes))
+
+
+def _best_width(extent: int) -> int:
+    """Lanes (of 4, 8, ...) that leave the fewest turns, whole vectors and single items together; 1: too short."""
+    widths = [width for width in (4, 8, 16, 32, 64) if width <= extent]
+    return min(widths, key=lambda width: extent // width + 2 * (extent % width), default=1)
+
+
+def _calls(loop: Loop) -> bool:
+    """Whether a vector form of the loop needs functions on vectors."""
+    return any(isinstance(s, Compute) and s.op in EXPENSIVE - {"divide"} for s in walk(loop.body))
 
 
 def _in_tile(nest: Nest, loop: Loop) -> bool:
@@ -85,6 +101,16 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                 if stride:
                     varying[target] = array.dtype
                     touches_memory = True
+            case LoadPair(first, second, array, index):
+                if index.stride(axis) != 2:
+                    return 0
+                varying[first] = varying[second] = array.dtype
+                touches_memory = True
+            case StorePair(array, index):
+                if index.stride(axis) != 2:
+                    return 0
+                touches_memory = True
+                widest = max(widest, array.dtype.size)
             case PositionOf(target, index):
                 if index.stride(axis) or any(isinstance(n, Local) and n in varying for n, _ in index.terms):
                     varying[target] = target.dtype
@@ -109,7 +135,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                 elif reduction.op == "sum" and reduction not in inner:
                     return 0  # the same number again and again: once per element, not per vector
                 widest = max(widest, reduction.target.dtype.size)
-            case Tile():
+            case Tile() | Guarded() | Copy() | CallSupport():
                 return 0
     if not touches_memory:
         return 0
@@ -156,9 +182,11 @@ def nanoseconds(body: tuple[Statement, ...], lanes: int) -> float:
                 total += axis.extent * nanoseconds(inner, lanes)
             case Tile(_, _, inner):
                 total += nanoseconds(inner, lanes)
-            case Load(array=array):
+            case Guarded(_, inner):
+                total += nanoseconds(inner, lanes)
+            case Load(array=array) | LoadPair(array=array):
                 total += array.dtype.size / 16
-            case Store(array=array):
+            case Store(array=array) | StorePair(array=array):
                 total += array.dtype.size / 8
             case Compute(op=op):
                 total += (6.0 if op in EXPENSIVE else 0.5) * 4 / (lanes + 3)

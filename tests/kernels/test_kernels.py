@@ -199,6 +199,8 @@ def test_concat_and_stack():
 
 def test_pools():
     check(lambda x: P.max_pool2d(x, 2), tensor(f32, 2, 3, 8, 10))
+    check(lambda x: P.max_pool2d(x, 2), tensor(f32, 2, 3, 24, 24))
+    check(lambda x: P.max_pool2d(x, 2), tensor(f32, 1, 2, 7, 71))
     check(lambda x: P.avg_pool2d(x, 2), tensor(f32, 2, 3, 8, 10))
     check(lambda x: P.max_pool2d(x, 3, stride=2, padding=1), tensor(f32, 2, 3, 9, 11))
     check(lambda x: P.avg_pool2d(x, 3, stride=2, padding=1), tensor(f32, 2, 3, 9, 11))
@@ -257,3 +259,22 @@ def test_scatter_and_update():
         tensor("f64", 6, 20), tensor("f64", 2, 20), tensor("i64"), tensor("i64"),
         arguments=[x, updates[:2], np.asarray(3), np.asarray(0)],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 8, 10), (1, 2, 24, 24), (1, 2, 7, 71), (1, 2, 5, 5)])
+@pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (2, 1, 0)])
+def test_gradients_of_pools(shape, window):
+    from staged.ops.context import bind, bind_all
+    from staged.ops.primitive import PRIMITIVES
+
+    kernel, stride, padding = window
+    attrs = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "padding": (padding,) * 2}
+
+    def f(x):
+        values, places = bind_all(PRIMITIVES["max_pool2d"], [x], **attrs)
+        ct = values * 0.5
+        spread = bind(PRIMITIVES["max_pool2d_backward"], [ct, places], input_shape=shape, **attrs)
+        return spread, bind(PRIMITIVES["avg_pool2d_backward"], [ct], input_shape=shape, **attrs)
+
+    rng = np.random.default_rng(11)
+    check(f, tensor(f32, *shape), arguments=[rng.integers(-3, 3, shape)])

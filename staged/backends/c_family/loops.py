@@ -33,6 +33,7 @@ from staged.ir.loops import (
     Compute,
     Constant,
     Load,
+    LoadPair,
     Local,
     Loop,
     Nest,
@@ -42,6 +43,7 @@ from staged.ir.loops import (
     Schedule,
     Statement,
     Store,
+    StorePair,
     Tile,
     identity,
     walk,
@@ -100,7 +102,7 @@ class LoopEmitter:
         self.w = Writer()
         self.names = Names()
         self.snippets: set[str] = set()
-        self.types = VectorTypes(machine.vector_bytes, schedule.lanes)
+        self.types = VectorTypes(machine.vector_bytes, schedule.lanes, schedule.item_bytes)
         self.speller = VectorSpeller(self.types, self.need)
         self.arrays: dict[ArrayRef, Name] = {}
         self.values: dict[Local, Vec] = {}
@@ -197,6 +199,10 @@ class LoopEmitter:
             match s:
                 case Load():
                     self.load(s, inline=stores <= 1 and not any(isinstance(t, Loop | Tile) for t in body))
+                case LoadPair():
+                    self.load_pair(s)
+                case StorePair():
+                    self.store_pair(s)
                 case Compute():
                     self.compute(s)
                 case PositionOf(target, index):
@@ -241,6 +247,9 @@ class LoopEmitter:
                             use(name, nested, 2)
                     case Accumulate(reduction, value, _):
                         use(value, nested, 2 if reduction.op in _COMPARE else 1)
+                    case StorePair(_, _, first, second):
+                        use(first, nested)
+                        use(second, nested)
                     case CheckIndex(_, index):
                         use(index, nested, 2)
                     case Load(_, _, index, guards):
@@ -304,6 +313,46 @@ class LoopEmitter:
             expression = Name(f"{condition} ? {expression} : {fill}")
             inline = False
         self.bind(s.target, expression, varies, inline, False)
+
+    def load_pair(self, s: LoadPair) -> None:
+        """Neighbours: in a vector loop two vectors, sorted into even and odd lanes."""
+        array, index = self.arrays[s.array], self.index(s.index)
+        if self.vector_axis is None:
+            for offset, target in enumerate((s.first, s.second)):
+                self.bind(target, Index(array, Infix("+", index, Literal("1")) if offset else index), False, False, True)
+            return
+        dtype, lanes = s.array.dtype, self.schedule.lanes
+        type = self.types.type(dtype)
+        whole = [self.names.fresh("low"), self.names.fresh("high")]
+        for number, name in enumerate(whole):
+            place = address(array, index)
+            place = Infix("+", place, Literal(str(lanes))) if number else place
+            self.w.line(f"const {type} {name} = {self.speller.load(dtype, place)};")
+        for offset, target in enumerate((s.first, s.second)):
+            picks = [2 * lane + offset for lane in range(lanes)]
+            self.bind(target, self.shuffled(dtype, whole[0], whole[1], picks), True, False, True)
+
+    def store_pair(self, s: StorePair) -> None:
+        array, index = self.arrays[s.array], self.index(s.index)
+        values = [self.operand(s.first), self.operand(s.second)]
+        if self.vector_axis is None:
+            self.w.line(f"{Index(array, index)} = {values[0].expr};")
+            self.w.line(f"{Index(array, Infix('+', index, Literal('1')))} = {values[1].expr};")
+            return
+        dtype, lanes = s.array.dtype, self.schedule.lanes
+        names = [self.settled(value) for value in values]
+        for half in (0, 1):
+            picks = [lane for n in range(lanes // 2) for lane in (half * lanes // 2 + n, lanes + half * lanes // 2 + n)]
+            place = address(array, index)
+            place = Infix("+", place, Literal(str(lanes))) if half else place
+            mixed = Vec(self.shuffled(dtype, names[0], names[1], picks), dtype, True)
+            target, number = self.speller.store(dtype, place, mixed)
+            self.w.line(f"{target} = {number};")
+
+    def shuffled(self, dtype: DType, x: str, y: str, picks: Sequence[int]) -> Expr:
+        self.need("shuffle")
+        kind = Name(self.types.mask(dtype.size))
+        return Call("ST_SHUFFLE", (kind, Name(x), Name(y), *(Literal(str(pick)) for pick in picks)))
 
     def condition(self, bounds: Sequence[Bound]) -> Expr:
         parts: list[Expr] = []
@@ -630,12 +679,13 @@ class LoopEmitter:
         static = axis not in self.ranges
         extent = axis.extent
         done = 0
-        if not static:
-            self.w.line(f"int64_t {i} = {low};")
+        start, done_text = (low if not static else "0"), ""
         if count > 1:
             step = lanes * count
             done = extent - extent % step if static else 0
-            head = f"for (int64_t {i} = 0; {i} < {done}; {i} += {step})" if static else f"for (; {i} + {step} <= {high}; {i} += {step})"
+            done_text = str(done) if static else self.whole_turns(low, high, step)
+            head = f"for (int64_t {i} = {start}; {i} < {done_text}; {i} += {step})"
+            start = done_text
             with self.block(head):
                 u = self.names.fresh("u")
                 self.w.line(f"#pragma GCC unroll {count}")
@@ -648,15 +698,20 @@ class LoopEmitter:
         left = extent - done
         if not static or left >= lanes:
             stop = extent - left % lanes
-            head = f"for (int64_t {i} = {done}; {i} < {stop}; {i} += {lanes})" if static else f"for (; {i} + {lanes} <= {high}; {i} += {lanes})"
-            with self.block(head):
+            stop_text = str(stop) if static else self.whole_turns(low, high, lanes)
+            with self.block(f"for (int64_t {i} = {start}; {i} < {stop_text}; {i} += {lanes})"):
                 self.vector_body(loop)
-            done = stop
+            done, start = stop, stop_text
         if not static or done < extent:
-            head = f"for (int64_t {i} = {done}; {i} < {extent}; ++{i})" if static else f"for (; {i} < {high}; ++{i})"
-            with self.block(head):
+            with self.block(f"for (int64_t {i} = {start}; {i} < {extent if static else high}; ++{i})"):
                 self.body(loop.body)
-        self.leave(i, static)
+        self.leave(i)
+
+    def whole_turns(self, low: str, high: str, step: int) -> str:
+        """A local: where whole turns of `step` items (a power of two) from `low` end."""
+        name = self.names.fresh(f"whole_{step}")
+        self.w.line(f"const int64_t {name} = {low} + (({high} - {low}) & -{step});")
+        return name
 
     def vector_body(self, loop: Loop) -> None:
         self.vector_axis = loop.axis
@@ -718,6 +773,11 @@ def used_sources(nest: Nest) -> set[ArrayRef | Local]:
     used: set[ArrayRef | Local] = set()
     for s in walk(nest.body):
         match s:
+            case LoadPair(_, _, array):
+                used.add(array)
+            case StorePair(array, _, first, second):
+                used.add(array)
+                used.update(o for o in (first, second) if isinstance(o, Local))
             case Load(_, array, index):
                 used.add(array)
                 used.update(n for n, _ in index.terms if isinstance(n, Local))

@@ -36,10 +36,10 @@ class Vec:
 class VectorTypes:
     """The vector types that one kernel uses, and the text that declares them."""
 
-    def __init__(self, vector_bytes: int, lanes: int) -> None:
+    def __init__(self, vector_bytes: int, lanes: int, item_bytes: int) -> None:
         self.vector_bytes = vector_bytes
         self.lanes = lanes
-        self.mask_bits = 8 * vector_bytes // lanes
+        self.mask_bits = 8 * item_bytes
         self.snippets: set[str] = set()
 
     def name(self, dtype: str, size: int) -> str:

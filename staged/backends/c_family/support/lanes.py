@@ -109,7 +109,17 @@ def _reduce_snippets() -> list[Snippet]:
     return found
 
 
+SHUFFLE = """\
+// Lanes of `x` followed by lanes of `y`, picked by constant indices.
+#if defined(__clang__)
+#define ST_SHUFFLE(index_type, x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define ST_SHUFFLE(index_type, x, y, ...) __builtin_shuffle(x, y, (index_type){__VA_ARGS__})
+#endif
+"""
+
 SNIPPETS = (
+    Snippet("shuffle", SHUFFLE),
     *(
         Snippet(lanes_snippet(dtype, lanes), _typedefs(dtype, lanes), includes=("#include <stdint.h>",))
         for dtype in _ITEMS
