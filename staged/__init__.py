@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from staged import ops
 from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.errors import (
@@ -43,7 +44,7 @@ from staged.frontend.regions import GPU, with_backend
 from staged.frontend.transforms import grad, stop_gradient, value_and_grad
 from staged.frontend.variable import Variable, seed
 from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
-from staged.ir.types import Dim as dim
+from staged.ir.types import Dim as dim  # noqa: N813  (`st.dim("N", max=64)` reads as a call)
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops import random
 from staged.program import Program
@@ -51,7 +52,59 @@ from staged.progress import progress
 from staged.testing import check_grads
 
 if TYPE_CHECKING:
-    from staged import data, nn, optim
+    from staged import data, nn, optim, system, testing
+
+__all__ = [
+    "CPU",
+    "GPU",
+    "CacheError",
+    "CarriedValueError",
+    "CompilerError",
+    "DType",
+    "DTypeError",
+    "DataError",
+    "DependencyError",
+    "GradientError",
+    "LeakError",
+    "Program",
+    "ProgramError",
+    "ShapeError",
+    "StagedError",
+    "StagedFunction",
+    "StagedValueError",
+    "StagingError",
+    "StaticStateError",
+    "UnboundNameError",
+    "UnsupportedError",
+    "Variable",
+    "batches",
+    "bool_",
+    "check_grads",
+    "data",
+    "dim",
+    "dtype_of",
+    "eager",
+    "f32",
+    "f64",
+    "function",
+    "grad",
+    "i32",
+    "i64",
+    "nn",
+    "optim",
+    "progress",
+    "random",
+    "range",
+    "seed",
+    "stop_gradient",
+    "system",
+    "testing",
+    "u8",
+    "u32",
+    "value_and_grad",
+    "with_backend",
+]
+__all__ += ops.__all__
 
 __version__ = "0.1.0"
 

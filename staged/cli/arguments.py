@@ -57,6 +57,7 @@ def parse(word: str) -> Any:
     if match:
         shape = tuple(int(part) for part in match["shape"].split(",") if part.strip())
         dtype = st.dtype_of(match["dtype"])
+        assert dtype is not None, "the pattern names our dtypes only"
         return np.zeros(shape, dtype.numpy)
     if word.endswith(".npy"):
         try:

@@ -15,7 +15,7 @@ import numpy as np
 from staged.ir.nodes import Op, Value
 from staged.ir.types import DType, Extent, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
-from staged.passes.ranges import Ranges
+from staged.ir.ranges import Ranges
 
 Number = int | float | bool
 

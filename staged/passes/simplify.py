@@ -16,7 +16,7 @@ from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
 from staged.passes.algebra import RULES, fold_constants
-from staged.passes.ranges import Ranges
+from staged.ir.ranges import Ranges
 from staged.source import Position
 
 # Blocks that stand for themselves: nothing made outside is used inside, so nothing outside is equal to something inside.

@@ -114,6 +114,7 @@ class LoopEmitter:
         self.uses: dict[Local, tuple[int, int]] = {}
         self.unrolled: Name | None = None
         self.loop_names: list[str] = []
+        self.parameter_names: set[str] = set()
         self.can_fail = any(isinstance(s, CheckIndex) or is_integer_division(s) for s in walk(nest.body))
 
     def need(self, *names: str) -> None:
@@ -131,6 +132,7 @@ class LoopEmitter:
             self.names.used.add("host")
             parameters.append(("st_host *", "host"))
         self.names.used |= {"begin", "end"}
+        self.parameter_names = set(self.names.used)
         parameters += [("int64_t ", "begin"), ("int64_t ", "end")]
         w = self.w
         for comment in comments:
@@ -270,7 +272,7 @@ class LoopEmitter:
 
     def fresh(self, hint: str) -> str:
         """A name for an element: `x_j` where `x` is the array and `j` the loop."""
-        if self.names.taken(c_identifier(hint)) and self.loop_names:
+        if c_identifier(hint) in self.parameter_names and self.loop_names:
             hint = f"{hint}_{self.loop_names[-1]}"
         return self.names.fresh(hint)
 
@@ -316,35 +318,33 @@ class LoopEmitter:
 
     def load_pair(self, s: LoadPair) -> None:
         """Neighbours: in a vector loop two vectors, sorted into even and odd lanes."""
-        array, index = self.arrays[s.array], self.index(s.index)
+        array = self.arrays[s.array]
         if self.vector_axis is None:
             for offset, target in enumerate((s.first, s.second)):
-                self.bind(target, Index(array, Infix("+", index, Literal("1")) if offset else index), False, False, True)
+                self.bind(target, Index(array, self.index(s.index + offset)), False, False, True)
             return
         dtype, lanes = s.array.dtype, self.schedule.lanes
         type = self.types.type(dtype)
         whole = [self.names.fresh("low"), self.names.fresh("high")]
         for number, name in enumerate(whole):
-            place = address(array, index)
-            place = Infix("+", place, Literal(str(lanes))) if number else place
+            place = address(array, self.index(s.index + number * lanes))
             self.w.line(f"const {type} {name} = {self.speller.load(dtype, place)};")
         for offset, target in enumerate((s.first, s.second)):
             picks = [2 * lane + offset for lane in range(lanes)]
             self.bind(target, self.shuffled(dtype, whole[0], whole[1], picks), True, False, True)
 
     def store_pair(self, s: StorePair) -> None:
-        array, index = self.arrays[s.array], self.index(s.index)
+        array = self.arrays[s.array]
         values = [self.operand(s.first), self.operand(s.second)]
         if self.vector_axis is None:
-            self.w.line(f"{Index(array, index)} = {values[0].expr};")
-            self.w.line(f"{Index(array, Infix('+', index, Literal('1')))} = {values[1].expr};")
+            for offset, value in enumerate(values):
+                self.w.line(f"{Index(array, self.index(s.index + offset))} = {value.expr};")
             return
         dtype, lanes = s.array.dtype, self.schedule.lanes
         names = [self.settled(value) for value in values]
         for half in (0, 1):
             picks = [lane for n in range(lanes // 2) for lane in (half * lanes // 2 + n, lanes + half * lanes // 2 + n)]
-            place = address(array, index)
-            place = Infix("+", place, Literal(str(lanes))) if half else place
+            place = address(array, self.index(s.index + half * lanes))
             mixed = Vec(self.shuffled(dtype, names[0], names[1], picks), dtype, True)
             target, number = self.speller.store(dtype, place, mixed)
             self.w.line(f"{target} = {number};")
@@ -722,7 +722,7 @@ class LoopEmitter:
 
     def index(self, index: Affine) -> Expr:
         terms: list[Expr] = []
-        for name, stride in index.terms:
+        for name, stride in sorted(index.terms, key=lambda term: -abs(term[1])):
             part = self.axes[name] if isinstance(name, Axis) else self.values[name].expr
             if isinstance(part, Literal):
                 if part.text != "0":
