@@ -113,7 +113,8 @@ def _convert(function: FunctionType) -> CodeType:
     else:
         definition = node
     definition = _copy(definition)
-    name = definition.name
+    # Not by its own name, which is a global or a free variable to its body.
+    name = converter.fresh(definition.name)
     # Free variables stay free: parameters of a factory stand for the closure's cells, which replace them.
     made = convert_definition(converter, definition, set(code.co_freevars), name)
     factory = function_definition(
@@ -126,7 +127,8 @@ def _convert(function: FunctionType) -> CodeType:
     ast.fix_missing_locations(module)
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     outer = next(item for item in compiled.co_consts if isinstance(item, CodeType))
-    return next(item for item in outer.co_consts if isinstance(item, CodeType) and item.co_name == name)
+    made_code = next(item for item in outer.co_consts if isinstance(item, CodeType) and item.co_name == name)
+    return made_code.replace(co_name=code.co_name, co_qualname=code.co_qualname)
 
 
 def _copy(node: ast.FunctionDef) -> ast.FunctionDef:

@@ -469,6 +469,35 @@ WRONG = (
         "no line",
     ),
     Wrong(
+        "a NumPy function without a staged meaning",
+        """
+        import numpy as np
+
+        def f(x):
+            return np.fft.fft(x)  # !
+        """,
+        (X,),
+        errors.StagingError,
+        "np.fft.fft is not available",
+        "use the functions of `staged`",
+    ),
+    Wrong(
+        "recursion that a staged value ends",
+        """
+        def fib(n):
+            if n < 2:
+                return n
+            return fib(n - 1) + fib(n - 2)  # !
+
+        def f(n):
+            return fib(n)
+        """,
+        (9,),
+        errors.StagingError,
+        "`fib` calls itself under a staged condition: staging it would never end",
+        "write a loop, or make the argument that ends the recursion static",
+    ),
+    Wrong(
         "an `else` on a staged loop",
         """
         def f(x, n):

@@ -345,3 +345,15 @@ def test_console_cells_keep_their_source() -> None:
     names: dict = {}
     exec(compile(text, "<python-input-7>", "exec"), names)
     assert "if" in ops(ir(names["cell"], X, 3))
+
+
+def down(x, k):
+    """Calls itself by its global name."""
+    return x if k == 0 else down(x * 2.0, k - 1)
+
+
+def test_recursion_of_a_function_of_the_module() -> None:
+    def f(x):
+        return down(x, 3)
+
+    agree(f, X)
