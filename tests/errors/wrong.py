@@ -484,10 +484,10 @@ WRONG = (
     Wrong(
         "recursion that a staged value ends",
         """
-        def fib(n):
+        def fib(n):  # !
             if n < 2:
                 return n
-            return fib(n - 1) + fib(n - 2)  # !
+            return fib(n - 1) + fib(n - 2)
 
         def f(n):
             return fib(n)
