@@ -32,14 +32,14 @@ from staged.ir.loops import (
     walk,
 )
 from staged.ir.machine import Machine
-from staged.ir.types import DType
+from staged.ir.types import DType, u32
 from staged.kernels.kinds import EXPENSIVE, RANDOM
 
 UNROLL = 4
 """Running totals per reduction: enough to hide the latency of one addition behind the next."""
 CHUNK_NANOSECONDS = 10_000
 """Work that a thread takes at a time; a kernel of less than two such pieces stays on one thread."""
-_SCALAR_ONLY = RANDOM | {"floor_divide", "remainder", "pow", "bitwise_left_shift", "bitwise_right_shift", "sign", "atan2"}
+_SCALAR_ONLY = {"floor_divide", "remainder", "pow", "bitwise_left_shift", "bitwise_right_shift", "sign", "atan2"}
 _FLOAT_ONLY_VECTORS = frozenset(("pow", "sign", "atan2"))
 
 
@@ -87,6 +87,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
     varying: dict[Local, DType] = {}
     widest = 0
     touches_memory = False
+    draws = {s.operands[-1]: s for s in loop.body if isinstance(s, Compute) and s.op in RANDOM}
     inner = {r for s in walk(loop.body) if isinstance(s, Loop) for r in s.reductions}
     for s in walk(loop.body):
         match s:
@@ -111,12 +112,20 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                     return 0
                 touches_memory = True
                 widest = max(widest, array.dtype.size)
+            case PositionOf(target, index) if target in draws:
+                # A vector of random numbers is made from the position of its first.
+                if index.stride(axis) != 1:
+                    return 0
             case PositionOf(target, index):
                 if index.stride(axis) or any(isinstance(n, Local) and n in varying for n, _ in index.terms):
                     varying[target] = target.dtype
             case CheckIndex(_, index):
                 if _varies(index, varying):
                     return 0
+            case Compute(target, op, operands) if op in RANDOM:
+                if operands[-1] not in draws or any(_varies(operand, varying) for operand in operands):
+                    return 0
+                varying[target] = u32 if target.dtype.is_bool else target.dtype
             case Compute(target, op, operands):
                 if any(_varies(operand, varying) for operand in operands):
                     if not has_vector_form(op, target.dtype, operands):
@@ -140,6 +149,8 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
     if not touches_memory:
         return 0
     widest = max([widest, *(dtype.size for dtype in varying.values())])
+    if any((4 if s.target.dtype.is_bool else s.target.dtype.size) != widest for s in draws.values()):
+        return 0  # random numbers come in whole vectors of the machine
     return machine.lanes(widest)
 
 

@@ -56,6 +56,7 @@ from staged.source import Position
 Site = Callable[[Position | None], int]
 _INLINE_WIDTH = 60
 """Expressions longer than this get a name."""
+ELEMENT = "element"
 _COMPARE = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
 
 
@@ -103,7 +104,7 @@ class LoopEmitter:
         self.names = Names()
         self.snippets: set[str] = set()
         self.types = VectorTypes(machine.vector_bytes, schedule.lanes, schedule.item_bytes)
-        self.speller = VectorSpeller(self.types, self.need)
+        self.speller = VectorSpeller(self.types, self.need, self.named_mask)
         self.arrays: dict[ArrayRef, Name] = {}
         self.values: dict[Local, Vec] = {}
         self.axes: dict[Axis, Expr] = {}
@@ -115,6 +116,7 @@ class LoopEmitter:
         self.unrolled: Name | None = None
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
+        self.drawn: set[Operand] = set()
         self.can_fail = any(isinstance(s, CheckIndex) or is_integer_division(s) for s in walk(nest.body))
 
     def need(self, *names: str) -> None:
@@ -387,6 +389,9 @@ class LoopEmitter:
         dtypes = [o.dtype for o in operands]
         result = s.target.dtype
         named = s.target.name != s.op
+        if s.op in RANDOM_NAMES and self.vector_axis is not None and self.is_drawn_along(s):
+            self.draw_vector(s, [o.expr for o in operands])
+            return
         if not varies:
             exprs = [o.expr for o in operands]
             if s.op in RANDOM_NAMES:
@@ -406,6 +411,20 @@ class LoopEmitter:
             return
         self.vector_call(s, operands)
 
+    def is_drawn_along(self, s: Compute) -> bool:
+        """Whether the element numbers of a random op differ along the vector axis."""
+        return s.operands[-1] in self.drawn
+
+    def draw_vector(self, s: Compute, operands: Sequence[Expr]) -> None:
+        dtype = s.target.dtype
+        suffix = {"random_bits": "u32v", "bernoulli": "i32v"}.get(s.op, f"{dtype}v")
+        function = f"st_{s.op}_{suffix}"
+        self.need(function)
+        name = self.fresh(s.target.name)
+        self.w.line(f"{self.types.type(dtype)} {name};")
+        self.w.line(f"{function}({', '.join(map(str, [f'&{name}', *operands]))});")
+        self.values[s.target] = Vec(Name(name), dtype, True)
+
     def vector_call(self, s: Compute, operands: Sequence[Vec]) -> None:
         """A function on vectors: by pointers, or lane by lane."""
         result = s.target.dtype
@@ -424,6 +443,14 @@ class LoopEmitter:
                 self.w.line(f"{name}[lane] = {scalar};")
         self.values[s.target] = Vec(Name(name), result, True)
 
+    def named_mask(self, mask: Expr) -> Expr:
+        """A mask that may be written twice."""
+        if isinstance(mask, Name):
+            return mask
+        name = self.names.fresh("mask")
+        self.w.line(f"const {self.types.mask()} {name} = {mask};")
+        return Name(name)
+
     def settled(self, value: Vec) -> str:
         """A vector variable that holds `value` (its address can be taken)."""
         if value.varies and isinstance(value.expr, Name):
@@ -436,11 +463,17 @@ class LoopEmitter:
         dtype = target.dtype
         axis = self.vector_axis
         stride = index.stride(axis) if axis is not None else 0
+        self.drawn.discard(target)
         number = self.index(index)
         if dtype is not i64:
             number = Name(f"({dtype.c_name})({number})")
         if not stride:
             self.bind(target, number, False, True, False)
+            return
+        if target.name == ELEMENT:
+            # Random numbers: a vector of them is made from the number of its first element.
+            self.values[target] = Vec(number, dtype, False)
+            self.drawn.add(target)
             return
         steps = ", ".join(str(literal(lane * stride, dtype)) for lane in range(self.schedule.lanes))
         vector = Infix("+", number, Name(f"({self.types.type(dtype)}){{{steps}}}"))
@@ -589,7 +622,12 @@ class LoopEmitter:
                 self.w.line(f"{target} = {both};")
             return
         x = Vec(Name(self.settled(value)), dtype, True)
-        self.w.line(f"{target} = {self.speller.extreme('maximum' if op == 'max' else 'minimum', x, Vec(target, dtype, True))};")
+        name = "maximum" if op == "max" else "minimum"
+        function = self.speller.function(name, dtype)
+        if function is not None:
+            self.w.line(f"{function}(&{target}, &{x.expr}, &{target});")
+        else:
+            self.w.line(f"{target} = {self.speller.extreme(name, x, Vec(target, dtype, True))};")
 
     def finish(self, reduction: Reduction, loop: Loop) -> None:
         total = self.totals[reduction]

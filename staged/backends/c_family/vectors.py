@@ -70,9 +70,11 @@ class VectorTypes:
 class VectorSpeller:
     """Spells ops on vectors; operands are names or literals, so that macros may repeat them."""
 
-    def __init__(self, types: VectorTypes, need: Callable[..., None]) -> None:
+    def __init__(self, types: VectorTypes, need: Callable[..., None], named: Callable[[Expr], Expr]) -> None:
         self.types = types
         self.need = need
+        self.named = named
+        """Gives a mask a name, so that it can be written twice."""
 
     def splat(self, value: Vec) -> Expr:
         """The same number in every lane, keeping its sign and NaN."""
@@ -115,13 +117,18 @@ class VectorSpeller:
     def select(self, mask: Vec, yes: Vec, no: Vec) -> Expr:
         dtype = yes.dtype
         if dtype.is_bool:
-            m, a, b = self.splat(mask), self.splat(yes), self.splat(no)
+            m, a, b = self.named(self.splat(mask)), self.splat(yes), self.splat(no)
             return Infix("|", Infix("&", m, a), Infix("&", Prefix("~", m), b))
-        m = self.mask_for(self.splat(mask), dtype)
         type, bits = self.types.type(dtype), self.types.mask(dtype.size)
-        chosen = Infix("&", m, Cast(bits, self.splat(yes)))
         if not no.varies and is_zero(no.expr):
-            return Cast(type, chosen)
+            return Cast(type, Infix("&", self.mask_for(self.splat(mask), dtype), Cast(bits, self.splat(yes))))
+        if not yes.varies and is_zero(yes.expr):
+            return Cast(type, Infix("&", Prefix("~", self.mask_for(self.splat(mask), dtype)), Cast(bits, self.splat(no))))
+        m = self.mask_for(self.named(self.splat(mask)), dtype)
+        chosen = Infix("&", m, Cast(bits, self.splat(yes)))
+        if self.types.is_native(dtype) and dtype.size >= 4 and f"i{8 * dtype.size}v" == bits:
+            self.need(f"select_{dtype}v")
+            return Call(f"st_select_{dtype}v", (m, self.splat(yes), self.splat(no)))
         other = Infix("&", Prefix("~", m), Cast(bits, self.splat(no)))
         return Cast(type, Infix("|", chosen, other))
 
