@@ -177,3 +177,49 @@ def projectile(speed):
 
 def test_simulation_with_an_event() -> None:
     check(projectile, np.float64(5.3))
+
+
+def loops_in_branches(x, n):
+    def loss(x):
+        total = x * 1.0
+        for i in st.range(n):
+            a = x * total
+            for j in st.range(i + 1):
+                a = st.sin(a) * x + total
+                if a > 0.7:
+                    for _ in st.range(j):
+                        a = st.cos(a) * a
+            while a < 0.5:
+                a = a * 0.5 + 0.5
+            total = total + a * a
+        return total
+
+    return st.value_and_grad(loss)(x)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_loops_of_unknown_length_in_branches_and_loops(n: int) -> None:
+    check(loops_in_branches, np.float64(0.8), np.int64(n))
+
+
+GENERATOR = np.random.default_rng(0)
+PROGRAMS = [
+    (escape, np.float64(0.5), np.float64(1.3)),
+    (early, np.float64(0.9), np.int64(4)),
+    (early, np.float64(0.05), np.int64(4)),
+    (recurrent, GENERATOR.normal(size=(4, 4)), GENERATOR.normal(size=(5, 4))),
+    (search, np.array([0.3, -0.7, 1.2, 0.8])),
+    (network, GENERATOR.normal(size=(5, 3)), np.array([0, 1, 1, 0, 1], np.int32)),
+    (projectile, np.float64(5.3)),
+    (loops_in_branches, np.float64(0.8), np.int64(3)),
+]
+
+
+@pytest.mark.parametrize("case", PROGRAMS, ids=[f"{case[0].__name__}-{i}" for i, case in enumerate(PROGRAMS)])
+def test_the_compiled_program_gives_the_same(case: tuple[Any, ...]) -> None:
+    f, *arguments = case
+    found = optree.tree_leaves(st.function(f)(*arguments))
+    with st.eager():
+        expected = optree.tree_leaves(f(*arguments))
+    for got, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-9, atol=1e-12)
