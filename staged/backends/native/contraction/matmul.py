@@ -26,6 +26,7 @@ from staged.backends.native.contraction.tile import (
     TileChoice,
     choose_tile,
     declared,
+    each_row,
     emit_accumulators,
     emit_finish,
     emit_step,
@@ -80,6 +81,7 @@ class Plan:
     pack_b: PackRight
     rows_per_item: int  # in tiles
     cols_per_item: int  # in panels of tile columns
+    k_block: int  # steps of the inner dimension done for a whole item before the next ones
     cycles: float
 
     @property
@@ -120,23 +122,36 @@ class Plan:
         return (full, self.last_width) if count > 1 else (self.last_width,)
 
     @property
+    def k_blocks(self) -> int:
+        return -(-self.spec.k // self.k_block)
+
+    @property
+    def partial_items(self) -> int:
+        """The sums of an item between blocks of the inner dimension."""
+        if self.k_blocks == 1:
+            return 0
+        return (
+            self.rows_per_item * self.tile.rows.large * self.cols_per_item * self.tile.vectors.large * self.vector.lanes
+        )
+
+    @property
     def packed_row(self) -> int:
         """Distance of rows of the packed left operand: never a power of two, whose lines would compete for one cache set."""
         lanes = self.vector.lanes
-        return -(-self.spec.k // lanes) * lanes + lanes
+        return -(-self.k_block // lanes) * lanes + lanes
 
     @property
     def packed_a_items(self) -> int:
         large = self.tile.rows.large
         if self.pack_a == "rows":
             return self.rows_per_item * large * self.packed_row
-        return self.rows_per_item * large * self.spec.k if self.pack_a == "columns" else 0
+        return self.rows_per_item * large * self.k_block if self.pack_a == "columns" else 0
 
     @property
     def panel_items(self) -> int:
         if self.pack_b is not None:
-            return self.tile.vectors.large * self.vector.lanes * self.spec.k
-        return self.last_vectors() * self.vector.lanes * self.spec.k if self.last_is_partial else 0
+            return self.tile.vectors.large * self.vector.lanes * self.k_block
+        return self.last_vectors() * self.vector.lanes * self.k_block if self.last_is_partial else 0
 
 
 def panel_start(split: Split, index: int) -> int:
@@ -183,9 +198,10 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
         m, n, a, b, c = n, m, b.transposed(), a.transposed(), c.transposed()
     tile = choose_tile(machine, vector, m, n, k)
 
+    k_block = k if k <= LONGEST_K else blocked_k(k, vector.lanes)
     # A block of rows of the left operand is read once per panel: it should stay in the second-level cache.
     matrices = prod(spec.batch)
-    tile_bytes = tile.rows.large * k * size
+    tile_bytes = tile.rows.large * k_block * size
     least = -(-LEAST_ROWS // tile.rows.large)
     rows_per_item = min(tile.rows.count, max(least, machine.l2 * 3 // 4 // tile_bytes))
     rows_per_item = -(-tile.rows.count // -(-tile.rows.count // rows_per_item))
@@ -200,6 +216,9 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
             least = min(rows_per_item, -(-LEAST_SHARED_ROWS // tile.rows.large))
             rows_per_item = max(least, rows_per_item // wanted)
 
+    if k_block < k:
+        panel_bytes = rows_per_item * tile.rows.large * tile.vectors.large * vector.bytes
+        cols_per_item = min(cols_per_item, max(1, machine.l2 // 4 // panel_bytes))
     rows, panels = rows_per_item, cols_per_item
     pack_b: PackRight = None
     if b.col != 1 and n > 1:
@@ -222,9 +241,22 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
         cycles += 0.6 * m * n
     elif spec.epilogue is None and c.col != 1 and n > 1:
         cycles += 1.5 * m * n
-    return Plan(spec, vector, m, n, turned, a, b, c, tile, pack_a, pack_b, rows_per_item, cols_per_item, cycles)
+    return Plan(
+        spec, vector, m, n, turned, a, b, c, tile, pack_a, pack_b, rows_per_item, cols_per_item, k_block, cycles
+    )
 
 
+def blocked_k(k: int, lanes: int) -> int:
+    """Steps of a block of a long inner dimension: whole vectors, and at least one of them left for the last block."""
+    blocks = -(-k // (LONGEST_K // 2))
+    vectors = -(-k // (blocks * lanes))
+    size = vectors * lanes
+    while 0 < k % size < lanes:
+        size += lanes
+    return size
+
+
+LONGEST_K = 2048  # steps of the inner dimension; beyond, panels would not stay in the second-level cache
 PACK_RIGHT_ROWS = 4  # row tiles that read a panel before copying it pays
 PACK_LEFT_PANELS = 4
 LEAST_SHARED_ROWS = 60  # of an item, where rows are split among threads
@@ -261,7 +293,7 @@ class _Emitter:
         for vectors in plan.tile.vectors.sizes:
             for rows in plan.tile.rows.sizes:
                 self.emit_tile(rows, vectors)
-        parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items > 0)
+        parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
         self.emit_main(parameters)
         alignment = 64 // size
         packed_a = -(-plan.packed_a_items // alignment) * alignment
@@ -270,7 +302,7 @@ class _Emitter:
             text=str(self.text),
             phases=(Phase(spec.name, plan.work_items),),
             parameters=parameters,
-            scratch_bytes=(packed_a + plan.panel_items) * size,
+            scratch_bytes=(packed_a + plan.panel_items + plan.partial_items) * size,
         )
 
     # ---- names and strides ---------------------------------------------------------------------
@@ -309,17 +341,39 @@ class _Emitter:
             parameters.append(("int64_t ", "b_step"))
         if len(widths) > 1:
             parameters.append(("int64_t ", "width"))
+        if plan.k_blocks > 1:
+            parameters += [("int64_t ", "part"), ("int64_t ", "steps"), (f"{vector.scalar} *restrict ", "sum")]
         parameters += plan.result.parameters(vector)
         t.line(f"// {rows} rows x {vectors} vectors of {vector.lanes}, kept in registers over all {self.spec.k} steps")
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
         with t.function(head, list(map(declared, parameters))):
             emit_accumulators(t, vector, rows, vectors)
-            with t.block(f"for (int64_t k = 0; k < {self.spec.k}; ++k)"):
+            if plan.k_blocks > 1:
+                with t.block("if (part > 0)"):
+                    self.emit_partial(rows, vectors, store=False)
+            with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
                 emit_step(t, vector, rows, vectors, f"a[{added(times(row_step, 'r'))}]", "b")
                 t.line(f"a += {step};")
                 t.line(f"b += {'b_step' if stride is None else stride};")
+            if plan.k_blocks > 1:
+                with t.block(f"if (part < {plan.k_blocks - 1})"):
+                    self.emit_partial(rows, vectors, store=True)
+                    t.line("return;")
             emit_finish(t, vector, plan.result, rows, vectors, widths)
         t.line()
+
+    def emit_partial(self, rows: int, vectors: int, store: bool) -> None:
+        """The sums so far, from or to the item's own memory."""
+        t, vector = self.text, self.vector
+        with each_row(t, rows):
+            for v in range(vectors):
+                address = added("sum", times(vectors * vector.lanes, "r"), str(v * vector.lanes))
+                t.line(f"{vector.store(address)} = acc[r][{v}];" if store else f"acc[r][{v}] = {vector.load(address)};")
+
+    @property
+    def steps(self) -> str:
+        """Steps of the inner dimension that are done at once, as C."""
+        return "steps" if self.plan.k_blocks > 1 else str(self.spec.k)
 
     def emit_tile_call(self, rows: int, vectors: int, left: str, right: str, right_step: str, width: str) -> None:
         arguments = [left, right]
@@ -327,7 +381,14 @@ class _Emitter:
             arguments.append(right_step)
         if len(self.plan.widths(vectors)) > 1:
             arguments.append(width)
-        arguments += self.plan.result.arguments("batch", "row", "col", "result")
+        plan = self.plan
+        if plan.k_blocks > 1:
+            large = plan.rows_per_item * plan.tile.rows.large
+            row = "row" if plan.row_blocks == 1 else "(row - row_begin)"
+            col = "col" if plan.col_blocks == 1 else "(col - col_begin)"
+            sums = added("sums", times(large, col), times(vectors * self.vector.lanes, row))
+            arguments += ["part", "steps", sums]
+        arguments += plan.result.arguments("batch", "row", "col", "result")
         self.text.line(f"{self.tile_name(rows, vectors)}({', '.join(arguments)});")
 
     # ---- the items -----------------------------------------------------------------------------
@@ -338,9 +399,30 @@ class _Emitter:
         with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_decode()
-                if plan.pack_a:
-                    self.emit_pack_left()
-                self.emit_panels()
+                if plan.k_blocks == 1:
+                    self.emit_part()
+                    return
+                t.line(f"{self.vector.scalar} *const sums = {added('scratch', str(self.sums_start()))};")
+                with t.block(f"for (int64_t part = 0; part < {plan.k_blocks}; ++part)"):
+                    last = spec.k - (plan.k_blocks - 1) * plan.k_block
+                    steps = (
+                        f"part < {plan.k_blocks - 1} ? {plan.k_block} : {last}" if last < plan.k_block else str(last)
+                    )
+                    t.line(f"const int64_t steps = {steps};")
+                    self.emit_part()
+                    t.line(f"left += {plan.k_block * plan.a.col};")
+                    t.line(f"right += {plan.k_block * plan.b.row};")
+
+    def emit_part(self) -> None:
+        """The tiles of an item, over a block of the inner dimension."""
+        if self.plan.pack_a:
+            self.emit_pack_left()
+        self.emit_panels()
+
+    def sums_start(self) -> int:
+        plan = self.plan
+        packed_a = -(-plan.packed_a_items // (64 // ITEM_SIZES[self.spec.dtype])) * (64 // ITEM_SIZES[self.spec.dtype])
+        return packed_a + plan.panel_items
 
     def describe(self) -> list[str]:
         plan, spec = self.plan, self.spec
@@ -351,6 +433,8 @@ class _Emitter:
             notes.append("computed as its transpose, vectors along the rows of the result")
         if plan.pack_a:
             notes.append("the block's left operand is copied together: its rows lie far apart")
+        if plan.k_blocks > 1:
+            notes.append(f"the inner dimension is done in {plan.k_blocks} blocks, so that panels stay in the cache")
         if plan.pack_b == "transpose":
             notes.append("each panel of the right operand is transposed into scratch")
         elif plan.pack_b:
@@ -378,8 +462,9 @@ class _Emitter:
             self.emit_bounds("col", block, plan.tile.vectors, plan.cols_per_item, self.vector.lanes)
         scalar = self.vector.scalar
         left, right = reversed(spec.operand_names) if plan.turned else spec.operand_names
-        t.line(f"const {scalar} *const left = {added(left, *batch_terms(spec.batch, plan.a.batch))};")
-        t.line(f"const {scalar} *const right = {added(right, *batch_terms(spec.batch, plan.b.batch))};")
+        const = "const " if plan.k_blocks == 1 else ""  # moved along by blocks of the inner dimension
+        t.line(f"const {scalar} *{const}left = {added(left, *batch_terms(spec.batch, plan.a.batch))};")
+        t.line(f"const {scalar} *{const}right = {added(right, *batch_terms(spec.batch, plan.b.batch))};")
         if spec.epilogue is None:
             t.line(f"{scalar} *const result = {added('c', *batch_terms(spec.batch, plan.c.batch))};")
 
@@ -424,10 +509,10 @@ class _Emitter:
         """Where the tile of the packed left operand that starts at `row` lies in scratch."""
         plan = self.plan
         inside = row if plan.row_blocks == 1 else f"({row} - row_begin)"
-        return added("scratch", times(plan.packed_row if plan.pack_a == "rows" else self.spec.k, inside))
+        return added("scratch", times(plan.packed_row if plan.pack_a == "rows" else plan.k_block, inside))
 
     def emit_pack_left(self) -> None:
-        t, plan, _lanes, k = self.text, self.plan, self.vector.lanes, self.spec.k
+        t, plan, k = self.text, self.plan, self.steps
         if plan.pack_a == "rows":
             first, last = ("0", str(plan.m)) if plan.row_blocks == 1 else ("row_begin", "row_end")
             with t.block(f"for (int64_t row = {first}; row < {last}; ++row)"):
@@ -474,13 +559,13 @@ class _Emitter:
     def emit_pad_right(self, full: int, width: int) -> None:
         """The last panel, row by row, filled up with zeros."""
         t, plan = self.text, self.plan
-        with t.block(f"for (int64_t k = 0; k < {self.spec.k}; ++k)"):
+        with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
             source = added("right", times(plan.b.row, "k"), "col")
             t.line(copied(self.vector, f"panel + {times(full, 'k')}", source, width))
             t.line(zeroed(self.vector, f"panel + {times(full, 'k')} + {width}", full - width))
 
     def emit_pack_right(self, full: int, widths: tuple[int, ...]) -> None:
-        t, plan, vector, k = self.text, self.plan, self.vector, self.spec.k
+        t, plan, vector, k = self.text, self.plan, self.vector, self.steps
         width = "width" if len(widths) > 1 else str(widths[0])
         if plan.pack_b == "rows":
             if full in widths:
@@ -507,9 +592,10 @@ class _Emitter:
             present = f"{width} - s" if widths[-1] != full else str(vector.lanes)
             with t.block(f"for (int64_t k = 0; k < {k}; k += {vector.lanes})"):
                 step = "k"
-                if k % vector.lanes:
+                if self.spec.k % vector.lanes:
                     # the last block starts early enough to end with the rows; it writes some items a second time
-                    t.line(f"const int64_t first = k < {k - vector.lanes} ? k : {k - vector.lanes};")
+                    latest = f"{k} - {vector.lanes}" if plan.k_blocks > 1 else str(self.spec.k - vector.lanes)
+                    t.line(f"const int64_t first = k < {latest} ? k : {latest};")
                     step = "first"
                 source = f"right + (col + s) * {plan.b.col} + {step}"
                 t.line(
