@@ -91,4 +91,3 @@ def _grouped(axes: list[Axis], sizes: list[int]) -> list[list[Axis]]:
     if left:
         raise AxisConflict
     return groups
-

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from staged.ir.machine import Machine
-from staged.ir.nodes import Block, End, Function, Op, Value, free_values, walk_ops
+from staged.ir.nodes import FAIL, Block, End, Function, Op, Value, free_values, walk_ops
 from staged.ir.types import TensorType
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.epilogue import lower_epilogue
@@ -158,8 +158,8 @@ class _BlockFuser:
         effects = list(op.effects)
         for inner in op.blocks:
             effects += [effect for nested in walk_ops(inner) for effect in nested.effects]
-            if any(nested.name in ("break", "continue") for nested in walk_ops(inner)) or _leaves(inner):
-                effects += list(_STOPS)
+            if _leaves(inner):
+                effects += list(FAIL)
         for effect in effects:
             if effect.kind in ("io", "fail", "write"):
                 for earlier in self.effectful("stop"):
@@ -274,7 +274,9 @@ class _BlockFuser:
         return True
 
     def is_epilogue(self, root: Op, ops: Sequence[Op]) -> bool:
-        if any(not is_elementwise(op) or extents(op.results[0]) != extents(root.results[0]) for op in ops if op is not root):
+        if any(
+            not is_elementwise(op) or extents(op.results[0]) != extents(root.results[0]) for op in ops if op is not root
+        ):
             return False
         try:
             lower_epilogue(*self.contraction_parts(root, ops)[:2])
@@ -415,13 +417,22 @@ class _BlockFuser:
         clone = _Clone(lambda value: alone or self.is_boundary(value, inside))
         body = clone.block(ops, results)
         effects = tuple(dict.fromkeys(effect for op in ops for effect in op.effects))
-        attrs = {"name": _name(ops, results), "fused": _fused(ops)}
+        attrs: dict[str, object] = {"name": _name(ops, results), "fused": _fused(ops)}
         operands = [self.value(value) for value in clone.params]
         types = [value.type for value in results]
         draft = Op("kernel", operands, types, attrs=attrs, blocks=[body])
         nest = lower(draft)
         attrs = {**attrs, "nest": nest, "schedule": schedule(nest, self.machine)}
-        op = Op("kernel", operands, types, attrs=attrs, blocks=[body], effects=effects, device=ops[-1].device, where=ops[-1].where)
+        op = Op(
+            "kernel",
+            operands,
+            types,
+            attrs=attrs,
+            blocks=[body],
+            effects=effects,
+            device=ops[-1].device,
+            where=ops[-1].where,
+        )
         self.finish(op, results)
 
     def finish(self, op: Op, results: Sequence[Value]) -> None:
@@ -541,6 +552,3 @@ def _fused(ops: Sequence[Op]) -> str:
         if not names or names[-1] != op.name:
             names.append(op.name)
     return ", ".join(names if len(names) <= 16 else [*names[:15], f"and {len(names) - 15} more"])
-
-
-_STOPS = ()

@@ -32,10 +32,13 @@ ALONE = frozenset(
 CONTRACTIONS = frozenset(("matmul", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"))
 
 # Too dear to compute twice.
-EXPENSIVE = frozenset(
-    """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf pow divide floor_divide remainder
+EXPENSIVE = (
+    frozenset(
+        """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf pow divide floor_divide remainder
     atan2""".split()
-) | RANDOM
+    )
+    | RANDOM
+)
 
 
 def is_scalar(value: Value) -> bool:

@@ -115,8 +115,12 @@ class Lowering:
         inside = [axis for axis in self.order if axis in s.inside]
         rows = [axis for axis in self.order if axis in s.rows]
         contiguous = self.order[-1] if self.order else None
-        if inside and contiguous in s.rows and not s.finals and self.passes() == 1 and all(
-            op.name in COMBINE for op in self.analysis.reduced
+        if (
+            inside
+            and contiguous in s.rows
+            and not s.finals
+            and self.passes() == 1
+            and all(op.name in COMBINE for op in self.analysis.reduced)
         ):
             tail = [axis for axis in rows if self.order.index(axis) > self.order.index(inside[-1])]
             kept = prod(axis.extent for axis in tail)
@@ -132,12 +136,13 @@ class Lowering:
         if items != 1:
             assert first is not None
             items = first.axis.extent
-        return Nest(
-            self.name, inputs, tuple(self.outputs), tuple(self.scratch), statements, items, in_place
-        )
+        return Nest(self.name, inputs, tuple(self.outputs), tuple(self.scratch), statements, items, in_place)
 
     def rows(self, rows: list[Axis], inside: list[Axis], contiguous: Axis | None) -> Nest:
-        finals = [Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.name) for op in self.structure.finals]
+        finals = [
+            Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.name)
+            for op in self.structure.finals
+        ]
         self.final_of = dict(zip(self.structure.finals, finals, strict=True))
         lanes = bool(inside) and contiguous in self.structure.rows
         if not lanes:
@@ -174,11 +179,17 @@ class Lowering:
     def one_pass(self, number: int, inside: list[Axis]) -> None:
         a, s = self.analysis, self.structure
         mains = [op for op in a.reduced if op not in self.final_of and self.stage_of(op.operands[0]) == number]
-        reductions = {op: Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.name) for op in mains}
+        reductions = {
+            op: Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.name) for op in mains
+        }
         stored = [
             (value, array)
             for value, array in zip(self.results, self.outputs, strict=True)
-            if (a.axes(value) == s.domain and self.stage_of(value) == number and not (inside and a.axes(value) == s.rows))
+            if (
+                a.axes(value) == s.domain
+                and self.stage_of(value) == number
+                and not (inside and a.axes(value) == s.rows)
+            )
             and not self.is_late(value)
         ]
         last = self.passes() - 1
@@ -216,7 +227,9 @@ class Lowering:
             totals[op] = (total, index)
             self.scratch.append(total)
         elements = [
-            (v, array) for v, array in zip(self.results, self.outputs, strict=True) if a.axes(v) == self.structure.domain
+            (v, array)
+            for v, array in zip(self.results, self.outputs, strict=True)
+            if a.axes(v) == self.structure.domain
         ]
         # Several kept axes become one loop if all arrays allow it, which is known only afterwards: no tiles then.
         with self.nested(rows), self.tiled(tail[0]) if len(tail) == 1 else nullcontext():
@@ -287,8 +300,12 @@ class Lowering:
 
     def passes(self) -> int:
         a, s = self.analysis, self.structure
-        needed = [self.stage_of(op.operands[0]) for op in a.reduced if op not in s.finals or a.reduced_axes(op) != s.rows]
-        needed += [self.stage_of(v) for v in self.results if a.axes(v) == s.domain and (s.rows != s.domain or not s.inside)]
+        needed = [
+            self.stage_of(op.operands[0]) for op in a.reduced if op not in s.finals or a.reduced_axes(op) != s.rows
+        ]
+        needed += [
+            self.stage_of(v) for v in self.results if a.axes(v) == s.domain and (s.rows != s.domain or not s.inside)
+        ]
         return max(needed, default=0) + 1
 
     def choose_saved(self, inside: list[Axis]) -> None:
@@ -436,7 +453,9 @@ class Lowering:
         if op.name in RANDOM:
             operands.append(self.position(linear(at, extents(value)), i64, "element"))
         target = Local(hint or op.name, value.tensor.dtype)
-        scope = self.put(Compute(target, op.name, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands))
+        scope = self.put(
+            Compute(target, op.name, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
+        )
         scope.memo[key] = target
         return target
 
@@ -562,7 +581,14 @@ def reshaped(at: Indices, before: Sequence[int], after: Sequence[int]) -> Indice
     return tuple(reversed(out))
 
 
-COMBINE = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "any": "logical_or", "all": "logical_and"}
+COMBINE = {
+    "sum": "add",
+    "prod": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "any": "logical_or",
+    "all": "logical_and",
+}
 
 
 def find_in_place(

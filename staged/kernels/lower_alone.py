@@ -45,7 +45,9 @@ class _Parts:
         self.number = {param: number for number, param in enumerate(body.params)}
         for number, param in enumerate(body.params):
             hint, dtype = param.hint or f"input_{number}", param.tensor.dtype
-            self.inputs.append(Local(hint, dtype) if is_scalar(param) else ArrayRef(hint, dtype, prod(extents(param)), "input"))
+            self.inputs.append(
+                Local(hint, dtype) if is_scalar(param) else ArrayRef(hint, dtype, prod(extents(param)), "input")
+            )
         self.outputs = [
             ArrayRef(v.hint or op.name, v.tensor.dtype, prod(extents(v)), "output") for v in body.end.operands
         ]
@@ -64,7 +66,9 @@ class _Parts:
         assert isinstance(local, Local)
         return local
 
-    def nest(self, name: str, body: Sequence[Statement], parallel: bool, in_place: tuple[tuple[int, int], ...] = ()) -> Nest:
+    def nest(
+        self, name: str, body: Sequence[Statement], parallel: bool, in_place: tuple[tuple[int, int], ...] = ()
+    ) -> Nest:
         statements = collapse(tuple(body))
         items = 1
         if parallel and len(statements) == 1 and isinstance(statements[0], Loop):
@@ -151,7 +155,9 @@ def _scatter_add(name: str, p: _Parts) -> Nest:
     index, load_index = p.load(p.array(1), Affine.of(place))
     checked = Local("index", i64)
     check = CheckIndex(checked, index, extent, p.op.where)
-    update, load = p.load(p.array(2), Affine.of(outer, place.extent * after) + Affine.of(place, after) + Affine.of(inner))
+    update, load = p.load(
+        p.array(2), Affine.of(outer, place.extent * after) + Affine.of(place, after) + Affine.of(inner)
+    )
     target = Affine.of(outer, extent * after) + Affine.of(checked, after) + Affine.of(inner)
     inside = Loop(inner, (load, *p.add_to(out, target, update)))
     body = [Copy(out, p.array(0)), *loops([outer, place], [load_index, check, inside])]
@@ -169,7 +175,12 @@ def _scatter_add_along(name: str, p: _Parts) -> Nest:
         target = target + (Affine.of(checked, large) if number == axis else Affine.of(loop, large))
     index, load_index = p.load(p.array(1), source)
     update, load = p.load(p.array(2), source)
-    inner = [load_index, CheckIndex(checked, index, shape[axis], p.op.where), load, *p.add_to(p.outputs[0], target, update)]
+    inner = [
+        load_index,
+        CheckIndex(checked, index, shape[axis], p.op.where),
+        load,
+        *p.add_to(p.outputs[0], target, update),
+    ]
     return p.nest(name, [Copy(p.outputs[0], p.array(0)), *loops(axes, inner)], False, ((0, 0),))
 
 
@@ -209,7 +220,7 @@ class _Window:
 def _is_pairs(p: _Parts) -> bool:
     """Windows of 2 x 2 side by side, nothing padded: neighbours come in pairs."""
     attrs = p.op.attrs
-    return attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0)
+    return bool(attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0))
 
 
 def _max_pool_pairs(name: str, p: _Parts, w: _Window) -> Nest:
@@ -312,7 +323,9 @@ def _max_pool2d_backward(name: str, p: _Parts) -> Nest:
     plane, size, windows = Axis("plane", shape[0] * shape[1]), shape[2] * shape[3], outer[2] * outer[3]
     out = p.outputs[0]
     element, window = Axis("j", size), Axis("k", windows)
-    zero = Store(out, Affine.of(plane, size) + Affine.of(element), Constant(0.0 if out.dtype.is_float else 0, out.dtype))
+    zero = Store(
+        out, Affine.of(plane, size) + Affine.of(element), Constant(0.0 if out.dtype.is_float else 0, out.dtype)
+    )
     at = Affine.of(plane, windows) + Affine.of(window)
     index, load_index = p.load(p.array(1), at)
     value, load = p.load(p.array(0), at)
@@ -329,7 +342,7 @@ def _avg_pool2d(name: str, p: _Parts) -> Nest:
     value, load = p.load(p.array(0), w.element)
     mean = Local("mean", dtype)
     count = Constant(float(w.kh * w.kw), dtype)
-    body = [
+    body: list[Statement] = [
         w.over_window([load, Accumulate(total, value)], (total,)),
         Compute(mean, "divide", (total.target, count), {}),
         Store(p.outputs[0], w.window, mean),

@@ -209,5 +209,3 @@ def nanoseconds(body: tuple[Statement, ...], lanes: int) -> float:
 def outermost_axis(nest: Nest) -> Axis | None:
     """The axis whose turns `[begin, end)` counts."""
     return next((s.axis for s in nest.body if isinstance(s, Loop | Tile)), None)
-
-

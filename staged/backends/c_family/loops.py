@@ -12,12 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name, infix_sum, literal, scaled
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.scalars import RANDOM_NAMES, random_call, spell
-from staged.backends.c_family.support.lanes import reduce_snippet
+from staged.backends.c_family.totals import COMPARE, Total, TotalsEmitter, feeds
 from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
 from staged.ir.loops import (
@@ -26,12 +25,12 @@ from staged.ir.loops import (
     ArrayRef,
     Axis,
     Bound,
-    CheckIndex,
     CallSupport,
-    Copy,
-    Guarded,
+    CheckIndex,
     Compute,
     Constant,
+    Copy,
+    Guarded,
     Load,
     LoadPair,
     Local,
@@ -45,7 +44,6 @@ from staged.ir.loops import (
     Store,
     StorePair,
     Tile,
-    identity,
     walk,
 )
 from staged.ir.machine import Machine
@@ -57,7 +55,6 @@ Site = Callable[[Position | None], int]
 _INLINE_WIDTH = 60
 """Expressions longer than this get a name."""
 ELEMENT = "element"
-_COMPARE = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
 
 
 def emit_kernel(op: Op, name: str, machine: Machine, site: Site) -> KernelText:
@@ -82,17 +79,7 @@ def kernel_comments(op: Op) -> list[str]:
     return [*lines, f"fused: {fused}"] if fused else lines
 
 
-@dataclass(slots=True)
-class Total:
-    """A reduction under way: its scalar variable, and its vectors where a vector loop feeds it."""
-
-    scalar: Name
-    vector: Name | None
-    wide: bool
-    """The result itself is a vector (the vectors run across rows)."""
-
-
-class LoopEmitter:
+class LoopEmitter(TotalsEmitter):
     """Writes one nest."""
 
     def __init__(self, nest: Nest, schedule: Schedule, machine: Machine, site: Site) -> None:
@@ -250,7 +237,7 @@ class LoopEmitter:
                         for name, _ in index.terms:
                             use(name, nested, 2)
                     case Accumulate(reduction, value, _):
-                        use(value, nested, 2 if reduction.op in _COMPARE else 1)
+                        use(value, nested, 2 if reduction.op in COMPARE else 1)
                     case StorePair(_, _, first, second):
                         use(first, nested)
                         use(second, nested)
@@ -438,7 +425,9 @@ class LoopEmitter:
             self.w.line(f"{function}({arguments});")
         else:
             lane = Name("lane")
-            scalar = spell(s.op, [o.dtype for o in operands], result, [Index(x, lane) for x in whole], s.attrs, self.need)
+            scalar = spell(
+                s.op, [o.dtype for o in operands], result, [Index(x, lane) for x in whole], s.attrs, self.need
+            )
             with self.block(f"for (int lane = 0; lane < {self.schedule.lanes}; ++lane)"):
                 self.w.line(f"{name}[lane] = {scalar};")
         self.values[s.target] = Vec(Name(name), result, True)
@@ -487,10 +476,10 @@ class LoopEmitter:
             self.w.line(f"{raw} += {s.extent};")
         with self.w.block(f"if ({raw} < 0 || {raw} >= {s.extent})"):
             message = "index %lld is out of range for an axis of %lld elements"
-            given = f"(long long){index.expr}" if isinstance(index.expr, Name | Literal) else f"(long long)({index.expr})"
-            self.w.line(
-                f'st_fail(host, ST_INDEX_ERROR, {self.site(s.where)}, "{message}", {given}, {s.extent}LL);'
+            given = (
+                f"(long long){index.expr}" if isinstance(index.expr, Name | Literal) else f"(long long)({index.expr})"
             )
+            self.w.line(f'st_fail(host, ST_INDEX_ERROR, {self.site(s.where)}, "{message}", {given}, {s.extent}LL);')
             self.w.line("return;")
         self.values[s.target] = Vec(Name(raw), i64, False)
 
@@ -503,160 +492,6 @@ class LoopEmitter:
             self.w.line(f"{target} = {number};")
             return
         self.w.line(f"{Index(array, index)} = {value.expr};")
-
-    # ---- reductions ----
-
-    def start(self, reduction: Reduction, loop: Loop) -> None:
-        dtype = reduction.target.dtype
-        name = self.names.fresh(reduction.target.name)
-        feeding = feeding_loop(reduction, loop, self.schedule)
-        if reduction.op in ("argmax", "argmin"):
-            compared = accumulated_dtype(reduction, loop)
-            best = self.names.fresh("best")
-            self.w.line(f"{compared.c_name} {best} = {self.number(identity(reduction.op, compared))};")
-            self.w.line(f"int64_t {name} = -1;")
-            self.totals[reduction] = Total(Name(name), Name(best), False)
-            return
-        start = self.number(identity(reduction.op, dtype))
-        wide = self.vector_axis is not None and self.varies_inside(reduction, loop)
-        if wide:
-            type = self.types.type(dtype)
-            self.w.line(f"{type} {name} = {self.speller.splat(Vec(start, dtype, False))};")
-            self.totals[reduction] = Total(Name(name), None, True)
-            return
-        vector: Name | None = None
-        if feeding is not None:
-            type = self.types.type(dtype)
-            vector = Name(self.names.fresh(f"{reduction.target.name}_v"))
-            count = self.unroll_of(feeding)
-            splat = str(self.speller.splat(Vec(start, dtype, False)))
-            if str(start) in ("0", "0.0", "0.0f"):
-                self.w.line(f"{type} {vector}[{count}] = {{0}};")
-            else:
-                self.w.line(f"{type} {vector}[{count}] = {{{', '.join([splat] * count)}}};")
-        self.w.line(f"{dtype.c_name} {name} = {start};")
-        self.totals[reduction] = Total(Name(name), vector, False)
-
-    def varies_inside(self, reduction: Reduction, loop: Loop) -> bool:
-        """In a loop over vectors across rows: whether what is taken in differs by lane."""
-        varying = {local for local, v in self.values.items() if v.varies}
-        axis = self.vector_axis
-        assert axis is not None
-        for s in walk(loop.body):
-            match s:
-                case Load(target, _, index):
-                    if index.stride(axis):
-                        varying.add(target)
-                case PositionOf(target, index):
-                    if index.stride(axis):
-                        varying.add(target)
-                case Compute(target, _, operands):
-                    if any(o in varying for o in operands if isinstance(o, Local)):
-                        varying.add(target)
-                case Accumulate(r, value) if r is reduction:
-                    return isinstance(value, Local) and value in varying
-        return False
-
-    def unroll_of(self, loop: Loop) -> int:
-        """Vectors per turn: as many as the loop has, up to the schedule's."""
-        lanes = self.schedule.lanes
-        return max(1, min(self.schedule.unroll, loop.axis.extent // lanes))
-
-    def accumulate(self, s: Accumulate) -> None:
-        total = self.totals[s.reduction]
-        value = self.operand(s.value)
-        op, dtype = s.reduction.op, s.reduction.target.dtype
-        if op in ("argmax", "argmin"):
-            assert s.position is not None and total.vector is not None
-            best, x = total.vector, self.plain(value)
-            nan = f" || ({x} != {x} && {best} == {best})" if value.dtype.is_float else ""
-            with self.w.block(f"if ({total.scalar} < 0 || {x} {_COMPARE[op]} {best}{nan})"):
-                self.w.line(f"{best} = {x};")
-                self.w.line(f"{total.scalar} = {self.index(s.position)};")
-            return
-        if total.wide or (self.vector_axis is not None and total.vector is not None):
-            target: Expr = total.scalar
-            if not total.wide:
-                assert total.vector is not None
-                target = Index(total.vector, self.unrolled or Literal("0"))
-            self.combine_vectors(op, target, value, dtype)
-            return
-        self.take_in(op, total.scalar, value, dtype)
-
-    def take_in(self, op: str, total: Expr, value: Vec, dtype: DType) -> None:
-        """One more number into a scalar total."""
-        x = value.expr
-        if op in ("sum", "prod"):
-            if dtype.is_float:
-                self.w.line(f"{total} {'+' if op == 'sum' else '*'}= {x};")
-            else:
-                both = spell("add" if op == "sum" else "multiply", [dtype, dtype], dtype, [total, x], {}, self.need)
-                self.w.line(f"{total} = {both};")
-        elif op in ("any", "all"):
-            self.w.line(f"{total} = {total} {'||' if op == 'any' else '&&'} {x};")
-        else:
-            self.take_extreme(op, total, self.plain(value), dtype)
-
-    def take_extreme(self, op: str, total: Expr, x: Expr, dtype: DType) -> None:
-        if dtype.is_bool:
-            self.w.line(f"{total} = {total} {'||' if op == 'max' else '&&'} {x};")
-            return
-        nan = f" || {x} != {x}" if dtype.is_float else ""
-        with self.w.block(f"if ({x} {_COMPARE[op]} {total}{nan})"):
-            self.w.line(f"{total} = {x};")
-
-    def plain(self, value: Vec) -> Expr:
-        """A scalar that may be repeated."""
-        if isinstance(value.expr, Name | Literal):
-            return value.expr
-        name = Name(self.names.fresh("x"))
-        self.w.line(f"const {value.dtype.c_name} {name} = {value.expr};")
-        return name
-
-    def combine_vectors(self, op: str, target: Expr, value: Vec, dtype: DType) -> None:
-        if op == "sum":
-            if dtype.is_float:
-                self.w.line(f"{target} += {value.expr};")
-            else:
-                both = self.speller.wrapping("+", dtype, Vec(target, dtype, True), value)
-                self.w.line(f"{target} = {both};")
-            return
-        x = Vec(Name(self.settled(value)), dtype, True)
-        name = "maximum" if op == "max" else "minimum"
-        function = self.speller.function(name, dtype)
-        if function is not None:
-            self.w.line(f"{function}(&{target}, &{x.expr}, &{target});")
-        else:
-            self.w.line(f"{target} = {self.speller.extreme(name, x, Vec(target, dtype, True))};")
-
-    def finish(self, reduction: Reduction, loop: Loop) -> None:
-        total = self.totals[reduction]
-        dtype = reduction.target.dtype
-        if total.vector is not None and reduction.op not in ("argmax", "argmin"):
-            feeding = feeding_loop(reduction, loop, self.schedule)
-            assert feeding is not None
-            count = self.unroll_of(feeding)
-            half = count
-            while half > 1:  # pairs, then pairs of pairs: always the same order
-                keep = (half + 1) // 2
-                for n in range(half - keep):
-                    self.combine_vectors(
-                        reduction.op,
-                        Index(total.vector, Literal(str(n))),
-                        Vec(Index(total.vector, Literal(str(n + keep))), dtype, True),
-                        dtype,
-                    )
-                half = keep
-            if not self.types.is_native(dtype):
-                with self.block(f"for (int lane = 0; lane < {self.schedule.lanes}; ++lane)"):
-                    self.take_in(reduction.op, total.scalar, Vec(Index(Index(total.vector, Literal("0")), Name("lane")), dtype, False), dtype)
-                self.values[reduction.target] = Vec(total.scalar, dtype, total.wide)
-                return
-            function = reduce_snippet(reduction.op, dtype.name)
-            self.need(function)
-            horizontal = Call(function, (Name(f"&{total.vector}[0]"),))
-            self.take_in(reduction.op, total.scalar, Vec(horizontal, dtype, False), dtype)
-        self.values[reduction.target] = Vec(total.scalar, dtype, total.wide)
 
     # ---- loops ----
 
@@ -790,20 +625,6 @@ def rounded(array: ArrayRef) -> int:
 
 def is_integer_division(s: Statement) -> bool:
     return isinstance(s, Compute) and s.op in ("floor_divide", "remainder") and s.target.dtype.is_integer
-
-
-def feeds(loop: Loop, reduction: Reduction) -> bool:
-    return any(isinstance(s, Accumulate) and s.reduction is reduction for s in loop.body)
-
-
-def feeding_loop(reduction: Reduction, loop: Loop, schedule: Schedule) -> Loop | None:
-    """The vectorised loop (this one or one inside) whose turns a reduction takes in."""
-    inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
-    return next((s for s in (loop, *inner) if s in schedule.vectorised and feeds(s, reduction)), None)
-
-
-def accumulated_dtype(reduction: Reduction, loop: Loop) -> DType:
-    return next(s.value.dtype for s in walk(loop.body) if isinstance(s, Accumulate) and s.reduction is reduction)
 
 
 def used_sources(nest: Nest) -> set[ArrayRef | Local]:

@@ -123,7 +123,9 @@ class VectorSpeller:
         if not no.varies and is_zero(no.expr):
             return Cast(type, Infix("&", self.mask_for(self.splat(mask), dtype), Cast(bits, self.splat(yes))))
         if not yes.varies and is_zero(yes.expr):
-            return Cast(type, Infix("&", Prefix("~", self.mask_for(self.splat(mask), dtype)), Cast(bits, self.splat(no))))
+            return Cast(
+                type, Infix("&", Prefix("~", self.mask_for(self.splat(mask), dtype)), Cast(bits, self.splat(no)))
+            )
         m = self.mask_for(self.named(self.splat(mask)), dtype)
         chosen = Infix("&", m, Cast(bits, self.splat(yes)))
         if self.types.is_native(dtype) and dtype.size >= 4 and f"i{8 * dtype.size}v" == bits:
@@ -150,7 +152,9 @@ class VectorSpeller:
             if dtype.is_bool:
                 a, b = self.splat(x), self.splat(operands[1])
                 return Infix({"equal": "==", "not_equal": "!="}[name], a, b)
-            return self.compare(COMPARISONS[name], dtype, self.splat(x) if not x.varies else x.expr, self.other(operands[1]))
+            return self.compare(
+                COMPARISONS[name], dtype, self.splat(x) if not x.varies else x.expr, self.other(operands[1])
+            )
         if dtype.is_bool:
             ops = {"logical_and": "&", "logical_or": "|", "logical_xor": "^", **BITWISE, "maximum": "|", "minimum": "&"}
             if name in ops:
@@ -169,7 +173,9 @@ class VectorSpeller:
         if name == "divide":
             return Infix("/", x.expr, operands[1].expr)
         if name == "negative":
-            return Prefix("-", x.expr) if dtype.is_float else self.wrapping("-", dtype, Vec(Literal("0"), dtype, False), x)
+            return (
+                Prefix("-", x.expr) if dtype.is_float else self.wrapping("-", dtype, Vec(Literal("0"), dtype, False), x)
+            )
         if name == "square":
             return Infix("*", x.expr, x.expr) if dtype.is_float else self.wrapping("*", dtype, x, x)
         if name in BITWISE:
@@ -180,7 +186,9 @@ class VectorSpeller:
             if dtype.is_float:
                 return self.absolute(x.expr, dtype)
             minus = self.wrapping("-", dtype, Vec(Literal("0"), dtype, False), x)
-            return self.select(Vec(self.compare("<", dtype, x.expr, Literal("0")), bool_, True), Vec(minus, dtype, True), x)
+            return self.select(
+                Vec(self.compare("<", dtype, x.expr, Literal("0")), bool_, True), Vec(minus, dtype, True), x
+            )
         if name in ("maximum", "minimum"):
             return self.extreme(name, operands[0], operands[1])
         return None
@@ -240,5 +248,3 @@ class VectorSpeller:
 
 def is_zero(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.text in ("0", "0.0", "0.0f")
-
-

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Literal
 
 from staged.backends.c_family.expr import Index, Infix, Name
 from staged.backends.c_family.kernel_text import KernelText
@@ -19,8 +20,14 @@ from staged.backends.native.contraction.spec import Conv2dSpec, Epilogue, Matmul
 from staged.backends.native.contraction.spec import KernelText as ContractionText
 from staged.ir.loops import ArrayRef, Axis, Load, Local, Loop, Nest, indices_of, walk
 from staged.ir.machine import Machine
-from staged.ir.nodes import Op
+from staged.ir.nodes import Op, Value
 from staged.ir.types import DType
+
+_CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]] = {
+    "conv2d": "forward",
+    "conv2d_backward_input": "backward_input",
+    "conv2d_backward_weight": "backward_weight",
+}
 
 
 def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelText:
@@ -36,17 +43,21 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
     return _wrap(op, name, product, inline, snippets, nest, machine)
 
 
+def extents(value: Value) -> tuple[int, ...]:
+    """The shape, all of ints: fusion refuses anything else."""
+    return tuple(extent for extent in value.tensor.shape if isinstance(extent, int))
+
+
 def emit_product(op: Op, name: str, machine: Machine, epilogue: Epilogue | None) -> ContractionText:
     """The kernel's own text: matrix product or convolution with an optional epilogue."""
-    a, b = op.operands[:2]
-    dtype = a.tensor.dtype.name
+    dtype = op.operands[0].tensor.dtype.name
     if op.attrs["kind"] == "matmul":
         return emit_matmul(matmul_spec(op, name, dtype, epilogue), machine)
     return emit_conv2d(conv2d_spec(op, name, dtype, epilogue), machine)
 
 
 def matmul_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> MatmulSpec:
-    a, b = (tuple(int(n) for n in operand.tensor.shape) for operand in op.operands[:2])  # type: ignore[call-overload]
+    a, b = (extents(operand) for operand in op.operands[:2])
     strides = []
     for shape, turned in ((a, op.attrs.get("transpose_a", False)), (b, op.attrs.get("transpose_b", False))):
         steps = row_major(*shape)
@@ -59,7 +70,7 @@ def matmul_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Mat
 
 
 def conv2d_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Conv2dSpec:
-    first, second = (tuple(operand.tensor.shape) for operand in op.operands[:2])
+    first, second = (extents(operand) for operand in op.operands[:2])
     kind = op.attrs["kind"]
     if kind == "conv2d":
         x, weight = first, second
@@ -67,8 +78,8 @@ def conv2d_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Con
         x, weight = tuple(op.attrs["input_shape"]), second
     else:
         x, weight = first, tuple(op.attrs["weight_shape"])
-    n, c, h, w = (int(size) for size in x)  # type: ignore[call-overload]
-    oc, _, kh, kw = (int(size) for size in weight)  # type: ignore[call-overload]
+    n, c, h, w = x
+    oc, _, kh, kw = weight
     return Conv2dSpec(
         name, n, c, h, w, oc, kh, kw,
         stride=tuple(op.attrs.get("stride", (1, 1))),
@@ -76,13 +87,19 @@ def conv2d_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Con
         dilation=tuple(op.attrs.get("dilation", (1, 1))),
         groups=op.attrs.get("groups", 1),
         dtype=dtype,
-        kind={"conv2d": "forward", "conv2d_backward_input": "backward_input", "conv2d_backward_weight": "backward_weight"}[kind],
+        kind=_CONVOLUTIONS[kind],
         epilogue=epilogue,
     )  # fmt: skip
 
 
 def _wrap(
-    op: Op, name: str, product: ContractionText, inline: str, snippets: frozenset[str], nest: Nest | None, machine: Machine
+    op: Op,
+    name: str,
+    product: ContractionText,
+    inline: str,
+    snippets: frozenset[str],
+    nest: Nest | None,
+    machine: Machine,
 ) -> KernelText:
     """One function with the program's signature around the product's phases; all but the last go into `prepare`."""
     inputs = [_parameter(v.tensor.dtype, v.tensor.shape, f"input_{n}", True) for n, v in enumerate(op.operands)]
@@ -176,10 +193,10 @@ def _parameter(dtype: DType, shape: Sequence[object], name: str, is_input: bool)
 
 
 def _multiply_adds(op: Op) -> float:
-    a, b = op.operands[:2]
+    a = op.operands[0]
     if op.attrs["kind"] == "matmul":
-        k = a.tensor.shape[-2 if op.attrs.get("transpose_a", False) else -1]
-        return float(prod(op.blocks[0].params[0].tensor.shape) * k)  # type: ignore[arg-type,operator]
+        k = extents(a)[-2 if op.attrs.get("transpose_a", False) else -1]
+        return float(prod(extents(op.blocks[0].params[0])) * k)
     spec = conv2d_spec(op, "", a.tensor.dtype.name, None)
     return float(spec.multiply_adds)
 
@@ -207,13 +224,15 @@ class EpilogueEmitter(LoopEmitter):
             self.arrays[output] = Name(parameter)
         self.names.used |= {"batch", "row", "col", "rows", "cols", "tile", "ld", "r", *(p for _, p in parameters)}
         self.arrays[tile] = Name("tile")
-        self.tile = tile
+        self.finished = tile
         batch, row, column = (s for s in walk(nest.body) if isinstance(s, Loop))
         head = [("int64_t ", n) for n in ("batch", "row", "col", "rows", "cols")]
         head += [(f"const {tile.dtype.c_name} *", "tile"), ("int64_t ", "ld"), *parameters]
         w = self.w
         with w.block(wrapped(f"static inline __attribute__((always_inline)) void {name}({_head(head)})")):
-            indices = [i for s in walk(nest.body) if not (isinstance(s, Load) and s.array is tile) for i in indices_of(s)]
+            indices = [
+                i for s in walk(nest.body) if not (isinstance(s, Load) and s.array is tile) for i in indices_of(s)
+            ]
             for loop in (batch, row, column):
                 if not any(index.stride(loop.axis) for index in indices):
                     w.line(f"(void){loop.axis.name};")
@@ -233,7 +252,7 @@ class EpilogueEmitter(LoopEmitter):
         return name
 
     def load(self, s: Load, inline: bool) -> None:
-        if s.array is not self.tile:
+        if s.array is not self.finished:
             super().load(s, inline)
             return
         varies = self.vector_axis is not None

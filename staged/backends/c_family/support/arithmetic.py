@@ -32,7 +32,9 @@ def _float_snippets(dtype: DType) -> list[Snippet]:
         return Snippet(f"{name}_{dtype}", text, needs, _MATH)
 
     return [
-        snippet("sign", "-1, 0 or 1; NaN stays NaN.", f"{t} x", f"return isnan(x) ? x : ({t})((x > {zero}) - (x < {zero}));"),
+        snippet(
+            "sign", "-1, 0 or 1; NaN stays NaN.", f"{t} x", f"return isnan(x) ? x : ({t})((x > {zero}) - (x < {zero}));"
+        ),
         snippet("square", "x times itself.", f"{t} x", "return x * x;"),
         snippet(
             "remainder",
@@ -72,7 +74,9 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
     snippet("minimum", "The smaller of two numbers.", _two(dtype), "return a < b ? a : b;")
     snippet("square", "x times itself, wrapping.", f"{t} x", f"return ({t})((uint64_t)x * (uint64_t)x);")
     if signed:
-        snippet("abs", "The absolute value; the smallest number stays.", f"{t} x", f"return x < 0 ? ({t})(0 - ({u})x) : x;")
+        snippet(
+            "abs", "The absolute value; the smallest number stays.", f"{t} x", f"return x < 0 ? ({t})(0 - ({u})x) : x;"
+        )
         snippet("sign", "-1, 0 or 1.", f"{t} x", "return (x > 0) - (x < 0);")
         snippet(
             "floor_divide",
@@ -108,10 +112,13 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         _two(dtype),
         f"return (uint64_t)b < {bits} ? ({t})(a >> b) : {minus};",
     )
-    negative = ["if (b < 0) {\n        return a == 1 ? 1 : a == -1 ? (b % 2 != 0 ? -1 : 1) : 0;\n    }"] if signed else []
+    negative = (
+        ["if (b < 0) {\n        return a == 1 ? 1 : a == -1 ? (b % 2 != 0 ? -1 : 1) : 0;\n    }"] if signed else []
+    )
     snippet(
         "pow",
-        "a to the power b by squaring, wrapping" + ("; a negative power of anything but 1 and -1 is 0." if signed else "."),
+        "a to the power b by squaring, wrapping"
+        + ("; a negative power of anything but 1 and -1 is 0." if signed else "."),
         _two(dtype),
         *negative,
         "uint64_t result = 1, base = (uint64_t)a;",
