@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from staged.ir.nodes import Op, Value
-from staged.ir.types import DType, Extent, TensorType, Type
+from staged.ir.types import DType, Extent, TensorType, Type, i64
 from staged.ops.primitive import PRIMITIVES
 from staged.ir.ranges import Ranges
 
@@ -124,6 +124,24 @@ def add_into_place(op: Op, emit: Emitter) -> Value | None:
         update = made_by(term, "dynamic_update")
         if update is not None and number_of(update.operands[0]) == 0:
             _, piece, *start = update.operands
+            before = emit.emit("dynamic_slice", [total, *start], sizes=piece.tensor.shape)
+            return emit.emit("dynamic_update", [total, emit.emit("add", [before, piece]), *start])
+    return None
+
+
+@rule("add")
+def add_into_slice(op: Op, emit: Emitter) -> Value | None:
+    """x + pad(u), where u is a small part of x  ->  dynamic_update(x, dynamic_slice(x, place) + u, place)
+
+    Why: as for `add_into_place`, for `x[2:4]`. A large part is left to fusion, which adds it as it goes along.
+    """
+    for total, term in (op.operands, op.operands[::-1]):
+        pad = made_by(term, "pad")
+        if pad is None or pad.attrs["value"] != 0 or min(*pad.attrs["low"], *pad.attrs["high"]) < 0:
+            continue
+        (piece,) = pad.operands
+        if term.tensor.is_static and piece.tensor.size * 8 <= term.tensor.size:
+            start = [emit.full(TensorType(i64), low) for low in pad.attrs["low"]]
             before = emit.emit("dynamic_slice", [total, *start], sizes=piece.tensor.shape)
             return emit.emit("dynamic_update", [total, emit.emit("add", [before, piece]), *start])
     return None
@@ -361,6 +379,23 @@ def slice_of_all(op: Op, emit: Emitter) -> Value | None:
 def pad_by_nothing(op: Op, emit: Emitter) -> Value | None:
     """pad by zero elements  ->  x"""
     return op.operands[0] if op.operands[0].tensor.shape == op.result.tensor.shape else None
+
+
+@rule("pad")
+def pad_of_one_element(op: Op, emit: Emitter) -> Value | None:
+    """pad(u) of a single element  ->  dynamic_update(full, u, place)
+
+    Why: the cotangent of `x[0]` is one number in an array of zeros: written at its place, not asked for at every place.
+    """
+    (piece,) = op.operands
+    if not piece.tensor.is_static or piece.tensor.size != 1 or min(op.attrs["low"]) < 0:
+        return None
+    if not op.result.tensor.is_static or op.result.tensor.size < 2:
+        return None
+    if any(low >= extent for low, extent in zip(op.attrs["low"], op.result.tensor.shape, strict=True)):
+        return None
+    start = [emit.full(TensorType(i64), low) for low in op.attrs["low"]]
+    return emit.emit("dynamic_update", [emit.full(op.result.tensor, op.attrs["value"]), piece, *start])
 
 
 @rule("concat")

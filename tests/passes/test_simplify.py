@@ -212,6 +212,20 @@ def test_an_index_that_may_be_out_of_bounds_keeps_its_check() -> None:
     assert "index_check" in names(f, x)
 
 
+def test_a_small_part_is_added_at_its_place() -> None:
+    x = TensorType(f64, (40,))
+
+    def f(p: Program, x: Any, u: Any) -> Any:
+        return (x + METHODS["pad"](u, [(3, 33)]),)
+
+    assert "pad" not in names(f, x, TensorType(f64, (4,)))
+    assert "pad" in names(lambda p, x, u: (x + METHODS["pad"](u, [(3, 17)]),), x, TensorType(f64, (20,)))
+
+
+def test_one_element_is_written_at_its_place() -> None:
+    assert "pad" not in names(lambda p, u: (METHODS["pad"](u, [(3, 2)]),), TensorType(f64, (1,)))
+
+
 def test_division_by_a_known_number_cannot_fail() -> None:
     def f(p: Program, n: Any) -> Any:
         return (n // 3 + n % 5,)
