@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from staged.ir.nodes import Op, Value
+from staged.ir.ranges import Ranges
 from staged.ir.types import DType, Extent, TensorType, Type, i64
 from staged.ops.primitive import PRIMITIVES
-from staged.ir.ranges import Ranges
 
 Number = int | float | bool
 

@@ -57,10 +57,8 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
     found = []
     for op in walk_ops(function.block):
         if op.name == "copy":
-            value = op.operands[0]
-            attrs = op.attrs
-            what = value.hint or (value.producer.name if value.producer else "a value")
-            found.append(Transfer(what, attrs["source"], op.device, value.tensor.nbytes, attrs["why"], op.where))
+            attrs, size = op.attrs, op.operands[0].tensor.nbytes
+            found.append(Transfer(attrs["what"], attrs["source"], op.device, size, attrs["why"], op.where))
     return tuple(found)
 
 
@@ -68,7 +66,7 @@ def place(function: Function) -> Function:
     """`function` with its ops on their devices and `copy` ops where values cross (see the module's docstring).
 
     `copy` has one operand and one result of the same type (from a device, a number comes as an array of one element);
-    its device is the one it copies to, its attrs say `source` and `why`. A program of one device has none.
+    its device is the one it copies to, its attrs are `what` (a name for people), `source` and `why`. A program of one device has none.
     """
     if all(op.device == CPU for op in walk_ops(function.block)):
         return function
@@ -356,7 +354,8 @@ class _Placer:
         for crossing in self.before.get((block, index), ()):
             value, home = crossing.value, self.homes.of(crossing.value)
             type = value.type if crossing.device == CPU else on_device(value.type)
-            attrs = {"source": home, "why": crossing.why}
+            what = value.hint or (value.producer.name if value.producer is not None else "a value")
+            attrs = {"what": what, "source": home, "why": crossing.why}
             op = Op("copy", [self.values[value]], [type], attrs=attrs, device=crossing.device, where=crossing.where)
             op.result.hint = value.hint
             self.ops.append(op)

@@ -11,12 +11,12 @@ from typing import Any
 
 from staged.ir.builder import Builder
 from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value
+from staged.ir.ranges import Ranges
 from staged.ir.rewrite import Copier
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
 from staged.passes.algebra import RULES, fold_constants
-from staged.ir.ranges import Ranges
 from staged.source import Position
 
 # Blocks that stand for themselves: nothing made outside is used inside, so nothing outside is equal to something inside.
