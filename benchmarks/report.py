@@ -95,8 +95,8 @@ def warm_table(cells: Sequence[Cell], threads: int) -> list[str]:
 def cold_table(cells: Sequence[Cell]) -> list[str]:
     """Import to the first trained step with an empty and with a full cache, its parts, and the peak memory of a run."""
     table = table_of(cells)
-    heads = ["row", "framework", "cold start", "cold start, full cache", "import", "staging", "first step"]
-    heads += ["first step, full cache", "peak memory"]
+    heads = ["row", "framework", "cold start", "cold start, full cache", "import", "staging", "compile"]
+    heads += ["compile, full cache", "first step", "first step, full cache", "peak memory"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for cell in cells:
         if cell.get("cold") != "empty" or "cold_s" not in cell:
@@ -107,6 +107,7 @@ def cold_table(cells: Sequence[Cell]) -> list[str]:
         )
         warm = table.get(key, {})
         figures = [cell["cold_s"], again.get("cold_s"), cell["import_s"], cell.get("staging_s")]
+        figures += [cell.get("compile_s"), again.get("compile_s")]
         figures += [cell["first_call_s"], again.get("first_call_s")]
         words = ["-" if figure is None else seconds(figure) for figure in figures]
         memory = f"{warm['peak_rss_bytes'] / 2**20:.0f} MiB" if "peak_rss_bytes" in warm else "-"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from staged.errors import UnsupportedError
 from staged.ir.machine import MACHINES, Machine
 from staged.runtime.cache import default_cache
 from staged.runtime.compiler import find_compiler
@@ -29,12 +30,12 @@ def machine() -> Machine:
 def target(name: str) -> Machine:
     """The machine description behind a target's name: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'.
 
-    Raises: ValueError for a name that is not known.
+    Raises: UnsupportedError for a name that is not known.
     """
     if name == "native":
         return native_machine()
     if name not in MACHINES:
-        raise ValueError(f"unknown target {name!r}; known: native, {', '.join(sorted(MACHINES))}")
+        raise UnsupportedError(f"unknown target {name!r}", hint=f"one of native, {', '.join(sorted(MACHINES))}")
     return MACHINES[name]
 
 

@@ -40,8 +40,9 @@ class Cnn(nn.Module):
         self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
 
     def forward(self, x: Any) -> Any:
-        x = st.max_pool2d(st.relu(self.conv1(x)), 2)
-        x = st.max_pool2d(st.relu(self.conv2(x)), 2)
+        # Pool, then relu, as in the peers' versions: the same values, less work.
+        x = st.relu(st.max_pool2d(self.conv1(x), 2))
+        x = st.relu(st.max_pool2d(self.conv2(x), 2))
         return self.fc2(st.relu(self.fc1(x.reshape(x.shape[0], -1))))
 
 
@@ -75,21 +76,26 @@ def training(row: Row, data: tuple[Any, ...]) -> Workload:
             optimizer.step(grads)
         return loss
 
-    start = time.perf_counter()
-    train.stage(images, labels, 1)
-    staging = time.perf_counter() - start
-    return Workload(lambda steps: train(images, labels, steps), np.asarray, {"staging_s": staging})
+    program, figures = made(train, images, labels, 1)
+    return Workload(lambda steps: program(images, labels, steps), np.asarray, figures)
 
 
 def op(row: Row, data: tuple[Any, ...]) -> Workload:
-    function = st.function(OPS[row.name])
-    start = time.perf_counter()
-    function.stage(*data)
-    staging = time.perf_counter() - start
+    program, figures = made(st.function(OPS[row.name]), *data)
 
     def run(calls: int) -> Any:
         for _ in range(calls):
-            result = function(*data)
+            result = program(*data)
         return result
 
-    return Workload(run, figures={"staging_s": staging})
+    return Workload(run, figures=figures)
+
+
+def made(function: st.StagedFunction, *arguments: Any) -> tuple[st.Program, dict[str, float]]:
+    """The program, ready to run, with seconds: `staging` traces, `compile` is all from IR to machine code, or the cache."""
+    start = time.perf_counter()
+    program = function.stage(*arguments)
+    staged = time.perf_counter()
+    program.compile()
+    done = time.perf_counter()
+    return program, {"staging_s": staged - start, "compile_s": done - staged}

@@ -13,7 +13,7 @@ import numpy as np
 
 import staged as st
 
-_SHAPE = re.compile(r"(?P<dtype>f32|f64|i32|i64|u8|bool)\[(?P<shape>[\d, ]*)\]\Z")
+_SHAPE = re.compile(r"(?P<dtype>f32|f64|i32|i64|u8|u32|bool)\[(?P<shape>[\d, ]*)\]\Z")
 
 
 def load_function(target: str) -> Any:
@@ -21,28 +21,39 @@ def load_function(target: str) -> Any:
 
     Raises: DataError where the file or the function is missing, or where FILE has several and none is named.
     """
-    file, _, name = target.partition(":")
+    file, name = (target, "") if Path(target).is_file() else _split(target)
     path = Path(file)
     if not path.is_file():
-        raise st.DataError(f"there is no file {file}")
+        raise st.DataError(f"there is no file {file}", hint="name a Python file, or FILE:FUNCTION")
+    if path.suffix != ".py":
+        raise st.DataError(f"{file} is no Python file", hint="its name should end in .py")
     # The file's own folder and the working folder, as `python FILE` and `python -m` would see them.
     for folder in (str(path.resolve().parent), str(Path.cwd())):
         if folder not in sys.path:
             sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    # A file that is called like a module which is already there (random.py) must not take its place.
+    module_name = path.stem if path.stem not in sys.modules else f"_run_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[module_name] = module
     spec.loader.exec_module(module)
     found = {key: value for key, value in vars(module).items() if isinstance(value, st.StagedFunction)}
-    own = {key: value for key, value in found.items() if value.__module__ == path.stem}
+    own = {key: value for key, value in found.items() if value.__module__ == module_name}
     if name:
         if name not in found:
             raise st.DataError(f"{file} has no staged function `{name}`", hint=_choices(file, found))
         return found[name]
     if len(own) != 1:
-        raise st.DataError(f"{file} has {len(own)} staged functions, name one", hint=_choices(file, own))
+        count = "no staged function" if not own else f"{len(own)} staged functions, name one"
+        raise st.DataError(f"{file} has {count}", hint=_choices(file, own))
     return next(iter(own.values()))
+
+
+def _split(target: str) -> tuple[str, str]:
+    """FILE and FUNCTION of a word; the last colon is the one between them."""
+    file, colon, name = target.rpartition(":")
+    return (file, name) if colon else (target, "")
 
 
 def _choices(file: str, found: dict[str, Any]) -> str:
@@ -76,14 +87,28 @@ def parse(word: str) -> Any:
 
 
 def parse_all(function: Any, words: tuple[str, ...]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments from words; `name=value` is a keyword."""
-    names = set(inspect.signature(function.__wrapped__).parameters)
+    """Positional and keyword arguments from words; `name=value` is a keyword.
+
+    Raises: StagedError for arguments that the function does not take, naming those that it takes.
+    """
+    signature = inspect.signature(function.__wrapped__)
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if equals and name in names:
+        if equals and name.isidentifier() and (name in signature.parameters or takes_any):
             keywords[name] = parse(value)
+        elif equals and name.isidentifier():
+            raise st.StagedError(f"`{function.__name__}` has no argument `{name}`", hint=_usage(function, signature))
         else:
             positional.append(parse(word))
+    try:
+        signature.bind(*positional, **keywords)
+    except TypeError as error:
+        raise st.StagedError(f"`{function.__name__}`: {error}", hint=_usage(function, signature)) from None
     return positional, keywords
+
+
+def _usage(function: Any, signature: inspect.Signature) -> str:
+    return f"it is {function.__name__}{signature}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import sys
 from typing import Any
 
@@ -31,13 +33,14 @@ def cli() -> None:
 )
 @click.argument("target", metavar="FILE[:FUNCTION]")
 @click.argument("arguments", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON; what the program prints goes to stderr.")
 def run(target: str, arguments: tuple[str, ...], as_json: bool) -> None:
-    function = load_function(target)
-    positional, keywords = parse_all(function, arguments)
-    result = function(*positional, **keywords)
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+        function = load_function(target)
+        positional, keywords = parse_all(function, arguments)
+        result = function(*positional, **keywords)
     if as_json:
-        click.echo(json.dumps(_plain(result)))
+        click.echo(json.dumps(_plain(result), allow_nan=False))
     elif result is not None:
         click.echo(_pretty(result))
 
@@ -55,7 +58,7 @@ def show(target: str, arguments: tuple[str, ...], only: str, as_json: bool) -> N
     program = function.stage(*positional, **keywords)
     if as_json:
         report = {"name": program.name, "source": program.source, "ir": program.ir, "memory": str(program.memory)}
-        click.echo(json.dumps(report))
+        click.echo(json.dumps({**report, "lines": program.report().lines, "kernels": program.report().kernels}))
     elif only == "c":
         click.echo(program.source, nl=False)
     elif only == "ir":
@@ -67,7 +70,8 @@ def show(target: str, arguments: tuple[str, ...], only: str, as_json: bool) -> N
 
 
 @cli.command(
-    help=f"Write a standalone folder: C, header, main, Makefile.\n\n{_ARGUMENTS}\n\nExample: staged export mlp.py:train 'f32[8000,784]' 'i32[8000]' 3 --out mnist/"
+    help=f"Write a standalone folder: C, header, main, Makefile.\n\n{_ARGUMENTS}\n\n"
+    "Example: staged export mlp.py:train 'f32[8000,784]' 'i32[8000]' 3 --out mnist/"
 )
 @click.argument("target", metavar="FILE[:FUNCTION]")
 @click.argument("arguments", nargs=-1)
@@ -79,7 +83,10 @@ def show(target: str, arguments: tuple[str, ...], only: str, as_json: bool) -> N
 def export(target: str, arguments: tuple[str, ...], out: str, machine: str, as_json: bool) -> None:
     function = load_function(target)
     positional, keywords = parse_all(function, arguments)
-    files = function.stage(*positional, **keywords).export(out, target=machine)
+    try:
+        files = function.stage(*positional, **keywords).export(out, target=machine)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {out}: {error.strerror or error}") from error
     if as_json:
         click.echo(json.dumps([str(file) for file in files]))
     else:
@@ -116,13 +123,15 @@ def cache(clear: bool, as_json: bool) -> None:
 
 
 def _plain(result: Any) -> Any:
-    """A result tree as JSON values."""
+    """A result tree as JSON values; what JSON has no number for becomes a string: "nan", "inf", "-inf"."""
     if isinstance(result, dict):
         return {str(key): _plain(value) for key, value in result.items()}
     if isinstance(result, list | tuple):
         return [_plain(value) for value in result]
     if isinstance(result, np.ndarray | np.generic):
-        return result.tolist()
+        return _plain(result.tolist())
+    if isinstance(result, float) and not math.isfinite(result):
+        return str(result)
     return result
 
 

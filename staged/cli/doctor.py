@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import staged as st
@@ -22,6 +25,7 @@ class Finding:
     remedy: str = ""
 
     def as_dict(self) -> dict[str, Any]:
+        """The finding as JSON values."""
         return asdict(self)
 
 
@@ -64,7 +68,7 @@ def _cache() -> Finding:
 
 
 def _libraries() -> list[Finding]:
-    wanted = {"matplotlib": "plot", "safetensors": "data", "sklearn": "data", "rich": "cli"}
+    wanted = {"matplotlib": "plot", "safetensors": "data", "sklearn": "data"}
     return [
         Finding(
             name, found, "installed" if found else "not installed", "" if found else f"pip install 'staged[{extra}]'"
@@ -74,9 +78,33 @@ def _libraries() -> list[Finding]:
     ]
 
 
+# What the extra `cuda` installs, by what it is for.
+_CUDA_WHEELS = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cublas", "nvidia-cudnn-cu13")
+
+
 def _cuda() -> list[Finding]:
-    found = importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None
-    remedy = (
-        "" if found else "pip install 'staged[cuda]', or set STAGED_CUDA=emulate to run CUDA programs without a GPU"
-    )
-    return [Finding("CUDA wheels", found, "installed" if found else "not installed", remedy)]
+    versions = {name: _version(name) for name in _CUDA_WHEELS}
+    missing = [name for name, version in versions.items() if version is None]
+    if missing:
+        wheels = Finding("CUDA wheels", False, f"not installed: {', '.join(missing)}", "pip install 'staged[cuda]'")
+    else:
+        wheels = Finding("CUDA wheels", True, ", ".join(f"{name} {version}" for name, version in versions.items()))
+    return [wheels, _gpu()]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _gpu(driver: Path = Path("/proc/driver/nvidia")) -> Finding:
+    """What the NVIDIA driver says of itself in files: no library is loaded to look."""
+    models = []
+    for information in sorted(driver.glob("gpus/*/information")):
+        found = re.search(r"^Model:\s*(.+)$", information.read_text(errors="replace"), re.MULTILINE)
+        models.append(found[1].strip() if found else information.parent.name)
+    if models:
+        return Finding("GPU", True, ", ".join(models))
+    return Finding("GPU", False, "no NVIDIA GPU, or no driver for it", "nothing, if programs run on the CPU only")
