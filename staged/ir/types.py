@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,7 +162,7 @@ def bound(extent: Extent) -> int:
     return extent.max
 
 
-def shape_text(shape: Shape) -> str:
+def shape_text(shape: Sequence[object]) -> str:
     """A shape as Python writes a tuple: `()`, `(3,)`, `(3, 4)`."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 

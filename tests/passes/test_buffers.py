@@ -180,7 +180,7 @@ class Memory:
     def run(self) -> None:
         kind, _, values = self.block(self.function.block, {})
         assert kind == "return"
-        for index, value in enumerate(values):
+        for value in values:
             self.read(value)
 
     def block(self, block: Block, frames: dict):

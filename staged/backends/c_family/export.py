@@ -265,7 +265,7 @@ def _write_usage(w: Writer, artifact: Artifact) -> None:
                 continue
             what = (
                 parameter.dtype if parameter.scalar else f"{parameter.dtype} {shape_text(parameter.shape)}, a .npy file"
-            )  # type: ignore[arg-type]
+            )
             text = f"  --{parameter.label}  {what}\n"
             w.line(f'printf("%s", {c_string(text)});')
         if artifact.threads != 1:
@@ -327,12 +327,12 @@ def makefile(artifact: Artifact) -> str:
 def readme(artifact: Artifact) -> str:
     """How to build and run the folder."""
     rows = "\n".join(
-        f"| `--{p.label}` | {p.dtype} {'number' if p.scalar else shape_text(p.shape) + ' .npy file'} |"  # type: ignore[arg-type]
+        f"| `--{p.label}` | {p.dtype} {'number' if p.scalar else shape_text(p.shape) + ' .npy file'} |"
         for p in artifact.parameters
         if p.role != "output"
     )
     results = "\n".join(
-        f"| `{p.label}.npy` | {p.dtype} {shape_text(p.shape)} |"  # type: ignore[arg-type]
+        f"| `{p.label}.npy` | {p.dtype} {shape_text(p.shape)} |"
         for p in artifact.parameters
         if p.role != "input"
     )

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal as OneOf
+from typing import Protocol
 
 from staged.artifact import Artifact, Parameter, Site
+from staged.backends.c_family.constants import emit_constant_table
 from staged.backends.c_family.expr import Expr, Literal, Member, Name
 from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.team import team_declarations, team_definitions
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
-from staged.backends.c_family.constants import emit_constant_table
-from staged.backends.c_family.structure import StructureEmitter
 from staged.ir.buffers import Buffer, Plan, aligned
 from staged.ir.machine import Machine
-from staged.ir.nodes import Function, Op, VariableRef
+from staged.ir.nodes import Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, structural_blocks, structural_ops
 from staged.ir.types import TensorType, shape_text
 from staged.source import Position, display_path
@@ -51,7 +52,7 @@ class ProgramEmitter:
     """Writes one program. A back end gives its kernels, and overrides how they are called and where buffers are."""
 
     backend = "native"
-    language: Literal["c", "cuda"] = "c"
+    language: OneOf["c", "cuda"] = "c"
     structure_class: type[StructureEmitter] = StructureEmitter
 
     def __init__(self, function: Function, machine: Machine, library: MakeLibrary, check_nan: bool) -> None:
@@ -124,9 +125,9 @@ class ProgramEmitter:
 
     # ---- parameters ----
 
-    def declare_parameters(self, structure: StructureEmitter) -> dict[object, str]:
+    def declare_parameters(self, structure: StructureEmitter) -> dict[Value, str]:
         function = self.function
-        fields: dict[object, str] = {}
+        fields: dict[Value, str] = {}
         for index, param in enumerate(function.params):
             path = function.param_paths[index] if index < len(function.param_paths) else param.hint or f"input_{index}"
             field = self.fields.fresh(path)
@@ -431,7 +432,7 @@ class ProgramEmitter:
                 if parameter.scalar
                 else f"{'const ' if parameter.role == 'input' else ''}{c_type} *{parameter.field};"
             )
-            rows.append((declaration, f"{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"))  # type: ignore[arg-type]
+            rows.append((declaration, f"{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"))
         width = max((len(declaration) for declaration, _ in rows), default=0)
         with w.block(f"typedef struct {self.name}_args", f" {self.name}_args;"):
             for declaration, note in rows:

@@ -633,9 +633,9 @@ class StructureEmitter:
         settled = []
         for name, expression, target, source in scalars:
             if len(scalars) > 1 and _mentions(expression, written - {str(name)}):
-                temporary = self.name(f"{target.hint or 't'}_next")
-                self.w.line(f"const {self.c_type(target)} {temporary} = {expression};")
-                expression = Name(temporary)
+                next_name = self.name(f"{target.hint or 't'}_next")
+                self.w.line(f"const {self.c_type(target)} {next_name} = {expression};")
+                expression = Name(next_name)
             settled.append((name, expression, source))
         for name, expression, source in settled:
             if source.producer is not None and self.only_use.get(source, (None, False))[1]:
