@@ -54,6 +54,8 @@ SAVED_ROW_BYTES = 256 << 10
 """Rows up to this size keep a dear value between passes; longer ones compute it again."""
 SHORT_REDUCTION = 8
 """Reductions of leading axes up to this length keep their totals in registers."""
+MANY_QUOTIENTS = 16
+"""Divisions by the same number from which on one inverse pays."""
 
 
 def lower(op: Op) -> Nest:
@@ -75,6 +77,8 @@ class Scope:
         self.axes = axes
         self.statements: list[Statement] = []
         self.memo: dict[tuple[Value, Indices], Operand] = {}
+        self.inverses: dict[Local, tuple[Local, Local]] = {}
+        """For a divisor: the scale and the inverse that stand for it (see `divide_by_row`)."""
 
 
 class Lowering:
@@ -452,12 +456,47 @@ class Lowering:
         operands = [self.eval(operand, at if operand.tensor.shape else ()) for operand in op.operands]
         if op.name in RANDOM:
             operands.append(self.position(linear(at, extents(value)), i64, "element"))
+        if op.name == "divide" and self.divides_rows(operands):
+            quotient = self.divide_by_row(operands, hint)
+            self.scope_of(quotient).memo[key] = quotient
+            return quotient
         target = Local(hint or op.name, value.tensor.dtype)
         scope = self.put(
             Compute(target, op.name, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
         )
         scope.memo[key] = target
         return target
+
+    def scope_of(self, local: Local) -> Scope:
+        """The outermost scope in which a local is known."""
+        return next(scope for scope in self.scopes if self.axes_of[local] <= scope.axes)
+
+    def divides_rows(self, operands: Sequence[Operand]) -> bool:
+        """Whether many numbers are divided by the same one."""
+        x, divisor = operands
+        if not isinstance(x, Local) or not isinstance(divisor, Local):
+            return False
+        more = self.axes_of.get(x, frozenset()) - self.axes_of.get(divisor, frozenset())
+        return prod(axis.extent for axis in more) >= MANY_QUOTIENTS
+
+    def divide_by_row(self, operands: Sequence[Operand], hint: str) -> Local:
+        """x / d as x * s * (1 / (d * s)): one division for all; s, a power of two, keeps the inverse in range."""
+        x, divisor = operands
+        assert isinstance(x, Local) and isinstance(divisor, Local)
+        dtype = x.dtype
+        known = next((scope.inverses[divisor] for scope in self.scopes if divisor in scope.inverses), None)
+        if known is None:
+            scale, scaled, inverse = (Local(name, dtype) for name in ("scale", "multiply", "inverse"))
+            axes = self.operand_axes((divisor,))
+            scope = self.put(Compute(scale, "division_scale", (divisor,), {}), axes)
+            self.put(Compute(scaled, "multiply", (divisor, scale), {}), axes)
+            self.put(Compute(inverse, "divide", (Constant(1.0, dtype), scaled), {}), axes)
+            known = scope.inverses[divisor] = (scale, inverse)
+        scale, inverse = known
+        within, quotient = Local("multiply", dtype), Local(hint or "multiply", dtype)
+        self.put(Compute(within, "multiply", (x, scale), {}), self.operand_axes((x, scale)))
+        self.put(Compute(quotient, "multiply", (within, inverse), {}), self.operand_axes((within, inverse)))
+        return quotient
 
     def load(
         self,

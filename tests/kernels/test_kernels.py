@@ -287,3 +287,14 @@ def test_gradients_of_pools(shape, window):
 
     rng = np.random.default_rng(11)
     check(f, tensor(f32, *shape), arguments=[rng.integers(-3, 3, shape)])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_division_of_rows_by_extreme_numbers(dtype):
+    kind = np.float32 if dtype == "f32" else np.float64
+    tiny, huge = np.finfo(kind).tiny, np.finfo(kind).max
+    d = np.array([1, 3, tiny, tiny / 8, huge, huge / 3, 0, -0.0, np.inf, np.nan, -7, 1e-30, 1e30], kind)
+    x = np.concatenate([np.random.default_rng(12).normal(size=30), [0, tiny, huge, np.inf, np.nan, -0.0]]).astype(kind)
+    x = np.stack([x] * len(d))
+    # Relative to the result: numbers that overflow or vanish do so in both.
+    check(lambda x, d: x / S.reshape(d, (13, 1)), tensor(dtype, 13, 36), tensor(dtype, 13), arguments=[x, d], rtol=3e-7)

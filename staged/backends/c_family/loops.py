@@ -442,8 +442,8 @@ class LoopEmitter(TotalsEmitter):
 
     def settled(self, value: Vec) -> str:
         """A vector variable that holds `value` (its address can be taken)."""
-        if value.varies and isinstance(value.expr, Name):
-            return value.expr.text
+        if value.varies and isinstance(value.expr, Name | Index):
+            return str(value.expr)
         name = self.names.fresh("x")
         self.w.line(f"const {self.types.type(value.dtype)} {name} = {self.speller.splat(value)};")
         return name

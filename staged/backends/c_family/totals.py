@@ -44,6 +44,8 @@ class Total:
     vector: Name | None
     wide: bool
     """The result itself is a vector (the vectors run across rows)."""
+    whole: bool = False
+    """Nothing but whole vectors is taken in: the scalar is only made at the end."""
 
 
 class TotalsEmitter:
@@ -56,6 +58,7 @@ class TotalsEmitter:
     speller: VectorSpeller
     values: dict[Local, Vec]
     totals: dict[Reduction, Total]
+    ranges: dict[Axis, tuple[str, str]]
     vector_axis: Axis | None
     unrolled: Name | None
     need: Callable[..., None]
@@ -93,8 +96,14 @@ class TotalsEmitter:
                 self.w.line(f"{type} {vector}[{count}] = {{0}};")
             else:
                 self.w.line(f"{type} {vector}[{count}] = {{{', '.join([splat] * count)}}};")
-        self.w.line(f"{dtype.c_name} {name} = {start};")
-        self.totals[reduction] = Total(Name(name), vector, False)
+        whole = feeding is not None and self.types.is_native(dtype) and self.is_whole(feeding)
+        if not whole:
+            self.w.line(f"{dtype.c_name} {name} = {start};")
+        self.totals[reduction] = Total(Name(name), vector, False, whole)
+
+    def is_whole(self, loop: Loop) -> bool:
+        """Whether a vector loop has no single items left over."""
+        return loop.axis not in self.ranges and loop.axis.extent % self.schedule.lanes == 0
 
     def varies_inside(self, reduction: Reduction, loop: Loop) -> bool:
         """In a loop over vectors across rows: whether what is taken in differs by lane."""
@@ -214,8 +223,11 @@ class TotalsEmitter:
                 return
             function = reduce_snippet(reduction.op, dtype.name)
             self.need(function)
-            horizontal = Call(function, (Name(f"&{total.vector}[0]"),))
-            self.take_in(reduction.op, total.scalar, Vec(horizontal, dtype, False), dtype)
+            horizontal = Call(function, (total.vector,))
+            if total.whole:
+                self.w.line(f"const {dtype.c_name} {total.scalar} = {horizontal};")
+            else:
+                self.take_in(reduction.op, total.scalar, Vec(horizontal, dtype, False), dtype)
         self.values[reduction.target] = Vec(total.scalar, dtype, total.wide)
 
 
