@@ -298,3 +298,11 @@ def test_division_of_rows_by_extreme_numbers(dtype):
     x = np.stack([x] * len(d))
     # Relative to the result: numbers that overflow or vanish do so in both.
     check(lambda x, d: x / S.reshape(d, (13, 1)), tensor(dtype, 13, 36), tensor(dtype, 13), arguments=[x, d], rtol=3e-7)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64", "u32"])
+@pytest.mark.parametrize("reduce", ["sum", "max", "min"])
+def test_what_is_left_of_a_vector(machine, dtype, reduce):
+    x = np.random.default_rng(13).integers(0, 1000, (64, 64)).astype(dtype.replace("f", "float").replace("i", "int").replace("u", "uint"))
+    check(lambda x: METHODS[reduce](x, axis=1), tensor(dtype, 64, 64), arguments=[x], machine=machine, rtol=1e-6)

@@ -31,6 +31,7 @@ def _typedefs(dtype: str, lanes: int) -> str:
 
 
 def _combined(op: str, dtype: str, a: str, b: str) -> str:
+    """One number from two."""
     if op == "sum":
         if dtype[0] == "i":
             c_name = _ITEMS[dtype][0]
@@ -41,55 +42,45 @@ def _combined(op: str, dtype: str, a: str, b: str) -> str:
     return f"{a} {sign} {b}{nan} ? {a} : {b}"
 
 
+def _combine_vectors(op: str, dtype: str, lanes: int, low: str, high: str) -> list[str]:
+    """low = low and high, lane by lane."""
+    bits = 8 * _ITEMS[dtype][1]
+    type, mask, unsigned = f"{dtype}x{lanes}", f"i{bits}x{lanes}", f"u{bits}x{lanes}"
+    if op == "sum":
+        if dtype[0] == "i":
+            return [f"    {low} = ({type})(({unsigned}){low} + ({unsigned}){high});"]
+        return [f"    {low} += {high};"]
+    sign = ">" if op == "max" else "<"
+    wins = f"({low} {sign} {high}) | ({low} != {low})" if dtype[0] == "f" else f"{low} {sign} {high}"
+    return [
+        f"    const {mask} wins_{lanes} = {wins};",
+        f"    {low} = ({type})((wins_{lanes} & ({mask}){low}) | (~wins_{lanes} & ({mask}){high}));",
+    ]
+
+
 def _reduce(op: str, dtype: str) -> str:
+    """Half by half in narrower vectors: the compiler keeps them in registers."""
     c_name, size = _ITEMS[dtype]
     what = {"sum": "sum", "max": "largest", "min": "smallest"}[op]
     nan = "; NaN if one is" if op != "sum" and dtype[0] == "f" else ""
-    return f"""\
-// The {what} of all lanes, by halves: always in the same order{nan}.
-__attribute__((unused)) static inline {c_name} st_{op}_{dtype}v(const {dtype}v *x) {{
-    {c_name} lanes[ST_VECTOR_BYTES / {size}];
-    memcpy(lanes, x, sizeof lanes);
-    #pragma GCC unroll 4
-    for (int half = ST_VECTOR_BYTES / {2 * size}; half > 0; half /= 2) {{
-        #pragma GCC unroll 8
-        for (int i = 0; i < half; ++i) {{
-            lanes[i] = {_combined(op, dtype, "lanes[i]", "lanes[i + half]")};
-        }}
-    }}
-    return lanes[0];
-}}
-""".replace("    #pragma", "#pragma").replace("    #pragma", "#pragma")
-
-
-def _float_sum(dtype: str) -> str:
-    """Half by half in narrower vectors: the compiler keeps them in registers."""
-    c_name, size = _ITEMS[dtype]
     lines = [
-        "// The sum of all lanes, by halves: always in the same order.",
-        f"__attribute__((unused)) static inline {c_name} st_sum_{dtype}v(const {dtype}v *x) {{",
+        f"// The {what} of all lanes, by halves: always in the same order{nan}.",
+        f"__attribute__((unused)) static inline {c_name} st_{op}_{dtype}v(const {dtype}v *x) {{",
     ]
     for number, width in enumerate(sorted(WIDTHS, reverse=True)):
         lines.append(f"#{'if' if number == 0 else 'elif'} ST_VECTOR_BYTES == {width}")
-        lanes = width // size
-        source, last = "x", width
-        step = 0
+        lanes, source, last, name = width // size, "x", width, "(*x)"
         while lanes > 2:
-            lanes //= 2
-            last //= 2
-            low, high = f"low_{step}", f"high_{step}"
+            lanes, last = lanes // 2, last // 2
+            low, high = f"low_{lanes}", f"high_{lanes}"
             lines += [
                 f"    {dtype}x{lanes} {low}, {high};",
                 f"    memcpy(&{low}, {source}, {last});",
                 f"    memcpy(&{high}, (const char *){source} + {last}, {last});",
-                f"    {low} += {high};",
+                *_combine_vectors(op, dtype, lanes, low, high),
             ]
-            source = f"&{low}"
-            step += 1
-        if step:
-            lines.append(f"    return low_{step - 1}[0] + low_{step - 1}[1];")
-        else:
-            lines.append("    return (*x)[0] + (*x)[1];")
+            source, name = f"&{low}", low
+        lines.append(f"    return {_combined(op, dtype, f'{name}[0]', f'{name}[1]')};")
     return "\n".join([*lines, "#endif", "}", ""])
 
 
@@ -100,11 +91,11 @@ def _reduce_snippets() -> list[Snippet]:
     found = []
     for dtype in ("f32", "f64", "i32", "i64", "u32"):
         for op in ("sum", "max", "min"):
-            needs: tuple[str, ...] = (vector_snippet(dtype),)
+            size = _ITEMS[dtype][1]
+            families = {dtype, f"i{8 * size}", f"u{8 * size}"}
+            halves = tuple(lanes_snippet(d, n) for d in sorted(families) for n in (2, 4, 8) if n <= 32 // size)
+            needs = (vector_snippet(dtype), *halves)
             text = _reduce(op, dtype)
-            if op == "sum" and dtype[0] == "f":
-                text = _float_sum(dtype)
-                needs += tuple(lanes_snippet(dtype, lanes) for lanes in (2, 4, 8) if lanes <= 32 // _ITEMS[dtype][1])
             found.append(Snippet(reduce_snippet(op, dtype), text, needs, _INCLUDES))
     return found
 
