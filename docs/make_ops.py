@@ -1,0 +1,246 @@
+"""Writes docs/ops.md, the reference of array functions, from the declarations in staged/ops.
+
+python -m docs.make_ops           rewrite the page
+python -m docs.make_ops --check   say whether it is up to date
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import staged as st
+from staged import ops
+from staged.ir.types import TensorType
+from staged.ops.array import METHODS, Array
+from staged.ops.primitive import PRIMITIVES, Primitive, Sample
+
+PAGE = Path(__file__).parent / "ops.md"
+
+HEAD = """\
+# Array functions
+
+<!-- Written by docs/make_ops.py from the declarations in staged/ops: edit those. -->
+
+`st` itself is the namespace, with the names of the Array API and NumPy, and of PyTorch for what networks need. Functions
+marked *m* are methods of arrays too: `st.sum(x)` is `x.sum()`. They take arrays, numbers and nested lists. Dtypes promote
+as in the Array API, an integer with a float gives the float's dtype, and Python numbers are weak: they take the dtype of
+the array they meet. `np.exp(x)` and the like on a staged `x` are the functions here, where there is one.
+
+**Dtypes** are those that the operands may have: *floats* are f32 and f64, *integers* i32, i64, u8 and u32, *numbers* are
+both, *any* has bool too. Where a function computes in floats, others become f32 first.
+
+**Gradient** says whether one passes through to the operands. Where none does (a comparison, a position, a draw), asking
+for it is an error that says so.
+"""
+
+# Modules of staged/ops in the order of the page, and what their functions do.
+SECTIONS = {
+    "elementwise": "Element by element",
+    "reduction": "Reductions",
+    "shape": "Shapes",
+    "source": "Making arrays",
+    "index": "Indexing",
+    "contraction": "Products",
+    "convolution": "Convolution",
+    "pooling": "Pooling",
+    "composites": "Networks and losses",
+    "random": "Random numbers",
+}
+DTYPES = (st.f32, st.f64, st.i32, st.i64, st.u8, st.u32, st.bool_)
+WORDS = {
+    "any": {"f32", "f64", "i32", "i64", "u8", "u32", "bool"},
+    "numbers": {"f32", "f64", "i32", "i64", "u8", "u32"},
+    "floats": {"f32", "f64"},
+    "integers": {"i32", "i64", "u8", "u32"},
+}
+
+# How to call a function on a 2 x 2 array `x`, where `f(x)` or `f(x, x)` is not a call of it.
+_LABELS = np.zeros(2, np.int32)
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "where": lambda f, x: f(np.ones((2, 2), bool), x, x),
+    "astype": lambda f, x: f(x, x.dtype),
+    "broadcast_to": lambda f, x: f(x, (3, 2, 2)),
+    "broadcast_arrays": lambda f, x: f(x, x)[0],
+    "reshape": lambda f, x: f(x, (4,)),
+    "unsqueeze": lambda f, x: f(x, 0),
+    "permute_dims": lambda f, x: f(x, (1, 0)),
+    "permute": lambda f, x: f(x, (1, 0)),
+    "swapaxes": lambda f, x: f(x, 0, 1),
+    "moveaxis": lambda f, x: f(x, 0, 1),
+    "roll": lambda f, x: f(x, 1),
+    "pad": lambda f, x: f(x, 1),
+    "concat": lambda f, x: f([x, x]),
+    "stack": lambda f, x: f([x, x]),
+    "split": lambda f, x: f(x, 2)[0],
+    "unstack": lambda f, x: f(x)[0],
+    "tile": lambda f, x: f(x, (2, 2)),
+    "repeat": lambda f, x: f(x, 2),
+    "one_hot": lambda f, x: f(x, 3),
+    "meshgrid": lambda f, x: f(x[0], x[1])[0],
+    "take": lambda f, x: f(x, _LABELS, 0),
+    "take_along_axis": lambda f, x: f(x, np.zeros((2, 2), np.int64)),
+    "scatter_add": lambda f, x: f(x, _LABELS, x),
+    "dynamic_slice": lambda f, x: f(x, 0, 1),
+    "dynamic_update_slice": lambda f, x: f(x, x, 0),
+    "set_item": lambda f, x: f(x, 0, x[1]),
+    "add_item": lambda f, x: f(x, 0, x[1]),
+    "outer": lambda f, x: f(x[0], x[1]),
+    "tensordot": lambda f, x: f(x, x, 1),
+    "conv2d": lambda f, x: f(x[None, None], x[None, None]),
+    "max_pool2d": lambda f, x: f(x[None, None], 2),
+    "avg_pool2d": lambda f, x: f(x[None, None], 2),
+    "cross_entropy": lambda f, x: f(x, _LABELS),
+    "nll_loss": lambda f, x: f(x, _LABELS),
+}
+# Functions that make an array of sizes and numbers.
+MAKERS = {"full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like", "asarray", "arange", "linspace", "eye"}
+
+
+def page() -> str:
+    """The text of docs/ops.md."""
+    parts = [HEAD]
+    shown = functions()
+    for module, title in SECTIONS.items():
+        rows = [row_of(name, function) for name, function in shown.items() if module_of(function) == module]
+        parts.append(f"## {title}\n\n" + table(("function", "", "what it gives", "dtypes", "gradient"), rows))
+    left = {module_of(function) for function in shown.values()} - set(SECTIONS)
+    assert not left, f"no section for functions of {sorted(left)}"
+    parts.append(
+        "## Primitives\n\nWhat the functions are made of, and all that a back end must know.\n\n"
+        + table(("op", "kind", "what it gives", "dtypes", "gradient"), [primitive_row(p) for p in PRIMITIVES.values()])
+    )
+    return "\n".join(parts)
+
+
+def functions() -> dict[str, Callable[..., Any]]:
+    """The public array functions by the name that stands behind `st.`, in order of declaration."""
+    order = {function: number for number, function in enumerate(METHODS.values())}
+    found = {name: getattr(ops, name) for name in ops.__all__} | {"stop_gradient": st.stop_gradient}
+    found |= {name: function for name, function in METHODS.items() if name.startswith("random.")}
+    return dict(sorted(found.items(), key=lambda item: (order.get(item[1], len(order)), item[0])))
+
+
+def module_of(function: Callable[..., Any]) -> str:
+    """The last word of the function's module; `stop_gradient` stands with the other functions of one element."""
+    return str(function.__module__).rpartition(".")[2].replace("transforms", "elementwise")
+
+
+# ---- rows -----------------------------------------------------------------------------------------
+
+
+def row_of(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
+    """One row about a function."""
+    method = "*m*" if hasattr(_ARRAY, name) else ""
+    return f"`{name}{signature_of(function)}`", method, first_line(function.__doc__), *probed(name, function)
+
+
+def probed(name: str, function: Callable[..., Any]) -> tuple[str, str]:
+    """The dtypes that the function accepts, and whether a gradient passes: found out by calling it."""
+    if name in MAKERS:
+        return "", ""
+    if name.startswith("random."):
+        return "", "no"
+    parameters = inspect.signature(function).parameters.values()
+    required = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+    call = CALLS.get(name, lambda f, x: f(*[x] * len(required)))
+    taken = [dtype.name for dtype in DTYPES if accepts(function, call, dtype)]
+    assert taken, f"CALLS needs a way to call {name}"
+    try:
+        st.grad(lambda x: st.sum(call(function, x)))(np.ones((2, 2)))
+    except st.StagedError:
+        return words_for(taken), "no"
+    return words_for(taken), "none, on purpose" if name == "stop_gradient" else "yes"
+
+
+def accepts(function: Callable[..., Any], call: Callable[[Any, Any], Any], dtype: Any) -> bool:
+    """Whether the function takes an array of this dtype."""
+    try:
+        call(function, st.asarray(np.ones((2, 2), dtype.numpy)))
+    except st.StagedError:
+        return False
+    return True
+
+
+def primitive_row(primitive: Primitive) -> tuple[str, ...]:
+    """One row about a primitive."""
+    gradient = "yes" if primitive.vjp else f"no: {primitive.why_not_differentiable}"
+    return f"`{primitive.name}`", primitive.kind, first_line(primitive.doc), dtypes_of(primitive), gradient
+
+
+def dtypes_of(primitive: Primitive) -> str:
+    """The dtypes that its type rule takes for those operands of its samples that are shapes alone."""
+    taken = set()
+    for sample in primitive.samples:
+        if primitive.kind != "random" and any(isinstance(operand, tuple) for operand in sample.operands):
+            taken |= {dtype.name for dtype in DTYPES if fits(primitive, sample, dtype)}
+    return words_for(taken)
+
+
+def fits(primitive: Primitive, sample: Sample, dtype: Any) -> bool:
+    """Whether the type rule takes the sample's shapes with this dtype; ready arrays keep their own."""
+    types = []
+    for operand in sample.operands:
+        if isinstance(operand, tuple):
+            types.append(TensorType(dtype, operand))
+        else:
+            array = np.asarray(operand)
+            types.append(TensorType(st.dtype_of(array.dtype), array.shape))
+    try:
+        primitive.result_types(types, sample.attrs)
+    except st.StagedError:
+        return False
+    return True
+
+
+# ---- text -----------------------------------------------------------------------------------------
+
+
+def words_for(names: Iterable[str]) -> str:
+    """`floats` for f32 and f64, and so on; what has no word is listed."""
+    rest, words = set(names), []
+    for word, members in WORDS.items():
+        if members <= rest:
+            words.append(word)
+            rest -= members
+    return ", ".join([*words, *sorted(rest)])
+
+
+def signature_of(function: Callable[..., Any]) -> str:
+    """The arguments without annotations."""
+    signature = inspect.signature(function)
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    text = str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+    assert " at 0x" not in text, f"a default of {function} has no text of its own"
+    return text
+
+
+def first_line(text: str | None) -> str:
+    """The first line of a docstring, fit for a table."""
+    return (text or "").strip().split("\n")[0].replace("|", r"\|")
+
+
+def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+_ARRAY: Array = st.asarray(1.0)
+
+
+def main() -> None:
+    """The command line."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        sys.exit(0 if PAGE.read_text(encoding="utf-8") == text else f"{PAGE} is out of date: python -m docs.make_ops")
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""docs/ops.md says what staged/ops declares: it is what docs/make_ops.py makes of it now."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import staged as st
+from staged import ops
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_ops", ROOT / "docs" / "make_ops.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_of_array_functions_is_up_to_date(maker: ModuleType) -> None:
+    assert (ROOT / "docs" / "ops.md").read_text() == maker.page(), "run `python -m docs.make_ops`"
+
+
+def test_reference_has_every_public_function(maker: ModuleType) -> None:
+    page = maker.page()
+    missing = [name for name in ops.__all__ if f"| `{name}(" not in page]
+    assert not missing, missing
+
+
+def test_dtypes_and_gradients_are_found_out(maker: ModuleType) -> None:
+    assert maker.probed("matmul", st.matmul)[1] == "yes"
+    assert maker.probed("bitwise_left_shift", st.bitwise_left_shift) == ("integers", "no")
+    assert maker.probed("argmax", st.argmax)[1] == "no"
+    assert maker.words_for(["f64", "f32", "bool"]) == "floats, bool"
