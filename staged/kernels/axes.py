@@ -97,6 +97,8 @@ class Analysis:
         self.phantoms: set[Axis] = set()
         self.padded: set[Axis] = set()
         self.operand_dims: dict[Op, Dims] = {}
+        self.walks: list[tuple[Value, Dims]] = []
+        """The ways in which values from outside are walked through."""
         self.counter = 0
         for result in results:
             dims = self.fresh(extents(result))
@@ -131,6 +133,7 @@ class Analysis:
         """`value` is wanted along `dims`."""
         op = value.producer
         if self.is_boundary(value) or op is None:
+            self.walks.append((value, dims))
             return
         if op.name in FREE:
             self.visit_free(op, value, dims)

@@ -30,6 +30,7 @@ from staged.kernels.kinds import (
 )
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
+from staged.kernels.split import split_long_reductions
 
 MAX_OPS = 64
 """Ops in one kernel: more would only make it hard to read."""
@@ -39,7 +40,8 @@ SMALL = 1 << 16
 
 def fuse(function: Function, machine: Machine) -> Function:
     """`function` with its tensor ops in kernels and contractions, each with its loop nest and schedule."""
-    return function.with_block(_BlockFuser(function.block, machine, {}).run())
+    split = split_long_reductions(function)
+    return split.with_block(_BlockFuser(split.block, machine, {}).run())
 
 
 class _Node:

@@ -269,13 +269,21 @@ class Lowering:
     # ---- order, passes, what is kept between them ----
 
     def axis_order(self) -> list[Axis]:
-        """Loops from the outside in: the memory order of the largest value."""
+        """Loops from the outside in: the innermost is the one along which most arrays are contiguous."""
         a, s = self.analysis, self.structure
-        candidates: list[Dims] = [a.runs[v] for v in self.results if a.axes(v) == s.domain]
-        candidates += [a.operand_dims[op] for op in a.reduced]
-        candidates += list(a.runs.values())
+        stored: list[Dims] = [a.runs[v] for v in self.results if a.axes(v) == s.domain]
+        walks = [dims for _, dims in a.walks]
+        votes: dict[Axis, int] = {}
+        for dims in (*stored, *walks):
+            leaves = a.leaves(dims)
+            if leaves and leaves[-1] in s.domain:
+                size = prod(axis.extent for axis in leaves)
+                votes[leaves[-1]] = votes.get(leaves[-1], 0) + size
+        candidates = [*stored, *walks, *(a.operand_dims[op] for op in a.reduced), *a.runs.values()]
+        whole = [dims for dims in candidates if set(a.leaves(dims)) == s.domain]
+        best = max(whole, key=lambda dims: votes.get(a.leaves(dims)[-1], 0) if dims and a.leaves(dims) else 0, default=None)
         order: list[Axis] = []
-        for dims in candidates:
+        for dims in ([best] if best is not None else []) + candidates:
             order += [axis for axis in a.leaves(dims) if axis not in order and axis in s.domain]
         return order
 

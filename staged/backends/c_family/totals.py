@@ -126,9 +126,10 @@ class TotalsEmitter:
         return False
 
     def unroll_of(self, loop: Loop) -> int:
-        """Vectors per turn: as many as the loop has, up to the schedule's."""
-        lanes = self.schedule.lanes
-        return max(1, min(self.schedule.unroll, loop.axis.extent // lanes))
+        """Vectors per turn: as many as the loop has, up to the schedule's; one around further loops."""
+        if any(isinstance(s, Loop) for s in loop.body):
+            return 1
+        return max(1, min(self.schedule.unroll, loop.axis.extent // self.schedule.lanes))
 
     def accumulate(self, s: Accumulate) -> None:
         total = self.totals[s.reduction]
@@ -232,7 +233,8 @@ class TotalsEmitter:
 
 
 def feeds(loop: Loop, reduction: Reduction) -> bool:
-    return any(isinstance(s, Accumulate) and s.reduction is reduction for s in loop.body)
+    """Whether the turns of a loop, or of loops inside it, add to a reduction that starts outside of it."""
+    return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))
 
 
 def feeding_loop(reduction: Reduction, loop: Loop, schedule: Schedule) -> Loop | None:

@@ -1,0 +1,61 @@
+"""Long reductions to one number are cut in two, so that threads can share the first part.
+
+sum over all of (4096, 4096)  ->  sum over the last axis, then over the 4096 results
+
+The cut depends on shapes alone: the order of additions is the same for any number of threads. Shorter partial sums also
+round less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import Function, Op, Value
+from staged.ir.rewrite import rewrite
+from staged.ir.types import TensorType
+from staged.kernels.kinds import extents
+
+LONG = 1 << 17
+"""Elements from which on a reduction is cut."""
+PIECE = 1 << 8
+"""The least number of elements in a piece."""
+_CUT = frozenset(("sum", "prod", "max", "min", "any", "all"))
+
+
+def split_long_reductions(function: Function) -> Function:
+    """`function` with every long reduction to one number in two steps."""
+    return rewrite(function, _split)
+
+
+def _split(op: Op, builder: Builder) -> Sequence[Value] | None:
+    if op.name not in _CUT or op.results[0].tensor.shape or not op.operands[0].tensor.is_static:
+        return None
+    x = op.operands[0]
+    shape = extents(x)
+    if prod(shape) < LONG or len(op.attrs["axes"]) != len(shape):
+        return None
+    if len(shape) == 1:
+        piece = _piece_of(shape[0])
+        if piece is None:
+            return None
+        shape = (shape[0] // piece, piece)
+        type = TensorType(x.tensor.dtype, shape)
+        x = builder.op("reshape", [x], [type], attrs={"shape": shape}, device=op.device, where=op.where).result
+    first = next(axis for axis in reversed(range(len(shape))) if prod(shape[axis:]) >= PIECE)
+    if first == 0:
+        return None
+    partial = TensorType(x.tensor.dtype, shape[:first])
+    parts = _reduce(op, builder, x, partial, tuple(range(first, len(shape))))
+    return [_reduce(op, builder, parts, op.results[0].tensor, tuple(range(first)))]
+
+
+def _reduce(op: Op, builder: Builder, x: Value, type: TensorType, axes: tuple[int, ...]) -> Value:
+    return builder.op(op.name, [x], [type], attrs={"axes": axes}, device=op.device, where=op.where).result
+
+
+def _piece_of(extent: int) -> int | None:
+    """A divisor of about the square root, at least `PIECE` and leaving at least 16 pieces."""
+    found = [d for d in range(PIECE, min(extent // 16, 64 * PIECE) + 1) if extent % d == 0]
+    return min(found, key=lambda d: abs(d - extent**0.5), default=None)

@@ -1,0 +1,176 @@
+"""Which ops become one kernel, and in which order kernels run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from harness import Program, check, fused, interpret, kernels, record, sample, tensor
+
+from staged.ir.builder import Builder
+from staged.ir.machine import X86_64_V4
+from staged.ir.nodes import FAIL, IO, Effect, Function, VariableRef
+from staged.ir.types import TensorType, f32
+from staged.ir.verifier import verify
+from staged.kernels.fuse import fuse
+from staged.ops import contraction as D
+from staged.ops import elementwise as E
+from staged.ops import index as I
+from staged.ops import reduction as R
+from staged.ops import shape as S
+
+MACHINE = X86_64_V4.with_cores(2)
+
+
+def names(function: Function) -> list[str]:
+    return [op.attrs.get("fused", op.name) if op.name in ("kernel", "contraction") else op.name for op in function.block.ops]
+
+
+def test_every_fused_function_verifies():
+    def f(x, w, b):
+        h = E.maximum(D.matmul(x, w) + b, 0.0)
+        return h, R.sum_(h, axis=0), S.reshape(h, (160,))
+
+    verify(fused(f, tensor("f32", 8, 12), tensor("f32", 12, 20), tensor("f32", 20)))
+
+
+def test_reshape_of_a_whole_array_stays_a_view():
+    function = fused(lambda x: S.reshape(E.exp(x), (20,)), tensor("f32", 4, 5))
+    assert names(function) == ["exp", "reshape"]
+
+
+def test_leading_slice_stays_a_view():
+    function = fused(lambda x: R.sum_(D.matmul(x[2], x[3])), tensor("f32", 5, 6, 6))
+    assert [name for name in names(function) if name == "slice"] == ["slice", "slice"]
+
+
+def test_numbers_stay_plain_ops():
+    function = fused(lambda x, rate: x * (rate * 2.0), tensor("f32", 50), tensor("f32"))
+    assert names(function) == ["constant", "multiply", "multiply"]
+
+
+def test_broadcasts_and_constants_never_exist_in_memory():
+    function = fused(lambda b: E.exp(S.broadcast_to(b, (8, 50)) + 1.0), tensor("f32", 50))
+    assert len(kernels(function)) == 1 and len(function.block.ops) == 1
+
+
+def test_dear_values_are_not_computed_for_every_row():
+    program = check(lambda x, b: x + E.exp(b), tensor("f32", 8, 50), tensor("f32", 50))
+    assert [op.attrs["fused"] for op in kernels(program.function)] == ["exp", "add"]
+
+
+def test_a_result_used_by_a_product_is_written_once():
+    def f(x, w):
+        h = E.exp(x)
+        return D.matmul(h, w) + R.sum_(h)
+
+    check(f, tensor("f32", 12, 12), tensor("f32", 12, 12), rtol=1e-4)
+
+
+def test_groups_that_wait_for_each_other_stay_apart():
+    def f(x):
+        total = R.sum_(x * 2.0)
+        return x * 2.0 + total, E.exp(x) * total
+
+    check(f, tensor("f32", 30, 40), rtol=1e-4)
+
+
+def test_long_sums_are_cut_and_agree():
+    check(lambda x: R.sum_(x * x), tensor("f64", 1 << 17), count=2)
+    check(lambda x: R.max_(x), tensor("f32", 512, 512), count=2)
+
+
+def test_checked_gathers_keep_their_order():
+    def f(table, i, j):
+        a = I.take(table, i, axis=0)
+        b = I.take(table, j, axis=0)
+        return a * 2.0 + b
+
+    rng = np.random.default_rng(0)
+    check(
+        f, tensor("f32", 9, 20), tensor("i64", 5), tensor("i64", 5),
+        arguments=[rng.normal(size=(9, 20)), rng.integers(0, 9, 5), rng.integers(0, 9, 5)],
+    )  # fmt: skip
+
+
+def build_with_effects() -> Function:
+    """read v; y = exp(v); write v = v * 2; print y; z = exp(v read again) + old."""
+    variable = VariableRef("v", TensorType(f32, (40,)), True)
+    type = variable.type
+    b = Builder()
+    with b.block([]) as body:
+        old = b.op("variable_read", [], [type], attrs={"variable": variable}, effects=(Effect("read", variable),)).result
+        y = b.op("exp", [old], [type]).result
+        twice = b.op("add", [old, old], [type]).result
+        b.op("variable_write", [twice], [], attrs={"variable": variable}, effects=(Effect("write", variable),))
+        b.op("print", [y], [], attrs={"parts": (), "end": "\n", "file": "stdout"}, effects=IO)
+        new = b.op("variable_read", [], [type], attrs={"variable": variable}, effects=(Effect("read", variable),)).result
+        z = b.op("add", [new, y], [type]).result
+        b.op("check", [z], [], effects=FAIL)
+        b.end("return", [z])
+    return Function("f", body.block, variables=[variable])
+
+
+def test_effects_keep_their_order_and_reads_come_before_writes():
+    function = fuse(build_with_effects(), MACHINE)
+    order = names(function)
+    write = order.index("variable_write")
+    reads = [n for n, name in enumerate(order) if name == "variable_read"]
+    assert reads[0] < write < reads[1]
+    first = next(n for n, op in enumerate(function.block.ops) if op.name == "kernel")
+    assert first < write, "what uses the old value runs before the write"
+    assert write < order.index("print") < order.index("check")
+    verify(function)
+
+
+def test_kernel_names_come_from_the_user():
+    def softmax(x):
+        e = E.exp(x - R.max_(x, axis=1, keepdims=True))
+        p = e / R.sum_(e, axis=1, keepdims=True)
+        p.value.hint = "p"
+        return p
+
+    (kernel,) = kernels(fused(softmax, tensor("f32", 4, 50)))
+    assert kernel.attrs["name"] == "p"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_agree_with_the_references(seed):
+    """Chains of random ops over a few shapes, fused as they come."""
+    rng = np.random.default_rng(seed)
+    rows, columns = (int(n) for n in rng.integers(1, 40, 2))
+
+    def f(x, y, b):
+        pool = [x, y]
+        for _ in range(12):
+            p, q = (pool[int(n)] for n in rng.integers(0, len(pool), 2))
+            match int(rng.integers(0, 9)):
+                case 0:
+                    new = E.tanh(p) + q
+                case 1:
+                    new = E.maximum(p, q) * 0.5
+                case 2:
+                    new = p - R.mean(p, axis=1, keepdims=True)
+                case 3:
+                    new = q + R.max_(p, axis=0, keepdims=True)
+                case 4:
+                    new = p * b
+                case 5:
+                    new = E.select(p > q, p, q * 0.3)
+                case 6:
+                    new = S.reshape(S.reshape(p, (rows * columns,)) * 0.9, (rows, columns))
+                case 7:
+                    new = S.permute_dims(S.permute_dims(p, (1, 0)) + 0.1, (1, 0))
+                case _:
+                    new = p + R.sum_(q * q) * 0.01
+            pool.append(new)
+        return pool[-1], pool[-2], R.sum_(pool[-3], axis=0)
+
+    types = [tensor("f64", rows, columns), tensor("f64", rows, columns), tensor("f64", columns)]
+    function = record(f, *types)
+    arguments = [sample(type, rng) for type in types]
+    expected = interpret(function, arguments)
+    program = Program(fuse(function, MACHINE), MACHINE)
+    for pieces, in_place in ((1, False), (2, False), (1, True)):
+        program.pieces, program.in_place = pieces, in_place
+        for got, want in zip(program(*arguments), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
