@@ -49,10 +49,12 @@ class CapturedPrints:
 
     @property
     def text(self) -> str:
+        """All of it so far."""
         return self._stream.getvalue()
 
     @property
     def lines(self) -> list[str]:
+        """The lines so far, without their ends."""
         return self.text.splitlines()
 
 

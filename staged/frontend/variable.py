@@ -53,6 +53,7 @@ class Variable(Array):
 
     @property
     def type(self) -> TensorType:  # type: ignore[override]
+        """Its dtype and shape, which never change."""
         return self._type
 
     @property

@@ -26,14 +26,17 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """Whether it is f32 or f64."""
         return self.kind == "f"
 
     @property
     def is_integer(self) -> bool:
+        """Whether it is an integer, signed or not."""
         return self.kind in "iu"
 
     @property
     def is_bool(self) -> bool:
+        """Whether it is bool."""
         return self.kind == "b"
 
     def __str__(self) -> str:

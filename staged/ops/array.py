@@ -35,22 +35,27 @@ class Array:
 
     @property
     def shape(self) -> Shape:
+        """The extents of the axes."""
         return self.type.shape
 
     @property
     def dtype(self) -> DType:
+        """The type of an element."""
         return self.type.dtype
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.type.shape)
 
     @property
     def size(self) -> int:
+        """The number of elements."""
         return self.type.size
 
     @property
     def device(self) -> Device:
+        """Where it lives."""
         return CPU
 
     @property
@@ -60,6 +65,7 @@ class Array:
 
     @property
     def mT(self) -> Array:
+        """The transpose of each matrix: the last two axes swapped."""
         return METHODS["matrix_transpose"](self)
 
     # ---- operators ----

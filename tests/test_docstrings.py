@@ -1,0 +1,86 @@
+"""Every public name has a docstring: of `staged`, and of the modules that users import beside it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import staged as st
+from staged import data, nn, optim, system, testing
+from staged.ops.array import Array
+
+MODULES = {"staged": st, "staged.nn": nn, "staged.optim": optim, "staged.data": data, "staged.testing": testing}
+MODULES["staged.system"] = system
+MODULES["staged.random"] = st.random
+
+# Values, which carry no docstring of their own: dtypes and devices.
+VALUES = {"CPU", "GPU", "bool_", "f32", "f64", "i32", "i64", "u8", "u32"}
+
+
+def public_names(module: Any) -> list[str]:
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    return sorted(name for name, value in vars(module).items() if not name.startswith("_") and is_own(value, module))
+
+
+def is_own(value: Any, module: Any) -> bool:
+    return getattr(value, "__module__", None) == module.__name__
+
+
+def documented(name: str, value: Any) -> Iterator[tuple[str, bool]]:
+    """(name, whether it has a docstring) of a public thing and, for a class, of what it offers."""
+    yield name, bool(own_doc(value))
+    if not inspect.isclass(value):
+        return
+    for attribute, member in vars(value).items():
+        if attribute.startswith("_"):
+            continue
+        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if inspect.isfunction(function) or hasattr(function, "func"):  # cached_property has `func`
+            yield f"{name}.{attribute}", bool(inspect.getdoc(getattr(value, attribute)))
+
+
+def own_doc(value: Any) -> str | None:
+    """The docstring of the thing itself: a class's own, not its base's, and not the one that `dataclass` makes up."""
+    doc = value.__doc__ if not inspect.isclass(value) else value.__dict__.get("__doc__")
+    if inspect.isclass(value) and doc and doc.startswith(f"{value.__name__}("):
+        return None
+    return doc
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_has_a_docstring(module: str) -> None:
+    missing = []
+    for name in public_names(MODULES[module]):
+        if module == "staged" and name in VALUES:
+            continue
+        missing += [found for found, is_there in documented(name, getattr(MODULES[module], name)) if not is_there]
+    assert not missing, f"no docstring in {module}: {', '.join(missing)}"
+
+
+def test_attributes_of_arrays_have_docstrings() -> None:
+    missing = [found for found, is_there in documented("Array", Array) if not is_there]
+    assert not missing, missing
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_has_names_and_words(module: str) -> None:
+    assert public_names(MODULES[module]) and MODULES[module].__doc__
+
+
+def test_absence_is_found() -> None:
+    class Base:
+        """Has words."""
+
+        def method(self) -> None: ...
+
+    class Derived(Base):
+        @property
+        def size(self) -> int:
+            return 0
+
+    assert [name for name, is_there in documented("Base", Base) if not is_there] == ["Base.method"]
+    assert [name for name, is_there in documented("Derived", Derived) if not is_there] == ["Derived", "Derived.size"]
