@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +19,10 @@ from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.types import TensorType
 from staged.memory import MemoryReport
+from staged.passes.place import Transfer, transfers
 from staged.pipeline import Built, build, lower
 from staged.program_cache import find_artifact, store_artifact
+from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.native import NativeProgram, load
 from staged.system import target as target_machine
@@ -93,6 +96,13 @@ class Program:
         """What lives when, where, and the peak in bytes."""
         return MemoryReport.of(self._built.emitted.plan, self.name)
 
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The copies between host and devices: what, in which direction, how many bytes, and why.
+
+        A copy inside a loop is listed once; none is in a loop in which its value does not change.
+        """
+        return transfers(self._built.lowered)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What staging noticed (dropped samples, long unrolled loops)."""
@@ -127,7 +137,7 @@ class Program:
         if found is None:
             found = self._artifact
             store_artifact(self._traced.function, self._machine, self._check_nan, found)
-        return load(found, self._options)
+        return (cuda.load if found.language == "cuda" else load)(found, self._options)
 
     def compile(self) -> Program:
         """Compile and load now instead of at the first call; returns itself."""
@@ -141,22 +151,54 @@ class Program:
 
         Raises: ShapeError or DTypeError for others (stage again for those), and what stops the program.
         """
+        if not kwargs and self._takes_as_given(args):
+            return self._run(args, self._traced)
         given = flatten_arguments(self._function, args, kwargs, self._static).staged
         self._check(given)
         return self.run(given)
 
+    def _takes_as_given(self, args: tuple[Any, ...]) -> bool:
+        """Whether these are plainly the arrays and numbers it was staged for: then nothing needs sorting out."""
+        plain = self._plain_types
+        if plain is None or len(args) != len(plain):
+            return False
+        for value, (kind, dtype, shape) in zip(args, plain, strict=True):
+            if type(value) is not kind or kind is np.ndarray and (value.dtype != dtype or value.shape != shape):
+                return False
+        return True
+
+    @cached_property
+    def _plain_types(self) -> list[tuple[type, Any, Any]] | None:
+        """(Python type, dtype, shape) per parameter where each is one staged array or number, else None."""
+        parameters = inspect.signature(self._function).parameters
+        arguments = self._traced.arguments
+        if [argument.path for argument in arguments] != list(parameters):
+            return None
+        found: list[tuple[type, Any, Any]] = []
+        for argument in arguments:
+            if argument.type.weak:
+                found.append((float if argument.type.dtype.is_float else int, None, None))
+            else:
+                found.append((np.ndarray, argument.type.dtype.numpy, argument.type.shape))
+        return found
+
     def run(self, arguments: Sequence[Argument], traced: TracedFunction | None = None) -> Any:
         """Run with flattened arguments; `traced` is a later trace of the same program, with its own closed-over state."""
-        traced = traced or self._traced
-        values: list[Any] = [_plain(argument.value) for argument in arguments]
-        values += traced.hidden
-        values += [variable.buffer() for variable in traced.variables]
-        outputs = self._native(*values)
-        types = [leaf for leaf in traced.result.leaves if isinstance(leaf, TensorType)]
-        return traced.rebuild(
+        return self._run([_plain(argument.value) for argument in arguments], traced or self._traced)
+
+    def _run(self, values: Sequence[Any], traced: TracedFunction) -> Any:
+        buffers = [variable.buffer() for variable in traced.variables]
+        outputs: Sequence[Any] = self._native(*values, *traced.hidden, *buffers)
+        if self._weak_results:
             # A Python number that was computed with comes back as one.
-            [output.item() if type.weak else output for output, type in zip(outputs, types, strict=True)]
-        )
+            outputs = [output.item() if weak else output for output, weak in zip(outputs, self._weak_results, strict=True)]
+        return traced.rebuild(outputs)
+
+    @cached_property
+    def _weak_results(self) -> list[bool]:
+        """Which results are Python numbers; empty where none is."""
+        weak = [leaf.weak for leaf in self._traced.result.leaves if isinstance(leaf, TensorType)]
+        return weak if any(weak) else []
 
     def _check(self, given: Sequence[Argument]) -> None:
         expected = self._traced.arguments

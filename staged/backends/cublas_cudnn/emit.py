@@ -1,0 +1,360 @@
+"""IR to one CUDA program: kernels, then the host part, in one file that several compilers take unchanged.
+
+| command                                | part                                                                        |
+|----------------------------------------|-----------------------------------------------------------------------------|
+| `nvcc NAME.cu`                         | the whole program                                                           |
+| `nvcc -DKERNELS_ONLY -fatbin`, NVRTC   | the kernels                                                                 |
+| `gcc -x c -std=c11 -DHOST_ONLY`        | the host part; `NAME_image` is the compiled kernels                          |
+| `g++ -x c++ -include cuda_runtime.h`   | the whole program on the emulated device (its headers in place of NVIDIA's) |
+
+So the host part is written in what C11 and C++17 have in common, and kernels are launched by `cudaLaunchKernel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.backends.c_family.constants import emit_constant_table
+from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, _describe
+from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.support.host import HOST_DECLARATIONS
+from staged.backends.c_family.support.library import render
+from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
+from staged.backends.cublas_cudnn.spelling import device_functions
+from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter
+from staged.errors import UnsupportedError
+from staged.ir.buffers import Buffer, aligned
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function, Op, VariableRef
+from staged.ir.order import structural_ops
+from staged.ir.types import CPU
+
+# NVRTC has no headers; its own integer types are these.
+_RTC_TYPES = """\
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#define INT32_MIN (-2147483647 - 1)
+#define INT32_MAX 2147483647
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INT64_MAX 9223372036854775807LL
+#define UINT8_MAX 255
+#define UINT32_MAX 4294967295u
+#else
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#endif
+"""
+
+_CHECK = """\
+// Every call of CUDA goes through this: a failure stops the program, with the call and its line here and in Python.
+#define CUDA_CHECK(site, call) \\
+    do { \\
+        const cudaError_t cuda_status = (call); \\
+        if (cuda_status != cudaSuccess) { \\
+            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
+                           #call, cudaGetErrorString(cuda_status), __FILE__, __LINE__); \\
+        } \\
+    } while (0)
+
+static dim3 st_dim3(unsigned int x) {
+    dim3 size;
+    size.x = x;
+    size.y = 1;
+    size.z = 1;
+    return size;
+}
+"""
+
+
+def emit_program(function: Function, machine: Machine, plan: Planner, check_nan: bool = False) -> Emitted:
+    """The CUDA program for a placed function whose tensor ops have been fused into kernels.
+
+    `plan` makes the memory plan; it is asked once the kernels are known, since they say which buffers may be shared.
+    """
+    return CudaProgramEmitter(function, machine, check_nan).run(plan)
+
+
+class CudaProgramEmitter(ProgramEmitter):
+    """Writes one program with a device."""
+
+    backend = "cublas_cudnn"
+    language = "cuda"
+    structure_class = CudaStructureEmitter
+    release_comment = "Gives back what the program has on the device; call it before the arena goes."
+
+    def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
+        # Host loops that no thread team shares: its C does not compile as C++.
+        super().__init__(function, machine.with_cores(1), CudaLibrary, check_nan)
+        self.names.used |= {"Device", "DeviceBuffers", "open_device", "CUDA_CHECK", "ARENA_BYTES", DEVICE_BUFFERS, "m", "gpu"}
+        self.launchers: dict[str, str] = {}
+        for op in structural_ops(function.block):
+            if op.device.index:
+                raise UnsupportedError(f"programs run on one GPU, not on `{op.device}`", where=op.where, hint="use `GPU`")
+
+    # ---- launches ----
+
+    def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
+        kernel = self.kernels[op]
+        if not isinstance(kernel, CudaKernel):
+            super().call_kernel(structure, op, inputs, outputs)
+            return
+        assert isinstance(structure, CudaStructureEmitter) and kernel.launch is not None
+        if kernel.launch.items == 0:
+            return  # of no elements
+        if kernel.name not in self.launchers:
+            self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
+        arguments = ", ".join(map(str, ["gpu", *inputs, *outputs]))
+        structure.check(op, f"{self.launchers[kernel.name]}({arguments})")
+
+    def launcher(self, kernel: CudaKernel) -> str:
+        """The host function that starts a kernel, with its grid."""
+        assert kernel.launch is not None
+        w = Writer()
+        w.comment(f"{kernel.launch}")
+        parameters = ", ".join(["const Device *gpu", *(f"{type}{name}" for type, name in kernel.parameters)])
+        with w.block(f"static cudaError_t {self.launchers[kernel.name]}({parameters})"):
+            values = ", ".join(f"(void *)&{name}" for _, name in kernel.parameters)
+            w.line(f"void *values[] = {{{values}}};")
+            w.line("(void)gpu;")
+            w.line(
+                f"return cudaLaunchKernel(KERNEL({kernel.name}), st_dim3({kernel.launch.blocks}), "
+                f"st_dim3({kernel.launch.threads}), values, 0, gpu->stream);"
+            )
+        return str(w)
+
+    # ---- sizes ----
+
+    @property
+    def device_bytes(self) -> int:
+        return sum(self.plan.device_bytes.values())
+
+    def device_offset(self) -> int:
+        """Where the host's arena holds what the program has on the device."""
+        return super().arena_bytes()
+
+    def arena_bytes(self) -> int:
+        # Three pointers, and one for each kernel where they are loaded from an image.
+        kernels = sum(isinstance(kernel, CudaKernel) for kernel in self.kernels.values())
+        return self.device_offset() + aligned(8 * (4 + kernels))
+
+    def has_release(self) -> bool:
+        return True
+
+    def host_buffers(self) -> list[Buffer]:
+        return [buffer for buffer in self.plan.arena_buffers() if buffer.device == CPU]
+
+    def device_buffers(self) -> list[Buffer]:
+        return [buffer for buffer in self.plan.arena_buffers() if buffer.device != CPU]
+
+    # ---- the file ----
+
+    def assemble(
+        self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
+    ) -> str:
+        structure.need("host", "fail", "stop")
+        on_device = [kernel for kernel in kernels if isinstance(kernel, CudaKernel) and kernel.name in self.launchers]
+        on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel)]
+        w = Writer()
+        self.write_head(w)
+        names = " ".join(f"X({kernel.name})" for kernel in on_device)
+        w.comment("Kernels by name; the list is used where they are registered, numbered and looked up.")
+        w.line(f"#define KERNELS(X) {names}".rstrip())
+        w.line()
+        w.line("#ifndef HOST_ONLY")
+        self.write_device_part(w, on_device)
+        w.line("#ifdef STAGED_CUDA_EMULATED")
+        w.line("KERNELS(STAGED_EMULATED_KERNEL)")
+        w.line("#endif")
+        w.line("#endif  // HOST_ONLY")
+        w.line()
+        w.line("#if !defined(__CUDACC_RTC__) && !defined(KERNELS_ONLY)")
+        self.write_host_part(w, structure, on_device, on_host, inner)
+        w.line("#endif  // the host part")
+        return str(w)
+
+    def write_device_part(self, w: Writer, kernels: Sequence[CudaKernel]) -> None:
+        w.section("kernels")
+        w.text(_RTC_TYPES)
+        functions = device_functions(needs_of(kernels))
+        if functions.strip():
+            w.line()
+            w.text(functions)
+        for kernel in kernels:
+            w.line()
+            w.text(kernel.text)
+        w.line()
+
+    def write_host_part(
+        self,
+        w: Writer,
+        structure: StructureEmitter,
+        on_device: Sequence[CudaKernel],
+        on_host: Sequence[KernelText],
+        inner: list[tuple[VariableRef, str]],
+    ) -> None:
+        includes, support = render(structure.text.snippets - {"memcpy"})
+        support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
+        shared = dict(pair for kernel in on_host for pair in kernel.support)
+        support = "\n".join([support, *shared.values()])
+        self.support = self.support_text(includes, support)
+        w.section("the host's part")
+        for name in ("math", "stdbool", "stddef", "stdint", "string"):
+            w.line(f"#include <{name}.h>")
+        w.line()
+        w.line("#include <cuda_runtime_api.h>")
+        w.line()
+        w.line(f'#include "{self.name}.h"')
+        w.line(f'#include "{self.name}_support.h"  // printing, errors, maths: what every program of staged may use')
+        w.line()
+        w.text(_CHECK)
+        self.write_device_struct(w)
+        self.write_buffers(w, structure)
+        constants = [b for b in self.plan.buffers if b.kind == "constant"]
+        if constants:
+            w.section("constants")
+            for buffer in constants:
+                emit_constant_table(w, structure.fields[buffer], buffer)
+        if on_host:
+            w.section("kernels of the host")
+            for kernel in on_host:
+                w.line()
+                w.text(kernel.text)
+        if on_device:
+            w.section("launches")
+            for kernel in on_device:
+                w.line()
+                w.text(self.launcher(kernel))
+        w.section("entry points")
+        w.line()
+        self.write_open(w)
+        w.line()
+        self.write_entry(w, structure, inner)
+        w.line()
+        self.write_release(w)
+
+    def write_device_struct(self, w: Writer) -> None:
+        w.section("the device")
+        w.line("#ifdef HOST_ONLY")
+        w.line("#define KERNEL_NUMBER(name) NUMBER_##name,")
+        w.line("enum { KERNELS(KERNEL_NUMBER) KERNEL_COUNT };")
+        w.line("#define KERNEL(name) ((const void *)gpu->kernels[NUMBER_##name])")
+        w.line(f"extern const unsigned char {self.name}_image[];  // the compiled kernels")
+        w.line("#else")
+        w.line("#define KERNEL(name) ((const void *)name)")
+        w.line("#endif")
+        w.line()
+        w.comment("What the program has on the device. The first call makes it; it lasts until the arena goes.")
+        with w.block("typedef struct", " Device;"):
+            w.line("cudaStream_t stream;    // all work is on it, in order")
+            w.line(f"unsigned char *memory;  // {self.device_bytes:,} bytes")
+            w.line("#ifdef HOST_ONLY")
+            w.line("cudaLibrary_t library;")
+            w.line("cudaKernel_t kernels[KERNEL_COUNT + 1];")
+            w.line("#endif")
+
+    def write_buffers(self, w: Writer, structure: StructureEmitter) -> None:
+        w.section("sizes and buffers")
+        if self.scratch_bytes:
+            w.line(f"enum {{ SCRATCH_BYTES = {self.scratch_bytes} }};  // workspace of the host's kernels")
+            w.line()
+        w.comment("Where values are kept; those whose lives do not overlap share memory.")
+        workspace = [("unsigned char *scratch;", "workspace of the host's kernels")] if self.scratch_bytes else []
+        _write_struct(w, "Buffers", _rows(self.host_buffers(), structure) + workspace, "on the host")
+        _write_struct(w, "DeviceBuffers", _rows(self.device_buffers(), structure), "on the device")
+
+    def write_open(self, w: Writer) -> None:
+        with w.block("static int open_device(Device *gpu, st_host *host)"):
+            site = self.site(self.function.where)
+            with w.block("if (gpu->stream == NULL)"):
+                w.line(f"CUDA_CHECK({site}, cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));")
+            if self.device_bytes:
+                with w.block("if (gpu->memory == NULL)"):
+                    w.line("void *memory = NULL;")
+                    w.line(f"CUDA_CHECK({site}, cudaMalloc(&memory, {self.device_bytes}));")
+                    w.line("gpu->memory = (unsigned char *)memory;")
+            w.line("#ifdef HOST_ONLY")
+            w.line("#define KERNEL_NAME(name) #name,")
+            w.line("static const char *const names[] = {KERNELS(KERNEL_NAME) NULL};")
+            with w.block("if (gpu->library == NULL)"):
+                w.line(
+                    f"CUDA_CHECK({site}, cudaLibraryLoadData(&gpu->library, {self.name}_image, NULL, NULL, 0, NULL, NULL, 0));"
+                )
+                with w.block("for (int number = 0; number < KERNEL_COUNT; ++number)"):
+                    w.line(f"CUDA_CHECK({site}, cudaLibraryGetKernel(&gpu->kernels[number], gpu->library, names[number]));")
+            w.line("#endif")
+            w.line("return ST_OK;")
+
+    def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+        if self.plan.stacks:
+            raise UnsupportedError(
+                "a gradient through a loop without a bound does not run on the GPU yet",
+                where=self.plan.stacks[0].where,
+                hint="use `st.range` with a number of turns known while staging",
+            )
+        with w.block(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"):
+            w.line("unsigned char *const base = (unsigned char *)arena;")
+            if self.host_buffers() or self.scratch_bytes:
+                w.line("Buffers buffers;")
+                for buffer in self.host_buffers():
+                    c_type = buffer.type.dtype.c_name
+                    w.line(f"buffers.{structure.fields[buffer]} = ({c_type} *)(void *)(base + {buffer.offset});")
+                if self.scratch_bytes:
+                    w.line(f"buffers.scratch = base + {self.scratch_offset()};")
+                w.line("const Buffers *const m = &buffers;")
+            w.line("host->error_kind = ST_OK;")
+            w.line("host->error_claimed = 0;")
+            if not self.parameters:
+                w.line("(void)args;")
+            w.line(f"Device *const gpu = (Device *)(void *)(base + {self.device_offset()});")
+            with w.block("if (open_device(gpu, host) != ST_OK)"):
+                w.line("return host->error_kind;")
+            if self.device_buffers():
+                w.line("DeviceBuffers device_buffers;")
+                for buffer in self.device_buffers():
+                    c_type = buffer.type.dtype.c_name
+                    place = f"({c_type} *)(void *)(gpu->memory + {buffer.offset})"
+                    w.line(f"device_buffers.{structure.fields[buffer]} = {place};")
+                w.line(f"const DeviceBuffers *const {DEVICE_BUFFERS} = &device_buffers;")
+            for variable, name in inner:
+                w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+            w.line()
+            w.lines += structure.w.lines
+
+    def write_release(self, w: Writer) -> None:
+        with w.block(f"void {self.name}_release(void *arena)"):
+            w.line(f"Device *const gpu = (Device *)(void *)((unsigned char *)arena + {self.device_offset()});")
+            w.comment("Nobody is left to be told of an error.")
+            w.line("(void)cudaFree(gpu->memory);")
+            with w.block("if (gpu->stream != NULL)"):
+                w.line("(void)cudaStreamDestroy(gpu->stream);")
+            w.line("#ifdef HOST_ONLY")
+            with w.block("if (gpu->library != NULL)"):
+                w.line("(void)cudaLibraryUnload(gpu->library);")
+            w.line("#endif")
+            w.line("memset(gpu, 0, sizeof *gpu);")
+
+
+def _rows(buffers: Sequence[Buffer], structure: StructureEmitter) -> list[tuple[str, str]]:
+    return [(f"{b.type.dtype.c_name} *{structure.fields[b]};", _describe(b)) for b in buffers]
+
+
+def _write_struct(w: Writer, name: str, rows: Sequence[tuple[str, str]], where: str) -> None:
+    if not rows:
+        return
+    w.line()
+    w.comment(where)
+    width = max(len(declaration) for declaration, _ in rows)
+    with w.block("typedef struct", f" {name};"):
+        for declaration, note in rows:
+            w.line(f"{declaration:<{width}}  // {safe_comment(note)}")

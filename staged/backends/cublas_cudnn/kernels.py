@@ -1,0 +1,232 @@
+"""Fused kernels in CUDA: the outermost independent loops of a nest become threads.
+
+    // mlp.py:31  y = x * 2 + 1
+    // fused: multiply, add
+    // 1000 items, a thread each: 4 blocks of 256 threads; item i is element i
+    extern "C" __global__ void __launch_bounds__(256) y_kernel(const float *x, float *y) {
+        const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= 1000) {
+            return;
+        }
+        y[i] = x[i] * 2.0f + 1.0f;
+    }
+
+Loops inside of those (a row's reduction) stay loops of one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from staged.backends.c_family.expr import Infix, Literal, Name
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.loops import LoopEmitter, emit_kernel, is_integer_division, kernel_comments, wrapped
+from staged.backends.c_family.scalars import RANDOM_NAMES
+from staged.backends.c_family.writer import Names, safe_comment
+from staged.backends.cublas_cudnn.geometry import Launch, launch_for
+from staged.backends.cublas_cudnn.spelling import device_names, spell_in_cuda
+from staged.errors import UnsupportedError
+from staged.ir.loops import (
+    ArrayRef,
+    Axis,
+    CheckIndex,
+    Compute,
+    Load,
+    Loop,
+    Nest,
+    Schedule,
+    Statement,
+    Store,
+    Tile,
+    walk,
+)
+from staged.ir.machine import Machine
+from staged.ir.nodes import Op
+from staged.ir.types import CPU
+from staged.source import Position
+
+Site = Callable[[Position | None], int]
+
+LOCAL_BYTES = 16 << 10
+"""Workspace that one thread may have: it lies in the GPU's local memory, and on the stack of the emulated device."""
+CUDA_WORDS = frozenset(
+    "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL".split()
+)
+PLAIN = Schedule()
+"""Neither vectors nor a thread team: what the host's C++ compilers all take, and what a single GPU thread does."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaKernel(KernelText):
+    """A kernel on the device, and its launch; kernels of the host have none."""
+
+    launch: Launch | None = None
+
+
+class CudaLibrary:
+    """Emits each kernel of a program: for its host in C, for its device in CUDA."""
+
+    def __init__(self, machine: Machine, names: Names, site: Site) -> None:
+        self.machine = machine
+        self.names = names
+        self.names.used |= CUDA_WORDS
+        self.site = site
+
+    def kernel(self, op: Op) -> KernelText:
+        """The text for a `kernel` op. Raises UnsupportedError, with the Python line, for what has none."""
+        name = str(op.attrs.get("name") or "kernel")
+        if op.name == "contraction":
+            kind = op.attrs["kind"]
+            raise UnsupportedError(f"`{kind}` has no CUDA form yet", where=op.where, hint="compute it in a CPU program")
+        if op.device == CPU:
+            plain = op.replace(attrs={**op.attrs, "schedule": PLAIN})
+            return emit_kernel(plain, self.names.fresh(name), self.machine, self.site)
+        # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
+        return CudaLoopEmitter(op, self.machine, self.site).kernel(self.names.fresh(f"{name}_kernel"))
+
+
+class CudaLoopEmitter(LoopEmitter):
+    """Writes one nest as a `__global__` function."""
+
+    def __init__(self, op: Op, machine: Machine, site: Site) -> None:
+        nest: Nest = op.attrs["nest"]
+        super().__init__(nest, PLAIN, machine, site)
+        self.op = op
+        self.check_supported()
+        self.threads, self.inner = threads_of(nest)
+        self.launch = launch_for(prod(axis.extent for axis in self.threads) if self.threads else nest.items)
+
+    def refuse(self, what: str, where: Position | None) -> UnsupportedError:
+        return UnsupportedError(
+            f"{what} does not run on the GPU yet", where=where or self.op.where, hint="compute it outside of the GPU region"
+        )
+
+    def check_supported(self) -> None:
+        for s in walk(self.nest.body):
+            if isinstance(s, CheckIndex):
+                raise self.refuse("an index that has to be checked", s.where)
+            if is_integer_division(s):
+                assert isinstance(s, Compute)
+                raise self.refuse(f"`{s.op}` of integers", s.where)
+            if isinstance(s, Compute) and s.op in RANDOM_NAMES:
+                raise self.refuse(f"`{s.op}`", s.where)
+        if sum(array.size * array.dtype.size for array in self.nest.scratch) > LOCAL_BYTES:
+            raise self.refuse(f"`{self.op.attrs.get('fused', self.op.name)}`, with its large workspace,", None)
+
+    # ---- the function ----
+
+    def kernel(self, name: str) -> CudaKernel:
+        parameters = self.parameters()
+        w = self.w
+        for comment in (*kernel_comments(self.op), self.mapping()):
+            w.line("// " + safe_comment(comment))
+        text = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
+        bounds = f"__launch_bounds__({self.launch.threads})"
+        with w.block(wrapped(f'extern "C" __global__ void {bounds} {name}({text})')):
+            self.declare_scratch()
+            self.outermost()
+        return CudaKernel(
+            name,
+            device_names(str(w)),
+            tuple(parameters),
+            self.nest.items,
+            may_alias=self.nest.in_place,
+            snippets=frozenset(self.snippets),
+            launch=self.launch,
+        )
+
+    def mapping(self) -> str:
+        if self.launch.items <= 1:
+            return "one thread does it all"
+        if not self.threads:
+            return str(self.launch)
+        axes = ", ".join(axis.name for axis in self.threads)
+        return f"{self.launch}; thread t has ({axes}) in row-major order" if len(self.threads) > 1 else str(self.launch)
+
+    def declare_scratch(self) -> None:
+        for array in self.nest.scratch:
+            name = self.names.fresh(array.name)
+            self.arrays[array] = Name(name)
+            self.w.line(f"{array.dtype.c_name} {name}[{max(array.size, 1)}];")
+
+    def outermost(self) -> None:
+        if self.launch.items <= 1:
+            self.body(self.nest.body)
+            return
+        thread = self.names.fresh(self.threads[0].name if len(self.threads) == 1 else "t")
+        self.w.line(f"const int64_t {thread} = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;")
+        if self.launch.has_tail:
+            with self.w.block(f"if ({thread} >= {self.launch.items})"):
+                self.w.line("return;")
+        if self.threads:
+            self.number_axes(thread)
+        else:
+            # The turns of the outermost loop are the threads' items, but its pieces have loops of their own.
+            axis = next(s.axis for s in self.nest.body if isinstance(s, Loop | Tile))
+            self.ranges[axis] = (thread, f"{thread} + 1")
+        self.body(self.inner)
+
+    def number_axes(self, thread: str) -> None:
+        """The loop variables of thread number `thread`: quotients and remainders where several loops became one."""
+        if len(self.threads) == 1:
+            self.axes[self.threads[0]] = Name(thread)
+            return
+        stride = prod(axis.extent for axis in self.threads)
+        for number, axis in enumerate(self.threads):
+            stride //= axis.extent
+            index = Name(thread) if stride == 1 else Infix("/", Name(thread), Literal(str(stride)))
+            if number > 0:
+                index = Infix("%", index, Literal(str(axis.extent)))
+            name = self.names.fresh(axis.name)
+            self.w.line(f"const int64_t {name} = {index};")
+            self.axes[axis] = Name(name)
+
+    # ---- statements ----
+
+    def compute(self, s: Compute) -> None:
+        operands = [self.operand(operand) for operand in s.operands]
+        dtypes = [operand.dtype for operand in operands]
+        expression = spell_in_cuda(
+            s.op, dtypes, s.target.dtype, [operand.expr for operand in operands], s.attrs, self.need
+        )
+        self.bind(s.target, expression, False, True, s.target.name != s.op)
+
+
+def threads_of(nest: Nest) -> tuple[tuple[Axis, ...], Sequence[Statement]]:
+    """The axes of the outer loops whose turns can all be threads, and the statements of one thread.
+
+    The outermost one is independent if the nest says so. A perfectly nested loop inside joins it if no total runs through
+    it and every element written is one turn's alone: then whatever order they run in, each does the same.
+    No axes: the outermost loop's body does not stand alone (it comes in tiles), or the nest is one piece.
+    """
+    body: Sequence[Statement] = nest.body
+    if nest.items == 1 or len(body) != 1 or not isinstance(body[0], Loop) or body[0].reductions:
+        return (), body
+    axes = [body[0].axis]
+    body = body[0].body
+    while len(body) == 1 and isinstance(body[0], Loop) and not body[0].reductions:
+        loop = body[0]
+        if not _is_independent(loop, [*axes, loop.axis]):
+            break
+        axes.append(loop.axis)
+        body = loop.body
+    if any(isinstance(s, Loop | Tile) and s.axis in axes for s in walk(tuple(body))):
+        return (), nest.body
+    return tuple(axes), body
+
+
+def _is_independent(loop: Loop, axes: Sequence[Axis]) -> bool:
+    written: set[ArrayRef] = set()
+    for s in walk(loop.body):
+        if isinstance(s, Store):
+            written.add(s.array)
+            if s.array.role == "scratch" or any(s.index.stride(axis) == 0 for axis in axes if axis.extent > 1):
+                return False
+    return not any(isinstance(s, Load) and s.array in written for s in walk(loop.body))
+
+
+def needs_of(kernels: Sequence[KernelText]) -> frozenset[str]:
+    """The support functions that the device's kernels use."""
+    return frozenset(name for kernel in kernels if isinstance(kernel, CudaKernel) for name in kernel.snippets)
