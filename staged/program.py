@@ -162,10 +162,10 @@ class Program:
         plain = self._plain_types
         if plain is None or len(args) != len(plain):
             return False
-        for value, (kind, dtype, shape) in zip(args, plain, strict=True):
-            if type(value) is not kind or kind is np.ndarray and (value.dtype != dtype or value.shape != shape):
-                return False
-        return True
+        return all(
+            type(value) is kind and (kind is not np.ndarray or (value.dtype == dtype and value.shape == shape))
+            for value, (kind, dtype, shape) in zip(args, plain, strict=True)
+        )
 
     @cached_property
     def _plain_types(self) -> list[tuple[type, Any, Any]] | None:
