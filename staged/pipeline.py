@@ -10,21 +10,20 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import staged.backends as backends_package
 from staged.autodiff.fulfil import fulfil_transforms
+from staged.errors import UnsupportedError
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function, walk_ops
+from staged.ir.verifier import verify
 from staged.kernels.fuse import fuse
+from staged.passes.buffers import plan_buffers
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.inline_composites import inline_composites
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.place import place
 from staged.passes.simplify import simplify
 from staged.passes.transposes import fold_transpose_of_matmul
-
-import staged.backends as backends_package
-from staged.errors import UnsupportedError
-from staged.ir.machine import Machine
-from staged.ir.nodes import Function, walk_ops
-from staged.ir.verifier import verify
-from staged.passes.buffers import plan_buffers
 
 Pass = Callable[[Function], Function]
 

@@ -163,7 +163,7 @@ class Program:
         if plain is None or len(args) != len(plain):
             return False
         return all(
-            type(value) is kind and (kind is not np.ndarray or (value.dtype == dtype and value.shape == shape))
+            type(value) is kind and (not isinstance(value, np.ndarray) or (value.dtype == dtype and value.shape == shape))
             for value, (kind, dtype, shape) in zip(args, plain, strict=True)
         )
 
