@@ -29,6 +29,7 @@ from staged.backends.cublas_cudnn.geometry import Launch, launch_for
 from staged.backends.cublas_cudnn.spelling import device_names, spell_in_cuda
 from staged.errors import UnsupportedError
 from staged.ir.loops import (
+    Affine,
     ArrayRef,
     Axis,
     CheckIndex,
@@ -87,6 +88,18 @@ class CudaLibrary:
         return CudaLoopEmitter(op, self.machine, self.site).kernel(self.names.fresh(f"{name}_kernel"))
 
 
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """How a nest becomes threads: the axes that number them, the statements of one, and its workspace.
+
+    No axes: the nest is one piece, or its outermost loop's body does not stand alone.
+    """
+
+    axes: tuple[Axis, ...]
+    body: Sequence[Statement]
+    scratch: tuple[ArrayRef, ...]
+
+
 class CudaLoopEmitter(LoopEmitter):
     """Writes one nest as a `__global__` function."""
 
@@ -94,9 +107,11 @@ class CudaLoopEmitter(LoopEmitter):
         nest: Nest = op.attrs["nest"]
         super().__init__(nest, PLAIN, machine, site)
         self.op = op
+        threads = threads_of(nest)
+        self.threads, self.inner, self.scratch = threads.axes, threads.body, threads.scratch
         self.check_supported()
-        self.threads, self.inner = threads_of(nest)
-        self.launch = launch_for(prod(axis.extent for axis in self.threads) if self.threads else nest.items)
+        items = prod(axis.extent for axis in self.threads) if self.threads else nest.items
+        self.launch = launch_for(items if nest.body else 0)  # no statements: results of no elements
 
     def refuse(self, what: str, where: Position | None) -> UnsupportedError:
         return UnsupportedError(
@@ -112,7 +127,7 @@ class CudaLoopEmitter(LoopEmitter):
                 raise self.refuse(f"`{s.op}` of integers", s.where)
             if isinstance(s, Compute) and s.op in RANDOM_NAMES:
                 raise self.refuse(f"`{s.op}`", s.where)
-        if sum(array.size * array.dtype.size for array in self.nest.scratch) > LOCAL_BYTES:
+        if sum(array.size * array.dtype.size for array in self.scratch) > LOCAL_BYTES:
             raise self.refuse(f"`{self.op.attrs.get('fused', self.op.name)}`, with its large workspace,", None)
 
     # ---- the function ----
@@ -146,7 +161,7 @@ class CudaLoopEmitter(LoopEmitter):
         return f"{self.launch}; thread t has ({axes}) in row-major order" if len(self.threads) > 1 else str(self.launch)
 
     def declare_scratch(self) -> None:
-        for array in self.nest.scratch:
+        for array in self.scratch:
             name = self.names.fresh(array.name)
             self.arrays[array] = Name(name)
             self.w.line(f"{array.dtype.c_name} {name}[{max(array.size, 1)}];")
@@ -194,27 +209,30 @@ class CudaLoopEmitter(LoopEmitter):
         self.bind(s.target, expression, False, True, s.target.name != s.op)
 
 
-def threads_of(nest: Nest) -> tuple[tuple[Axis, ...], Sequence[Statement]]:
-    """The axes of the outer loops whose turns can all be threads, and the statements of one thread.
+def threads_of(nest: Nest) -> Threads:
+    """The outer loops of a nest whose turns can all be threads, and what is left for one thread.
 
     The outermost one is independent if the nest says so. A perfectly nested loop inside joins it if no total runs through
-    it and every element written is one turn's alone: then whatever order they run in, each does the same.
-    No axes: the outermost loop's body does not stand alone (it comes in tiles), or the nest is one piece.
+    it and every element written is one turn's alone: then whatever order they run in, each does the same. So does an axis
+    that comes in tiles (totals of columns, for the CPU's caches): a thread takes one column.
     """
+    axes: list[Axis] = []
     body: Sequence[Statement] = nest.body
-    if nest.items == 1 or len(body) != 1 or not isinstance(body[0], Loop) or body[0].reductions:
-        return (), body
-    axes = [body[0].axis]
-    body = body[0].body
-    while len(body) == 1 and isinstance(body[0], Loop) and not body[0].reductions:
-        loop = body[0]
-        if not _is_independent(loop, [*axes, loop.axis]):
+    scratch = nest.scratch
+    while nest.items != 1 and len(body) == 1:
+        (outer,) = body
+        if isinstance(outer, Loop) and not outer.reductions and (not axes or _is_independent(outer, [*axes, outer.axis])):
+            inner: Sequence[Statement] = outer.body
+        elif isinstance(outer, Tile) and _has_own_columns(outer):
+            column = _Column(outer.axis, scratch)
+            inner, scratch = column.statements(outer.body), tuple(column.scratch[array] for array in scratch)
+        else:
             break
-        axes.append(loop.axis)
-        body = loop.body
+        axes.append(outer.axis)
+        body = inner
     if any(isinstance(s, Loop | Tile) and s.axis in axes for s in walk(tuple(body))):
-        return (), nest.body
-    return tuple(axes), body
+        return Threads((), nest.body, nest.scratch)
+    return Threads(tuple(axes), body, scratch)
 
 
 def _is_independent(loop: Loop, axes: Sequence[Axis]) -> bool:
@@ -225,6 +243,42 @@ def _is_independent(loop: Loop, axes: Sequence[Axis]) -> bool:
             if s.array.role == "scratch" or any(s.index.stride(axis) == 0 for axis in axes if axis.extent > 1):
                 return False
     return not any(isinstance(s, Load) and s.array in written for s in walk(loop.body))
+
+
+def _has_own_columns(tile: Tile) -> bool:
+    """Whether everything that a tile writes belongs to one turn of its axis."""
+    loops = [s for s in walk(tile.body) if isinstance(s, Loop) and s.axis is tile.axis]
+    accesses = [s for s in walk(tile.body) if isinstance(s, Store) or isinstance(s, Load) and s.array.role == "scratch"]
+    return not any(loop.reductions for loop in loops) and all(s.index.stride(tile.axis) for s in accesses)
+
+
+class _Column:
+    """The statements of a tile for a single value of its axis: its loops are gone, workspace rows are single numbers."""
+
+    def __init__(self, axis: Axis, scratch: Sequence[ArrayRef]) -> None:
+        self.axis = axis
+        self.scratch = {array: ArrayRef(array.name, array.dtype, array.size - axis.extent + 1, "scratch") for array in scratch}
+
+    def statements(self, body: Sequence[Statement]) -> list[Statement]:
+        out: list[Statement] = []
+        for s in body:
+            match s:
+                case Loop(axis, inner) | Tile(axis, _, inner) if axis is self.axis:
+                    out += self.statements(inner)
+                case Loop(axis, inner, reductions):
+                    out.append(Loop(axis, tuple(self.statements(inner)), reductions))
+                case Tile(axis, size, inner):
+                    out.append(Tile(axis, size, tuple(self.statements(inner))))
+                case Load(target, array, index, guards, fill) if array in self.scratch:
+                    out.append(Load(target, self.scratch[array], self.without(index), guards, fill))
+                case Store(array, index, value) if array in self.scratch:
+                    out.append(Store(self.scratch[array], self.without(index), value))
+                case _:
+                    out.append(s)
+        return out
+
+    def without(self, index: Affine) -> Affine:
+        return Affine(tuple(term for term in index.terms if term[0] is not self.axis), index.offset)
 
 
 def needs_of(kernels: Sequence[KernelText]) -> frozenset[str]:
