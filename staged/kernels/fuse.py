@@ -27,10 +27,12 @@ from staged.kernels.kinds import (
     extents,
     is_elementwise,
     is_scalar,
+    may_fail,
 )
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
+from staged.kernels.tile import tile_transposes
 
 MAX_OPS = 64
 """Ops in one kernel: more would only make it hard to read."""
@@ -300,9 +302,14 @@ class _BlockFuser:
         return is_view(op) and self.is_boundary(op.operands[0], inside) and not is_scalar(op.operands[0])
 
     def leaving(self, ops: Sequence[Op]) -> list[Value]:
-        """The values of a group that others need."""
+        """The values of a group that others need; what may fail is computed also for nobody."""
         inside = set(ops)
-        return [result for op in ops for result in op.results if self.used_outside(result, inside)]
+        return [
+            result
+            for op in ops
+            for result in op.results
+            if self.used_outside(result, inside) or (may_fail(op) and not self.users.get(result))
+        ]
 
     def used_outside(self, value: Value, inside: set[Op]) -> bool:
         for user in self.users.get(value, ()):
@@ -423,7 +430,7 @@ class _BlockFuser:
         operands = [self.value(value) for value in clone.params]
         types = [value.type for value in results]
         draft = Op("kernel", operands, types, attrs=attrs, blocks=[body])
-        nest = lower(draft)
+        nest = tile_transposes(lower(draft))
         attrs = {**attrs, "nest": nest, "schedule": schedule(nest, self.machine)}
         op = Op(
             "kernel",

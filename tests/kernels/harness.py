@@ -57,10 +57,10 @@ def emit(op: Op, machine: Machine, names: Names) -> KernelText:
     return (emit_contraction if op.name == "contraction" else emit_kernel)(op, name, machine, lambda where: 7)
 
 
-def source(function: Function, machine: Machine = MACHINE) -> tuple[str, list[KernelText]]:
-    """One C file with all kernels of a function."""
+def source(*functions: Function, machine: Machine = MACHINE) -> tuple[str, list[KernelText]]:
+    """One C file with all kernels of some functions."""
     names = Names()
-    texts = [emit(op, machine, names) for op in kernels(function)]
+    texts = [emit(op, machine, names) for function in functions for op in kernels(function)]
     snippets = {name for text in texts for name in text.snippets} | {"fail"}
     includes, support = render(snippets - {"memcpy"})
     standard = ["#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>", "#include <string.h>"]
@@ -97,11 +97,27 @@ class Program:
 
     def __init__(self, function: Function, machine: Machine = MACHINE, flags: Sequence[str] = ()) -> None:
         self.function = function
-        self.text, self.kernels = source(function, machine)
+        self.text, self.kernels = source(function, machine=machine)
         march = [f"-march={machine.march}"] if machine.march else []
         self.library = compile_c(self.text, [*FLAGS, *march, *flags])
         self.pieces = 1
         self.in_place = False
+
+    @classmethod
+    def many(cls, functions: Sequence[Function], machine: Machine = MACHINE, flags: Sequence[str] = ()) -> list[Program]:
+        """Programs that share one compilation."""
+        text, texts = source(*functions, machine=machine)
+        march = [f"-march={machine.march}"] if machine.march else []
+        library = compile_c(text, [*FLAGS, *march, *flags])
+        programs = []
+        left = iter(texts)
+        for function in functions:
+            program = cls.__new__(cls)
+            program.function, program.text, program.library = function, "", library
+            program.kernels = [next(left) for _ in kernels(function)]
+            program.pieces, program.in_place = 1, False
+            programs.append(program)
+        return programs
 
     def __call__(self, *arguments: Any) -> tuple[np.ndarray[Any, Any], ...]:
         values: dict[Value, Any] = {}
