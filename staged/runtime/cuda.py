@@ -38,7 +38,8 @@ def is_emulated() -> bool:
     chosen = os.environ.get("STAGED_CUDA", "")
     if chosen not in ("", EMULATE):
         raise UnsupportedError(
-            f"STAGED_CUDA={chosen} means nothing", hint="STAGED_CUDA=emulate for the emulated device, else leave it unset"
+            f"STAGED_CUDA={chosen} means nothing",
+            hint="STAGED_CUDA=emulate for the emulated device, else leave it unset",
         )
     return chosen == EMULATE
 
@@ -129,7 +130,7 @@ class Emulator:
 
     def last_violation(self) -> str:
         """The text of the last misuse; empty where there was none."""
-        return ffi.string(self._function("emulator_last_violation", "const char *(*)(void)")()).decode()
+        return str(ffi.string(self._function("emulator_last_violation", "const char *(*)(void)")()).decode())
 
     def set_thread_order(self, order: str, seed: int = 0) -> None:
         """In which order a kernel's threads run: 'forward', 'reverse' or 'shuffled'; a correct kernel does not care."""
@@ -160,7 +161,16 @@ def _compile_program(artifact: Artifact, options: CompileOptions) -> Path:
         f"{artifact.name}.h": artifact.header,
         f"{artifact.name}_support.h": artifact.support,
     }
-    flags = (*_FLAGS, *_SHARED, "-isystem", str(INCLUDE), "-include", "cuda_runtime.h", *artifact.flags, *options.flags())
+    flags = (
+        *_FLAGS,
+        *_SHARED,
+        "-isystem",
+        str(INCLUDE),
+        "-include",
+        "cuda_runtime.h",
+        *artifact.flags,
+        *options.flags(),
+    )
     try:
         return _compile(artifact.name, texts, f"{artifact.name}.so", flags, (f"{artifact.name}.cu",))
     except CompileFailure as failure:
@@ -181,7 +191,17 @@ def _compile(name: str, texts: dict[str, str], library: str, flags: tuple[str, .
     headers = "".join(text for path, text in sorted(source_texts().items()) if path.endswith(".h"))
     native = cpu_signature() if any(flag.endswith("=native") for flag in flags) else ""
     told = [flag for flag in flags if flag != str(INCLUDE)]  # where the package lies changes nothing
-    key = digest("cuda 1", name, *sorted(texts), *(texts[path] for path in sorted(texts)), headers, *command, version, *told, native)
+    key = digest(
+        "cuda 1",
+        name,
+        *sorted(texts),
+        *(texts[path] for path in sorted(texts)),
+        headers,
+        *command,
+        version,
+        *told,
+        native,
+    )
     store = default_cache()
     found = store.find(key, library)
     if found is not None:
@@ -210,7 +230,7 @@ def find_cxx() -> tuple[tuple[str, ...], str]:
     Raises: CompilerError where there is none.
     """
     chosen = shlex.split(os.environ.get("STAGED_CXX", ""))
-    for name in (chosen[:1] if chosen else ("c++", "g++", "clang++")):
+    for name in chosen[:1] if chosen else ("c++", "g++", "clang++"):
         path = shutil.which(name)
         if path is not None:
             return (path, *chosen[1:]), _version(path)

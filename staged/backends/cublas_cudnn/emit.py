@@ -96,11 +96,22 @@ class CudaProgramEmitter(ProgramEmitter):
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
         # Host loops that no thread team shares: its C does not compile as C++.
         super().__init__(function, machine.with_cores(1), CudaLibrary, check_nan)
-        self.names.used |= {"Device", "DeviceBuffers", "open_device", "CUDA_CHECK", "ARENA_BYTES", DEVICE_BUFFERS, "m", "gpu"}
+        self.names.used |= {
+            "Device",
+            "DeviceBuffers",
+            "open_device",
+            "CUDA_CHECK",
+            "ARENA_BYTES",
+            DEVICE_BUFFERS,
+            "m",
+            "gpu",
+        }
         self.launchers: dict[str, str] = {}
         for op in structural_ops(function.block):
             if op.device.index:
-                raise UnsupportedError(f"programs run on one GPU, not on `{op.device}`", where=op.where, hint="use `GPU`")
+                raise UnsupportedError(
+                    f"programs run on one GPU, not on `{op.device}`", where=op.where, hint="use `GPU`"
+                )
 
     # ---- launches ----
 
@@ -291,7 +302,9 @@ class CudaProgramEmitter(ProgramEmitter):
                     f"CUDA_CHECK({site}, cudaLibraryLoadData(&gpu->library, {self.name}_image, NULL, NULL, 0, NULL, NULL, 0));"
                 )
                 with w.block("for (int number = 0; number < KERNEL_COUNT; ++number)"):
-                    w.line(f"CUDA_CHECK({site}, cudaLibraryGetKernel(&gpu->kernels[number], gpu->library, names[number]));")
+                    w.line(
+                        f"CUDA_CHECK({site}, cudaLibraryGetKernel(&gpu->kernels[number], gpu->library, names[number]));"
+                    )
             w.line("#endif")
             w.line("return ST_OK;")
 

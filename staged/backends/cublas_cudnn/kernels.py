@@ -32,14 +32,17 @@ from staged.ir.loops import (
     Affine,
     ArrayRef,
     Axis,
+    CallSupport,
     CheckIndex,
     Compute,
     Load,
+    LoadPair,
     Loop,
     Nest,
     Schedule,
     Statement,
     Store,
+    StorePair,
     Tile,
     walk,
 )
@@ -96,7 +99,7 @@ class Threads:
     """
 
     axes: tuple[Axis, ...]
-    body: Sequence[Statement]
+    body: tuple[Statement, ...]
     scratch: tuple[ArrayRef, ...]
 
 
@@ -111,11 +114,15 @@ class CudaLoopEmitter(LoopEmitter):
         self.threads, self.inner, self.scratch = threads.axes, threads.body, threads.scratch
         self.check_supported()
         items = prod(axis.extent for axis in self.threads) if self.threads else nest.items
-        self.launch = launch_for(items if nest.body else 0)  # no statements: results of no elements
+        if len(nest.body) != 1:
+            items = min(1, len(nest.body))  # steps that follow each other; none at all for results of no elements
+        self.launch = launch_for(items)
 
     def refuse(self, what: str, where: Position | None) -> UnsupportedError:
         return UnsupportedError(
-            f"{what} does not run on the GPU yet", where=where or self.op.where, hint="compute it outside of the GPU region"
+            f"{what} does not run on the GPU yet",
+            where=where or self.op.where,
+            hint="compute it outside of the GPU region",
         )
 
     def check_supported(self) -> None:
@@ -125,6 +132,8 @@ class CudaLoopEmitter(LoopEmitter):
             if is_integer_division(s):
                 assert isinstance(s, Compute)
                 raise self.refuse(f"`{s.op}` of integers", s.where)
+            if isinstance(s, CallSupport):
+                raise self.refuse(f"`{self.op.attrs.get('fused', self.op.name)}`", None)
             if isinstance(s, Compute) and s.op in RANDOM_NAMES:
                 raise self.refuse(f"`{s.op}`", s.where)
         if sum(array.size * array.dtype.size for array in self.scratch) > LOCAL_BYTES:
@@ -217,20 +226,24 @@ def threads_of(nest: Nest) -> Threads:
     that comes in tiles (totals of columns, for the CPU's caches): a thread takes one column.
     """
     axes: list[Axis] = []
-    body: Sequence[Statement] = nest.body
+    body: tuple[Statement, ...] = nest.body
     scratch = nest.scratch
     while nest.items != 1 and len(body) == 1:
         (outer,) = body
-        if isinstance(outer, Loop) and not outer.reductions and (not axes or _is_independent(outer, [*axes, outer.axis])):
-            inner: Sequence[Statement] = outer.body
+        if (
+            isinstance(outer, Loop)
+            and not outer.reductions
+            and (not axes or _is_independent(outer, [*axes, outer.axis]))
+        ):
+            inner: tuple[Statement, ...] = outer.body
         elif isinstance(outer, Tile) and _has_own_columns(outer):
             column = _Column(outer.axis, scratch)
-            inner, scratch = column.statements(outer.body), tuple(column.scratch[array] for array in scratch)
+            inner, scratch = tuple(column.statements(outer.body)), tuple(column.scratch[array] for array in scratch)
         else:
             break
         axes.append(outer.axis)
         body = inner
-    if any(isinstance(s, Loop | Tile) and s.axis in axes for s in walk(tuple(body))):
+    if any(isinstance(s, Loop | Tile) and s.axis in axes for s in walk(body)):
         return Threads((), nest.body, nest.scratch)
     return Threads(tuple(axes), body, scratch)
 
@@ -238,16 +251,18 @@ def threads_of(nest: Nest) -> Threads:
 def _is_independent(loop: Loop, axes: Sequence[Axis]) -> bool:
     written: set[ArrayRef] = set()
     for s in walk(loop.body):
-        if isinstance(s, Store):
+        if isinstance(s, Store | StorePair):
             written.add(s.array)
             if s.array.role == "scratch" or any(s.index.stride(axis) == 0 for axis in axes if axis.extent > 1):
                 return False
-    return not any(isinstance(s, Load) and s.array in written for s in walk(loop.body))
+    return not any(isinstance(s, Load | LoadPair) and s.array in written for s in walk(loop.body))
 
 
 def _has_own_columns(tile: Tile) -> bool:
     """Whether everything that a tile writes belongs to one turn of its axis."""
     loops = [s for s in walk(tile.body) if isinstance(s, Loop) and s.axis is tile.axis]
+    if any(isinstance(s, LoadPair | StorePair) for s in walk(tile.body)):
+        return False
     accesses = [s for s in walk(tile.body) if isinstance(s, Store) or isinstance(s, Load) and s.array.role == "scratch"]
     return not any(loop.reductions for loop in loops) and all(s.index.stride(tile.axis) for s in accesses)
 
@@ -257,7 +272,9 @@ class _Column:
 
     def __init__(self, axis: Axis, scratch: Sequence[ArrayRef]) -> None:
         self.axis = axis
-        self.scratch = {array: ArrayRef(array.name, array.dtype, array.size - axis.extent + 1, "scratch") for array in scratch}
+        self.scratch = {
+            array: ArrayRef(array.name, array.dtype, array.size - axis.extent + 1, "scratch") for array in scratch
+        }
 
     def statements(self, body: Sequence[Statement]) -> list[Statement]:
         out: list[Statement] = []
