@@ -94,3 +94,24 @@ def test_losses_are_pytorchs(name, library):
     single = {key: value.astype(np.float32) for key, value in weights.items()}
     in_f32 = staged_losses(make(), single, *data(np.float32))
     np.testing.assert_allclose(in_f32[:20], expected[:20], rtol=1e-4)
+
+
+# ---- the example as a whole -----------------------------------------------------------------------
+
+
+def test_digits_are_learned_from_three_seeds(library):
+    library("sklearn")
+    from examples.mnist.train import load, train
+
+    split = load(None)
+    final = [train(*split, 10, 0.02, seed, batch=32)[2][9] for seed in range(3)]
+    assert np.mean(final) > 0.96
+
+
+def test_the_cnn_learns_mnist(data_folder):
+    from examples.mnist.train import load, train
+
+    weights, losses, accuracies = train(*load(str(data_folder("mnist"))), 10, 0.02, 0)
+    assert accuracies[:10].max() > 0.97 and accuracies[9] > 0.97
+    assert losses[9] < losses[0] / 4
+    assert weights["conv1.weight"].shape == (10, 1, 5, 5)

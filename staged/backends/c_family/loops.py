@@ -583,7 +583,8 @@ class LoopEmitter(TotalsEmitter):
     def whole_turns(self, low: str, high: str, step: int) -> str:
         """A local: where whole turns of `step` items (a power of two) from `low` end."""
         name = self.names.fresh(f"whole_{step}")
-        self.w.line(f"const int64_t {name} = {low} + (({high} - {low}) & -{step});")
+        value = f"{high} & -{step}" if low == "0" else f"{low} + (({high} - {low}) & -{step})"
+        self.w.line(f"const int64_t {name} = {value};")
         return name
 
     def vector_body(self, loop: Loop) -> None:

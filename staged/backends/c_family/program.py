@@ -9,9 +9,10 @@ from typing import Protocol
 
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.constants import emit_constant_table
-from staged.backends.c_family.expr import Expr, Literal, Member, Name
+from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.team import team_declarations, team_definitions
@@ -210,7 +211,9 @@ class ProgramEmitter:
                 extras.append(Member(Name("m"), "shared"))
                 position += 1
             if kernel.scratch_bytes:
-                extras.append(Name(f"({types[position].rstrip()})m->scratch"))
+                scratch = Member(Name("m"), "scratch")
+                c_type = types[position].strip()
+                extras.append(scratch if c_type == "unsigned char *" else Cast(c_type, scratch))
             if kernel.can_fail:
                 extras.append(Name("host"))
             call = ", ".join(map(str, [*arguments, *extras, Literal("0"), Literal(str(kernel.items))]))
@@ -240,7 +243,8 @@ class ProgramEmitter:
             for type, name in kernel.parameters[:-2]:
                 type = type.replace("restrict", "").rstrip()
                 if name == "scratch":
-                    values.append(f"({type})(a->scratch + thread * SCRATCH_BYTES)")
+                    own = "a->scratch + thread * SCRATCH_BYTES"
+                    values.append(own if type == "unsigned char *" else f"({type})({own})")
                 elif name == "shared":
                     values.append(f"({type})a->shared")
                 else:
@@ -376,6 +380,7 @@ class ProgramEmitter:
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         arena = self.plan.arena_buffers()
         has_buffers = bool(arena or self.scratch_bytes or self.shared_bytes or self.plan.stacks)
+        begin = len(w.lines)
         with w.block(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"):
             if has_buffers:
                 w.line("unsigned char *const base = arena;")
@@ -401,6 +406,7 @@ class ProgramEmitter:
             for variable, name in inner:
                 w.line(f"{variable.type.dtype.c_name} {name} = 0;")
             w.lines += structure.w.lines
+        w.lines[begin:] = drop_unused_locals(w.lines[begin:])
 
     def header(self, parallel: bool) -> str:
         guard = f"STAGED_{self.name.upper()}_H"
@@ -482,14 +488,17 @@ def _describe(buffer: Buffer) -> str:
 
 def _sections(kernels: Sequence[KernelText], structure: StructureEmitter) -> list[tuple[str, list[KernelText]]]:
     """Kernels by what they are for, in the order of first call within each section."""
+    once = set(structure.function.block.ops)
+    initial: set[str] = set()
     updates: set[str] = set()
     for op in structure.text.called:
         if any(structure.plan.place.get(result) and structure.plan.place[result].variable for result in op.results):
-            updates.add(structure.kernels[op].name)
-    sections: dict[str, list[KernelText]] = {"forward": [], "backward": [], "update": []}
+            (initial if op in once and structure.has_loops else updates).add(structure.kernels[op].name)
+    sections: dict[str, list[KernelText]] = {"initial values": [], "forward": [], "backward": [], "update": []}
     for kernel in kernels:
-        place = "update" if kernel.name in updates else "backward" if kernel.name.startswith("d_") else "forward"
-        sections[place].append(kernel)
-    if not sections["backward"] and not sections["update"]:
+        name = kernel.name
+        place = "update" if name in updates else "initial values" if name in initial else ""
+        sections[place or ("backward" if name.startswith("d_") else "forward")].append(kernel)
+    if not sections["backward"] and not sections["update"] and not sections["initial values"]:
         return [("kernels", sections["forward"])] if sections["forward"] else []
     return [(title, members) for title, members in sections.items() if members]

@@ -55,7 +55,7 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
         program.need("check_index")
         extent = Literal(str(op.attrs["extent"]))
         return Call("st_check_index", (Name("host"), Literal(str(program.site_of(op.where))), operands[0], extent))
-    if op.name in ("floor_divide", "remainder") and result.is_integer:
+    if op.name in ("floor_divide", "remainder") and result.is_integer and op.effects:
         program.need(f"checked_{op.name}_{result}")
         site = Literal(str(program.site_of(op.where)))
         return Call(f"st_checked_{op.name}_{result}", (Name("host"), site, *operands))
@@ -135,8 +135,21 @@ def wrapping(op: str, dtype: DType, x: Expr, y: Expr) -> Expr:
         return Infix(op, Cast("uint32_t", x) if isinstance(x, Literal) else x, y)
     if dtype.is_bool or dtype.name == "u8":
         return Cast(dtype.c_name, Infix(op, x, y))
-    unsigned = f"u{dtype.c_name}"
-    return Cast(dtype.c_name, Infix(op, Cast(unsigned, x), Cast(unsigned, y)))
+    left, right = (_unsigned(operand, dtype.c_name) for operand in (x, y))
+    return Cast(dtype.c_name, Infix(op, left, right))
+
+
+def _unsigned(x: Expr, c_type: str) -> Expr:
+    """`x` in unsigned arithmetic: what was cast back from there is taken as it was, small numbers get a suffix."""
+    unsigned = f"u{c_type}"
+    match x:
+        case Cast(type, Infix(_, left, right) as inner) if type == c_type and any(
+            isinstance(side, Cast) and side.type == unsigned for side in (left, right)
+        ):
+            return inner
+        case Literal(text) if text.isdigit() and int(text) < 2**31:
+            return Literal(f"{text}u")
+    return Cast(unsigned, x)
 
 
 def narrow(expression: Expr, dtype: DType) -> Expr:

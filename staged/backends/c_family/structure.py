@@ -6,6 +6,7 @@ loops and conditions, recognisable, with the user's names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,6 +101,7 @@ class StructureEmitter:
         self.home: dict[Value, Block] = {}
         self.only_use = _only_uses(function)
         self.ranges = Ranges()
+        self.has_loops = any(op.name in ("for", "while") for op in structural_ops(function.block))
         self.last_where: Position | None = None
         self.collected_into = _collected_into(function)
         self.loop_trip: dict[Op, str] = {}
@@ -793,7 +795,7 @@ def _mentions(expression: Expr, names: set[str]) -> bool:
             return text in names
         case Literal():
             return False
-    return any(name in str(expression) for name in names)
+    return any(re.search(rf"\b{re.escape(name)}\b", str(expression)) for name in names)
 
 
 def _is_empty(block: Block, owner: Op, emitter: StructureEmitter) -> bool:

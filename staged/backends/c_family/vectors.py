@@ -151,7 +151,10 @@ class VectorSpeller:
         if name in COMPARISONS:
             if dtype.is_bool:
                 a, b = self.splat(x), self.splat(operands[1])
-                return Infix({"equal": "==", "not_equal": "!="}[name], a, b)
+                # True is -1 in a mask: the order of numbers is turned round.
+                turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+                sign = COMPARISONS[name]
+                return Infix(turned.get(sign, sign), a, b)
             return self.compare(
                 COMPARISONS[name], dtype, self.splat(x) if not x.varies else x.expr, self.other(operands[1])
             )

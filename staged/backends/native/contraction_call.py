@@ -116,7 +116,7 @@ def _wrap(
     types = {parameter: type.replace("restrict", "").strip() for type, parameter in product.parameters}
     *before, last = product.phases
     w = Writer()
-    comments = [str(op.attrs.get("fused", "")), *kernel_comments(op)[:6]]
+    comments = kernel_comments(op)[:7]
     for comment in dict.fromkeys(comments):
         w.line("// " + safe_comment(comment))
     workspace = -(-product.shared_bytes // 64) * 64
