@@ -11,6 +11,7 @@ in an empty folder.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from staged import errors
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
@@ -113,6 +116,18 @@ def test_links_between_pages_lead_somewhere() -> None:
             if "://" not in target and not target.startswith("mailto:") and not (path.parent / target).exists():
                 missing.append(f"{path.relative_to(ROOT)} links to {target}")
     assert not missing, "\n".join(missing)
+
+
+def test_page_on_errors_has_every_error_class() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    found = [value for value in vars(errors).values() if inspect.isclass(value) and value.__module__ == errors.__name__]
+    missing = [
+        error.__name__
+        for error in found
+        if not re.search(rf"`(st|staged\.errors)\.{error.__name__}`", page) or (error.__doc__ or "?") not in page
+        if error is not errors.StagedError
+    ]
+    assert not missing, missing
 
 
 # ---- the checker itself can fail ------------------------------------------------------------------
