@@ -12,11 +12,11 @@ from staged.backends.c_family.constants import emit_constant_table
 from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.team import team_declarations, team_definitions
 from staged.backends.c_family.support.vectors import width_snippet
+from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
 from staged.ir.buffers import Buffer, Plan, aligned
 from staged.ir.machine import Machine
