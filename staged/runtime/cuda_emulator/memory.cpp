@@ -114,12 +114,12 @@ bool start() {
 }
 
 void check_canary(const Allocation &allocation) {
-    const char *end = allocation.pages + allocation.span;
-    for (const char *at = allocation.address + allocation.size; at < end; ++at) {
+    const char *end = allocation.address + allocation.size;
+    for (const char *at = allocation.pages + allocation.span; at-- > end;) {
         if (static_cast<unsigned char>(*at) != UNTOUCHED) {
             violation(
                 "allocation %d (%zu bytes) was written %td bytes past its end", allocation.number, allocation.size,
-                at - (allocation.address + allocation.size) + 1);
+                at - end + 1);
             break;
         }
     }

@@ -1,0 +1,99 @@
+"""The emulated device finds what a GPU program may do wrong: each mistake is made once, on purpose."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from staged.runtime.cuda_emulator import FOLDER, INCLUDE
+
+FAULT = 86  # the exit status after an access that a GPU would not allow
+
+Run = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs the driver with the name of a mistake."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    program = tmp_path_factory.mktemp("emulator") / "misuse"
+    driver = Path(__file__).parent / "cuda_misuse.cu"
+    sources = [str(path) for path in sorted(FOLDER.glob("*.cpp"))]
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-rdynamic", f"-I{INCLUDE}", "-include", "cuda_runtime.h"]
+    built = subprocess.run(
+        [compiler, *flags, "-x", "c++", str(driver), "-x", "none", *sources, "-o", str(program), "-ldl", "-pthread"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    return lambda what: subprocess.run([str(program), what], capture_output=True, text=True, env={**os.environ})
+
+
+def test_a_correct_launch_has_no_violation(run: Run) -> None:
+    done = run("nothing")
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout == "1 1\nerror cudaSuccess\nviolations 0 live 1\n"
+
+
+def test_fresh_memory_is_nan(run: Run) -> None:
+    assert run("fresh").stdout.startswith("1\n")
+
+
+@pytest.mark.parametrize("what", ["host_read", "read_after_launch"])
+def test_host_code_cannot_read_device_memory(run: Run, what: str) -> None:
+    done = run(what)
+    assert done.returncode == FAULT
+    assert "host code touched the device address" in done.stderr
+    assert "12 bytes from the start of allocation 1 (256 bytes, live)" in done.stderr
+
+
+def test_a_kernel_that_writes_past_the_page_is_named_with_its_thread(run: Run) -> None:
+    done = run("kernel_past_page")
+    assert done.returncode == FAULT
+    assert "a kernel touched the device address" in done.stderr
+    assert "in kernel fill, block (0,0,0), thread (64,0,0)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "words"),
+    [
+        ("direction", "cudaErrorInvalidMemcpyDirection", "cudaMemcpyDeviceToHost, but the target is on the device"),
+        ("copy_past_end", "cudaErrorInvalidValue", "(260 bytes) is not inside a live device allocation"),
+        ("double_free", "cudaErrorInvalidValue", "allocation 1 was freed before"),
+        ("free_middle", "cudaErrorInvalidValue", "is not the start of an allocation"),
+        ("freed_argument", "cudaErrorIllegalAddress", "argument 0 of kernel fill"),
+        ("host_argument", "cudaErrorIllegalAddress", "argument 0 of kernel fill"),
+        ("dead_stream", "cudaErrorInvalidResourceHandle", "is not a live stream"),
+        ("kernel_into_slack", "cudaSuccess", "allocation 2 (240 bytes) was written 4 bytes past its end"),
+    ],
+)
+def test_misuse_is_said_and_refused(run: Run, what: str, error: str, words: str) -> None:
+    done = run(what)
+    assert done.returncode == 0
+    assert f"error {error}\nviolations 1" in done.stdout
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("block_too_large", "cudaErrorInvalidConfiguration"),
+        ("no_blocks", "cudaErrorInvalidConfiguration"),
+        ("out_of_memory", "cudaErrorMemoryAllocation"),
+    ],
+)
+def test_limits_answer_as_a_gpu_does(run: Run, what: str, error: str) -> None:
+    assert f"error {error}\nviolations 0" in run(what).stdout
+
+
+def test_threads_run_in_the_order_that_was_asked_for(run: Run) -> None:
+    backwards = [int(word) for word in run("reverse").stdout.split()[:32]]
+    assert backwards == list(range(31, -1, -1))
+    shuffled = [int(word) for word in run("shuffled").stdout.split()[:32]]
+    assert sorted(shuffled) == list(range(32)) and shuffled not in (sorted(shuffled), backwards)
