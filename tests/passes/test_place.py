@@ -1,0 +1,227 @@
+"""Placement: which copies a program with a GPU region has, where they stand, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import CPU, GPU, with_backend
+from staged.frontend.trace import trace
+from staged.ir.devices import value_devices
+from staged.ir.nodes import Function, Op, walk_blocks, walk_ops
+from staged.ir.verifier import verify
+from staged.passes.dead_code import eliminate_dead_code
+from staged.passes.normalize_exits import normalize_exits
+from staged.passes.place import place, transfers
+
+X = np.ones((3, 4), np.float32)
+
+
+def placed(function: Callable[..., Any], *args: Any) -> Function:
+    made = place(eliminate_dead_code(normalize_exits(trace(function, args).function)))
+    verify(made, "place")
+    check_operands_are_at_hand(made)
+    return made
+
+
+def check_operands_are_at_hand(function: Function) -> None:
+    """Every op finds its arrays where it runs; only a copy reaches across, and numbers go to kernels by value."""
+    devices = value_devices(function)
+    for op in walk_ops(function.block):
+        for operand in op.operands:
+            if op.name == "copy":
+                assert devices[operand] == op.attrs["source"] != op.device
+            elif not op.blocks and operand.tensor.shape:
+                assert devices[operand] == op.device, op
+
+
+def crossings(function: Function) -> list[tuple[str, str, str]]:
+    return [(t.what, f"{t.source}->{t.target}", t.why) for t in transfers(function)]
+
+
+def copies_in(ops: tuple[Op, ...] | list[Op]) -> list[str]:
+    return [op.attrs["what"] for op in ops if op.name == "copy"]
+
+
+def loops(function: Function) -> list[Op]:
+    return [op for op in walk_ops(function.block) if op.name in ("for", "while")]
+
+
+def test_a_program_without_a_region_stays_as_it_is() -> None:
+    traced = trace(lambda x: x * 2.0, (X,)).function
+    assert place(traced) is traced
+
+
+def test_one_copy_in_and_one_copy_out() -> None:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = st.tanh(x * 2.0 + 1.0) * x
+        return y
+
+    made = placed(f, X)
+    assert crossings(made) == [("x", "cpu->gpu", "input"), ("y", "gpu->cpu", "result")]
+    assert [t.nbytes for t in transfers(made)] == [48, 48]
+    assert transfers(made)[0].where is not None and "tanh" in transfers(made)[0].where.text
+
+
+def test_two_regions_in_a_row_copy_nothing_between() -> None:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x * 2.0
+        with with_backend(GPU):
+            z = y + x
+        return z
+
+    assert crossings(placed(f, X)) == [("x", "cpu->gpu", "input"), ("z", "gpu->cpu", "result")]
+
+
+def test_a_host_computation_inside_moves_there_and_back() -> None:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x * 2.0
+            with with_backend(CPU):
+                h = y + 1.0
+            z = h * y
+        return z
+
+    assert crossings(placed(f, X)) == [
+        ("x", "cpu->gpu", "input"), ("y", "gpu->cpu", "value"), ("h", "cpu->gpu", "value"), ("z", "gpu->cpu", "result"),
+    ]  # fmt: skip
+
+
+def test_what_does_not_change_in_a_loop_is_copied_before_it() -> None:
+    def f(x: Any, b: Any, n: Any) -> Any:
+        with with_backend(GPU):
+            for i in st.range(n):
+                for j in st.range(n):
+                    x = x * b
+        return x
+
+    made = placed(f, X, X, 3)
+    assert all(not copies_in(block.ops) for loop in loops(made) for block in walk_blocks(loop.blocks[0]))
+    assert crossings(made)[:2] == [("x", "cpu->gpu", "input"), ("b", "cpu->gpu", "input")]
+
+
+def test_a_print_in_a_loop_moves_just_its_number() -> None:
+    def f(x: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            total = 0.0
+            for i in st.range(n):
+                x = x * 0.5
+                total += st.sum(x)
+                print(f"step {i}: {total}")
+        return x
+
+    made = placed(f, X, 3)
+    (loop,) = loops(made)
+    assert copies_in(loop.blocks[0].ops) == ["total"]
+    assert [(t.what, t.nbytes, t.why) for t in transfers(made)] == [
+        ("x", 48, "input"), ("total", 4, "print"), ("x", 48, "result"),
+    ]  # fmt: skip
+
+
+def test_a_print_in_a_branch_copies_in_the_branch() -> None:
+    def f(x: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            for i in st.range(n):
+                x = x * 0.5
+                if i > 1:
+                    print(x)
+        return x
+
+    made = placed(f, X, 3)
+    (loop,) = loops(made)
+    assert copies_in(loop.blocks[0].ops) == []
+    (branch,) = [op for op in walk_ops(made.block) if op.name == "if"]
+    assert copies_in(branch.blocks[0].ops) == ["x"]
+
+
+def test_a_print_of_an_element_moves_the_element() -> None:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x * 2.0
+        print(y[1])
+        return st.sum(y)
+
+    moved = [t for t in transfers(placed(f, X)) if t.why == "print"]
+    assert [t.nbytes for t in moved] == [16]
+
+
+def test_a_decision_on_a_device_value_moves_one_flag() -> None:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            while st.sum(x) > 1.0:
+                x = x * 0.5
+        return x
+
+    made = placed(f, X)
+    assert [(t.nbytes, t.why) for t in transfers(made)] == [(48, "input"), (1, "decision"), (48, "result")]
+    (loop,) = loops(made)
+    assert len(copies_in(loop.blocks[0].ops)) == 1
+
+
+def test_arithmetic_on_host_numbers_stays_on_the_host() -> None:
+    def f(x: Any, rate: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            for i in st.range(n):
+                x = x * (rate / (1.0 + i))
+        return x
+
+    made = placed(f, X, 0.1, 3)
+    assert crossings(made) == [("x", "cpu->gpu", "input"), ("x", "gpu->cpu", "result")]
+    assert {op.device for op in walk_ops(made.block) if op.name == "divide"} == {CPU}
+
+
+def test_constants_are_made_where_they_are_used() -> None:
+    def f(x: Any) -> Any:
+        w = st.zeros((3, 4))
+        with with_backend(GPU, x):
+            y = x + w
+        return y, w
+
+    assert crossings(placed(f, X)) == [("x", "cpu->gpu", "input"), ("y", "gpu->cpu", "result")]
+
+
+def test_a_branch_that_yields_a_device_value_makes_it_one() -> None:
+    def f(x: Any, n: Any) -> Any:
+        if n > 2:
+            with with_backend(GPU, x):
+                x = x * 2.0
+        return x
+
+    made = placed(f, X, 3)
+    assert [(t.what, t.why) for t in transfers(made)] == [("x", "input"), ("x", "result")]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_early_exits_keep_their_values_together(early: bool) -> None:
+    def f(x: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            for i in st.range(n):
+                x = x * 2.0
+                if st.sum(x) > 100.0:
+                    break
+                if early:
+                    if i > 3:
+                        return x + 1.0
+        return x
+
+    kinds = [t.why for t in transfers(placed(f, X, 3))]
+    assert kinds[0] == "input" and set(kinds[1:]) == {"decision", "result"}
+
+
+def test_a_variable_of_python_is_copied_in_and_out() -> None:
+    v = st.Variable(np.zeros((3, 4), np.float32))
+
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            v.value = v.value + x
+
+    made = placed(f, X)
+    assert [(f"{t.source}->{t.target}", t.why) for t in transfers(made)] == [
+        ("cpu->gpu", "variable"), ("cpu->gpu", "input"), ("gpu->cpu", "variable"),
+    ]  # fmt: skip
