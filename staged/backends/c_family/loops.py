@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name, infix_sum, literal, scaled
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.scalars import RANDOM_NAMES, random_call, spell
+from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call, spell
 from staged.backends.c_family.totals import COMPARE, Total, TotalsEmitter, feeds
 from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
@@ -104,7 +104,7 @@ class LoopEmitter(TotalsEmitter):
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
         self.drawn: set[Operand] = set()
-        self.can_fail = any(isinstance(s, CheckIndex) or is_integer_division(s) for s in walk(nest.body))
+        self.can_fail = any(may_stop(s) for s in walk(nest.body))
 
     def need(self, *names: str) -> None:
         self.snippets.update(names)
@@ -383,7 +383,7 @@ class LoopEmitter(TotalsEmitter):
             exprs = [o.expr for o in operands]
             if s.op in RANDOM_NAMES:
                 expression = random_call(s.op, result, exprs, self.need)
-            elif is_integer_division(s):
+            elif is_checked(s.op, result):
                 self.need(f"checked_{s.op}_{result}")
                 site = Literal(str(self.site(s.where)))
                 expression = Call(f"st_checked_{s.op}_{result}", (Name("host"), site, *exprs))
@@ -624,8 +624,9 @@ def rounded(array: ArrayRef) -> int:
     return -(-array.size * array.dtype.size // 64) * 64
 
 
-def is_integer_division(s: Statement) -> bool:
-    return isinstance(s, Compute) and s.op in ("floor_divide", "remainder") and s.target.dtype.is_integer
+def may_stop(s: Statement) -> bool:
+    """Whether a statement may stop the program."""
+    return isinstance(s, CheckIndex) or isinstance(s, Compute) and is_checked(s.op, s.target.dtype)
 
 
 def used_sources(nest: Nest) -> set[ArrayRef | Local]:

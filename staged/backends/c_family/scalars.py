@@ -55,13 +55,18 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
         program.need("check_index")
         extent = Literal(str(op.attrs["extent"]))
         return Call("st_check_index", (Name("host"), Literal(str(program.site_of(op.where))), operands[0], extent))
-    if op.name in ("floor_divide", "remainder") and result.is_integer and op.effects:
+    if is_checked(op.name, result) and op.effects:
         program.need(f"checked_{op.name}_{result}")
         site = Literal(str(program.site_of(op.where)))
         return Call(f"st_checked_{op.name}_{result}", (Name("host"), site, *operands))
     if op.name in RANDOM_NAMES:
         return random_call(op.name, result, [*operands, Literal("0")], program.need)
     return spell(op.name, dtypes, result, operands, op.attrs, program.need)
+
+
+def is_checked(name: str, dtype: DType) -> bool:
+    """Whether an op on integers may stop the program: a division by zero, a negative power."""
+    return name in ("floor_divide", "remainder") and dtype.is_integer or name == "pow" and dtype.kind == "i"
 
 
 def spell(

@@ -60,7 +60,7 @@ def _float_snippets(dtype: DType) -> list[Snippet]:
             _two(dtype),
             f"const {t} r = fmod{f}(a, b);",
             f"if (b == {zero} || isnan(r)) {{",
-            "    return a / b;",
+            f"    return b == {zero} ? a / b : r;",
             "}",
             f"const {t} q = (a - r) / b - ({t})(r != {zero} && (r < {zero}) != (b < {zero}));",
             f"return q == {zero} ? copysign{f}({zero}, a / b) : floor{f}(q + 0.5{f});",
@@ -120,15 +120,10 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         _two(dtype),
         f"return (uint64_t)b < {bits} ? ({t})(a >> b) : {minus};",
     )
-    negative = (
-        ["if (b < 0) {\n        return a == 1 ? 1 : a == -1 ? (b % 2 != 0 ? -1 : 1) : 0;\n    }"] if signed else []
-    )
     snippet(
         "pow",
-        "a to the power b by squaring, wrapping"
-        + ("; a negative power of anything but 1 and -1 is 0." if signed else "."),
+        "a to the power b by squaring, wrapping; b is not negative.",
         _two(dtype),
-        *negative,
         "uint64_t result = 1, base = (uint64_t)a;",
         f"for ({t} left = b; left > 0; left = ({t})(left / 2)) {{",
         "    if (left % 2 != 0) {",
@@ -138,12 +133,17 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         "}",
         f"return ({t})result;",
     )
-    for name in ("floor_divide", "remainder"):
+    checks = [
+        (name, "b == 0", "ZERO_DIVISION", "integer division or modulo by zero") for name in ("floor_divide", "remainder")
+    ]
+    if signed:
+        checks.append(("pow", "b < 0", "VALUE", "an integer to a negative integer power"))
+    for name, wrong, kind, message in checks:
         text = (
-            "// The same, but zero stops the program.\n"
+            f"// The same, but `{wrong}` stops the program.\n"
             f"__attribute__((unused)) static inline {t} st_checked_{name}_{dtype}(st_host *host, int site, {_two(dtype)}) {{\n"
-            "    if (b == 0) {\n"
-            '        st_fail(host, ST_ZERO_DIVISION_ERROR, site, "integer division or modulo by zero");\n'
+            f"    if ({wrong}) {{\n"
+            f'        st_fail(host, ST_{kind}_ERROR, site, "{message}");\n'
             "        return 0;\n"
             "    }\n"
             f"    return st_{name}_{dtype}(a, b);\n"
