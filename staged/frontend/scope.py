@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from staged.frontend import trees
 from staged.frontend.locals import Locals, snapshot
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext
+from staged.frontend.variable import Variable
 from staged.ir.nodes import Label, Op
 from staged.source import here
 
@@ -95,6 +97,13 @@ class ProgramTarget(StateTarget):
 
     def exit(self, signal: Signal) -> None:
         self.leave("return", signal.value)
+
+    def leave(self, kind: str, value: Any = None) -> None:
+        # A Variable that lives in the program only leaves it as what it holds.
+        super().leave(kind, trees.map_leaves(self._held, value))
+
+    def _held(self, leaf: Any) -> Any:
+        return leaf.value if isinstance(leaf, Variable) and leaf.is_inner else leaf
 
 
 def traced_as_program(trace: TraceContext, scope: Locals, body: Body, what: str) -> ProgramTarget:

@@ -7,6 +7,7 @@ objects that converted code mutates.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,9 +133,10 @@ class TraceContext(RecordContext):
         self.variables: list[VariableRef] = []
         self.refs: dict[int, VariableRef] = {}
         """By the id of the Python-side Variable, which the reference keeps alive."""
-        self.names: set[str] = set()
         self.keys: dict[int, str] = {}
         """The name under which transforms track a variable, by the id of its reference."""
+        self.made_in: dict[int, int] = {}
+        """How many transforms were open when a variable was made, by the id of its reference."""
         self.gone: list[VariableRef] = []
         """References of tries that were taken back: kept alive, so that ids stay unique."""
         self.states: list[State] = []
@@ -240,12 +242,11 @@ class TraceContext(RecordContext):
         """Enter a Variable into the program."""
         self.refs[id(variable)] = reference
         self.variables.append(reference)
-        self.keys[id(reference)] = (
-            f"{_identifier(reference.name)}_{len(self.keys)}"
-            if reference.name in self.names
-            else (_identifier(reference.name))
-        )
-        self.names.add(reference.name)
+        # The lowest free number, so that a second try gives a Variable the name it had in the first.
+        name = _identifier(reference.name)
+        numbered = (f"{name}_{number}" if number else name for number in itertools.count())
+        self.keys[id(reference)] = next(key for key in numbered if key not in self.keys.values())
+        self.made_in[id(reference)] = len(self.states) if not reference.outer else 0
 
     def next_random(self) -> tuple[Array, Array, Array]:
         """(seed, stream, counter) for one execution of a random op; counts it, also inside staged loops."""
@@ -289,6 +290,7 @@ class TraceContext(RecordContext):
         for ref in later:
             if not ref.outer and not self._is_hidden(ref):
                 self.refs.pop(id(ref.identity), None)
+                self.keys.pop(id(ref), None)
                 self.gone.append(ref)
         self.variables[mark.variables :] = [ref for ref in later if ref.outer or self._is_hidden(ref)]
         del self.shared[mark.shared :]

@@ -39,7 +39,10 @@ class Variable(Array):
         self._trace = trace
         self._held: Any = None
         if trace is None:
-            self._held = np.array(value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy)
+            if isinstance(value, Array):
+                self._held = METHODS["astype"](array, dtype) if array.dtype != dtype else array  # it may be on a tape
+            else:
+                self._held = np.array(value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy)
             return
         if any(region.is_loop for region in trace.regions):
             raise StagingError(
@@ -50,6 +53,11 @@ class Variable(Array):
         reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self)
         trace.add_variable(self, reference)
         self._write(array)
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it was made inside a staged function, and lives in that program only."""
+        return self._trace is not None
 
     @property
     def type(self) -> TensorType:  # type: ignore[override]
@@ -209,7 +217,8 @@ def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray
 def write_variable(trace: TraceContext, variable: Variable, value: Array) -> None:
     """Write now, or pass the value on as state of the innermost transform."""
     if trace.states:
-        _read_at(trace, variable, len(trace.states))  # its entry value: what the paths that do not write it have
+        if trace.made_in[id(reference_of(trace, variable))] < len(trace.states):
+            _read_at(trace, variable, len(trace.states))  # its entry value: what the paths that do not write it have
         handle = StagedArray(trace.value_of(value), trace)
         trace.states[-1].names.__dict__[key_of(trace, variable)] = handle
         return
