@@ -605,7 +605,7 @@ int train(const train_args *args, void *arena, st_host *host) {
             // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
             const int32_t *const y_2 = args->labels + t;
             // test_golden.py:41  return st.cross_entropy(out(h), y)
-            float t_2;
+            float t_2 = 0.0f;
             max_isfinite_select(m->t_2, y_2, m->t_3, &t_2, host, 0, 1);
             if (host->error_kind != ST_OK) {
                 return host->error_kind;
