@@ -390,7 +390,9 @@ class _Placer:
         used = self.use(value, device)
         if not is_number(used) or device == CPU:
             return used
-        return self.add("broadcast_to", [used], TensorType(used.tensor.dtype, (1,)), {"shape": (1,), "axes": ()}, device, where)
+        return self.add(
+            "broadcast_to", [used], TensorType(used.tensor.dtype, (1,)), {"shape": (1,), "axes": ()}, device, where
+        )
 
     def add(
         self,

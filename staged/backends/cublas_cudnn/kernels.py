@@ -22,7 +22,7 @@ from math import prod
 
 from staged.backends.c_family.expr import Infix, Literal, Name
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.loops import LoopEmitter, emit_kernel, is_integer_division, kernel_comments, wrapped
+from staged.backends.c_family.loops import LoopEmitter, emit_kernel, kernel_comments, may_stop, wrapped
 from staged.backends.c_family.scalars import RANDOM_NAMES
 from staged.backends.c_family.writer import Names, safe_comment
 from staged.backends.cublas_cudnn.geometry import Launch, launch_for
@@ -129,8 +129,7 @@ class CudaLoopEmitter(LoopEmitter):
         for s in walk(self.nest.body):
             if isinstance(s, CheckIndex):
                 raise self.refuse("an index that has to be checked", s.where)
-            if is_integer_division(s):
-                assert isinstance(s, Compute)
+            if isinstance(s, Compute) and may_stop(s):
                 raise self.refuse(f"`{s.op}` of integers", s.where)
             if isinstance(s, CallSupport):
                 raise self.refuse(f"`{self.op.attrs.get('fused', self.op.name)}`", None)

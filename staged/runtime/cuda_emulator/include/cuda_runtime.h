@@ -53,6 +53,10 @@ static inline double rsqrt(double x) {
 
 // ---- registration: a kernel's parameter list is taken from its type, so that launches can check their arguments ----
 
+// Without a name: programs loaded side by side may have kernels of one name and different parameters, and the statics of
+// a named template would be shared between them.
+namespace {
+
 template <auto Function> struct EmulatedKernel;
 
 template <class... Parameters, void (*Function)(Parameters...)> struct EmulatedKernel<Function> {
@@ -70,6 +74,8 @@ template <class... Parameters, void (*Function)(Parameters...)> struct EmulatedK
             reinterpret_cast<const void *>(Function), name, call, is_pointer, sizes, int(sizeof...(Parameters)));
     }
 };
+
+}  // namespace
 
 #define STAGED_EMULATED_KERNEL(name) static const EmulatedKernel<name> emulated_##name(#name);
 

@@ -1,0 +1,218 @@
+"""Programs with GPU regions run on the emulated device, give eager's values and copy at the edges only."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import GPU, with_backend
+from staged.errors import ProgramError, UnsupportedError
+from staged.frontend import trees
+from staged.ir.types import Device
+from staged.runtime import cuda
+from tests.backends.cublas_cudnn import programs
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(37, 19)).astype(np.float32)
+B = RANDOM.normal(size=(19,)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda.Emulator]:
+    """The emulated device; no test may misuse it."""
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    emulator = cuda.emulator()
+    before = emulator.counts()
+    yield emulator
+    emulator.set_thread_order("forward")
+    assert (emulator.counts() - before).violations == 0, emulator.last_violation()
+
+
+CASES: list[tuple[Any, tuple[Any, ...]]] = [
+    (programs.double, (X,)),
+    (programs.double, (np.ones((0, 4), np.float32),)),
+    (programs.double, (np.ones((1,), np.float32),)),
+    (programs.double, (RANDOM.normal(size=(3, 257)),)),
+    (programs.maths, (X,)),
+    (programs.maths, (np.array([np.nan, np.inf, -np.inf, -0.0], np.float32),)),
+    (programs.casts, (X,)),
+    (programs.integers, (np.arange(-20, 20),)),
+    (programs.integers, (np.arange(-20, 20, dtype=np.int32),)),
+    (programs.bias, (X, B)),
+    (programs.softmax, (X,)),
+    (programs.sums, (X,)),
+    (programs.layer_norm, (X,)),
+    (programs.positions, (X,)),
+    (programs.moves, (X,)),
+    (programs.through_the_host, (X,)),
+    (programs.halve, (np.abs(X),)),
+    (programs.swap, (X, 3)),
+    (programs.swap, (X, 4)),
+    (programs.accumulate, (X, 4)),
+    (programs.gradient, (X, B)),
+    (programs.train, (X, 0.1, 4)),
+]
+
+
+@pytest.mark.parametrize("order", ["forward", "shuffled"])
+@pytest.mark.parametrize(("function", "arguments"), CASES, ids=[f.__name__ for f, _ in CASES])
+def test_agrees_with_eager(
+    function: Any, arguments: tuple[Any, ...], order: str, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device.set_thread_order(order, seed=3)
+    found = trees.flatten(function(*arguments))[0]
+    printed = capsys.readouterr().out
+    with st.eager():
+        wanted = trees.flatten(function(*arguments))[0]
+    assert printed == capsys.readouterr().out
+    for one, other in zip(found, wanted, strict=True):
+        assert np.asarray(one).dtype == np.asarray(other).dtype
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_an_elementwise_chain_is_one_kernel_and_two_copies(device: cuda.Emulator) -> None:
+    @st.function
+    def chain(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = st.tanh(x * 2.0 + 1.0)
+            z = st.exp(y) - y
+        return z
+
+    program = chain.stage(X)
+    text = program.source
+    assert text.count("__global__") == 1
+    assert text.count("cudaMemcpyHostToDevice") == 1
+    assert text.count("cudaMemcpyDeviceToHost") == 1
+    assert "cudaMemcpyDeviceToDevice" not in text
+    before = device.counts()
+    for _ in range(3):
+        program(X)
+    seen = device.counts() - before
+    assert (seen.copies_to_device, seen.copies_to_host, seen.launches) == (3, 3, 3)
+    assert (seen.bytes_to_device, seen.bytes_to_host) == (3 * X.nbytes, 3 * X.nbytes)
+
+
+def test_a_print_in_a_region_moves_just_that_value(device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+    @st.function
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x * 2.0 + 1.0
+            print("first", y[0, 0], "sum", st.sum(y))
+        return y
+
+    program = f.stage(X)
+    before = device.counts()
+    program(X)
+    seen = device.counts() - before
+    assert capsys.readouterr().out.startswith("first ")
+    assert seen.bytes_to_host == X.nbytes + 8
+    assert [(t.why, t.nbytes) for t in program.transfers() if t.target.kind == "cpu"] == [
+        ("print", 4), ("print", 4), ("result", X.nbytes),
+    ]  # fmt: skip
+
+
+def test_device_memory_is_made_once_and_given_back(device: cuda.Emulator) -> None:
+    @st.function
+    def f(x: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            for _ in st.range(n):
+                x = st.sin(x)
+        return x
+
+    gc.collect()
+    before = device.counts()
+    f(X, 3)
+    first = device.counts() - before
+    f(X, 200)
+    again = device.counts() - before
+    assert first.allocations == again.allocations == 1
+    assert again.live_streams == 1
+    del f
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_allocations, left.live_streams, left.live_bytes) == (0, 0, 0)
+
+
+def test_interrupted_and_failed_calls_leave_the_device_usable(device: cuda.Emulator) -> None:
+    @st.function
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x * 2.0
+            assert st.sum(y) > 0.0, "negative"
+        return y
+
+    with pytest.raises(AssertionError, match="negative"):
+        f(-np.ones((4,), np.float32))
+    np.testing.assert_array_equal(f(np.ones((4,), np.float32)), np.full((4,), 2, np.float32))
+
+
+def test_a_refused_call_names_the_call_and_the_python_line() -> None:
+    @st.function
+    def huge(n: Any) -> Any:
+        with with_backend(GPU):
+            x = st.Variable(st.zeros((1 << 35,)))
+            x.value = x.value + n
+            y = st.sum(x.value)
+        return y
+
+    with pytest.raises(ProgramError) as caught:
+        huge(1.0)
+    assert "cudaMalloc(&memory" in str(caught.value)
+    assert "out of memory (huge.cu:" in str(caught.value)
+    assert "test_programs.py" in str(caught.value)
+
+
+def test_kernels_of_one_name_in_two_programs_are_two_kernels() -> None:
+    @st.function
+    def first(x: Any, b: Any) -> Any:
+        with with_backend(GPU):
+            y = x * b
+        return y
+
+    @st.function
+    def second(n: Any) -> Any:
+        with with_backend(GPU):
+            y = st.sin(st.zeros((5,)) + n)
+        return y
+
+    assert "y_kernel(const float *" in first.stage(X, X).source and "y_kernel(float " in second.stage(1.0).source
+    np.testing.assert_allclose(first(X, X), X * X)
+    np.testing.assert_allclose(second(1.0), np.full((5,), np.sin(1.0)), rtol=1e-6)
+
+
+# ---- what has no CUDA form yet is refused with its line -------------------------------------------
+
+
+def matmul(x: Any) -> Any:
+    with with_backend(GPU, x):
+        return x @ x.T  # the line
+
+
+def integer_division(x: Any) -> Any:
+    with with_backend(GPU, x):
+        return st.astype(x, st.i32) // 3  # the line
+
+
+def gather(x: Any) -> Any:
+    with with_backend(GPU, x):
+        return st.take(x, st.astype(x[0], st.i64), axis=0)  # the line
+
+
+def second_gpu(x: Any) -> Any:
+    with with_backend(Device("gpu", 1), x):
+        return x * 2.0  # the line
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [(matmul, "`matmul`"), (integer_division, "`floor_divide` of integers"), (gather, "an index"), (second_gpu, r"gpu\(1\)")],
+)
+def test_what_is_not_there_yet_is_refused_with_its_line(function: Any, what: str) -> None:
+    with pytest.raises(UnsupportedError, match=what) as caught:
+        st.function(function).stage(X).source  # noqa: B018
+    assert caught.value.where is not None and "# the line" in caught.value.where.text
