@@ -171,7 +171,8 @@ def libm(name: str, dtype: DType, operands: Sequence[Expr]) -> Expr:
 
 
 def cast(x: Expr, source: DType, target: DType, need: Need) -> Expr:
-    """Conversion; a float out of an integer's range gives that integer's end, NaN gives 0, and nothing is undefined."""
+    """Conversion; a float out of an integer's range and NaN give the smallest integer (0 or the largest where there is no
+    sign): nothing is undefined."""
     if source is target:
         return x
     if target.is_bool:

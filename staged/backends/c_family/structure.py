@@ -7,36 +7,24 @@ loops and conditions, recognisable, with the user's names.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from staged.backends.c_family.body import literal_int
 from staged.backends.c_family.expr import (
-    Call,
     Expr,
-    Index,
-    Infix,
     Literal,
     Member,
     Name,
     Prefix,
-    infix_sum,
-    literal,
-    scaled,
 )
-from staged.backends.c_family.messages import emit_failure, emit_print
-from staged.backends.c_family.progress import emit_progress
-from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
-from staged.backends.c_family.writer import Names, Writer, c_string
+from staged.backends.c_family.residuals import ResidualEmitter
+from staged.backends.c_family.writer import Writer
 from staged.errors import UnsupportedError
-from staged.ir.buffers import Buffer, Plan, Stack, sequence_storage
-from staged.ir.nodes import Block, End, Function, Label, Op, Value, VariableRef
-from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
-from staged.ir.ranges import Ranges
-from staged.ir.types import SequenceType, TensorType, i64
-from staged.source import Position
-
-INDEX = TensorType(i64)
+from staged.ir.buffers import Buffer
+from staged.ir.nodes import Block, End, Label, Op, Value
+from staged.ir.order import OPAQUE, is_tensor, root_of, view_of
+from staged.ir.types import SequenceType, TensorType
 
 
 @dataclass
@@ -58,10 +46,16 @@ class LoopFrame:
 class StructureEmitter(ResidualEmitter):
     """Emits the whole body of one function: the ops of its blocks, and how they end."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.frames: dict[Label, LoopFrame] = {}
+        self.c_loops = 0
+        """How many C loops are around what is being written."""
+
     # ---- blocks ----
 
     def block(self, block: Block) -> None:
-        """The ops of a block, then its end."""
+        """The ops of a block; `end` writes how it ends."""
         for op in block.ops:
             self.op(op, block)
 
@@ -333,13 +327,6 @@ class StructureEmitter(ResidualEmitter):
             if source.producer is not None and self.only_use.get(source, (None, False))[1]:
                 self.where(source.producer.where)
             self.assign(name, expression)
-
-    def assign(self, target: Expr, source: Expr) -> None:
-        match source:
-            case Infix(op, left, right) if op in "+-*/" and str(left) == str(target):
-                self.w.line(f"{target} {op}= {right};")
-            case _:
-                self.w.line(f"{target} = {source};")
 
     def emit_return(self, end: End) -> None:
         for index, value in enumerate(end.operands):

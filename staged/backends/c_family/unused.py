@@ -13,7 +13,7 @@ from collections.abc import Sequence
 _DECLARATION = re.compile(r"(?P<indent> *)(?P<const>const )?(?:[a-z]\w* )+(?:\*const |\*)?(?P<name>[A-Za-z_]\w*)(?: = (?P<value>.*))?;")
 _ASSIGNMENT = re.compile(r" *(?P<name>[A-Za-z_]\w*) = (?P<value>.*);")
 _NOT_CODE = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|//.*')
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"(?<!->)(?<!\.)\b[A-Za-z_]\w*")  # not a member
 _NOT_TYPES = frozenset(("return", "goto", "else", "case"))
 
 

@@ -155,14 +155,16 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         low = f"-{2 ** (bits - 1)}.0{f}" if signed else f"0.0{f}"
         high = f"{2 ** (bits - (1 if signed else 0))}.0{f}"
         stem = t.removesuffix("_t").upper()
-        floor = f"{stem}_MIN" if signed else "0"
-        text = "// Towards zero; the ends of the range for what lies outside, 0 for NaN.\n" + _inline(
-            t,
-            f"st_{dtype}_from_{source}",
-            f"{source.c_name} x",
-            f"if (!(x >= {low})) {{\n        return isnan(x) ? 0 : {floor};\n    }}",
-            f"return x >= {high} ? {stem}_MAX : ({t})x;",
-        )
+        if signed:
+            comment = "Towards zero; the smallest number for what lies outside of the range and for NaN, as vectors and NumPy do."
+            body = [f"return x >= {low} && x < {high} ? ({t})x : {stem}_MIN;"]
+        else:
+            comment = "Towards zero; the ends of the range for what lies outside, 0 for NaN."
+            body = [
+                f"if (!(x >= {low})) {{\n        return 0;\n    }}",
+                f"return x >= {high} ? {stem}_MAX : ({t})x;",
+            ]
+        text = f"// {comment}\n" + _inline(t, f"st_{dtype}_from_{source}", f"{source.c_name} x", *body)
         found.append(Snippet(f"{dtype}_from_{source}", text, (), (*_MATH, "#include <stdint.h>")))
     return found
 

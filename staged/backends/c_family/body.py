@@ -1,0 +1,417 @@
+"""The body of a function in C: scalars, views, Variables, prints, calls of kernels.
+
+One `emit_<op>` per kind of op. Tensor work is in kernels, which are functions of their own; control flow is in
+`structure.py`, which builds on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from staged.backends.c_family.expr import (
+    Call,
+    Expr,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    infix_sum,
+    literal,
+    scaled,
+)
+from staged.backends.c_family.messages import emit_failure, emit_print
+from staged.backends.c_family.progress import emit_progress
+from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
+from staged.backends.c_family.writer import Names, Writer, c_string
+from staged.ir.buffers import Buffer, Plan, Stack
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef
+from staged.ir.order import is_tensor, structural_blocks, structural_ops
+from staged.ir.ranges import Ranges
+from staged.ir.types import SequenceType, TensorType
+from staged.source import Position
+
+
+@dataclass
+class ProgramText:
+    """What the structure emitter hands to the program writer."""
+
+    body: Writer
+    snippets: set[str] = field(default_factory=set)
+    called: list[Op] = field(default_factory=list)
+    parallel: list[Op] = field(default_factory=list)
+    sites: list[Position | None] = field(default_factory=list)
+    constants: list[tuple[str, Value]] = field(default_factory=list)
+
+
+class BodyEmitter:
+    """Emits everything but control flow, with the names and places that the program's text uses."""
+
+    backend = "native"
+
+    def __init__(
+        self,
+        function: Function,
+        plan: Plan,
+        kernels: Mapping[Op, Any],
+        names: Names,
+        call_kernel: Callable[[Any, Op, list[Expr], list[Expr]], None],
+        site_of: Callable[[Position | None], int],
+        check_nan: bool = False,
+    ) -> None:
+        self.function = function
+        self.plan = plan
+        self.kernels = kernels
+        self.file_names = names
+        self.local_names = Names(names)
+        self.call_kernel = call_kernel
+        self.site_of = site_of
+        self.check_nan = check_nan
+        self.text = ProgramText(Writer())
+        self.scalars: dict[Value, Expr] = {}
+        self.pointers: dict[Value, Expr] = {}
+        self.bases: dict[Value, Expr] = {}
+        self.fields: dict[Buffer | Stack, str] = {}
+        self.use_count = _count_uses(function)
+        self.home: dict[Value, Block] = {}
+        self.only_use = _only_uses(function)
+        self.ranges = Ranges()
+        self.has_loops = any(op.name in ("for", "while") for op in structural_ops(function.block))
+        self.last_where: Position | None = None
+        self.collected_into = _collected_into(function)
+        self.loop_trip: dict[Op, str] = {}
+        self.scalar_variables: dict[VariableRef, Expr] = {}
+
+    @property
+    def w(self) -> Writer:
+        return self.text.body
+
+    # ---- names and places ----
+
+    def name(self, hint: str) -> str:
+        """A fresh C name for a local."""
+        return self.local_names.fresh(hint or "t")
+
+    def need(self, *snippets: str) -> None:
+        """Ask for support snippets by name."""
+        self.text.snippets.update(snippets)
+
+    def c_type(self, value: Value) -> str:
+        return "int64_t" if isinstance(value.type, SequenceType) else value.tensor.dtype.c_name
+
+    def scalar(self, value: Value) -> Expr:
+        """The C expression for a scalar; for a sequence, where it starts in its storage."""
+        return self.bases[value] if isinstance(value.type, SequenceType) else self.scalars[value]
+
+    def pointer(self, value: Value) -> Expr:
+        """The C expression for a tensor's first element."""
+        if value in self.pointers:
+            return self.pointers[value]
+        return self.field(self.plan.place[value])
+
+    def field(self, buffer: Buffer | Stack) -> Expr:
+        """How a buffer is reached: `m->h`, `args->images`, or the name of a constant."""
+        if isinstance(buffer, Buffer) and buffer.kind == "constant":
+            return Name(self.fields[buffer])
+        base = "args" if isinstance(buffer, Buffer) and buffer.kind in ("input", "output", "variable") else "m"
+        return Member(Name(base), self.fields[buffer])
+
+    def operand(self, value: Value) -> Expr:
+        return self.pointer(value) if is_tensor(value) else self.scalar(value)
+
+    def where(self, position: Position | None) -> None:
+        """A comment with the Python line, once per line."""
+        if position is None:
+            return
+        if self.last_where is not None and (position.file, position.line) == (
+            self.last_where.file,
+            self.last_where.line,
+        ):
+            return
+        self.last_where = position
+        self.w.comment(f"{position.short}  {position.text}")
+
+    def fail_check(self) -> None:
+        """After something that may have failed: stop the program."""
+        with self.w.block("if (host->error_kind != ST_OK)"):
+            self.w.line("return host->error_kind;")
+
+    # ---- scalars ----
+
+    def emit_constant(self, op: Op) -> None:
+        value = op.result
+        if is_tensor(value):
+            return  # a table of the file, placed by the plan
+        self.scalars[value] = literal(op.attrs["value"], value.tensor.dtype)
+
+    def emit_scalar(self, op: Op) -> None:
+        """A scalar op: a C expression, written in place where it is used once, else a local."""
+        operands = [self.scalar(operand) for operand in op.operands]
+        value = op.result
+        expression = self.index_arithmetic(op, operands) or scalar_expression(op, operands, self)
+        if not op.effects and self.use_count.get(value, 0) == 1 and self.may_wait(op):
+            self.scalars[value] = expression
+            return
+        self.where(op.where)
+        self.declare(value, expression)
+        if op.effects:
+            self.fail_check()
+
+    def index_arithmetic(self, op: Op, operands: list[Expr]) -> Expr | None:
+        """`batch * 100` as it stands, where the ranges of loop indices show that nothing can overflow."""
+        if op.name not in ARITHMETIC or not op.result.tensor.dtype.is_integer:
+            return None
+        span = self.ranges.of(op.result)
+        limit = 1 << (8 * op.result.tensor.dtype.size - 1)
+        if span is None or not (-limit <= span[0] and span[1] < limit) or op.result.tensor.dtype.kind != "i":
+            return None
+        return Infix(ARITHMETIC[op.name], *operands)
+
+    def may_wait(self, op: Op) -> bool:
+        """Whether the expression can stand where it is used: in the same block, and the user gave it no name of its own.
+
+        Carried scalars change only where a block ends (and `pass_on` settles what it reads before it writes), so inside a
+        block an expression keeps its meaning. A named value goes into an end (`total += loss`), else it is a local.
+        """
+        value = op.result
+        use = self.only_use.get(value)
+        if use is None or use[0] is not self.home[value]:
+            return False
+        return not value.hint or use[1]
+
+    def declare(self, value: Value, expression: Expr) -> None:
+        name = self.name(value.hint)
+        self.w.line(f"const {self.c_type(value)} {name} = {expression};")
+        self.scalars[value] = Name(name)
+
+    # ---- views ----
+
+    def emit_view(self, op: Op) -> None:
+        value, source = op.result, op.operands[0]
+        base = self.pointer(source)
+        offset = self.view_offset(op, source)
+        if offset is None:
+            self.pointers[value] = base
+            return
+        self.where(op.where)
+        name = self.name(value.hint or source.hint)
+        self.w.line(f"const {self.c_type(value)} *const {name} = {Infix('+', base, offset)};")
+        self.pointers[value] = Name(name)
+
+    def emit_element(self, op: Op) -> None:
+        """An array of one element as the number it holds."""
+        self.where(op.where)
+        self.declare(op.result, Index(self.pointer(op.operands[0]), Literal("0")))
+
+    def view_offset(self, op: Op, source: Value) -> Expr | None:
+        """Elements from the start of what is viewed, None for the very start."""
+        if op.name in ("reshape", "stop_gradient"):
+            return None
+        strides = _strides(source.tensor.shape)
+        if op.name == "slice":
+            offset = sum(start * stride for start, stride in zip(op.attrs["start"], strides, strict=True))
+            return Literal(str(offset)) if offset else None
+        terms = []
+        for start, stride, extent, size in zip(
+            op.operands[1:], strides, source.tensor.shape, op.attrs["sizes"], strict=True
+        ):
+            if size == extent:
+                continue
+            term = scaled(self.scalar(start), stride)
+            if term is not None and not (isinstance(term, Literal) and term.text == "0"):
+                terms.append(term)
+        return infix_sum(terms) if terms else None
+
+    # ---- kernels ----
+
+    def emit_kernel_call(self, op: Op) -> None:
+        self.where(op.where)
+        outputs: list[Expr] = []
+        for result in op.results:
+            if is_tensor(result):
+                outputs.append(self.pointer(result))
+            else:
+                name = self.name(result.hint)
+                # A kernel that may fail can leave before it has a result, and compilers see that.
+                begun = f" = {literal(0, result.tensor.dtype)}" if op.effects else ""
+                self.w.line(f"{self.c_type(result)} {name}{begun};")
+                self.scalars[result] = Name(name)
+                outputs.append(Prefix("&", Name(name)))
+        inputs = [self.operand(operand) for operand in op.operands]
+        self.text.called.append(op)
+        self.call_kernel(self, op, inputs, outputs)
+        if self.check_nan:
+            for result, made, pointer in zip(op.results, op.blocks[0].end.operands, outputs, strict=True):
+                self.emit_finite_check(result, made, pointer)
+
+    def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
+        """Asked for by `check_nan=True`: name the first NaN or infinity, and the Python line that made it."""
+        dtype = result.tensor.dtype
+        if not dtype.is_float:
+            return
+        self.need(f"check_finite_{dtype}")
+        where = made.producer.where if made.producer is not None else None
+        name = c_string(result.hint or made.hint or (made.producer.name if made.producer else "a value"))
+        site = self.site_of(where)
+        with self.w.block(f"if (!st_check_finite_{dtype}(host, {site}, {name}, {pointer}, {result.tensor.size}))"):
+            self.w.line("return host->error_kind;")
+
+    # ---- Variables ----
+
+    def emit_variable_read(self, op: Op) -> None:
+        variable: VariableRef = op.attrs["variable"]
+        value = op.result
+        if not is_tensor(value):
+            self.where(op.where)
+            self.declare(value, self.variable_scalar(variable))
+        elif op in self.plan.copied_reads:
+            self.where(op.where)
+            self.copy(self.pointer(value), self.variable_pointer(variable), value.tensor)
+
+    def emit_variable_write(self, op: Op) -> None:
+        variable: VariableRef = op.attrs["variable"]
+        (value,) = op.operands
+        if not is_tensor(value):
+            self.where(op.where)
+            self.assign(self.variable_scalar(variable), self.scalar(value))
+            return
+        target = self.variable_pointer(variable)
+        if str(target) != str(self.pointer(value)):
+            self.where(op.where)
+            self.copy(target, self.pointer(value), variable.type)
+
+    def variable_scalar(self, variable: VariableRef) -> Expr:
+        if variable.outer:
+            return Prefix("*", Member(Name("args"), self.variable_fields[variable]))
+        if variable not in self.scalar_variables:
+            raise AssertionError(f"inner scalar variable {variable.name} has no place")
+        return self.scalar_variables[variable]
+
+    variable_fields: dict[VariableRef, str]
+
+    def variable_pointer(self, variable: VariableRef) -> Expr:
+        for buffer in self.plan.buffers:
+            if buffer.variable is variable:
+                return self.field(buffer)
+        raise AssertionError(f"variable {variable.name} has no buffer")
+
+    def assign(self, target: Expr, source: Expr) -> None:
+        match source:
+            case Infix(op, left, right) if op in "+-*/" and str(left) == str(target):
+                self.w.line(f"{target} {op}= {right};")
+            case _:
+                self.w.line(f"{target} = {source};")
+
+    def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
+        self.need("memcpy")
+        self.w.line(f"memcpy({target}, {source}, {type.size} * sizeof({type.dtype.c_name}));")
+
+    def settled(self, expression: Expr, hint: str) -> Expr:
+        """A name or literal, so that C reading it on every turn repeats neither work nor effects."""
+        if isinstance(expression, Name | Literal) or literal_int(expression) is not None:
+            return expression
+        name = self.name(hint)
+        self.w.line(f"const int64_t {name} = {expression};")
+        return Name(name)
+
+    # ---- results, effects ----
+
+    def emit_print(self, op: Op) -> None:
+        self.where(op.where)
+        self.need(*emit_print(self.w, op, self.operand))
+
+    def emit_progress(self, op: Op) -> None:
+        self.where(op.where)
+        self.need(*emit_progress(self.w, op, self.operand))
+
+    emit_progress_start = emit_progress_update = emit_progress_end = emit_progress
+
+    def emit_clock(self, op: Op) -> None:
+        """`time.perf_counter()`: read here, once, whatever the expression around it."""
+        self.need("clock")
+        self.where(op.where)
+        self.declare(op.result, Call("st_clock", ()))
+
+    def emit_assert(self, op: Op) -> None:
+        self.where(op.where)
+        with self.w.block(f"if ({Prefix('!', self.scalar(op.operands[0]))})"):
+            self.fail(op, op.attrs.get("kind", "assertion"), op.operands[1:], "assertion failed")
+            self.w.line("return host->error_kind;")
+
+    def emit_raise(self, op: Op) -> None:
+        self.where(op.where)
+        with self.w.block(""):
+            self.fail(op, op.attrs["kind"], op.operands, "")
+
+    def fail(self, op: Op, kind: str, values: tuple[Value, ...], what: str) -> None:
+        """Say what went wrong: `what`, then the user's message (whose operand numbers count from the first of `values`)."""
+        parts = op.attrs.get("parts", ())
+        if what:
+            parts = (f"{what}: ", *parts) if parts else (what,)
+        self.need(*emit_failure(self.w, kind, parts, values, self.site_of(op.where), self.operand))
+
+
+# ---- small questions ----------------------------------------------------------------------------
+
+
+def _strides(shape: tuple[Any, ...]) -> list[int]:
+    strides, stride = [], 1
+    for extent in reversed(shape):
+        strides.append(stride)
+        stride *= extent
+    return strides[::-1]
+
+
+def literal_int(expression: Expr) -> int | None:
+    text = str(expression)
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _count_uses(function: Function) -> dict[Value, int]:
+    counts: dict[Value, int] = {}
+    for block in structural_blocks(function.block):
+        for operand in block.end.operands:
+            counts[operand] = counts.get(operand, 0) + 1
+    for op in structural_ops(function.block):
+        for operand in op.operands:
+            counts[operand] = counts.get(operand, 0) + 1
+    return counts
+
+
+def _only_uses(function: Function) -> dict[Value, tuple[Block, bool]]:
+    """For values used once: the block of the use, and whether it is the block's end."""
+    found: dict[Value, tuple[Block, bool]] = {}
+    for block in structural_blocks(function.block):
+        for op in block.ops:
+            for operand in op.operands:
+                found[operand] = (block, False)
+        for operand in block.end.operands:
+            found[operand] = (block, True)
+    return found
+
+
+def _collected_into(function: Function) -> dict[Value, tuple[Op, Value]]:
+    """For a sequence that an outer loop collects: that loop, and its sequence of sequences."""
+    into: dict[Value, tuple[Op, Value]] = {}
+    for op in structural_ops(function.block):
+        collected = op.attrs.get("collected", 0)
+        if collected:
+            for result, value in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
+                if isinstance(value.type, SequenceType):
+                    _enter(value, (op, result), into)
+    return into
+
+
+def _enter(value: Value, collector: tuple[Op, Value], into: dict[Value, tuple[Op, Value]]) -> None:
+    """Note who collects `value`, and with it what it is in the branches of an `if`."""
+    into[value] = collector
+    if value.producer is not None and value.producer.name == "if":
+        for block in value.producer.blocks:
+            if block.end.kind == "yield":
+                _enter(block.end.operands[value.index], collector, into)

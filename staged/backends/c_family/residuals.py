@@ -1,0 +1,128 @@
+"""Residuals: what a loop keeps per turn for its backward pass, in an array or on a growable stack."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.body import BodyEmitter
+from staged.backends.c_family.expr import (
+    Expr,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    scaled,
+)
+from staged.ir.buffers import Buffer, Stack, sequence_storage
+from staged.ir.nodes import Op, Value
+from staged.ir.order import is_tensor
+from staged.ir.types import SequenceType
+
+
+class ResidualEmitter(BodyEmitter):
+    """Emits collected sequences and their reads."""
+
+    def begin_trips(self, op: Op, index: str) -> str:
+        """The name of the trip counter where residuals are collected: the index itself if it counts from 0 by 1."""
+        collected = op.attrs.get("collected", 0)
+        if not collected:
+            return ""
+        if not index:
+            index = self.name("trip")
+            self.w.line(f"int64_t {index} = 0;")
+        self.loop_trip[op] = index
+        for result in op.results[-collected:]:
+            self.bases[result] = self.sequence_base(result)
+        return index
+
+    def sequence_base(self, result: Value) -> Expr:
+        """Where the elements of a collected sequence start, in elements of its storage."""
+        storage = self.plan.sequences[result]
+        outer = self.collected_into.get(result)
+        if isinstance(storage, Stack):
+            self.need("stack")
+            if outer is None:
+                stack: Stack | None = storage
+                while stack is not None:
+                    self.w.line(f"st_stack_reset({self.field(stack)});")
+                    stack = stack.inner
+                return Literal("0")
+            name = self.name("first")
+            self.w.line(f"const int64_t {name} = {self.field(storage)}->length;")
+            return Name(name)
+        if outer is None:
+            return Literal("0")
+        outer_loop, outer_result = outer
+        assert isinstance(result.type, SequenceType)
+        _, count = sequence_storage(result.type)
+        assert count is not None
+        offset = scaled(Name(self.loop_trip[outer_loop]), count) or Literal("0")
+        base = self.bases[outer_result]
+        return offset if str(base) == "0" else Infix("+", base, offset)
+
+    def collect(self, op: Op, values: tuple[Value, ...]) -> None:
+        """Keep this iteration's residuals."""
+        if not values:
+            return
+        trip = Name(self.loop_trip[op])
+        for result, value in zip(op.results[-len(values) :], values, strict=True):
+            storage = self.plan.sequences[result]
+            if isinstance(value.type, SequenceType) and isinstance(storage, Buffer):
+                continue  # the inner loop has written into its range of the same storage
+            type = storage.element if isinstance(storage, Stack) else value.tensor
+            base = self.bases[result]
+            if isinstance(storage, Stack):
+                self.need("stack")
+                source = self.pointer(value) if is_tensor(value) else None
+                if source is None:
+                    name = self.name("kept")
+                    self.w.line(f"const {type.dtype.c_name} {name} = {self.scalar(value)};")
+                    source = Prefix("&", Name(name))
+                count = f"{type.size} * " if type.size != 1 else ""
+                push = f"st_stack_push(host, {self.field(storage)}, {source}, {count}sizeof({type.dtype.c_name}))"
+                with self.w.block(f"if ({push} != ST_OK)"):
+                    self.w.line("return host->error_kind;")
+                continue
+            position = trip if str(base) == "0" else Infix("+", base, trip)
+            if is_tensor(value):
+                offset = scaled(position, type.size) or Literal("0")
+                self.copy(Infix("+", self.field(storage), offset), self.pointer(value), type)
+            else:
+                self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
+
+    def emit_sequence_empty(self, op: Op) -> None:
+        """Nobody reads it: it starts anywhere."""
+        self.bases[op.result] = Literal("0")
+
+    def emit_sequence_get(self, op: Op) -> None:
+        sequence, index = op.operands
+        storage = self.plan.sequences[sequence]
+        base, trip = self.bases[sequence], self.scalar(index)
+        position = trip if str(base) == "0" else Infix("+", base, trip)
+        value = op.result
+        if isinstance(value.type, SequenceType):
+            if isinstance(storage, Stack):
+                assert storage.inner is not None, "a stack of sequences holds where they start"
+                starts = Name(f"((const int64_t *){Member(self.field(storage), 'data')})")
+                self.plan.sequences[value] = storage.inner
+                self.bases[value] = self.settled(Index(starts, position), "first")
+                return
+            _, count = sequence_storage(value.type)
+            assert count is not None
+            self.plan.sequences[value] = storage
+            self.bases[value] = self.settled(scaled(position, count) or Literal("0"), "first")
+            return
+        self.where(op.where)
+        element = value.tensor
+        name = self.name(value.hint)
+        c_type = element.dtype.c_name
+        data: Expr = self.field(storage)
+        if isinstance(storage, Stack):
+            data = Name(f"((const {c_type} *){Member(data, 'data')})")
+        if is_tensor(value):
+            offset = scaled(position, element.size) or Literal("0")
+            self.w.line(f"const {c_type} *const {name} = {Infix('+', data, offset)};")
+            self.pointers[value] = Name(name)
+        else:
+            self.w.line(f"const {c_type} {name} = {Index(data, position)};")
+            self.scalars[value] = Name(name)
