@@ -96,8 +96,8 @@ def test_a_host_computation_inside_moves_there_and_back() -> None:
 def test_what_does_not_change_in_a_loop_is_copied_before_it() -> None:
     def f(x: Any, b: Any, n: Any) -> Any:
         with with_backend(GPU):
-            for i in st.range(n):
-                for j in st.range(n):
+            for _i in st.range(n):
+                for _j in st.range(n):
                     x = x * b
         return x
 

@@ -26,7 +26,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     program = tmp_path_factory.mktemp("emulator") / "misuse"
     driver = Path(__file__).parent / "cuda_misuse.cu"
     sources = [str(path) for path in sorted(FOLDER.glob("*.cpp"))]
-    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-rdynamic", f"-I{INCLUDE}", "-include", "cuda_runtime.h"]
+    flags = [
+        "-std=c++17",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-rdynamic",
+        f"-I{INCLUDE}",
+        "-include",
+        "cuda_runtime.h",
+    ]
     built = subprocess.run(
         [compiler, *flags, "-x", "c++", str(driver), "-x", "none", *sources, "-o", str(program), "-ldl", "-pthread"],
         capture_output=True, text=True,

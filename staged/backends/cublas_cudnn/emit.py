@@ -197,7 +197,7 @@ class CudaProgramEmitter(ProgramEmitter):
     def write_device_part(self, w: Writer, kernels: Sequence[CudaKernel]) -> None:
         w.section("kernels")
         w.text(_RTC_TYPES)
-        functions = device_functions(needs_of(kernels))
+        functions = device_functions(needs_of(kernels), [kernel.text for kernel in kernels])
         if functions.strip():
             w.line()
             w.text(functions)

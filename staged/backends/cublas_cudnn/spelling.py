@@ -29,14 +29,25 @@ def spell_in_cuda(
     return spell(name, dtypes, result, operands, attrs, need)
 
 
-def device_functions(snippets: Iterable[str]) -> str:
-    """The support functions of these names for kernels: the host's texts, under names of their own.
+def device_functions(snippets: Iterable[str], kernels: Sequence[str]) -> str:
+    """The support functions of these names that `kernels` (texts) call, under names of their own.
 
-    Why not the host's functions themselves: the kernels' part of the file is also compiled alone, without headers.
+    Why not the host's functions themselves: the kernels' part of the file is also compiled alone, without headers. Why
+    not all that the snippets bring: nvcc warns of functions that nobody calls.
     """
     _, text = render(name for name in snippets if name != "math")
     text = re.sub(r"(?:__attribute__\(\(unused\)\) )?static inline ", "static __device__ inline ", text)
-    return device_names(text)
+    functions = device_names(text).strip("\n").split("\n\n")
+    while True:
+        kept = [f for f in functions if _is_called(f, [*kernels, *(other for other in functions if other is not f)])]
+        if len(kept) == len(functions):
+            return "\n\n".join(kept) + "\n" if kept else ""
+        functions = kept
+
+
+def _is_called(function: str, texts: Sequence[str]) -> bool:
+    names = re.findall(r"^static __device__ inline \w+ (\w+)\(", function, re.MULTILINE)
+    return not names or any(re.search(rf"\b{name}\(", text) for name in names for text in texts)
 
 
 def device_names(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from staged.backends.c_family.expr import Expr, Member, Name, Prefix
 from staged.backends.c_family.structure import StructureEmitter
@@ -21,8 +22,8 @@ class CudaStructureEmitter(StructureEmitter):
 
     backend = "cublas_cudnn"
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.local_names.used |= {DEVICE_BUFFERS, "m", "gpu", "base", "buffers", "device_buffers"}
         self.device_views: set[str] = set()
 

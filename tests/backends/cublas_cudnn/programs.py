@@ -19,7 +19,14 @@ def double(x: Any) -> Any:
 def maths(x: Any) -> Any:
     with with_backend(GPU, x):
         y = st.exp(x) + st.tanh(x) * st.sqrt(st.abs(x)) + st.erf(x) + st.sin(x) - st.log1p(st.abs(x)) + st.cos(x) ** 2
-        z = st.where(x > 0.0, x, -x) + st.floor(x) + st.sign(x) + st.round(x) + st.maximum(x, 0.25) + st.remainder(x, 0.7)
+        z = (
+            st.where(x > 0.0, x, -x)
+            + st.floor(x)
+            + st.sign(x)
+            + st.round(x)
+            + st.maximum(x, 0.25)
+            + st.remainder(x, 0.7)
+        )
     return y, z
 
 

@@ -210,7 +210,12 @@ def second_gpu(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("function", "what"),
-    [(matmul, "`matmul`"), (integer_division, "`floor_divide` of integers"), (gather, "an index"), (second_gpu, r"gpu\(1\)")],
+    [
+        (matmul, "`matmul`"),
+        (integer_division, "`floor_divide` of integers"),
+        (gather, "an index"),
+        (second_gpu, r"gpu\(1\)"),
+    ],
 )
 def test_what_is_not_there_yet_is_refused_with_its_line(function: Any, what: str) -> None:
     with pytest.raises(UnsupportedError, match=what) as caught:

@@ -1,0 +1,34 @@
+"""Launch geometry: legal for every size, each item to exactly one thread, tails only where needed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as sizes
+
+from staged.backends.cublas_cudnn.geometry import BLOCK, MAX_BLOCKS, WARP, launch_for
+
+
+@given(sizes.one_of(sizes.integers(1, 4096), sizes.integers(1, MAX_BLOCKS * BLOCK)))
+@example(1)
+@example(WARP)
+@example(BLOCK + 1)
+@example(2**31)
+@example(2**31 + 1)
+@example(MAX_BLOCKS * BLOCK)
+def test_every_item_has_one_thread_and_the_launch_is_legal(items: int) -> None:
+    launch = launch_for(items)
+    assert 1 <= launch.threads <= 1024
+    assert 1 <= launch.blocks <= 2**31 - 1
+    threads = launch.blocks * launch.threads
+    assert items <= threads < items + launch.threads
+    assert launch.has_tail == (threads != items)
+
+
+def test_no_items_are_no_blocks() -> None:
+    assert launch_for(0).blocks == 0
+
+
+def test_more_than_a_grid_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than one launch"):
+        launch_for(MAX_BLOCKS * BLOCK + 1)
