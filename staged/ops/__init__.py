@@ -95,7 +95,7 @@ from staged.ops.elementwise import (
 from staged.ops.elementwise import (
     round_ as round,
 )
-from staged.ops.index import add_item, dynamic_slice, dynamic_update_slice, scatter_add, set_item, take, take_along_axis
+from staged.ops.index import dynamic_slice, dynamic_update_slice, scatter_add, take, take_along_axis
 from staged.ops.pooling import avg_pool2d, max_pool2d
 from staged.ops.reduction import (
     all_ as all,
@@ -162,6 +162,7 @@ from staged.ops.source import (
     zeros,
     zeros_like,
 )
+from staged.ops.subscript import add_item, set_item
 
 __all__ = [
     "abs",

@@ -57,10 +57,10 @@ def _float(x: Any, name: str) -> Array:
 # ---- activations ----------------------------------------------------------------------------------
 
 
-@composite("relu", vjp=lambda ct, y, x: [select(y <= 0, zeros_like(ct), ct)])
+@composite("relu", vjp=lambda ct, y, x: [where(y <= 0, 0.0, ct)])
 def _relu(x: Array) -> Array:
     # This way round NaN stays NaN, and the derivative at 0 is 0.
-    return select(x <= 0, zeros_like(x), x)
+    return where(x <= 0, 0.0, x)
 
 
 @public("relu")

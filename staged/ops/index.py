@@ -1,24 +1,23 @@
-"""Reading and writing elements: the primitives behind `x[...]`, `x[i] = v`, `take` and the scatters.
+"""Reading and writing elements: the primitives behind subscripts, `take` and the scatters.
 
-Negative indices wrap around once; an index out of range stops the program with the line. Writing has value semantics:
-`set_item(x, key, v)` is a new array, and the memory plan makes it an update in place where nobody reads the old one.
+Negative indices wrap around once; an index out of range stops the program with the line. Writing has value semantics: a
+new array, which the memory plan makes an update in place where nobody reads the old one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, ProgramIndexError, ShapeError, StagedValueError
+from staged.errors import DTypeError, ProgramIndexError, ShapeError
 from staged.ir.nodes import FAIL
-from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
-from staged.ops.array import Array
+from staged.ir.types import Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
+from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
-from staged.ops.elementwise import select, where
-from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive
+from staged.ops.elementwise import where
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
     axis_of,
@@ -27,17 +26,11 @@ from staged.ops.promote import (
     cast,
     constant,
     dtype_error,
-    handle,
-    is_number,
-    promoted,
     public,
-    read,
     shape_error,
 )
-from staged.ops.reduction import max_
-from staged.ops.shape import embed, permute_dims, reshape
-from staged.ops.source import iota, zeros_like
-from staged.source import here
+from staged.ops.shape import reshape
+from staged.ops.source import zeros_like
 
 _DTYPES = (f32, f64, i32, i64, u8, bool_)
 
@@ -103,17 +96,17 @@ def _window(starts: Sequence[Any], sizes: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(int(start), int(start) + size) for start, size in zip(starts, sizes, strict=True))
 
 
-_dynamic_slice_op: Primitive = primitive(
+dynamic_slice_op: Primitive = primitive(
     name="dynamic_slice",
     kind="view",
     infer=_infer_dynamic_slice,
     reference=lambda x, *starts, sizes: x[_window(starts, sizes)],
     vjp=lambda ct, y, x, *starts, sizes: [
-        bind(_dynamic_update_op, [zeros_like(x), ct, *starts]),
+        bind(dynamic_update_op, [zeros_like(x), ct, *starts]),
         *[None] * len(starts),
     ],
     jvp=lambda tangents, y, operands, sizes: (
-        None if tangents[0] is None else bind(_dynamic_slice_op, [tangents[0], *operands[1:]], sizes=sizes)
+        None if tangents[0] is None else bind(dynamic_slice_op, [tangents[0], *operands[1:]], sizes=sizes)
     ),
     samples=[
         Sample(((4, 3), np.array(1), np.array(0)), {"sizes": (2, 3)}, dtypes=_DTYPES),
@@ -152,17 +145,17 @@ def _dynamic_update_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Ar
         return None
     x, update, *starts = operands
     old = zeros_like(x) if d_x is None else d_x
-    return bind(_dynamic_update_op, [old, zeros_like(update) if d_update is None else d_update, *starts])
+    return bind(dynamic_update_op, [old, zeros_like(update) if d_update is None else d_update, *starts])
 
 
-_dynamic_update_op: Primitive = primitive(
+dynamic_update_op: Primitive = primitive(
     name="dynamic_update",
     kind="index",
     infer=_infer_dynamic_update,
     reference=_updated,
     vjp=lambda ct, y, x, update, *starts: [
-        bind(_dynamic_update_op, [ct, zeros_like(update), *starts]),
-        bind(_dynamic_slice_op, [ct, *starts], sizes=update.shape),
+        bind(dynamic_update_op, [ct, zeros_like(update), *starts]),
+        bind(dynamic_slice_op, [ct, *starts], sizes=update.shape),
         *[None] * len(starts),
     ],
     jvp=_dynamic_update_jvp,
@@ -320,7 +313,10 @@ _scatter_add_op: Primitive = primitive(
             (TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f64, (2,))), DTypeError, "cannot add", {"axis": 0}
         ),
         BadSample(
-            (TensorType(bool_, (4,)), TensorType(i64, (2,)), TensorType(bool_, (2,))), DTypeError, "numbers", {"axis": 0}
+            (TensorType(bool_, (4,)), TensorType(i64, (2,)), TensorType(bool_, (2,))),
+            DTypeError,
+            "numbers",
+            {"axis": 0},
         ),
     ],
     doc="x with the updates added at the indices along `axis`; an index that comes twice gets both. Adds in row-major order.",
@@ -388,7 +384,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Array:
     along, positions = axis_of(axis, array.ndim, "take"), _integers(indices, "take")
     if positions.ndim:
         return bind(_take_op, [array, positions], axis=along)
-    return get_item(array, (*[slice(None)] * along, positions))
+    return array[(*[slice(None)] * along, positions)]
 
 
 @public("take_along_axis")
@@ -418,7 +414,8 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
     positions = _integers(indices, "scatter_add")
     along = axis_of(axis, array.ndim, "scatter_add")
     if not positions.ndim:
-        return add_item(array, (*[slice(None)] * along, positions), updates)
+        result: Array = METHODS["add_item"](array, (*[slice(None)] * along, positions), updates)
+        return result
     shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
     added = broadcast(as_array(updates, array.dtype), shape)
     return bind(_scatter_add_op, [array, positions, added], axis=along)
@@ -438,7 +435,7 @@ def dynamic_slice(x: Any, start: Any, size: int, axis: int = 0) -> Array:
     begin = _window_start(start, extent, size)
     starts = [begin if a == along else constant(0, TensorType(i64)) for a in range(array.ndim)]
     sizes = tuple(size if a == along else e for a, e in enumerate(array.shape))
-    return bind(_dynamic_slice_op, [array, *starts], sizes=sizes)
+    return bind(dynamic_slice_op, [array, *starts], sizes=sizes)
 
 
 def _window_start(start: Any, extent: Extent, size: int) -> Array:
@@ -464,362 +461,4 @@ def dynamic_update_slice(x: Any, update: Any, start: Any, axis: int = 0) -> Arra
         raise shape_error("dynamic_update_slice needs an update with the axes of the array", array, new)
     begin = _window_start(start, array.shape[along], size)
     starts = [begin if a == along else constant(0, TensorType(i64)) for a in range(array.ndim)]
-    return bind(_dynamic_update_op, [array, new, *starts])
-
-
-# ---- keys -----------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Plan:
-    """A key of `x[...]`, axis by axis: what a rectangle of `x` it names, and what happens to that afterwards.
-
-    The rectangle is static (`start`, `count`, `step` per axis) but for axes in `staged`, read from a staged index.
-    `dropped` axes are indexed by one integer; `arrays` by integer arrays. `shape` builds the result's axes: an axis
-    number, or None for a new one. `front`: the axes of index arrays move to the front (NumPy's rule for indices that do
-    not stand side by side).
-    """
-
-    start: list[int]
-    count: list[Extent]
-    step: list[int]
-    staged: dict[int, Array]
-    dropped: set[int]
-    arrays: dict[int, Array]
-    layout: list[int | None]
-    front: bool
-
-
-def _is_mask(part: Any) -> bool:
-    return isinstance(part, Array) and part.dtype.is_bool and part.ndim > 0
-
-
-def _parts(x: Array, key: Any) -> list[Any]:
-    """The key as one entry per axis (and Nones); numbers and slices as they are, the rest as handles."""
-    entries = list(key) if isinstance(key, tuple) else [key]
-    parts: list[Any] = []
-    for raw in entries:
-        entry = read(raw)
-        if entry is None or entry is Ellipsis or isinstance(entry, slice):
-            parts.append(entry)
-        elif isinstance(entry, bool | np.bool_):
-            raise shape_error("a bool is not an index", x, hint="use `st.where` to choose by a condition")
-        elif isinstance(entry, int | np.integer):
-            parts.append(int(entry))
-        elif isinstance(entry, float | str):
-            raise StagedValueError(
-                f"an index is an integer, a slice or an array of integers, got {entry!r}", where=here()
-            )
-        else:
-            array = handle(entry)
-            if not (array.dtype.is_integer or array.dtype.is_bool):
-                raise dtype_error(
-                    f"an index is of integers, got {array.type}", x, array, hint="cast it: `st.astype(i, st.i64)`"
-                )
-            parts.append(array)
-    used = sum(part.ndim if _is_mask(part) else part is not None and part is not Ellipsis for part in parts)
-    if used > x.ndim:
-        raise shape_error(
-            f"too many indices: {used} for an array of {x.ndim} dimension{'s' * (x.ndim != 1)}",
-            x,
-            hint=f"the array is {shape_text(x.shape)}",
-        )
-    dots = [position for position, part in enumerate(parts) if part is Ellipsis]
-    if len(dots) > 1:
-        raise shape_error("an index has at most one `...`", x)
-    fill = [slice(None)] * (x.ndim - used)
-    if dots:
-        return [*parts[: dots[0]], *fill, *parts[dots[0] + 1 :]]
-    return [*parts, *fill]
-
-
-def _plan(x: Array, parts: Sequence[Any]) -> _Plan:
-    indices = [place for place, part in enumerate(parts) if isinstance(part, int | Array)]
-    front = bool(indices) and indices[-1] - indices[0] >= len(indices)
-    plan = _Plan([0] * x.ndim, list(x.shape), [1] * x.ndim, {}, set(), {}, [], front)
-    axis = 0
-    for part in parts:
-        if part is None:
-            plan.layout.append(None)
-            continue
-        extent = x.shape[axis]
-        if isinstance(part, slice):
-            _plan_slice(plan, x, axis, part)
-            plan.layout.append(axis)
-        elif isinstance(part, int):
-            if isinstance(extent, int) and not -extent <= part < extent:
-                raise shape_error(
-                    f"index {part} is out of range for axis {axis} of {shape_text(x.shape)}",
-                    x,
-                    hint=f"indices go from {-extent} to {extent - 1}" if extent else "the axis has no elements",
-                )
-            if not isinstance(extent, int):
-                plan.staged[axis] = constant(part, TensorType(i64))
-            else:
-                plan.start[axis] = part % extent
-            plan.count[axis] = 1
-            plan.dropped.add(axis)
-        elif part.ndim == 0:
-            plan.staged[axis] = part
-            plan.count[axis] = 1
-            plan.dropped.add(axis)
-        else:
-            plan.arrays[axis] = part
-            plan.layout.append(axis)
-        axis += 1
-    return plan
-
-
-def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
-    extent = x.shape[axis]
-    bounds = (read(part.start), read(part.stop), read(part.step))
-    if any(isinstance(bound, Array) for bound in bounds):
-        raise shape_error(
-            f"a slice of axis {axis} has a staged bound, so its size is not known while staging",
-            x,
-            hint="use `st.dynamic_slice(x, start, size)`: a staged start with a size fixed while staging",
-        )
-    if isinstance(extent, Dim):
-        if bounds != (None, None, None):
-            raise shape_error(f"axis {axis} of {x.type} is symbolic: only all of it can be sliced", x)
-        return
-    if part.step == 0:
-        raise shape_error("a slice step cannot be 0", x)
-    try:
-        start, stop, step = slice(*bounds).indices(extent)
-    except TypeError:
-        raise shape_error(f"slice bounds are integers, got {part.start!r}:{part.stop!r}:{part.step!r}", x) from None
-    plan.start[axis], plan.step[axis] = start, step
-    plan.count[axis] = len(range(start, stop, step))
-    if plan.count[axis] == 0:
-        plan.start[axis] = 0
-
-
-def _rectangle(x: Array, plan: _Plan) -> Array:
-    """The rectangle of `x` that the static part of a key names, with the axes of `x`."""
-    stop: list[Extent] = []
-    for axis, extent in enumerate(x.shape):
-        count = extent if axis in plan.staged else plan.count[axis]
-        if isinstance(count, int) and isinstance(extent, int):
-            end = plan.start[axis] + count * plan.step[axis]
-            # One past the last element, so that equal slices are spelled alike.
-            stop.append(max(end, -1) if plan.step[axis] < 0 else min(end, extent))
-        else:
-            stop.append(extent)
-    start = [0 if axis in plan.staged else first for axis, first in enumerate(plan.start)]
-    if (start, stop, plan.step) != ([0] * x.ndim, list(x.shape), [1] * x.ndim):
-        x = bind(PRIMITIVES["slice"], [x], start=tuple(start), stop=tuple(stop), step=tuple(plan.step))
-    if plan.staged:
-        starts = [
-            checked_index(plan.staged[axis], x.shape[axis]) if axis in plan.staged else constant(0, TensorType(i64))
-            for axis in range(x.ndim)
-        ]
-        sizes = tuple(1 if axis in plan.staged else extent for axis, extent in enumerate(x.shape))
-        x = bind(_dynamic_slice_op, [x, *starts], sizes=sizes)
-    return x
-
-
-def _laid_out(x: Array, plan: _Plan) -> Array:
-    """The rectangle with dropped axes gone and new axes in."""
-    return reshape(x, tuple(1 if axis is None else x.shape[axis] for axis in plan.layout))
-
-
-# ---- public: reading ------------------------------------------------------------------------------
-
-
-@public("get_item")
-def get_item(x: Any, key: Any) -> Array:
-    """`x[key]`: integers (staged ones too), slices, None, `...`, and integer arrays, as in NumPy.
-
-    Negative indices wrap. One out of range is a ShapeError where it is known while staging, and stops the program with
-    the line otherwise. Reading by a mask is refused: its size would not be known while staging.
-    """
-    array = as_array(x)
-    parts = _parts(array, key)
-    mask = next((part for part in parts if _is_mask(part)), None)
-    if mask is not None:
-        raise shape_error(
-            f"reading by a mask ({mask.type}) gives an array whose size is not known while staging",
-            array,
-            hint="use `st.where(mask, x, 0)`, or `st.sum(st.where(mask, x, 0))` for a sum; writing `x[mask] = v` works",
-        )
-    plan = _plan(array, parts)
-    laid = _laid_out(_rectangle(array, plan), plan)
-    if not plan.arrays:
-        return laid
-    merged, flat, at, _ = _merged(laid, plan)
-    return take(merged, flat, at)
-
-
-def _index_arrays(plan: _Plan) -> tuple[list[int], list[Array]]:
-    """Where integer arrays index, in the laid out axes."""
-    places = [place for place, axis in enumerate(plan.layout) if axis in plan.arrays]
-    return places, [cast(plan.arrays[axis], i64) for axis in plan.layout if axis is not None and axis in plan.arrays]
-
-
-def _merged(x: Array, plan: _Plan) -> tuple[Array, Array, int, list[int]]:
-    """`x` with the indexed axes moved together and merged, the indices into the merged axis, its place, and the order."""
-    places, indices = _index_arrays(plan)
-    others = [axis for axis in range(x.ndim) if axis not in places]
-    at = 0 if plan.front else places[0]
-    order = [*others[:at], *places, *others[at:]]
-    moved = permute_dims(x, tuple(order))
-    extents = moved.shape[at : at + len(places)]
-    shape = broadcast_shapes(*(index.shape for index in indices))
-    if len(places) == 1:
-        return moved, broadcast(indices[0], shape), at, order
-    total, flat, bad = 1, None, None
-    sizes: list[int] = []
-    for extent in extents:
-        if not isinstance(extent, int):
-            raise shape_error(f"several index arrays need sizes fixed while staging, got {x.type}", x)
-        sizes.append(extent)
-        total *= extent
-    for size, index in zip(sizes, indices, strict=True):
-        wide = broadcast(index, shape)
-        wrapped = where(wide < 0, wide + size, wide)
-        outside = (wrapped < 0) | (wrapped >= size)
-        flat = wrapped if flat is None else flat * size + wrapped
-        bad = outside if bad is None else bad | outside
-    assert flat is not None and bad is not None
-    # An index out of its own axis could still hit the merged one: it is moved out of that, too.
-    merged = reshape(moved, (*moved.shape[:at], total, *moved.shape[at + len(places) :]))
-    return merged, where(bad, total, flat), at, order
-
-
-# ---- public: writing ------------------------------------------------------------------------------
-
-
-def _value_for(x: Array, value: Any, shape: Shape) -> Array:
-    """The value to write, of x's dtype, broadcast to `shape`."""
-    new = handle(value)
-    if is_number(new):
-        if isinstance(new, float) and not x.dtype.is_float:
-            raise dtype_error(f"cannot write the float {new} into {x.type}", x, hint="cast the array or the number")
-        new = constant(new, TensorType(x.dtype))
-    if new.dtype is not x.dtype:
-        (joined, _) = promoted(new, x, name="assignment")
-        if joined.dtype is not x.dtype and not new.type.weak:
-            raise dtype_error(
-                f"cannot write {new.type} into {x.type}", x, new, hint=f"cast it: `st.astype(v, st.{x.dtype})`"
-            )
-        new = cast(new, x.dtype)
-    lead = len(shape) - new.ndim
-    if lead < 0 or any(have not in (1, want) for have, want in zip(new.shape, shape[lead:], strict=True)):
-        raise shape_error(
-            f"cannot write {new.type} into a place of shape {shape_text(shape)}",
-            x,
-            new,
-            hint="the value broadcasts: its extents are those of the place, or 1",
-        )
-    return broadcast(cast(new, x.dtype), shape)
-
-
-@public("set_item")
-def set_item(x: Any, key: Any, value: Any) -> Array:
-    """`x` with `x[key] = value` done: a new array. Keys as in `get_item`, and bool masks.
-
-    The value broadcasts; its dtype must promote to that of `x`. Of indices that come twice the last one wins, as in NumPy.
-    """
-    array = as_array(x)
-    parts = _parts(array, key)
-    if any(_is_mask(part) for part in parts):
-        return _set_mask(array, parts, value)
-    plan = _plan(array, parts)
-    if not plan.arrays:
-        return _set_rectangle(array, plan, value)
-    inner = _rectangle(array, plan)
-    laid = _laid_out(inner, plan)
-    written = _set_arrays(laid, plan, value)
-    return _put_back(array, plan, reshape(written, inner.shape))
-
-
-def _set_mask(x: Array, parts: Sequence[Any], value: Any) -> Array:
-    """x[mask] = v, where the mask covers leading axes: a choice, element by element."""
-    mask = parts[0]
-    rest = parts[1:]
-    if not _is_mask(mask) or any(part != slice(None) for part in rest):
-        raise shape_error(
-            "a mask in a write stands first and alone", x, hint="combine conditions with `st.where(mask, v, x)`"
-        )
-    if mask.shape != x.shape[: mask.ndim]:
-        raise shape_error(f"a mask of {shape_text(mask.shape)} does not fit {x.type}", x, mask)
-    new = handle(value)
-    if isinstance(new, Array) and new.ndim > x.ndim - mask.ndim:
-        raise shape_error(
-            f"x[mask] = v writes the same v everywhere, got {new.type}",
-            x,
-            new,
-            hint="use `st.where(mask, v, x)` with a v of the shape of x",
-        )
-    wide = reshape(mask, (*mask.shape, *[1] * (x.ndim - mask.ndim)))
-    return select(broadcast(wide, x.shape), _value_for(x, new, x.shape), x)
-
-
-def _set_rectangle(x: Array, plan: _Plan, value: Any) -> Array:
-    counts = tuple(plan.count)
-    shape = tuple(1 if axis is None else counts[axis] for axis in plan.layout)
-    return _put_back(x, plan, reshape(_value_for(x, value, shape), counts))
-
-
-def _put_back(x: Array, plan: _Plan, new: Array) -> Array:
-    """`x` with its rectangle replaced by `new`, which has the axes of `x`."""
-    if new.shape == x.shape and not plan.staged and all(step == 1 for step in plan.step):
-        return new
-    if all(step == 1 for step in plan.step):
-        starts = [
-            checked_index(plan.staged[axis], x.shape[axis]) if axis in plan.staged else constant(first, TensorType(i64))
-            for axis, first in enumerate(plan.start)
-        ]
-        return bind(_dynamic_update_op, [x, new, *starts])
-    if plan.staged:
-        raise shape_error(
-            "writing with a step and a staged index at once is not supported", x, hint="write in two steps"
-        )
-    inside = broadcast(constant(True, TensorType(bool_)), new.shape)
-    chosen = embed(inside, x.shape, plan.start, plan.step, False)
-    return select(chosen, embed(new, x.shape, plan.start, plan.step), x)
-
-
-def _set_arrays(x: Array, plan: _Plan, value: Any) -> Array:
-    """x[i] = v by integer arrays: for each place the last write to it, found by position, then one choice."""
-    merged, flat, at, order = _merged(x, plan)
-    extent = merged.shape[at]
-    before, after = merged.shape[:at], merged.shape[at + 1 :]
-    new = _value_for(x, value, (*before, *flat.shape, *after))
-    count = flat.size
-    if not count:
-        return x
-    if not isinstance(extent, int):
-        raise shape_error(f"writing by an index array needs sizes fixed while staging, got {x.type}", x)
-    positions = reshape(flat, (count,))
-    new = reshape(new, (*before, count, *after))
-    # The range check of a read: a write out of range stops the program alike.
-    positions = take(iota((extent,)), positions, 0)
-    writers = where(
-        iota((extent, count), 0) == broadcast(positions, (extent, count)), iota((extent, count), 1), -1
-    )
-    last = max_(writers, 1)
-    written = take(new, where(last < 0, 0, last), at)
-    hit = reshape(last >= 0, (*[1] * at, extent, *[1] * len(after)))
-    result = select(broadcast(hit, merged.shape), written, merged)
-    moved = tuple(x.shape[axis] for axis in order)
-    back = tuple(int(axis) for axis in np.argsort(order))
-    return permute_dims(reshape(result, moved), back)
-
-
-@public("add_item")
-def add_item(x: Any, key: Any, value: Any) -> Array:
-    """`x` with `value` added at `key`; of indices that come twice all are added (NumPy's `np.add.at`)."""
-    array = as_array(x)
-    plan = _plan(array, _parts(array, key))
-    if not plan.arrays:
-        return set_item(array, key, get_item(array, key) + value)
-    inner = _rectangle(array, plan)
-    laid = _laid_out(inner, plan)
-    merged, flat, at, order = _merged(laid, plan)
-    shape = (*merged.shape[:at], *flat.shape, *merged.shape[at + 1 :])
-    added = scatter_add(merged, flat, _value_for(array, value, shape), at)
-    back = tuple(int(axis) for axis in np.argsort(order))
-    moved = tuple(laid.shape[axis] for axis in order)
-    return _put_back(array, plan, reshape(permute_dims(reshape(added, moved), back), inner.shape))
+    return bind(dynamic_update_op, [array, new, *starts])
