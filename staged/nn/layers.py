@@ -112,8 +112,8 @@ class GELU(Module):
         return st.gelu(x, approximate=self.approximate)
 
 
-class MaxPool2d(Module):
-    """The maximum of each window of (N, C, H, W); ties give their gradient to the first."""
+class _Pool2d(Module):
+    """What pooling layers share: window, stride (the window's by default) and padding."""
 
     def __init__(
         self,
@@ -124,24 +124,18 @@ class MaxPool2d(Module):
         self.kernel_size = _pair(kernel_size)
         self.stride = self.kernel_size if stride is None else _pair(stride)
         self.padding = _pair(padding)
+
+
+class MaxPool2d(_Pool2d):
+    """The maximum of each window of (N, C, H, W); ties give their gradient to the first."""
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
         return st.max_pool2d(x, self.kernel_size, stride=self.stride, padding=self.padding)
 
 
-class AvgPool2d(Module):
+class AvgPool2d(_Pool2d):
     """The mean of each window of (N, C, H, W)."""
-
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] | None = None,
-        padding: int | tuple[int, int] = 0,
-    ) -> None:
-        self.kernel_size = _pair(kernel_size)
-        self.stride = self.kernel_size if stride is None else _pair(stride)
-        self.padding = _pair(padding)
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
