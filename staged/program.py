@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from staged.backends.c_family.export import export_files
-from staged.errors import StagedError
+from staged.errors import StagedError, UnsupportedError
 from staged.frontend.arguments import Argument, flatten_arguments
 from staged.frontend.trace import TracedFunction
 from staged.ir.machine import Machine
@@ -221,6 +221,11 @@ class Program:
         """
         machine = target_machine(target)
         artifact = build(self._traced.function, machine, self._check_nan).emitted.artifact
+        if artifact.language != "c":
+            raise UnsupportedError(
+                f"`{self.name}` has a GPU region, and such programs cannot be exported yet",
+                hint="`program.source` has the text; without the region it can be exported",
+            )
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         written = []

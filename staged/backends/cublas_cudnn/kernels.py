@@ -82,8 +82,10 @@ class CudaLibrary:
         """The text for a `kernel` op. Raises UnsupportedError, with the Python line, for what has none."""
         name = str(op.attrs.get("name") or "kernel")
         if op.name == "contraction":
-            kind = op.attrs["kind"]
-            raise UnsupportedError(f"`{kind}` has no CUDA form yet", where=op.where, hint="compute it in a CPU program")
+            kind = f"`{op.attrs['kind']}`"
+            if op.device == CPU:
+                kind += " on the host of a program with a GPU region"
+            raise UnsupportedError(f"{kind} has no CUDA form yet", where=op.where, hint="compute it in a CPU program")
         if op.device == CPU:
             plain = op.replace(attrs={**op.attrs, "schedule": PLAIN})
             return emit_kernel(plain, self.names.fresh(name), self.machine, self.site)

@@ -143,3 +143,29 @@ def train(x: Any, rate: Any, n: Any) -> Any:
             w = w - rate * d_w
             print(f"step {step}: loss {loss:.4f}")
     return w
+
+
+@st.function
+def until(x: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        for step in st.range(n):
+            x = x * 1.5
+            if st.max(x) > 10.0:
+                break
+            if step > 5:
+                return x + 1.0
+    return x
+
+
+@st.function
+def gradient_of_a_loop(x: Any) -> Any:
+    def loss(x: Any) -> Any:
+        total = 0.0
+        for _ in st.range(4):
+            x = st.tanh(x * 1.25)
+            total += st.sum(x)
+        return total
+
+    with with_backend(GPU, x):
+        value, d_x = st.value_and_grad(loss)(x)
+    return value, d_x

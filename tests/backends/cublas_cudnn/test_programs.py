@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,10 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (programs.accumulate, (X, 4)),
     (programs.gradient, (X, B)),
     (programs.train, (X, 0.1, 4)),
+    (programs.until, (X, 3)),
+    (programs.until, (X, 100)),
+    (programs.until, (X * 1e-3, 100)),
+    (programs.gradient_of_a_loop, (X,)),
 ]
 
 
@@ -203,6 +209,22 @@ def gather(x: Any) -> Any:
         return st.take(x, st.astype(x[0], st.i64), axis=0)  # the line
 
 
+def unbounded_residuals(x: Any) -> Any:
+    def loss(x: Any) -> Any:
+        while st.sum(x * x) > 1.0:  # the line
+            x = st.sin(x)
+        return st.sum(x)
+
+    with with_backend(GPU, x):
+        return st.grad(loss)(x)
+
+
+def matmul_outside(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+    return y @ x.T  # the line
+
+
 def second_gpu(x: Any) -> Any:
     with with_backend(Device("gpu", 1), x):
         return x * 2.0  # the line
@@ -214,6 +236,8 @@ def second_gpu(x: Any) -> Any:
         (matmul, "`matmul`"),
         (integer_division, "`floor_divide` of integers"),
         (gather, "an index"),
+        (matmul_outside, "`matmul` on the host"),
+        (unbounded_residuals, "a loop without a bound"),
         (second_gpu, r"gpu\(1\)"),
     ],
 )
@@ -221,3 +245,23 @@ def test_what_is_not_there_yet_is_refused_with_its_line(function: Any, what: str
     with pytest.raises(UnsupportedError, match=what) as caught:
         st.function(function).stage(X).source  # noqa: B018
     assert caught.value.where is not None and "# the line" in caught.value.where.text
+
+
+def test_export_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    with pytest.raises(UnsupportedError, match="cannot be exported yet"):
+        programs.double.stage(X).export(folder)
+    assert not folder.exists()
+
+
+def test_nan_checks_do_not_reach_into_a_region() -> None:
+    checked = st.function(check_nan=True)(programs.double.__wrapped__)
+    with pytest.raises(UnsupportedError, match="check_nan"):
+        checked(X)
+
+
+def test_threads_may_call_one_program_at_once(device: cuda.Emulator) -> None:
+    inputs = [np.full((5, 7), number, np.float32) for number in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for number, found in enumerate(pool.map(programs.double, inputs * 5)):
+            np.testing.assert_array_equal(found, inputs[number % 8] * 2 + 1)
