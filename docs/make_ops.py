@@ -52,6 +52,7 @@ SECTIONS = {
     "composites": "Networks and losses",
     "random": "Random numbers",
 }
+ELSEWHERE = {"transforms": "elementwise", "subscript": "index"}
 DTYPES = (st.f32, st.f64, st.i32, st.i64, st.u8, st.u32, st.bool_)
 WORDS = {
     "any": {"f32", "f64", "i32", "i64", "u8", "u32", "bool"},
@@ -127,8 +128,9 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 
 def module_of(function: Callable[..., Any]) -> str:
-    """The last word of the function's module; `stop_gradient` stands with the other functions of one element."""
-    return str(function.__module__).rpartition(".")[2].replace("transforms", "elementwise")
+    """The last word of the function's module, or the section that this module's functions stand in."""
+    module = str(function.__module__).rpartition(".")[2]
+    return ELSEWHERE.get(module, module)
 
 
 # ---- rows -----------------------------------------------------------------------------------------
