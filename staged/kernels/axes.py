@@ -62,6 +62,9 @@ class Space:
     def regroup(self, run: Run, shape: Sequence[int]) -> Dims:
         """One row-major run, cut into dimensions of these extents."""
         left = self.leaves(run)
+        if 0 in shape:
+            # Nothing is walked: any axes will do.
+            return tuple(() if extent == 1 else (Axis("i", extent),) for extent in shape)
         dims: list[Run] = []
         for extent in shape:
             taken: list[Axis] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from staged.ir.loops import Affine, Axis, Local, Loop, Nest, Statement, map_indices
+from staged.ir.loops import Affine, Axis, Load, LoadPair, Local, Loop, Nest, Statement, map_indices, walk
 from staged.ir.nodes import Block, Op
 from staged.kernels.axes import AxisConflict
 from staged.kernels.kinds import extents
@@ -75,7 +75,20 @@ def _over(nest: Nest, axes: list[Axis], shape: tuple[int, ...]) -> Nest:
     batch, row, col = axes
     column = Loop(col, map_indices(body, change))
     line = Loop(row, (*map_indices(tuple(hoisted), change), column))
+    _check_accumulator(line, nest, axes)
     return Nest(nest.name, nest.inputs, nest.outputs, (), (Loop(batch, (line,)),), 1, nest.in_place)
+
+
+def _check_accumulator(line: Loop, nest: Nest, axes: list[Axis]) -> None:
+    """A tile holds the elements of its own place alone: one that is wanted elsewhere (`flip(x @ w)`) is not there."""
+    batch, row, col = axes
+    steps = ((batch, row.extent * col.extent), (row, col.extent), (col, 1))
+    for statement in walk((line,)):
+        if isinstance(statement, Load | LoadPair) and statement.array is nest.inputs[0]:
+            index = statement.index
+            moved = index.offset or any(axis.extent > 1 and index.stride(axis) != step for axis, step in steps)
+            if moved or isinstance(statement, LoadPair) or statement.guards:
+                raise AxisConflict
 
 
 def _grouped(axes: list[Axis], sizes: list[int]) -> list[list[Axis]]:

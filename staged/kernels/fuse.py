@@ -14,7 +14,7 @@ from math import prod
 
 from staged.ir.machine import Machine
 from staged.ir.nodes import FAIL, Block, End, Function, Op, Value, free_values, walk_ops
-from staged.ir.types import TensorType
+from staged.ir.types import CPU, TensorType
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.kinds import (
@@ -269,6 +269,8 @@ class _BlockFuser:
             return False
         if structure.finals and structure.size > SMALL:
             return False
+        if ops[0].device != CPU and _leaves_one_thread(structure, results):
+            return False
         for value in analysis.runs:
             op = value.producer
             if op in inside and op is not None and op.name in EXPENSIVE:
@@ -452,7 +454,7 @@ class _BlockFuser:
 
     def contraction_parts(self, root: Op, ops: Sequence[Op]) -> tuple[Op, Block, list[Value], list[Value]]:
         """The root, the epilogue block (accumulator, inputs), its inputs and the results."""
-        inside = set(ops) - {root}
+        inside = set(ops)  # with the root: a view of what it makes comes from no outside
         clone = _Clone(lambda value: value is root.results[0] or self.is_boundary(value, inside))
         clone.param(root.results[0])
         results = self.leaving(ops)
@@ -473,6 +475,15 @@ class _BlockFuser:
         last = node.ops[-1]
         op = Op("contraction", operands, types, attrs=attrs, blocks=[body], device=root.device, where=last.where)
         self.finish(op, results)
+
+
+def _leaves_one_thread(structure: Structure, results: Sequence[Value]) -> bool:
+    """Whether a kernel with thousands of threads would have work for one: all of it ends in a single number.
+
+    Arrays among the results could have a thread for each element in a kernel of their own.
+    """
+    rows = prod(axis.extent for axis in structure.rows)
+    return bool(structure.finals) or rows == 1 and any(value.tensor.size > 1 for value in results)
 
 
 class _Clone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from staged.errors import UnsupportedError
 from staged.ir.nodes import Op, Value
 from staged.ir.types import TensorType
 
@@ -46,10 +47,16 @@ def is_scalar(value: Value) -> bool:
 
 
 def extents(value: Value) -> tuple[int, ...]:
-    """The shape, all of ints."""
+    """The shape, all of ints; an UnsupportedError for one with a symbolic dimension."""
     shape = value.tensor.shape
-    assert all(isinstance(extent, int) for extent in shape), f"kernels need sizes fixed while staging, got {value.type}"
-    return tuple(extent for extent in shape if isinstance(extent, int))
+    found = tuple(extent for extent in shape if isinstance(extent, int))
+    if len(found) != len(shape):
+        raise UnsupportedError(
+            f"a kernel needs sizes that are known while staging, got {value.type}",
+            where=value.producer.where if value.producer else None,
+            hint="call the function with arrays of fixed sizes instead of `st.dim`: each size gets its own program",
+        )
+    return found
 
 
 def is_elementwise(op: Op) -> bool:

@@ -281,7 +281,9 @@ class Lowering:
                 votes[leaves[-1]] = votes.get(leaves[-1], 0) + size
         candidates = [*stored, *walks, *(a.operand_dims[op] for op in a.reduced), *a.runs.values()]
         whole = [dims for dims in candidates if set(a.leaves(dims)) == s.domain]
-        best = max(whole, key=lambda dims: votes.get(a.leaves(dims)[-1], 0) if dims and a.leaves(dims) else 0, default=None)
+        best = max(
+            whole, key=lambda dims: votes.get(a.leaves(dims)[-1], 0) if dims and a.leaves(dims) else 0, default=None
+        )
         order: list[Axis] = []
         for dims in ([best] if best is not None else []) + candidates:
             order += [axis for axis in a.leaves(dims) if axis not in order and axis in s.domain]

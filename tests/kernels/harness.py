@@ -104,7 +104,9 @@ class Program:
         self.in_place = False
 
     @classmethod
-    def many(cls, functions: Sequence[Function], machine: Machine = MACHINE, flags: Sequence[str] = ()) -> list[Program]:
+    def many(
+        cls, functions: Sequence[Function], machine: Machine = MACHINE, flags: Sequence[str] = ()
+    ) -> list[Program]:
         """Programs that share one compilation."""
         text, texts = source(*functions, machine=machine)
         march = [f"-march={machine.march}"] if machine.march else []

@@ -26,7 +26,9 @@ def operands_of(sample: Sample, dtype: Any, rng: np.random.Generator) -> list[np
             if dtype.is_bool:
                 found.append(np.asarray(rng.integers(0, 2, operand), bool))
             elif dtype.is_integer:
-                found.append(np.asarray(rng.integers(0 if dtype.kind == "u" else round(low), max(round(high), 1) + 1, operand)))
+                found.append(
+                    np.asarray(rng.integers(0 if dtype.kind == "u" else round(low), max(round(high), 1) + 1, operand))
+                )
             else:
                 found.append(np.asarray(rng.uniform(low, high, operand)))
             found[-1] = found[-1].astype(dtype.numpy)
@@ -56,7 +58,9 @@ def cases_of(primitive: Primitive) -> list[tuple[Any, list[np.ndarray[Any, Any]]
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
 def test_samples_of_every_primitive(machine):
-    cases = [(name, *case) for name, primitive in PRIMITIVES.items() if name not in _PLAIN for case in cases_of(primitive)]
+    cases = [
+        (name, *case) for name, primitive in PRIMITIVES.items() if name not in _PLAIN for case in cases_of(primitive)
+    ]
     fused = [fuse(function, machine) for _, function, _ in cases]
     programs = Program.many(fused, machine, ["-O0"])
     compiled = set()
@@ -73,5 +77,7 @@ def test_samples_of_every_primitive(machine):
         for got, want in zip(results, expected, strict=True):
             assert got.shape == want.shape and got.dtype == want.dtype, name
             tolerance = 2e-5 if want.dtype == np.float32 else 1e-10
-            np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=f"{name} {[a.shape for a in arguments]}")
+            np.testing.assert_allclose(
+                got, want, rtol=tolerance, atol=tolerance, err_msg=f"{name} {[a.shape for a in arguments]}"
+            )
     assert len(compiled) > 0.8 * len(PRIMITIVES)

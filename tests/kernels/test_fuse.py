@@ -22,7 +22,9 @@ MACHINE = X86_64_V4.with_cores(2)
 
 
 def names(function: Function) -> list[str]:
-    return [op.attrs.get("fused", op.name) if op.name in ("kernel", "contraction") else op.name for op in function.block.ops]
+    return [
+        op.attrs.get("fused", op.name) if op.name in ("kernel", "contraction") else op.name for op in function.block.ops
+    ]
 
 
 def test_every_fused_function_verifies():
@@ -98,12 +100,16 @@ def build_with_effects() -> Function:
     type = variable.type
     b = Builder()
     with b.block([]) as body:
-        old = b.op("variable_read", [], [type], attrs={"variable": variable}, effects=(Effect("read", variable),)).result
+        old = b.op(
+            "variable_read", [], [type], attrs={"variable": variable}, effects=(Effect("read", variable),)
+        ).result
         y = b.op("exp", [old], [type]).result
         twice = b.op("add", [old, old], [type]).result
         b.op("variable_write", [twice], [], attrs={"variable": variable}, effects=(Effect("write", variable),))
         b.op("print", [y], [], attrs={"parts": (), "end": "\n", "file": "stdout"}, effects=IO)
-        new = b.op("variable_read", [], [type], attrs={"variable": variable}, effects=(Effect("read", variable),)).result
+        new = b.op(
+            "variable_read", [], [type], attrs={"variable": variable}, effects=(Effect("read", variable),)
+        ).result
         z = b.op("add", [new, y], [type]).result
         b.op("check", [z], [], effects=FAIL)
         b.end("return", [z])

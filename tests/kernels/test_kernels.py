@@ -304,5 +304,18 @@ def test_division_of_rows_by_extreme_numbers(dtype):
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64", "u32"])
 @pytest.mark.parametrize("reduce", ["sum", "max", "min"])
 def test_what_is_left_of_a_vector(machine, dtype, reduce):
-    x = np.random.default_rng(13).integers(0, 1000, (64, 64)).astype(dtype.replace("f", "float").replace("i", "int").replace("u", "uint"))
+    x = (
+        np.random.default_rng(13)
+        .integers(0, 1000, (64, 64))
+        .astype(dtype.replace("f", "float").replace("i", "int").replace("u", "uint"))
+    )
     check(lambda x: METHODS[reduce](x, axis=1), tensor(dtype, 64, 64), arguments=[x], machine=machine, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_floats_out_of_range_convert_alike_in_vectors_and_in_their_tail(dtype):
+    from staged.ir.types import dtype_of
+    from staged.ops.promote import cast
+
+    x = np.tile(np.array([np.nan, np.inf, -np.inf, 3e30, -3e30, 1.9, -1.9], np.float32), 5)
+    check(lambda x: cast(x, dtype_of(dtype)), tensor("f32", 35), arguments=[x])

@@ -27,7 +27,9 @@ def test_every_index_exactly_once_for_random_shapes(machine):
     cases = []
     for number in range(340):
         rank = int(rng.integers(1, 5))
-        shape = tuple(int(n) for n in rng.integers(0 if number % 20 == 0 else 1, {1: 300, 2: 70, 3: 20, 4: 9}[rank], rank))
+        shape = tuple(
+            int(n) for n in rng.integers(0 if number % 20 == 0 else 1, {1: 300, 2: 70, 3: 20, 4: 9}[rank], rank)
+        )
         order = tuple(int(n) for n in rng.permutation(rank))
         axis = int(rng.integers(0, rank))
         kind = number % 4

@@ -134,7 +134,8 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         f"return ({t})result;",
     )
     checks = [
-        (name, "b == 0", "ZERO_DIVISION", "integer division or modulo by zero") for name in ("floor_divide", "remainder")
+        (name, "b == 0", "ZERO_DIVISION", "integer division or modulo by zero")
+        for name in ("floor_divide", "remainder")
     ]
     if signed:
         checks.append(("pow", "b < 0", "VALUE", "an integer to a negative integer power"))
