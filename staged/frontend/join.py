@@ -196,6 +196,8 @@ def describe(value: Any) -> str:
     """`f32 (3,)`, `the number 0.5`, `a list`: a value in the words of an error."""
     if isinstance(value, Template):
         return describe_leaf(value.leaves[0]) if len(value.leaves) == 1 else "a tree of arrays"
+    if isinstance(value, Array) and hasattr(value, "__staged_read__"):
+        return f"a Variable of {value.type}"
     if isinstance(value, Array):
         return str(value.type)
     return describe_leaf(Static(value))
@@ -207,6 +209,8 @@ def describe_leaf(leaf: Leaf) -> str:
     value = leaf.value
     if isinstance(value, bool | int | float | str | None):
         return f"the value {value!r}"
+    if isinstance(value, Array) and hasattr(value, "__staged_read__"):
+        return f"a Variable of {value.type}"
     if isinstance(value, Array | np.ndarray):
         return str(leaf_type(value))
     return f"a {type(value).__name__}"
@@ -231,6 +235,8 @@ def mismatch(name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where
     hint = f"give `{name}` one dtype and shape on all paths (`st.astype(...)`, `st.reshape(...)`), or use another name"
     if why.startswith(("it is not", "the structure")):
         hint = f"give `{name}` the same structure on all paths; only numbers and arrays can differ"
+    if "a Variable of" in difference:
+        hint = f"bind `{name}` to what the Variable holds (`{name} = v.value`)"
     return Poison(
         CarriedValueError,
         difference,

@@ -94,6 +94,31 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
 # ---- arithmetic ---------------------------------------------------------------------------------
 
 
+@rule("sum", "prod", "max", "min", "any", "all")
+def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
+    """sum(x) over axes of one element  ->  reshape(x)"""
+    (x,) = op.operands
+    if any(x.tensor.shape[axis] != 1 for axis in op.attrs["axes"]) or x.tensor.dtype != op.result.tensor.dtype:
+        return None
+    return emit.emit("reshape", [x], shape=op.result.tensor.shape)
+
+
+@rule("matmul", "conv2d", "conv2d_backward_input", "conv2d_backward_weight")
+def product_of_nothing(op: Op, emit: Emitter) -> Value | None:
+    """x @ y, where one of them has no elements  ->  0"""
+    if not any(operand.tensor.is_static and operand.tensor.size == 0 for operand in op.operands):
+        return None
+    return emit.full(op.result.tensor, 0)
+
+
+@rule("argmax", "argmin")
+def position_of_one(op: Op, emit: Emitter) -> Value | None:
+    """argmax(x) along an axis of one element  ->  0"""
+    if op.operands[0].tensor.shape[op.attrs["axis"]] != 1:
+        return None
+    return emit.full(op.result.tensor, 0)
+
+
 @rule("add")
 def add_zero(op: Op, emit: Emitter) -> Value | None:
     """x + 0  ->  x"""

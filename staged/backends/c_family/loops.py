@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name, infix_sum, literal, scaled
+from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Name, infix_sum, literal, scaled
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call, spell
 from staged.backends.c_family.totals import COMPARE, Total, TotalsEmitter, feeds
@@ -301,6 +301,9 @@ class LoopEmitter(TotalsEmitter):
             fill = self.number(s.fill)
             if varies:
                 fill = self.speller.splat(Vec(fill, s.array.dtype, False))
+                if not s.array.dtype.is_bool:
+                    # What is read may lie at any address: a type of its own to the compiler.
+                    expression = Cast(self.types.type(s.array.dtype), expression)
             expression = Name(f"{condition} ? {expression} : {fill}")
             inline = False
         self.bind(s.target, expression, varies, inline, False)
