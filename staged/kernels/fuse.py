@@ -9,6 +9,8 @@ never exist in memory. Effects keep their order; Variables are read before they 
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Iterable, Sequence
 from math import prod
 
@@ -33,6 +35,7 @@ from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
+from staged.source import Position
 
 MAX_OPS = 64
 """Ops in one kernel: more would only make it hard to read."""
@@ -560,10 +563,22 @@ def _name(ops: Sequence[Op], results: Sequence[Value]) -> str:
     inner = [result.hint for op in reversed(ops) for result in op.results if result.hint]
     if inner:
         return inner[0]
+    called = [name for op in reversed(ops) if op.where is not None and (name := called_function(op.where))]
+    if called:
+        return called[0]
     names = list(dict.fromkeys(op.name for op in ops if op.name not in FREE)) or [ops[-1].name]
     if names == ["broadcast_to"]:
         return "fill"
     return "_".join(names[:3])
+
+
+def called_function(where: Position) -> str:
+    """The function that the user calls at a position: `cross_entropy` for `st.cross_entropy(scores, labels)`."""
+    if where.file.startswith("<"):
+        return ""
+    text = linecache.getline(where.file, where.line)[where.column :]
+    found = re.match(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)\(", text)
+    return found[1] if found else ""
 
 
 def _fused(ops: Sequence[Op]) -> str:

@@ -39,6 +39,7 @@ from staged.ir.loops import (
     LoadPair,
     Loop,
     Nest,
+    PositionOf,
     Schedule,
     Statement,
     Store,
@@ -116,7 +117,7 @@ class CudaLoopEmitter(LoopEmitter):
         self.threads, self.inner, self.scratch = threads.axes, threads.body, threads.scratch
         self.check_supported()
         items = prod(axis.extent for axis in self.threads) if self.threads else nest.items
-        if len(nest.body) != 1:
+        if not self.threads and len(nest.body) != 1:
             items = min(1, len(nest.body))  # steps that follow each other; none at all for results of no elements
         self.launch = launch_for(items)
 
@@ -227,10 +228,11 @@ def threads_of(nest: Nest) -> Threads:
     that comes in tiles (totals of columns, for the CPU's caches): a thread takes one column.
     """
     axes: list[Axis] = []
+    before: list[Statement] = []
     body: tuple[Statement, ...] = nest.body
     scratch = nest.scratch
-    while nest.items != 1 and len(body) == 1:
-        (outer,) = body
+    while nest.items != 1 and body and all(_is_repeatable(s) for s in body[:-1]):
+        *first, outer = body
         if (
             isinstance(outer, Loop)
             and not outer.reductions
@@ -243,10 +245,16 @@ def threads_of(nest: Nest) -> Threads:
         else:
             break
         axes.append(outer.axis)
+        before += first
         body = inner
-    if any(isinstance(s, Loop | Tile) and s.axis in axes for s in walk(body)):
+    if not axes or any(isinstance(s, Loop | Tile) and s.axis in axes for s in walk(body)):
         return Threads((), nest.body, nest.scratch)
-    return Threads(tuple(axes), body, scratch)
+    return Threads(tuple(axes), (*before, *body), scratch)
+
+
+def _is_repeatable(s: Statement) -> bool:
+    """Whether every thread may do it for itself: it reads what the kernel does not write, or computes."""
+    return isinstance(s, Load) and s.array.role == "input" or isinstance(s, Compute | PositionOf)
 
 
 def _is_independent(loop: Loop, axes: Sequence[Axis]) -> bool:

@@ -135,6 +135,19 @@ def test_a_kernel_says_where_it_comes_from_what_was_fused_and_how_it_is_mapped()
     )
 
 
+def test_an_array_that_is_also_summed_keeps_a_thread_for_each_element() -> None:
+    @st.function(target="portable")
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x * 2.0 + 1.0
+            print(st.sum(y))
+        return y
+
+    text = f.stage(X).source
+    assert text.count('extern "C" __global__') == 2
+    assert "703 items, a thread each" in text
+
+
 def test_contiguous_kernels_have_no_division_and_no_needless_guard() -> None:
     @st.function(target="portable")
     def f(x: Any) -> Any:
