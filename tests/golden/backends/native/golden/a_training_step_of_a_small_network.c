@@ -33,7 +33,7 @@ typedef struct {
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void uniform_cast_multiply(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
+static void Linear(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
         const double multiply = (double)st_uniform_f32(0, 0, random_counter, j) * 0.5773502588272095;
         cast[j] = (float)(multiply + (-0.28867512941360474));
@@ -42,7 +42,7 @@ static void uniform_cast_multiply(int64_t random_counter, float *cast, int64_t b
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void uniform_cast_multiply_2(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
+static void Linear_2(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
         const double multiply = (double)st_uniform_f32(0, 0, random_counter, i) * 0.5773502588272095;
         cast[i] = (float)(multiply + (-0.28867512941360474));
@@ -51,7 +51,7 @@ static void uniform_cast_multiply_2(int64_t random_counter, float *cast, int64_t
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void uniform_cast_multiply_3(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
+static void Linear_3(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
         const double multiply = (double)st_uniform_f32(0, 0, random_counter, j) * 0.7071067690849304;
         cast[j] = (float)(multiply + (-0.3535533845424652));
@@ -60,7 +60,7 @@ static void uniform_cast_multiply_3(int64_t random_counter, float *cast, int64_t
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void uniform_cast_multiply_4(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
+static void Linear_4(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
         const double multiply = (double)st_uniform_f32(0, 0, random_counter, i) * 0.7071067690849304;
         cast[i] = (float)(multiply + (-0.3535533845424652));
@@ -221,7 +221,7 @@ static void y(const float *a, const float *b, const float *bias_1, float *add_ou
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
 // fused: max, isfinite, select, subtract, exp, sum, log, add, less, select, take_along, subtract, sum
-static void max_isfinite_select(const float *input_0, const int32_t *y, float *add, float *sum, st_host *host,
+static void cross_entropy(const float *input_0, const int32_t *y, float *add, float *sum, st_host *host,
         int64_t begin, int64_t end) {
     (void)begin, (void)end;  // one piece
     float sum_2 = 0.0f;
@@ -573,16 +573,16 @@ int train(const train_args *args, void *arena, st_host *host) {
     // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     const int64_t random_counter_2 = random_counter;
     random_counter = (int64_t)((uint64_t)random_counter_2 + 1u);
-    uniform_cast_multiply(random_counter_2, m->weight, 0, 96);
+    Linear(random_counter_2, m->weight, 0, 96);
     const int64_t random_counter_3 = random_counter;
     random_counter = (int64_t)((uint64_t)random_counter_3 + 1u);
-    uniform_cast_multiply_2(random_counter_3, m->bias, 0, 8);
+    Linear_2(random_counter_3, m->bias, 0, 8);
     const int64_t random_counter_4 = random_counter;
     random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
-    uniform_cast_multiply_3(random_counter_4, m->weight_2, 0, 32);
+    Linear_3(random_counter_4, m->weight_2, 0, 32);
     const int64_t random_counter_5 = random_counter;
     random_counter = (int64_t)((uint64_t)random_counter_5 + 1u);
-    uniform_cast_multiply_4(random_counter_5, m->bias_2, 0, 4);
+    Linear_4(random_counter_5, m->bias_2, 0, 4);
     // test_golden.py:43  for epoch in st.range(epochs):
     const int64_t stop = args->epochs;
     for (int64_t epoch = 0; epoch < stop; ++epoch) {
@@ -606,7 +606,7 @@ int train(const train_args *args, void *arena, st_host *host) {
             const int32_t *const y_2 = args->labels + t;
             // test_golden.py:41  return st.cross_entropy(out(h), y)
             float t_2 = 0.0f;
-            max_isfinite_select(m->t_2, y_2, m->t_3, &t_2, host, 0, 1);
+            cross_entropy(m->t_2, y_2, m->t_3, &t_2, host, 0, 1);
             if (host->error_kind != ST_OK) {
                 return host->error_kind;
             }
