@@ -37,7 +37,7 @@ def train(images, labels, test_images, test_labels, epochs, lr, seed, model="cnn
     for epoch in st.range(epochs):
         total = 0.0
         epoch_batches = st.batches(images, labels, size=batch, shuffle=True)
-        for x, y in st.progress(epoch_batches, desc=f"epoch {epoch + 1}"):
+        for x, y in st.progress(epoch_batches, desc=f"epoch {epoch + 1}", show=("loss:.3f",)):
             loss, grads = st.value_and_grad(loss_fn, wrt=net)(x, y)
             opt.step(grads)
             total += loss

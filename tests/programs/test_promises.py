@@ -280,3 +280,40 @@ def test_the_memory_report_names_buffers_and_the_peak():
 
 def test_models_are_shared_with_the_example():
     assert list(MLP().named_parameters()) == ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias", "fc3.weight", "fc3.bias"]
+
+
+def test_threads_may_call_one_function_at_once():
+    from concurrent.futures import ThreadPoolExecutor
+
+    @st.function
+    def f(x, n):
+        for _ in st.range(n):
+            x = st.sin(x) + 1.0
+        return x
+
+    inputs = [np.full(100, value, np.float64) for value in np.linspace(0, 1, 16)]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda x: f(x, 50), inputs))
+    for x, y in zip(inputs, together, strict=True):
+        for _ in range(50):
+            x = np.sin(x) + 1.0
+        np.testing.assert_allclose(y, x, rtol=1e-12)
+
+
+def test_a_step_called_from_python_keeps_its_parameters_in_place():
+    model = nn.Linear(3, 2, dtype=st.f64)
+    opt = optim.SGD(model.parameters(), lr=0.1)
+    buffer = model.weight.buffer()
+
+    @st.function
+    def step(x, y):
+        loss, grads = st.value_and_grad(lambda: st.mse_loss(model(x), y), wrt=model)()
+        opt.step(grads)
+        return loss
+
+    x, y = RNG.standard_normal((20, 3)), RNG.standard_normal((20, 2))
+    losses = [float(step(x, y)) for _ in range(200)]
+    assert losses[-1] < losses[0] and model.weight.buffer() is buffer
+    design = np.column_stack([x, np.ones(20)])
+    best = np.linalg.lstsq(design, y, rcond=None)[0]
+    np.testing.assert_allclose(np.asarray(model.weight), best[:3].T, atol=1e-3)
