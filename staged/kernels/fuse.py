@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
+from staged.ir.loops import Nest
 from staged.ir.machine import Machine
 from staged.ir.nodes import FAIL, Block, End, Function, Op, Value, free_values, walk_ops
 from staged.ir.types import CPU, TensorType
@@ -26,6 +27,7 @@ from staged.kernels.kinds import (
     FREE,
     GATHERS,
     REDUCTIONS,
+    SOURCES,
     extents,
     is_elementwise,
     is_scalar,
@@ -425,22 +427,19 @@ class _BlockFuser:
         return self.values[value]
 
     def emit_kernel(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
-        inside = set(ops)
-        # An op with a loop nest of its own takes everything ready made, numbers too.
-        alone = ops[0].name in ALONE
-        clone = _Clone(lambda value: alone or self.is_boundary(value, inside))
-        body = clone.block(ops, results)
+        try:
+            body, operands, nest = self.lowered(ops, results, lambda value: False)
+        except AxisConflict:
+            # What moves elements around in ways that share no loops with the op is made before it.
+            direct = {operand for op in ops for operand in op.operands}
+            body, operands, nest = self.lowered(ops, results, lambda value: value in direct and not _is_source(value))
         effects = tuple(dict.fromkeys(effect for op in ops for effect in op.effects))
         attrs: dict[str, object] = {"name": _name(ops, results), "fused": _fused(ops)}
-        operands = [self.value(value) for value in clone.params]
-        types = [value.type for value in results]
-        draft = Op("kernel", operands, types, attrs=attrs, blocks=[body])
-        nest = tile_transposes(lower(draft))
-        attrs = {**attrs, "nest": nest, "schedule": schedule(nest, self.machine)}
+        attrs |= {"nest": nest, "schedule": schedule(nest, self.machine)}
         op = Op(
             "kernel",
             operands,
-            types,
+            [value.type for value in results],
             attrs=attrs,
             blocks=[body],
             effects=effects,
@@ -448,6 +447,24 @@ class _BlockFuser:
             where=ops[-1].where,
         )
         self.finish(op, results)
+
+    def lowered(
+        self, ops: Sequence[Op], results: Sequence[Value], is_cut: Callable[[Value], bool]
+    ) -> tuple[Block, list[Value], Nest]:
+        """A group's block, what it takes from outside, and its loop nest. `is_cut` names more values to take ready made."""
+        inside = set(ops)
+        # An op with a loop nest of its own takes everything ready made, numbers too.
+        alone = ops[0].name in ALONE
+
+        def is_boundary(value: Value) -> bool:
+            return alone or self.is_boundary(value, inside) or (value.producer not in inside and is_cut(value))
+
+        clone = _Clone(is_boundary)
+        body = clone.block(ops, results)
+        types = [value.type for value in results]
+        draft = Op("kernel", list(clone.params), types, attrs={"name": _name(ops, results)}, blocks=[body])
+        nest = tile_transposes(lower(draft))
+        return body, [self.value(value) for value in clone.params], nest
 
     def finish(self, op: Op, results: Sequence[Value]) -> None:
         self.out.append(op)
@@ -532,6 +549,10 @@ def inputs_of(op: Op) -> list[Value]:
     for inner in op.blocks:
         found += [value for value in free_values(inner) if value not in found]
     return found
+
+
+def _is_source(value: Value) -> bool:
+    return value.producer is None or value.producer.name in SOURCES
 
 
 def is_view(op: Op) -> bool:
