@@ -18,11 +18,12 @@ from staged.backends.c_family.support.team import team_declarations, team_defini
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
+from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, structural_blocks, structural_ops
-from staged.ir.types import TensorType, shape_text
+from staged.ir.types import SequenceType, TensorType, shape_text
 from staged.source import Position, display_path
 
 
@@ -76,6 +77,7 @@ class ProgramEmitter:
     # ---- the steps ----
 
     def run(self, planner: Planner) -> Emitted:
+        self.refuse_carried_sequences()
         library = self.make_library(self.machine, self.names, self.site)
         kernels = {op: library.kernel(op) for op in structural_ops(self.function.block) if op.name in OPAQUE}
         self.kernels = kernels
@@ -115,6 +117,18 @@ class ProgramEmitter:
             flags=(f"-march={self.machine.march}",) if self.machine.march else (),
         )
         return Emitted(artifact, plan, tuple(ordered))
+
+    def refuse_carried_sequences(self) -> None:
+        """Residuals that a loop changes as it goes: what a gradient of a gradient through a loop comes to."""
+        for op in structural_ops(self.function.block):
+            carried = op.operands if op.name in ("for", "while") else ()
+            is_carried = any(isinstance(value.type, SequenceType) for value in carried)
+            if is_carried or op.name in ("sequence_zeros", "sequence_add", "sequence_sum"):
+                raise UnsupportedError(
+                    "a second derivative through a loop has no compiled form",
+                    where=op.where,
+                    hint="take it in eager mode (`with staged.eager():`), or differentiate the loop once",
+                )
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
