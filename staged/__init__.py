@@ -49,6 +49,7 @@ from staged.ops import *  # noqa: F403  (the array functions, listed in staged.o
 from staged.ops import random
 from staged.program import Program
 from staged.progress import progress
+from staged.source import here
 from staged.testing import check_grads
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ __all__ = [
     "f64",
     "function",
     "grad",
+    "here",
     "i32",
     "i64",
     "nn",

@@ -13,6 +13,17 @@ def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
+def _check_dtype(layer: str, x: Any, weight: Any) -> None:
+    """Data of another float dtype is refused: promotion would quietly run the whole network in f64."""
+    if x.dtype != weight.dtype:
+        raise st.DTypeError(
+            f"{layer} has {weight.dtype} parameters, its input is {x.dtype}",
+            where=st.here(),
+            hint=f"cast the data (`st.astype(x, st.{weight.dtype})`, in NumPy `x.astype({weight.dtype.numpy})`), "
+            f"or make the layer with `dtype=st.{x.dtype}`",
+        )
+
+
 def _uniform(shape: tuple[int, ...], fan_in: int, dtype: Any) -> Any:
     """A parameter drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)): torch's default for Linear and Conv2d.
 
@@ -36,6 +47,7 @@ class Linear(Module):
 
     def forward(self, x: Any) -> Any:
         """Apply the affine map to the last axis of `x`."""
+        _check_dtype("Linear", x, self.weight)
         y = x @ st.matrix_transpose(self.weight.value)
         return y if self.bias is None else y + self.bias.value
 
@@ -69,6 +81,7 @@ class Conv2d(Module):
 
     def forward(self, x: Any) -> Any:
         """Convolve `x` with the weight and add the bias of each output channel."""
+        _check_dtype("Conv2d", x, self.weight)
         y = st.conv2d(
             x, self.weight.value, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups
         )
@@ -188,6 +201,8 @@ class LayerNorm(Module):
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
+        if self.weight is not None:
+            _check_dtype("LayerNorm", x, self.weight)
         weight = None if self.weight is None else self.weight.value
         bias = None if self.bias is None else self.bias.value
         return st.layer_norm(x, self.normalized_shape, weight, bias, eps=self.eps)

@@ -146,3 +146,16 @@ def test_initial_weights_stay_within_torchs_bound_and_depend_on_the_seed():
     assert np.abs(first["weight"]).max() <= 0.1 and first["weight"].std() > 0.05
     assert not np.array_equal(first["weight"], second["weight"])
     np.testing.assert_array_equal(first["weight"], weights(0)["weight"])
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(nn.Linear(3, 2), (4, 3)), (nn.Conv2d(1, 2, 3), (1, 1, 5, 5)), (nn.LayerNorm(3), (4, 3))]
+)
+def test_f64_data_in_an_f32_layer_is_refused_with_the_cast_to_write(layer, shape):
+    @st.function
+    def f(x):
+        return layer(x)  # here
+
+    with pytest.raises(st.DTypeError, match="has f32 parameters, its input is f64") as caught:
+        f(np.zeros(shape))
+    assert "# here" in str(caught.value) and "x.astype(float32)" in str(caught.value)
