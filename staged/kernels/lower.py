@@ -157,7 +157,7 @@ class Lowering:
             self.define(op.results[0], reduction.target, frozenset())
         for value, array in zip(self.results, self.outputs, strict=True):
             if self.is_late(value):
-                self.put(Store(array, Affine(), self.eval(value, ())))
+                self.put(Store(array, Affine(), self.eval(value, (Affine(),) * len(extents(value)))))
         return self.finish(self.scopes[0].statements, 1 if finals or not rows else 2)
 
     def row_body(self, inside: list[Axis]) -> None:

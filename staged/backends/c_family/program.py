@@ -300,9 +300,9 @@ class ProgramEmitter:
         self.write_head(w)
         lines = {line for line in includes if line.startswith("#define")}
         lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
-        if "memcpy" in structure.text.snippets:
-            lines.add("#include <string.h>")
         texts = [*structure.w.lines, *(kernel.text for kernel in kernels)]
+        if any("memcpy(" in text or "memset(" in text for text in texts):
+            lines.add("#include <string.h>")
         if any("INFINITY" in text or "NAN" in text for text in texts):
             lines.add("#include <math.h>")
         for line in sorted(lines, key=lambda line: (not line.startswith("#define"), line)):
@@ -348,9 +348,11 @@ class ProgramEmitter:
         w.line(f"#ifndef {guard}")
         w.line(f"#define {guard}")
         w.line()
-        for line in includes:
-            if not line.startswith("#define"):
-                w.line(line)
+        wanted = {line for line in includes if not line.startswith("#define")}
+        if "memcpy(" in support or "memset(" in support:
+            wanted.add("#include <string.h>")
+        for line in sorted(wanted):
+            w.line(line)
         w.line()
         w.text(support)
         w.line()
