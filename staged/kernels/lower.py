@@ -608,6 +608,8 @@ def sorted_terms(index: Affine) -> Affine:
 
 def reshaped(at: Indices, before: Sequence[int], after: Sequence[int]) -> Indices:
     """Indices into a reshaped array: each axis goes to the dimension that its stride falls into."""
+    if 0 in after:
+        return (Affine(),) * len(after)  # never walked
     if [n for n in before if n != 1] == [n for n in after if n != 1]:
         kept = iter([index for index, n in zip(at, before, strict=True) if n != 1])
         return tuple(next(kept) if n != 1 else Affine() for n in after)

@@ -94,6 +94,27 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
 # ---- arithmetic ---------------------------------------------------------------------------------
 
 
+def empty_result(op: Op, emit: Emitter) -> Value | None:
+    """An array without elements is as good as any other of its type."""
+    type_ = op.result.type
+    if op.effects or op.name not in PRIMITIVES or not isinstance(type_, TensorType) or not type_.is_static:
+        return None
+    if type_.size or op.name == "constant":
+        return None
+    if op.name == "broadcast_to" and op.operands[0].producer and op.operands[0].producer.name == "constant":
+        return None  # it is that already
+    return emit.full(type_, 0)
+
+
+@rule("sum", "prod", "any", "all")
+def reduction_of_nothing(op: Op, emit: Emitter) -> Value | None:
+    """sum over no elements  ->  0, prod  ->  1, any  ->  False, all  ->  True"""
+    (x,) = op.operands
+    if not x.tensor.is_static or x.tensor.size:
+        return None
+    return emit.full(op.result.tensor, 1 if op.name in ("prod", "all") else 0)
+
+
 @rule("sum", "prod", "max", "min", "any", "all")
 def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
     """sum(x) over axes of one element  ->  reshape(x)"""

@@ -16,7 +16,7 @@ from staged.ir.rewrite import Copier
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
-from staged.passes.algebra import RULES, fold_constants
+from staged.passes.algebra import RULES, empty_result, fold_constants
 from staged.source import Position
 
 # Blocks that stand for themselves: nothing made outside is used inside, so nothing outside is equal to something inside.
@@ -88,7 +88,7 @@ class Simplifier(Copier):
         """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made."""
         op = Op(name, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
         if len(types) == 1:
-            found = fold_constants(op, self)
+            found = fold_constants(op, self) or empty_result(op, self)
             for rule in RULES.get(name, ()):
                 if found is not None:
                     break

@@ -70,8 +70,6 @@ class StructureEmitter(ResidualEmitter):
             method(op)
         elif op.results and view_of(op.results[0]) is not None:
             self.emit_view(op)
-        elif op.name.startswith("sequence_"):
-            self.refuse_second_order(op)
         elif op.name == "reshape" and is_tensor(op.operands[0]):
             self.emit_element(op)
         elif all(not is_tensor(result) for result in op.results) and all(not is_tensor(o) for o in op.operands):
@@ -80,13 +78,6 @@ class StructureEmitter(ResidualEmitter):
             raise UnsupportedError(
                 f"the {self.backend} back end has no way to write `{op.name}` outside of a kernel", where=op.where
             )
-
-    def refuse_second_order(self, op: Op | None) -> None:
-        raise UnsupportedError(
-            "the gradient of a gradient through a loop cannot be compiled yet",
-            where=op.where if op is not None else self.last_where,
-            hint="compute it in eager mode (`with st.eager():`), or write the loop out with Python's `range`",
-        )
 
     # ---- if ----
 
@@ -201,7 +192,7 @@ class StructureEmitter(ResidualEmitter):
             if is_tensor(param):
                 self.move(param, value)
             elif isinstance(param.type, SequenceType):
-                self.refuse_second_order(param.producer)
+                raise AssertionError("a loop carries a sequence: second derivatives through loops are refused before")
             else:
                 name = self.name(param.hint or value.hint)
                 self.w.line(f"{self.c_type(param)} {name} = {self.scalar(value)};")
