@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from staged.artifact import Artifact, Parameter
@@ -31,7 +32,7 @@ static const char *header_value(const char *header, const char *key, const char 
 }
 
 // Read an array that must have this type, shape and order; the caller owns the memory.
-static void *read_npy(const char *path, const char *descr, size_t item, int ndim, const int64_t *shape) {
+__attribute__((unused)) static void *read_npy(const char *path, const char *descr, size_t item, int ndim, const int64_t *shape) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         die("cannot be opened", path);
@@ -85,7 +86,7 @@ static void *read_npy(const char *path, const char *descr, size_t item, int ndim
     return data;
 }
 
-static void write_npy(const char *folder, const char *name, const char *descr, size_t item, int ndim,
+__attribute__((unused)) static void write_npy(const char *folder, const char *name, const char *descr, size_t item, int ndim,
                       const int64_t *shape, const void *data) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/%s.npy", folder, name) >= (int)sizeof path) {
@@ -188,6 +189,21 @@ static void *allocate(size_t bytes) {
 _DESCR = {"f32": "<f4", "f64": "<f8", "i32": "<i4", "i64": "<i8", "u8": "|u1", "u32": "<u4", "bool": "|b1"}
 
 
+_OWN_FLAGS = ("help", "out", "threads")
+
+
+def flag_names(artifact: Artifact) -> dict[str, str]:
+    """By field: the flag of an input, or the file of a result. Labels hold what the user's dictionaries have as keys."""
+    names: dict[str, str] = {}
+    taken = set(_OWN_FLAGS)
+    for parameter in artifact.parameters:
+        base = "".join(c if c.isalnum() or c in "._-" else "_" for c in parameter.label)
+        numbered = (base if not number else f"{base}_{number + 1}" for number in itertools.count())
+        names[parameter.field] = name = next(name for name in numbered if name not in taken)
+        taken.add(name)
+    return names
+
+
 def main_source(artifact: Artifact) -> str:
     """`main.c`: inputs from `.npy` files, scalars from flags, results to `--out FOLDER` as `.npy` files."""
     w = Writer()
@@ -216,8 +232,9 @@ def main_source(artifact: Artifact) -> str:
             w.line("return 0;")
         w.line(f"{name}_args args;")
         w.line("memset(&args, 0, sizeof args);")
+        names = flag_names(artifact)
         for parameter in artifact.parameters:
-            _write_argument(w, parameter)
+            _write_argument(w, parameter, names[parameter.field])
         w.line("st_host host;")
         w.line("memset(&host, 0, sizeof host);")
         w.line("host.stop = &stop;")
@@ -258,6 +275,7 @@ def _shape_argument(parameter: Parameter) -> str:
 
 
 def _write_usage(w: Writer, artifact: Artifact) -> None:
+    names = flag_names(artifact)
     with w.block("static void usage(const char *program)"):
         w.line('printf("usage: %s [flags]\\n", program);')
         for parameter in artifact.parameters:
@@ -266,16 +284,16 @@ def _write_usage(w: Writer, artifact: Artifact) -> None:
             what = (
                 parameter.dtype if parameter.scalar else f"{parameter.dtype} {shape_text(parameter.shape)}, a .npy file"
             )
-            text = f"  --{parameter.label}  {what}\n"
+            text = f"  --{names[parameter.field]}  {what}\n"
             w.line(f'printf("%s", {c_string(text)});')
         if artifact.threads != 1:
             w.line('printf("%s", "  --threads  how many threads work (default 1)\\n");')
         w.line('printf("%s", "  --out  folder for the results, as .npy files (default: none are written)\\n");')
 
 
-def _write_argument(w: Writer, parameter: Parameter) -> None:
+def _write_argument(w: Writer, parameter: Parameter, name: str) -> None:
     dtype = DTYPES[parameter.dtype]
-    label = c_string(parameter.label)
+    label = c_string(name)
     field = f"args.{parameter.field}"
     if parameter.scalar:
         if dtype.is_float:
@@ -298,13 +316,13 @@ def _write_results(w: Writer, artifact: Artifact) -> None:
     w.line('const char *out = flag(argc, argv, "out");')
     if not written:
         w.line("(void)out;")
-        w.line("(void)write_npy;")
         return
+    names = flag_names(artifact)
     with w.block("if (out != NULL && error == ST_OK)"):
         for parameter in written:
             dtype = DTYPES[parameter.dtype]
             w.line(
-                f"write_npy(out, {c_string(parameter.label)}, {c_string(_DESCR[parameter.dtype])}, "
+                f"write_npy(out, {c_string(names[parameter.field])}, {c_string(_DESCR[parameter.dtype])}, "
                 f"sizeof({dtype.c_name}), {len(parameter.shape)}, {_shape_argument(parameter)}, args.{parameter.field});"
             )
 
@@ -326,13 +344,14 @@ def makefile(artifact: Artifact) -> str:
 
 def readme(artifact: Artifact) -> str:
     """How to build and run the folder."""
+    names = flag_names(artifact)
     rows = "\n".join(
-        f"| `--{p.label}` | {p.dtype} {'number' if p.scalar else shape_text(p.shape) + ' .npy file'} |"
+        f"| `--{names[p.field]}` | {p.dtype} {'number' if p.scalar else shape_text(p.shape) + ' .npy file'} |"
         for p in artifact.parameters
         if p.role != "output"
     )
     results = "\n".join(
-        f"| `{p.label}.npy` | {p.dtype} {shape_text(p.shape)} |"
+        f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |"
         for p in artifact.parameters
         if p.role != "input"
     )

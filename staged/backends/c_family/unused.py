@@ -10,7 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-_DECLARATION = re.compile(r"(?P<indent> *)(?P<const>const )?(?:[a-z]\w* )+(?:\*const |\*)?(?P<name>[A-Za-z_]\w*)(?: = (?P<value>.*))?;")
+_DECLARATION = re.compile(
+    r"(?P<indent> *)(?P<const>const )?(?:[a-z]\w* )+(?:\*const |\*)?(?P<name>[A-Za-z_]\w*)(?: = (?P<value>.*))?;"
+)
 _ASSIGNMENT = re.compile(r" *(?P<name>[A-Za-z_]\w*) = (?P<value>.*);")
 _NOT_CODE = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|//.*')
 _WORD = re.compile(r"(?<!->)(?<!\.)\b[A-Za-z_]\w*")  # not a member
