@@ -152,3 +152,14 @@ def test_convolutions_alone_include_what_they_copy_with() -> None:
     assert_backends_agree(program, x, w)
     files = program.stage(x, w)
     assert "memcpy(" not in files.source or "string.h" in files.source
+
+
+def test_a_bool_of_a_row_spread_over_vectors() -> None:
+    # `-(int8_t)b` is an int: no lane of a vector of bytes.
+    def f(x):
+        return (x > 0) & (st.max(x, axis=1, keepdims=True) > 0.5), st.broadcast_to(
+            st.sum(x, axis=1, keepdims=True) > 0, x.shape
+        )
+
+    assert_backends_agree(f, RNG.normal(size=(5, 33)))
+    assert_backends_agree(f, RNG.normal(size=(5, 33)).astype(np.float32))

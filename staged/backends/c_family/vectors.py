@@ -82,7 +82,8 @@ class VectorSpeller:
             return value.expr
         if value.dtype.is_bool:
             bits = self.types.mask_bits
-            return Infix("-", Prefix("-", Cast(f"int{bits}_t", value.expr)), self.zero(self.types.mask()))
+            # Small integers become ints by arithmetic: the cast comes last.
+            return Infix("-", Cast(f"int{bits}_t", Prefix("-", value.expr)), self.zero(self.types.mask()))
         if is_zero(value.expr):
             return self.zero(self.types.type(value.dtype))
         return Infix("-", value.expr, self.zero(self.types.type(value.dtype)))
