@@ -430,6 +430,10 @@ class _BlockFuser:
         try:
             body, operands, nest = self.lowered(ops, results, lambda value: False)
         except AxisConflict:
+            if len(ops) > 1:
+                for op in ops:
+                    self.emit_kernel([op], self.leaving([op]) or list(op.results))
+                return
             # What moves elements around in ways that share no loops with the op is made before it.
             direct = {operand for op in ops for operand in op.operands}
             body, operands, nest = self.lowered(ops, results, lambda value: value in direct and not _is_source(value))

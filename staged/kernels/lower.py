@@ -419,7 +419,7 @@ class Lowering:
             index, stride = Affine(), 1
             for axis in reversed(self.analysis.space.leaves(run)):
                 index, stride = index + Affine.of(axis, stride), stride * axis.extent
-            out.append(index)
+            out.append(sorted_terms(index))
         return tuple(out)
 
     def canonical(self, value: Value) -> Indices:
@@ -625,7 +625,7 @@ def reshaped(at: Indices, before: Sequence[int], after: Sequence[int]) -> Indice
                 raise AxisConflict
         terms = [t for t in terms if t not in mine]
         offset, here = divmod(offset, extent)
-        out.append(Affine(tuple((n, s // stride) for n, s in mine), here))
+        out.append(sorted_terms(Affine(tuple((n, s // stride) for n, s in mine), here)))
         stride *= extent
     if terms:
         raise AxisConflict

@@ -163,3 +163,12 @@ def test_a_bool_of_a_row_spread_over_vectors() -> None:
 
     assert_backends_agree(f, RNG.normal(size=(5, 33)))
     assert_backends_agree(f, RNG.normal(size=(5, 33)).astype(np.float32))
+
+
+def test_rows_that_a_reshape_splits() -> None:
+    # The row's maximum was looked up under 3 i + j and kept under j + 3 i.
+    def f(x):
+        return st.cos(st.reshape(st.log_softmax(x, axis=1), (2, 3, 4)))
+
+    x = RNG.normal(size=(6, 4))
+    assert_backends_agree(lambda x: (f(x), st.grad(lambda x: (f(x) * f(x)).sum())(x)), x)
