@@ -132,6 +132,21 @@ def product_of_nothing(op: Op, emit: Emitter) -> Value | None:
     return emit.full(op.result.tensor, 0)
 
 
+@rule("dynamic_slice", "dynamic_update")
+def start_of_whole_axis(op: Op, emit: Emitter) -> Value | None:
+    """A slice of a whole axis starts at 0, whatever its index is called: nobody needs to be told."""
+    sizes = op.attrs["sizes"] if op.name == "dynamic_slice" else op.operands[1].tensor.shape
+    given = op.operands[1:] if op.name == "dynamic_slice" else op.operands[2:]
+    extents = op.operands[0].tensor.shape
+    starts = [
+        emit.full(start.tensor, 0) if size == extent and number_of(start) is None else start
+        for start, size, extent in zip(given, sizes, extents, strict=True)
+    ]
+    if all(new is old for new, old in zip(starts, given, strict=True)):
+        return None
+    return emit.emit(op.name, [*op.operands[: -len(starts)], *starts], **op.attrs)
+
+
 @rule("argmax", "argmin")
 def position_of_one(op: Op, emit: Emitter) -> Value | None:
     """argmax(x) along an axis of one element  ->  0"""

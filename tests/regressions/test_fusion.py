@@ -172,3 +172,16 @@ def test_rows_that_a_reshape_splits() -> None:
 
     x = RNG.normal(size=(6, 4))
     assert_backends_agree(lambda x: (f(x), st.grad(lambda x: (f(x) * f(x)).sum())(x)), x)
+
+
+def test_index_of_an_axis_of_one_is_no_parameter_of_a_kernel() -> None:
+    # The epilogue took an index that it had no use for: an unused parameter.
+    def f(a, b, n):
+        total = 0.0
+        for i in st.range(n):
+            total = total + st.cos((st.reshape(a, (4, 1, 3)) @ b)[:, i % 1, :]).sum()
+        return total
+
+    assert_backends_agree(lambda a, b, n: st.value_and_grad(lambda a: f(a, b, n))(a), A, B, 2)
+    text = st.function(f).stage(A, B, 2).source
+    assert "int64_t input" not in text
