@@ -183,10 +183,10 @@ def test_lines_and_staging_time_do_not_depend_on_trip_counts():
     for trips in ((10, 10), (100_000, 10), (10, 100_000)):
         best = []
         for _ in range(5):
-            begin = time.perf_counter()
+            begin = time.process_time()  # other work on the machine does not count
             program = nested(*trips).stage(x)
             source = program.source
-            best.append(time.perf_counter() - begin)
+            best.append(time.process_time() - begin)
         lines.append(len(source.splitlines()))
         seconds.append(min(best))
     assert len(set(lines)) == 1
