@@ -36,8 +36,17 @@ class KernelLibrary:
         return replace(made, name=first.name, text=first.text, prepare=first.prepare, parameters=first.parameters)
 
 
+_INDEX = re.compile(r"for \(int64_t (\w+) =")
+
+
 def _shape_of(kernel: KernelText) -> object:
-    """What two kernels must share to be one function: the text but for names of functions and comments."""
+    """What two kernels must share to be one function: the text but for comments and the names of what it declares.
+
+    Renamed alike are the function itself and its loop indices, in order; anything else keeps its name, so that kernels
+    which differ in what they call never meet.
+    """
     lines = [line for line in kernel.text.splitlines() if not line.lstrip().startswith("//")]
     text = re.sub(rf"\b{kernel.name}(?=(_\w+)?\()", "KERNEL", "\n".join(lines))
+    for number, index in enumerate(dict.fromkeys(_INDEX.findall(text))):
+        text = re.sub(rf"\b{index}\b", f"INDEX_{number}", text)
     return text, tuple(type for type, _ in kernel.parameters), kernel.shared_bytes, kernel.scratch_bytes, kernel.can_fail
