@@ -302,7 +302,7 @@ def test_threads_may_call_one_function_at_once():
 
 def test_a_step_called_from_python_keeps_its_parameters_in_place():
     model = nn.Linear(3, 2, dtype=st.f64)
-    opt = optim.SGD(model.parameters(), lr=0.1)
+    opt = optim.SGD(model.parameters(), lr=0.5)  # converges from any start: the start depends on what ran before
     buffer = model.weight.buffer()
 
     @st.function
@@ -311,7 +311,8 @@ def test_a_step_called_from_python_keeps_its_parameters_in_place():
         opt.step(grads)
         return loss
 
-    x, y = RNG.standard_normal((20, 3)), RNG.standard_normal((20, 2))
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((20, 3)), rng.standard_normal((20, 2))
     losses = [float(step(x, y)) for _ in range(200)]
     assert losses[-1] < losses[0] and model.weight.buffer() is buffer
     design = np.column_stack([x, np.ones(20)])
