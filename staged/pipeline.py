@@ -13,6 +13,7 @@ from typing import Any
 import staged.backends as backends_package
 from staged.autodiff.fulfil import fulfil_transforms
 from staged.errors import UnsupportedError
+from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.verifier import verify
@@ -27,22 +28,28 @@ from staged.passes.transposes import fold_transpose_of_matmul
 
 Pass = Callable[[Function], Function]
 
+
+def each(run: Pass) -> Pass:
+    """A pass over one function as a pass over a program: over every function in it."""
+    return lambda program: map_functions(program, run)
+
+
 PASSES: tuple[tuple[str, Pass], ...] = (
     # Before autodiff: reverse mode runs a block backwards, which has no way out of its middle.
-    ("normalize exits", normalize_exits),
+    ("normalize exits", each(normalize_exits)),
     # What folds away, or is decided while staging, needs no derivative and leaves no residuals.
-    ("simplify before autodiff", simplify),
+    ("simplify before autodiff", each(simplify)),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
     ("fulfil transforms", fulfil_transforms),
     # After autodiff: composites keep their own, better derivative until here.
-    ("inline composites", inline_composites),
+    ("inline composites", each(inline_composites)),
     # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.
-    ("simplify", simplify),
+    ("simplify", each(simplify)),
     # After `simplify` has brought transposes next to the products they belong to.
-    ("fold transpose of matmul", fold_transpose_of_matmul),
-    ("eliminate dead code", eliminate_dead_code),
+    ("fold transpose of matmul", each(fold_transpose_of_matmul)),
+    ("eliminate dead code", each(eliminate_dead_code)),
     # Before fusion: a kernel runs on one device; after dead code: nothing is copied for nobody.
-    ("place", place),
+    ("place", each(place)),
 )
 
 
@@ -74,7 +81,7 @@ def backends() -> dict[str, Any]:
 
 def backend_for(function: Function) -> Any:
     """The back end that takes all devices which the function uses."""
-    devices = {op.device.kind for op in walk_ops(function.block)} or {"cpu"}
+    devices = {op.device.kind for each in every_function(function) for op in walk_ops(each.block)} or {"cpu"}
     fitting = [backend for backend in backends().values() if devices <= set(backend.DEVICES)]
     if not fitting:
         raise UnsupportedError(f"no back end runs on {', '.join(sorted(devices))}")
@@ -86,7 +93,7 @@ def lower(function: Function, machine: Machine, seconds: dict[str, float] | None
     """Run all passes and fuse; the verifier runs after each."""
     seconds = {} if seconds is None else seconds
     verify(function, "tracing")
-    for name, run in (*PASSES, ("fuse", lambda f: fuse(f, machine))):
+    for name, run in (*PASSES, ("fuse", each(lambda f: fuse(f, machine)))):
         begin = time.perf_counter()
         function = run(function)
         verify(function, name)

@@ -4,13 +4,14 @@ every pass and back end, so that a pass is right if the interpreter gives the sa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staged.errors import ProgramAssertionError, ProgramError
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, VariableRef
-from staged.ir.types import SequenceType, TensorType, Type
+from staged.ir.types import FrameType, SequenceType, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
 
 
@@ -31,8 +32,12 @@ class Interpreter:
         self.variables = variables if variables is not None else {}
         self.output: list[tuple[Any, ...]] = []
         self.executed: dict[str, int] = {}
+        self.functions: dict[str, Function] = {}
+        self.frames = 0
+        """Frames that are alive: saved and not released."""
 
     def run(self, function: Function, *arguments: Any) -> list[Any]:
+        self.functions.update((called.name, called) for called in function.functions)
         env: dict[Value, Any] = {}
         for param, argument in zip(function.params, arguments, strict=True):
             env[param] = as_array(argument, param.type)
@@ -130,6 +135,35 @@ class Interpreter:
 
     op_composite = op_kernel = inner
 
+    # ---- functions and what their calls leave ----
+
+    def op_call(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        return self.run(self.functions[op.attrs["function"]], *operands)
+
+    def op_frame_save(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        self.frames += 1
+        return [Frame(op.result.type.name, tuple(operands))]
+
+    def op_frame_load(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        (frame,) = operands
+        assert frame.fields is not None, "the frame of a call that did not happen is loaded"
+        return list(frame.fields)
+
+    def op_frame_null(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        return [Frame(op.result.type.name, None)]
+
+    def op_frames_mark(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        return [np.asarray(self.frames)]
+
+    def op_frames_release(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        self.frames = int(operands[0])
+        return []
+
+    def op_call_begin(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        return []
+
+    op_call_end = op_call_begin
+
     # ---- effects ----
 
     def op_variable_read(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
@@ -179,6 +213,14 @@ class Interpreter:
         return [plus(*operands)]
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What a call left; no fields where it did not happen."""
+
+    name: str
+    fields: tuple[Any, ...] | None
+
+
 def zeros_like(value: Any) -> Any:
     return [zeros_like(element) for element in value] if isinstance(value, list) else np.zeros_like(value)
 
@@ -191,7 +233,8 @@ def plus(left: Any, right: Any) -> Any:
 
 def as_array(value: Any, type: Type) -> Any:
     """An argument as the interpreter holds values of `type`."""
-    assert isinstance(type, TensorType)
+    if not isinstance(type, TensorType):
+        return value
     return np.asarray(value, type.dtype.numpy)
 
 
@@ -203,6 +246,9 @@ def check(value: Any, type: Type, op: Op) -> None:
             assert len(value) <= type.bound, f"{op} collected {len(value)} elements, its bound is {type.bound}"
         for element in value[:1]:
             check(element, type.element, op)
+        return
+    if isinstance(type, FrameType):
+        assert isinstance(value, Frame) and value.name == type.name, f"{op} gives {value!r} for {type}"
         return
     array = np.asarray(value)
     assert array.dtype == type.dtype.numpy, f"{op} gives {array.dtype}, not {type}"

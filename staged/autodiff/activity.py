@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from staged.ir.nodes import Block, Op, Value, free_values
-from staged.ir.types import SequenceType, Type
+from staged.ir.types import SequenceType, TensorType, Type
 
 # Ops through which no derivative passes, whatever their types.
 _BARRIERS = frozenset(("stop_gradient", "constant", "sequence_zeros", "sequence_empty"))
@@ -15,7 +15,7 @@ def is_differentiable(type: Type) -> bool:
     """Whether values of this type have cotangents: floats, and sequences of them."""
     while isinstance(type, SequenceType):
         type = type.element
-    return type.dtype.is_float
+    return isinstance(type, TensorType) and type.dtype.is_float
 
 
 def active_values(block: Block, wrt: Iterable[Value]) -> set[Value]:

@@ -198,7 +198,7 @@ def zeros(builder: Builder, like: Value, op: Op) -> Value:
     """Zeros of the type of `like`, placed and located as `op`; for a sequence, one of the same lengths."""
     if isinstance(like.type, SequenceType):
         return builder.op("sequence_zeros", [like], [like.type], device=op.device, where=op.where).result
-    return zeros_of(builder, like.type, op)
+    return zeros_of(builder, like.tensor, op)
 
 
 def zeros_of(builder: Builder, type: TensorType, op: Op) -> Value:
@@ -249,7 +249,7 @@ class Augmenter(Copier):
     def absent(self, value: Value, op: Op) -> Value:
         if isinstance(value.type, SequenceType):
             return self.builder.op("sequence_empty", [], [value.type], device=op.device, where=op.where).result
-        return zeros_of(self.builder, value.type, op)
+        return zeros_of(self.builder, value.tensor, op)
 
     def loop(self, op: Op, extra: Extra) -> None:
         collected = op.attrs.get("collected", 0)

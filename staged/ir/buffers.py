@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from staged.ir.nodes import Op, Value, VariableRef
-from staged.ir.types import CPU, Device, SequenceType, TensorType
+from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, i64
 from staged.source import Position
 
 ALIGNMENT = 64
@@ -88,4 +88,4 @@ def sequence_storage(type: SequenceType) -> tuple[TensorType, int | None]:
     while isinstance(element, SequenceType):
         count = None if count is None or element.bound is None else count * element.bound
         element = element.element
-    return element, count
+    return TensorType(i64) if isinstance(element, FrameType) else element, count

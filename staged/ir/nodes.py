@@ -12,6 +12,17 @@ use every value of the blocks around it; a value made inside a block is not visi
 | `vjp`     | captures, cotangents        | body(one parameter per capture)            | primal results, then one cotangent per `wrt` |
 | `composite` | operands                  | body(one parameter per operand)            | what the body yields |
 | `kernel`  | inputs                      | body(one parameter per input)              | what the body yields |
+| `jvp`     | captures, tangents          | body(one parameter per capture)            | primal results, one tangent per float one |
+| `vmap`    | captures                    | body(one parameter per capture, unbatched) | what the body yields, with a leading axis |
+| `checkpoint` | captures                 | body(one parameter per capture)            | what the body yields |
+| `custom_vjp` | captures                 | primal, forward, backward                  | what the primal yields |
+| `call`    | arguments                   |                                            | what the function returns |
+
+`call` names one of the program's `functions` in `attrs["function"]`; functions call each other and themselves. Around what a
+call of a staged function has recorded in place stand `call_begin` and `call_end` until `outline_functions` has decided which of
+them become functions. In differentiated code a call leaves a frame (`FrameType`): `frame_save(*fields)` makes one,
+`frame_load(frame)` gives its fields, `frame_null()` stands for the frame of a call that did not happen, and
+`frames_mark()`/`frames_release(mark)` give back all that was saved in between.
 
 A block ends with exactly one `End`:
 
@@ -30,7 +41,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from staged.ir.types import CPU, Device, TensorType, Type
+from staged.ir.types import CPU, Device, FrameType, TensorType, Type
 from staged.source import Position
 
 
@@ -172,13 +183,26 @@ class Block:
         self.end = end
 
 
+@dataclass(frozen=True, slots=True)
+class FrameRecord:
+    """The fields of a frame: a name for people and a type each."""
+
+    name: str
+    fields: tuple[tuple[str, Type], ...]
+
+    @property
+    def type(self) -> FrameType:
+        return FrameType(self.name)
+
+
 class Function:
     """A staged function: parameters, body, and the Variables it touches, in order of first use.
 
-    `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`).
+    `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`). The program itself lists
+    the `functions` that it calls, which list none, and the records of the `frames` that they leave.
     """
 
-    __slots__ = ("name", "block", "variables", "param_paths", "result_paths", "where")
+    __slots__ = ("name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames")
 
     def __init__(
         self,
@@ -189,6 +213,8 @@ class Function:
         param_paths: Sequence[str] = (),
         result_paths: Sequence[str] = (),
         where: Position | None = None,
+        functions: Sequence[Function] = (),
+        frames: Sequence[FrameRecord] = (),
     ) -> None:
         self.name = name
         self.block = block
@@ -196,20 +222,21 @@ class Function:
         self.param_paths = tuple(param_paths)
         self.result_paths = tuple(result_paths)
         self.where = where
+        self.functions = tuple(functions)
+        self.frames = tuple(frames)
 
     @property
     def params(self) -> tuple[Value, ...]:
         return self.block.params
 
+    def replace(self, **changes: Any) -> Function:
+        """The function with some fields changed."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__ if name not in ("name", "block")}
+        name, block = changes.pop("name", self.name), changes.pop("block", self.block)
+        return Function(name, block, **{**fields, **changes})
+
     def with_block(self, block: Block) -> Function:
-        return Function(
-            self.name,
-            block,
-            variables=self.variables,
-            param_paths=self.param_paths,
-            result_paths=self.result_paths,
-            where=self.where,
-        )
+        return self.replace(block=block)
 
 
 # ---- walking ------------------------------------------------------------------------------------

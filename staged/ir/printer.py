@@ -11,7 +11,7 @@ Names come from the user's hints, made unique; the same program prints the same 
 
 from __future__ import annotations
 
-from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef
+from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, VariableRef
 
 
 class _Names:
@@ -37,7 +37,17 @@ class _Names:
 
 
 def print_function(function: Function, positions: bool = False) -> str:
-    """The whole function; with `positions` each op is followed by its Python line."""
+    """The whole function, after those it calls; with `positions` each op is followed by its Python line."""
+    frames = "".join(f"{_frame(record)}\n" for record in function.frames)
+    called = "".join(f"{_print_one(other, positions)}\n" for other in function.functions)
+    return frames + called + _print_one(function, positions)
+
+
+def _frame(record: FrameRecord) -> str:
+    return f"frame {record.name}({', '.join(f'{name}: {type}' for name, type in record.fields)})"
+
+
+def _print_one(function: Function, positions: bool) -> str:
     names = _Names()
     params = ", ".join(f"{names.value(p)}: {p.type}" for p in function.params)
     lines = [f"func {function.name}({params}):"]

@@ -147,14 +147,28 @@ class SequenceType:
     inner loop's range of one shared store.
     """
 
-    element: TensorType | SequenceType
+    element: TensorType | SequenceType | FrameType
     bound: int | None = None
 
     def __str__(self) -> str:
         return f"[{self.element} x {'?' if self.bound is None else self.bound}]"
 
 
-Type = TensorType | SequenceType
+@dataclass(frozen=True, slots=True)
+class FrameType:
+    """What one call of a differentiated function keeps for its reverse: a record on a last-in-first-out store.
+
+    Its fields are those of the `FrameRecord` of this name that the program lists (`decisions.md` 23). Frames may hold frames, so
+    the type of a recursive function's frame is finite.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"frame {self.name}"
+
+
+Type = TensorType | SequenceType | FrameType
 
 
 def bound(extent: Extent) -> int:

@@ -7,7 +7,10 @@
 5. A loop's carried values keep their types; its index is an i64 scalar.
 6. `return` gives the function's result types, the same everywhere.
 7. Reads and writes name a Variable that the function lists, with its type.
-8. `composite`, `kernel` and `vjp` blocks use nothing but their parameters and constants made inside.
+8. `composite`, `kernel` and transforms' blocks use nothing but their parameters and constants made inside; so does the body of
+   a function that is called.
+9. A call gives its function what it takes and has its results' types; it has the effects of what the function does.
+10. Frames are saved and loaded with the fields that their record lists; functions and frames are listed by the program alone.
 
 When it objects it names the pass, shows the op and its Python line.
 """
@@ -16,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.ir.nodes import Block, Function, Label, Op, Value, free_values
+from staged.ir.functions import every_function, function_table, result_types
+from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, free_values
 from staged.ir.printer import print_op
-from staged.ir.types import SequenceType, TensorType, Type, bool_, i64
+from staged.ir.types import FrameType, SequenceType, TensorType, Type, bool_, i64
 
-_CLOSED = {"composite", "kernel", "vjp"}
+_CLOSED = {"composite", "kernel", "vjp", "jvp", "vmap", "checkpoint", "custom_vjp"}
 
 
 class VerificationError(AssertionError):
@@ -28,13 +32,19 @@ class VerificationError(AssertionError):
 
 
 def verify(function: Function, after: str = "construction") -> None:
-    """Raise `VerificationError` naming the pass `after` if `function` breaks an invariant."""
-    _Verifier(function, after).run()
+    """Raise `VerificationError` naming the pass `after` if the program `function` breaks an invariant."""
+    names = [other.name for other in function.functions]
+    if len(set(names)) < len(names) or any(other.functions or other.frames for other in function.functions):
+        raise VerificationError(f"after {after}: functions are listed twice, or by a function that is no program")
+    for each in every_function(function):
+        _Verifier(each, after, function).run()
 
 
 class _Verifier:
-    def __init__(self, function: Function, after: str) -> None:
+    def __init__(self, function: Function, after: str, program: Function) -> None:
         self.function = function
+        self.called = function_table(program)
+        self.frames: dict[str, FrameRecord] = {record.name: record for record in program.frames}
         self.after = after
         self.seen: set[Value] = set()
         self.variables = set(function.variables)
@@ -87,6 +97,10 @@ class _Verifier:
         elif op.name == "scope":
             assert isinstance(label, Label)
             inner[label] = tuple(result.type for result in op.results)
+        elif op.name == "call":
+            self.call(op)
+        elif op.name in ("frame_save", "frame_load", "frame_null"):
+            self.frame(op)
         elif op.name == "if":
             if not op.operands or op.operands[0].type not in _CONDITIONS:
                 self.fail("`if` needs a bool scalar", op)
@@ -98,6 +112,26 @@ class _Verifier:
             inner = {}
         for block in op.blocks:
             self.block(block, visible, inner, op)
+
+    def call(self, op: Op) -> None:
+        callee = self.called.get(op.attrs["function"])
+        if callee is None:
+            self.fail("the function that it calls is not listed", op)
+            return
+        if [operand.type for operand in op.operands] != [param.type for param in callee.params]:
+            self.fail(f"arguments differ in type from the parameters of `{callee.name}`", op)
+        if tuple(result.type for result in op.results) != result_types(callee):
+            self.fail(f"results differ in type from what `{callee.name}` returns", op)
+
+    def frame(self, op: Op) -> None:
+        saved = op.operands[0] if op.name == "frame_load" else op.result
+        fields = op.results if op.name == "frame_load" else op.operands
+        if not isinstance(saved.type, FrameType) or saved.type.name not in self.frames:
+            self.fail("it names no frame that the program lists", op)
+        elif op.name != "frame_null":
+            expected = [type for _, type in self.frames[saved.type.name].fields]
+            if [field.type for field in fields] != expected:
+                self.fail(f"its fields differ in type from those of {saved.type}", op)
 
     def loop(self, op: Op, carried: tuple[Type, ...]) -> None:
         first = 3 if op.name == "for" else 0
@@ -155,6 +189,8 @@ def _yield_types(op: Op, block: Block) -> tuple[Type, ...] | None:
         carried = results[: len(results) - collected]
         elements = [t.element for t in results[len(results) - collected :] if isinstance(t, SequenceType)]
         return (*carried, *elements)
-    if op.name == "vjp":
+    if op.name in ("vjp", "jvp"):
         return tuple(results[: op.attrs["outputs"]])
+    if op.name in ("vmap", "custom_vjp"):
+        return None  # unbatched types; a forward and a backward block with yields of their own
     return tuple(results)

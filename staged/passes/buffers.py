@@ -19,7 +19,7 @@ from staged.ir.buffers import Buffer, Plan, Stack, aligned, sequence_storage
 from staged.ir.devices import value_devices
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
-from staged.ir.types import CPU, Device, SequenceType, TensorType, i64
+from staged.ir.types import CPU, Device, SequenceType, TensorType, Type, i64
 from staged.passes.liveness import Interval, Liveness, liveness
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
@@ -222,7 +222,7 @@ class _Planner:
             others = [self.live.start[w] for w in writes if w is not op and w.attrs["variable"] is variable]
             spans = self.live.intervals.get(value, [])
             overwritten = any(start < position <= end for start, end in spans for position in others)
-            same_size = not isinstance(value.type, SequenceType) and value.type.nbytes == variable.type.nbytes
+            same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
             if same_size and not overwritten and self.may_write_early(value, op, variable):
                 self.join_group(value, self.variables[variable])
 
@@ -380,7 +380,7 @@ class _Planner:
             for source in branches.get(value, ()):
                 place(source, where)
 
-        def stack(type: SequenceType | TensorType, name: str, op: Op) -> Stack:
+        def stack(type: Type, name: str, op: Op) -> Stack:
             inner = stack(type.element, name, op) if isinstance(type, SequenceType) else None
             element = type if isinstance(type, TensorType) else TensorType(i64)
             made = Stack(name if inner is None else f"{name}_starts", element, len(stacks), op.where, inner)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from staged.errors import UnsupportedError
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, VariableRef, walk_ops
-from staged.ir.types import CPU, Device, SequenceType, TensorType, Type
+from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
 from staged.source import Position
 
@@ -500,4 +500,6 @@ def on_device(type: Type) -> Type:
         element = on_device(type.element)
         assert isinstance(element, TensorType | SequenceType)
         return SequenceType(element, type.bound)
+    if isinstance(type, FrameType):
+        return type
     return type if type.shape else TensorType(type.dtype, (1,))

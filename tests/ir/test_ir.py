@@ -3,10 +3,11 @@
 import pytest
 
 from staged.ir.builder import Builder
-from staged.ir.nodes import Effect, Function, Label, Op, VariableRef, free_values, walk_ops
+from staged.ir.functions import components, recursive_functions, with_call_effects
+from staged.ir.nodes import Effect, FrameRecord, Function, Label, Op, VariableRef, free_values, walk_ops
 from staged.ir.printer import print_function
 from staged.ir.rewrite import copy_block, rewrite
-from staged.ir.types import Dim, SequenceType, TensorType, bool_, bound, dtype_of, f32, f64, i64, shape_text
+from staged.ir.types import Dim, FrameType, SequenceType, TensorType, bool_, bound, dtype_of, f32, f64, i64, shape_text
 from staged.ir.verifier import VerificationError, verify
 
 F = TensorType(f32)
@@ -160,3 +161,57 @@ def test_types_speak_and_symbolic_dimensions_have_bounds():
     assert shape_text((3,)) == "(3,)" and shape_text(()) == "()"
     assert str(SequenceType(V, 10)) == "[f32 (3,) x 10]"
     assert dtype_of("float32") is f32 and dtype_of(complex) is None
+
+
+# ---- functions that call one another --------------------------------------------------------------
+
+
+def calling(name, *callees, effects=()):
+    """A function of one f32 that calls `callees` in turn on it."""
+    builder = Builder()
+    with builder.block([F], ["x"]) as body:
+        (x,) = body.params
+        for effect in effects:
+            builder.op("print", [x], [], attrs={"parts": ()}, effects=(effect,))
+        for callee in callees:
+            x = builder.op("call", [x], [F], attrs={"function": callee}).result
+        builder.end("return", [x])
+    return Function(name, body.block)
+
+
+def test_components_come_callees_first_and_recursion_is_found():
+    program = calling("main", "even", "twice").replace(
+        functions=[calling("even", "odd", "leaf"), calling("odd", "even"), calling("twice", "leaf"), calling("leaf")]
+    )
+    groups = [set(group) for group in components(program)]
+    assert groups.index({"leaf"}) < groups.index({"even", "odd"})
+    assert recursive_functions(program) == {"even", "odd"}
+    verify(program)
+
+
+def test_a_call_has_the_effects_of_all_that_it_reaches():
+    program = calling("main", "even").replace(
+        functions=[calling("even", "odd"), calling("odd", "even", effects=[Effect("io")])]
+    )
+    made = with_call_effects(program)
+    (op,) = [op for op in walk_ops(made.block) if op.name == "call"]
+    assert {effect.kind for effect in op.effects} == {"io", "fail"}
+    assert "func even(x: f32 ()):" in print_function(made)
+
+
+def test_calls_and_frames_that_do_not_fit_are_refused():
+    with pytest.raises(VerificationError, match="not listed"):
+        verify(calling("main", "missing"))
+    builder = Builder()
+    with builder.block([V], ["x"]) as body:
+        made = builder.op("call", body.params, [F], attrs={"function": "leaf"}).result
+        builder.end("return", [made])
+    with pytest.raises(VerificationError, match="parameters of `leaf`"):
+        verify(Function("main", body.block, functions=[calling("leaf")]))
+    builder = Builder()
+    with builder.block([V], ["x"]) as body:
+        frame = builder.op("frame_save", body.params, [FrameType("f")]).result
+        fields = builder.op("frame_load", [frame], [F]).results
+        builder.end("return", fields)
+    with pytest.raises(VerificationError, match="fields differ"):
+        verify(Function("main", body.block, frames=[FrameRecord("f", (("x", V),))]))
