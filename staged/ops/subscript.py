@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import StagedValueError
+from staged.errors import ProgramIndexError, StagedValueError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_text
-from staged.ops.array import Array
+from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind
 from staged.ops.elementwise import select, where
 from staged.ops.index import checked_index, dynamic_slice_op, dynamic_update_op, scatter_add, take
@@ -119,6 +119,11 @@ def _plan(x: Array, parts: Sequence[Any]) -> _Plan:
             plan.layout.append(axis)
         elif isinstance(part, int):
             if isinstance(extent, int) and not -extent <= part < extent:
+                if not isinstance(x, StagedArray):
+                    # In eager mode this may be the index of a loop: it stops as the program would.
+                    raise ProgramIndexError(
+                        f"index {part} is out of range for an axis of {extent} elements", where=here()
+                    )
                 raise shape_error(
                     f"index {part} is out of range for axis {axis} of {shape_text(x.shape)}",
                     x,
