@@ -25,8 +25,8 @@ from staged.ops.primitive import PRIMITIVES
 
 # Elementwise ops that cost more than reading their result back from memory.
 _EXPENSIVE = frozenset(
-    "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf pow atan2 divide floor_divide "
-    "remainder".split()
+    "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 divide "
+    "floor_divide remainder".split()
 )
 _CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source"))
 _CHEAP_NAMES = frozenset(("dynamic_slice", "index_check", "sequence_get", "constant"))

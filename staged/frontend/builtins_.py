@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 import functools
-import math
+import operator
 import time
 from collections.abc import Callable
 from typing import Any
 
-from staged.errors import StagedValueError
+from staged.errors import StagedValueError, StagingError
+from staged.frontend import math_
 from staged.frontend.assign import delete_attribute, set_attribute
 from staged.frontend.boolean import truth
 from staged.frontend.iterables import (
@@ -138,18 +139,37 @@ def str_(value: Any = "", *rest: Any) -> Any:
 
 @builtin(round)
 def round_(value: Any, digits: Any = None) -> Any:
+    """To the nearest, halves to even; with `digits` by scaling, as NumPy rounds."""
     value = _read(value)
     if not isinstance(value, Array):
-        return round(value, digits)
+        return round(value) if digits is None else round(value, digits)
+    if isinstance(digits, Array):
+        raise StagedValueError("the digits of `round` must be static", where=here(), hint="write the number")
+    if value.dtype.is_integer:
+        return value if digits is None or digits >= 0 else _round_integer(value, 10**-digits)
     if digits is None:
         rounded = METHODS["round"](value)
-        return rounded if value.shape or value.dtype.is_integer else int_(rounded)
-    scale = 10**digits
+        return rounded if value.shape else int_(rounded)
+    scale = 10.0**digits
     return METHODS["round"](value * scale) / scale
+
+
+def _round_integer(value: Array, unit: int) -> Any:
+    """The nearest multiple of `unit`, halves to even."""
+    quotient, rest = value // unit, value % unit
+    up = (2 * rest > unit) | ((2 * rest == unit) & (quotient % 2 == 1))
+    return METHODS["where"](up, quotient + 1, quotient) * unit
 
 
 @builtin(pow)
 def pow_(base: Any, exponent: Any, *modulus: Any) -> Any:
+    base, exponent = _read(base), _read(exponent)
+    if modulus and any(isinstance(value, Array) for value in (base, exponent, *modulus)):
+        raise StagingError(
+            "`pow` with a modulus cannot be staged",
+            where=here(),
+            hint="write `base**exponent % modulus` where nothing overflows, or a loop that takes `%` at each step",
+        )
     return pow(base, exponent, *modulus)
 
 
@@ -161,16 +181,38 @@ def divmod_(a: Any, b: Any) -> Any:
 
 
 def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    def handler(*values: Any, **options: Any) -> Any:
+    is_better = operator.gt if name == "maximum" else operator.lt
+
+    def handler(*values: Any, key: Any = None, **options: Any) -> Any:
+        values = tuple(map(_read, values))
         items = values
         if len(values) == 1:
-            only = _read(values[0])
+            (only,) = values
             if isinstance(only, Array):
-                return METHODS["max" if name == "maximum" else "min"](only)
+                if only.ndim != 1:
+                    raise StagedValueError(
+                        f"`{plain.__name__}` takes several numbers or an array of one dimension, got {only.type}",
+                        where=here(),
+                        hint=f"use `st.{plain.__name__}(x)`",
+                    )
+                if key is None:
+                    return METHODS["max" if name == "maximum" else "min"](only)
             items = tuple(only)
-        if not any(isinstance(item, Array) for item in items):
-            return plain(*values, **options)
-        return functools.reduce(METHODS[name], items)
+        if key is None:
+            if not any(isinstance(item, Array) for item in items):
+                return plain(items, **options) if len(values) == 1 else plain(*items, **options)
+            return functools.reduce(METHODS[name], items)
+        from staged.frontend.calls import call
+
+        keys = [call(key, item) for item in items]
+        if not any(isinstance(item, Array) for item in keys):
+            chosen = plain(range(len(items)), key=keys.__getitem__, **options) if items else None
+            return plain((), **options) if chosen is None else items[chosen]
+        best, best_key = items[0], keys[0]
+        for item, item_key in zip(items[1:], keys[1:], strict=True):
+            better = is_better(item_key, best_key)  # at a tie the first one stays, as in Python
+            best, best_key = METHODS["where"](better, item, best), METHODS["where"](better, item_key, best_key)
+        return best
 
     return handler
 
@@ -196,6 +238,25 @@ def any_(values: Any) -> Any:
 @builtin(all)
 def all_(values: Any) -> Any:
     return _reduce_truth(values, "all", "logical_and", all)
+
+
+@builtin(sorted)
+def sorted_(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
+    """Sorts what is known while staging; staged values have no order yet."""
+    from staged.frontend.calls import as_converted
+
+    made = [*_read(values)]
+    in_order = None if key is None else as_converted(key)
+    if current_trace() is None:
+        return sorted(made, key=in_order, reverse=reverse)
+    try:
+        return sorted(made, key=in_order, reverse=reverse)
+    except StagedValueError as error:
+        raise StagingError(
+            "`sorted` of staged values cannot be staged: their order is known only when the program runs",
+            where=here(),
+            hint="sort before the call, or put two in order by `a, b = min(a, b), max(a, b)`",
+        ) from error
 
 
 def _reduce_truth(values: Any, reduction: str, connect: str, plain: Callable[[Any], bool]) -> Any:
@@ -240,44 +301,4 @@ def clock() -> Any:
     return result
 
 
-_MATH = {
-    "sqrt": "sqrt", "exp": "exp", "expm1": "expm1", "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan",
-    "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "erf": "erf",
-    "fabs": "abs", "isnan": "isnan", "isinf": "isinf", "isfinite": "isfinite", "atan2": "atan2", "pow": "pow",
-    "hypot": "hypot",
-}  # fmt: skip
-
-
-def _math(name: str) -> Callable[..., Any]:
-    plain = getattr(math, name)
-
-    def handler(*values: Any) -> Any:
-        if not any(isinstance(value, Array) for value in values):
-            return plain(*values)
-        if name == "hypot":
-            return METHODS["sqrt"](sum(value * value for value in values))
-        return METHODS[_MATH[name]](*values)
-
-    return handler
-
-
-for _name in _MATH:
-    BUILTINS[getattr(math, _name)] = _math(_name)
-
-
-@builtin(math.log)
-def log(value: Any, *base: Any) -> Any:
-    if not any(isinstance(item, Array) for item in (value, *base)):
-        return math.log(value, *base)
-    result = METHODS["log"](value)
-    return result / METHODS["log"](base[0]) if base else result
-
-
-@builtin(math.floor)
-def floor(value: Any) -> Any:
-    return int_(METHODS["floor"](value)) if isinstance(value, Array) else math.floor(value)
-
-
-@builtin(math.ceil)
-def ceil(value: Any) -> Any:
-    return int_(METHODS["ceil"](value)) if isinstance(value, Array) else math.ceil(value)
+BUILTINS.update(math_.handlers())

@@ -7,8 +7,8 @@ from staged.ir.nodes import Op, Value
 from staged.ir.types import TensorType
 
 UNARY = frozenset(
-    """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf floor ceil round trunc negative abs
-    sign square isnan isinf isfinite logical_not bitwise_invert cast""".split()
+    """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 floor ceil round trunc
+    negative abs sign square isnan isinf isfinite logical_not bitwise_invert cast""".split()
 )
 BINARY = frozenset(
     """add subtract multiply divide floor_divide remainder pow maximum minimum atan2 equal not_equal less less_equal
@@ -35,8 +35,8 @@ CONTRACTIONS = frozenset(("matmul", "conv2d", "conv2d_backward_input", "conv2d_b
 # Too dear to compute twice.
 EXPENSIVE = (
     frozenset(
-        """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf pow divide floor_divide remainder
-    atan2""".split()
+        """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow divide
+    floor_divide remainder atan2""".split()
     )
     | RANDOM
 )

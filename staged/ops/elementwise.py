@@ -199,8 +199,16 @@ def _binary(
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 
 
+_LOG_2 = math.log(2.0)
+_LOG_10 = math.log(10.0)
+
+
 def _erf(x: np.ndarray[Any, Any]) -> Any:
     return np.frompyfunc(math.erf, 1, 1)(x)
+
+
+def _erfc(x: np.ndarray[Any, Any]) -> Any:
+    return np.frompyfunc(math.erfc, 1, 1)(x)
 
 
 exp: Unary = _unary("exp", np.exp, FLOATS, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
@@ -212,6 +220,18 @@ log: Unary = _unary(
 )
 log1p: Unary = _unary(
     "log1p", np.log1p, FLOATS, lambda t, y, x: t / (x + 1.0), low=-0.6, high=3.0, doc="log(1 + x), accurate near 0."
+)
+log2: Unary = _unary(
+    "log2", np.log2, FLOATS, lambda t, y, x: t / (x * _LOG_2), low=0.2, high=3.0, doc="Logarithm to base 2. Array API `log2`."
+)
+log10: Unary = _unary(
+    "log10",
+    np.log10,
+    FLOATS,
+    lambda t, y, x: t / (x * _LOG_10),
+    low=0.2,
+    high=3.0,
+    doc="Logarithm to base 10. Array API `log10`.",
 )
 sqrt: Unary = _unary(
     "sqrt", np.sqrt, FLOATS, lambda t, y, x: t * 0.5 / y, low=0.2, high=3.0, doc="Square root; NaN below 0."
@@ -258,6 +278,13 @@ erf: Unary = _unary(
     FLOATS,
     lambda t, y, x: t * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
     doc="The error function, 2 / sqrt(pi) times the integral of exp(-u^2) from 0 to x.",
+)
+erfc: Unary = _unary(
+    "erfc",
+    _erfc,
+    FLOATS,
+    lambda t, y, x: t * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
+    doc="1 - erf(x), accurate where erf(x) is near 1.",
 )
 floor: Unary = _unary("floor", np.floor, FLOATS, flat=True, doc="The largest integer not above x, as a float.")
 ceil: Unary = _unary("ceil", np.ceil, FLOATS, flat=True, doc="The smallest integer not below x, as a float.")

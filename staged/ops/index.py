@@ -38,14 +38,19 @@ _DTYPES = (f32, f64, i32, i64, u8, bool_)
 # ---- staged scalars as indices --------------------------------------------------------------------
 
 
-def _infer_check(index: TensorType, extent: Extent) -> TensorType:
+def _infer_check(index: TensorType, extent: Extent, width: int = 0) -> TensorType:
     if index.shape or index.dtype is not i64:
         raise DTypeError(f"an index is an i64 scalar, got {index}", hint="cast it: `st.astype(i, st.i64)`")
     return TensorType(i64)
 
 
-def _check(index: np.ndarray[Any, Any], extent: int) -> np.ndarray[Any, Any]:
-    if not -extent <= index < extent:
+def _check(index: np.ndarray[Any, Any], extent: int, width: int = 0) -> np.ndarray[Any, Any]:
+    if width:
+        if not -extent <= index <= (-width - 1 if index < 0 else extent - width):
+            raise ProgramIndexError(
+                f"a slice of {width} elements from {int(index)} on is out of range for an axis of {extent}"
+            )
+    elif not -extent <= index < extent:
         raise ProgramIndexError(f"index {int(index)} is out of range for an axis of {extent} elements")
     return np.asarray(index + extent if index < 0 else index)
 
@@ -59,12 +64,14 @@ _check_op: Primitive = primitive(
     samples=[
         Sample((np.array(2),), {"extent": 3}, dtypes=(i64,)),
         Sample((np.array(-3),), {"extent": 3}, dtypes=(i64,)),
+        Sample((np.array(1),), {"extent": 3, "width": 2}, dtypes=(i64,)),
+        Sample((np.array(-3),), {"extent": 3, "width": 2}, dtypes=(i64,)),
     ],
     bad=[
         BadSample((TensorType(i64, (2,)),), DTypeError, "i64 scalar", {"extent": 3}),
         BadSample((TensorType(f32),), DTypeError, "i64 scalar", {"extent": 3}),
     ],
-    doc="The index counted from the front; stops the program where it is out of range.",
+    doc="The index counted from the front; stops the program where it, or a window of `width` from it, is out of range.",
     why_not_differentiable="its result is a position",
 )
 
@@ -72,6 +79,16 @@ _check_op: Primitive = primitive(
 def checked_index(index: Any, extent: Extent) -> Array:
     """A staged integer as an index of an axis of `extent`: i64, counted from the front, in range."""
     return bind(_check_op, [cast(as_array(index), i64)], extent=extent)
+
+
+def checked_window(start: Any, extent: Extent, width: int) -> Array:
+    """Where the slice `x[start:start + width]` starts, counted from the front; all of it is in range.
+
+    A slice from a negative start that reaches the end is empty in Python (`x[-2:0]`): it does not fit.
+    """
+    if not isinstance(extent, int):
+        raise shape_error("a window of a symbolic axis needs a size fixed while staging")
+    return bind(_check_op, [cast(as_array(start), i64)], extent=extent, width=width)
 
 
 def _check_starts(name: str, x: TensorType, starts: Sequence[TensorType]) -> None:

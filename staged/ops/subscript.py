@@ -17,7 +17,7 @@ from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_te
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind
 from staged.ops.elementwise import select, where
-from staged.ops.index import checked_index, dynamic_slice_op, dynamic_update_op, scatter_add, take
+from staged.ops.index import checked_index, checked_window, dynamic_slice_op, dynamic_update_op, scatter_add, take
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import (
     as_array,
@@ -36,6 +36,7 @@ from staged.ops.promote import (
 from staged.ops.reduction import max_
 from staged.ops.shape import embed, permute_dims, reshape
 from staged.ops.source import iota
+from staged.ops.windows import width_of
 from staged.source import here
 
 # ---- keys -----------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ from staged.source import here
 class _Plan:
     """A key of `x[...]`, axis by axis: what a rectangle of `x` it names, and what happens to that afterwards.
 
-    The rectangle is static (`start`, `count`, `step` per axis) but for axes in `staged`, read from a staged index.
+    The rectangle is static (`start`, `count`, `step` per axis) but for axes in `staged`, which start at a staged index.
     `dropped` axes are indexed by one integer; `arrays` by integer arrays. `shape` builds the result's axes: an axis
     number, or None for a new one. `front`: the axes of index arrays move to the front (NumPy's rule for indices that do
     not stand side by side).
@@ -150,11 +151,8 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
     extent = x.shape[axis]
     bounds = (read(part.start), read(part.stop), read(part.step))
     if any(isinstance(bound, Array) for bound in bounds):
-        raise shape_error(
-            f"a slice of axis {axis} has a staged bound, so its size is not known while staging",
-            x,
-            hint="use `st.dynamic_slice(x, start, size)`: a staged start with a size fixed while staging",
-        )
+        _plan_window(plan, x, axis, bounds)
+        return
     if isinstance(extent, Dim):
         if bounds != (None, None, None):
             raise shape_error(f"axis {axis} of {x.type} is symbolic: only all of it can be sliced", x)
@@ -169,6 +167,35 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
     plan.count[axis] = len(range(start, stop, step))
     if plan.count[axis] == 0:
         plan.start[axis] = 0
+
+
+def _plan_window(plan: _Plan, x: Array, axis: int, bounds: tuple[Any, Any, Any]) -> None:
+    """`x[i:i + 4]`: bounds of which one is staged, with a size that is known while staging."""
+    start, stop, step = bounds
+    for bound in (start, stop):
+        if isinstance(bound, Array) and (bound.ndim or not bound.dtype.is_integer):
+            raise shape_error(f"slice bounds are integers, got {bound.type}", x)
+    width = None if start is None or stop is None or isinstance(step, Array) else width_of(start, stop)
+    if width is None or step not in (None, 1):
+        raise shape_error(
+            f"a slice of axis {axis} has a staged bound, so its size is not known while staging",
+            x,
+            hint="write a width that is known while staging (`x[i:i + 4]`), or `st.dynamic_slice(x, start, size)`",
+        )
+    extent = x.shape[axis]
+    if width <= 0:
+        plan.count[axis] = 0
+        return
+    if isinstance(extent, int) and width > extent:
+        raise shape_error(f"a slice of {width} elements does not fit into axis {axis} of {x.type}", x)
+    plan.count[axis] = width
+    plan.staged[axis] = checked_window(start, extent, width)
+
+
+def _start(x: Array, plan: _Plan, axis: int) -> Array:
+    """Where a staged axis starts, in range: of a window that is known already, else checked here."""
+    staged = plan.staged[axis]
+    return checked_index(staged, x.shape[axis]) if axis in plan.dropped else staged
 
 
 def _rectangle(x: Array, plan: _Plan) -> Array:
@@ -186,11 +213,8 @@ def _rectangle(x: Array, plan: _Plan) -> Array:
     if (start, stop, plan.step) != ([0] * x.ndim, list(x.shape), [1] * x.ndim):
         x = bind(PRIMITIVES["slice"], [x], start=tuple(start), stop=tuple(stop), step=tuple(plan.step))
     if plan.staged:
-        starts = [
-            checked_index(plan.staged[axis], x.shape[axis]) if axis in plan.staged else constant(0, TensorType(i64))
-            for axis in range(x.ndim)
-        ]
-        sizes = tuple(1 if axis in plan.staged else extent for axis, extent in enumerate(x.shape))
+        starts = [_start(x, plan, axis) if axis in plan.staged else constant(0, TensorType(i64)) for axis in range(x.ndim)]
+        sizes = tuple(plan.count[axis] if axis in plan.staged else extent for axis, extent in enumerate(x.shape))
         x = bind(dynamic_slice_op, [x, *starts], sizes=sizes)
     return x
 
@@ -344,7 +368,7 @@ def _put_back(x: Array, plan: _Plan, new: Array) -> Array:
         return new
     if all(step == 1 for step in plan.step):
         starts = [
-            checked_index(plan.staged[axis], x.shape[axis]) if axis in plan.staged else constant(first, TensorType(i64))
+            _start(x, plan, axis) if axis in plan.staged else constant(first, TensorType(i64))
             for axis, first in enumerate(plan.start)
         ]
         return bind(dynamic_update_op, [x, new, *starts])

@@ -525,11 +525,12 @@ def sum_of_broadcast(op: Op, emit: Emitter) -> Value | None:
 
 @rule("index_check")
 def index_known_to_fit(op: Op, emit: Emitter) -> Value | None:
-    """An index whose range is within the extent needs no check."""
+    """An index whose range is within the extent, with room for the window behind it, needs no check."""
     (index,) = op.operands
     extent = op.attrs["extent"]
     found = emit.ranges.of(index)
-    if found is None or not isinstance(extent, int) or not 0 <= found[0] <= found[1] < extent:
+    width = op.attrs.get("width", 1)
+    if found is None or not isinstance(extent, int) or not 0 <= found[0] <= found[1] <= extent - width:
         return None
     return index if index.type == op.result.type else None
 

@@ -131,3 +131,17 @@ def test_unused_locals_are_told_from_members_and_comments() -> None:
         "    return ST_OK;",
         "}",
     ]
+
+
+def test_locals_called_like_those_of_the_entry_point() -> None:
+    @st.function
+    def f(x, n):
+        m = x[n]
+        base = m * 2.0
+        buffers = x * 0.0
+        for i in st.range(n):
+            buffers[i] = base
+            m = m + buffers[i]
+        return m
+
+    np.testing.assert_allclose(f(np.ones((3, 3)), 2), [5.0, 5.0, 5.0])

@@ -24,7 +24,7 @@ BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 # In libm, correctly rounded or exact everywhere: nothing to gain from functions of our own.
 LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}
 OWN_MATHS = frozenset(
-    "exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh erf pow rsqrt maximum minimum".split()
+    "exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh erf erfc log2 log10 pow rsqrt maximum minimum".split()
 )
 """Functions of the support library: `st_exp_f32(x)`, and `st_exp_f32v(&y, &x)` on vectors."""
 
@@ -52,9 +52,13 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
     if op.name in ("argmax", "argmin", "iota"):
         return literal(0, result)
     if op.name == "index_check":
-        program.need("check_index")
         extent = Literal(str(op.attrs["extent"]))
-        return Call("st_check_index", (Name("host"), Literal(str(program.site_of(op.where))), operands[0], extent))
+        report = (Name("host"), Literal(str(program.site_of(op.where))))
+        if "width" in op.attrs:
+            program.need("check_window")
+            return Call("st_check_window", (*report, operands[0], Literal(str(op.attrs["width"])), extent))
+        program.need("check_index")
+        return Call("st_check_index", (*report, operands[0], extent))
     if is_checked(op.name, result) and op.effects:
         program.need(f"checked_{op.name}_{result}")
         site = Literal(str(program.site_of(op.where)))

@@ -12,7 +12,8 @@ from staged.backends.c_family.support.library import render
 from staged.ir.types import DType, f32
 
 CUDA_MATHS = frozenset(
-    """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf pow atan2 floor ceil trunc""".split()
+    """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 floor
+    ceil trunc""".split()
 )
 """Functions that CUDA has under their C names, with an `f` at the end for f32."""
 _RENAMED = {"abs": "fabs", "round": "rint"}

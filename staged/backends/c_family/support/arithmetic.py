@@ -183,9 +183,25 @@ __attribute__((unused)) static inline int64_t st_check_index(st_host *host, int 
 }
 """
 
+_CHECK_WINDOW = """\
+// The start of a slice `x[i:i + width]`, counted from the front, where all of it fits; else the program stops.
+__attribute__((unused)) static inline int64_t st_check_window(
+    st_host *host, int site, int64_t index, int64_t width, int64_t extent
+) {
+    const int64_t last = index < 0 ? -width - 1 : extent - width;  // a slice of Python's from -1 ends at 0: it is empty
+    if (index < -extent || index > last) {
+        st_fail(host, ST_INDEX_ERROR, site, "a slice of %lld elements from %lld on is out of range for an axis of %lld",
+                (long long)width, (long long)index, (long long)extent);
+        return 0;
+    }
+    return index < 0 ? index + extent : index;
+}
+"""
+
 SNIPPETS = (
     Snippet("math", "", (), _MATH),
     *(snippet for dtype in _FLOATS for snippet in _float_snippets(dtype)),
     *(snippet for dtype in _INTEGERS for snippet in _integer_snippets(dtype)),
     Snippet("check_index", _CHECK_INDEX, ("fail",)),
+    Snippet("check_window", _CHECK_WINDOW, ("fail",)),
 )

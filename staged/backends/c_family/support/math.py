@@ -507,7 +507,7 @@ def _calls_of_tanh(dtype: str) -> tuple[str, ...]:
     return ("exp",) if dtype == "f32" else ("expm1",)
 
 
-_LIBM_UNARY = ("tan", "asin", "acos", "atan", "sinh", "cosh")
+_LIBM_UNARY = ("tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "log2", "log10")
 
 FUNCTIONS = (
     Function("exp", "exp(x) = 2**n * exp(r), |r| <= ln(2)/2", _exp),

@@ -1,0 +1,68 @@
+"""Slices with staged bounds: `x[i:i + 4]` has a size that is known while staging, wherever it starts.
+
+The bounds are read as linear forms of the values they were computed from (`2 * i + 3`); where the forms differ by a
+constant, that is the width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staged.ir.nodes import Value
+from staged.ir.types import i64
+from staged.ops.array import Array, StagedArray
+
+_Form = dict[Value | None, int]
+"""Coefficients by value; that of None is the constant."""
+
+
+def width_of(start: Any, stop: Any) -> int | None:
+    """`stop - start` for integer bounds of which one is staged; None where it is not known while staging."""
+    if not isinstance(start, StagedArray) and not isinstance(stop, StagedArray):
+        # Eager mode, where any two bounds have a known difference: refuse at least what no program can have.
+        return int(stop) - int(start) if isinstance(start, Array) and isinstance(stop, Array) else None
+    left, right = _form(start), _form(stop)
+    if left is None or right is None:
+        return None
+    difference = _sum(right, left, -1)
+    width = difference.pop(None, 0)
+    return None if difference else width
+
+
+def _form(bound: Any) -> _Form | None:
+    if isinstance(bound, int | np.integer):
+        return {None: int(bound)}
+    return _form_of(bound.value) if isinstance(bound, StagedArray) else None
+
+
+def _form_of(value: Value) -> _Form:
+    op = value.producer
+    itself: _Form = {value: 1}
+    if op is None:
+        return itself
+    if op.name == "constant" and isinstance(op.attrs["value"], int):
+        return {None: op.attrs["value"]}
+    if op.name == "cast" and value.tensor.dtype is i64 and op.operands[0].tensor.dtype.is_integer:
+        return _form_of(op.operands[0])
+    if op.name not in ("add", "subtract", "multiply", "negative") or value.tensor.dtype is not i64:
+        return itself
+    forms = [_form_of(operand) for operand in op.operands]
+    if op.name == "negative":
+        return _sum({}, forms[0], -1)
+    left, right = forms
+    if op.name == "multiply":
+        if not set(left) - {None}:
+            left, right = right, left
+        return itself if set(right) - {None} else _sum({}, left, right.get(None, 0))
+    return _sum(left, right, 1 if op.name == "add" else -1)
+
+
+def _sum(a: _Form, b: _Form, factor: int) -> _Form:
+    """`a + factor * b`, without the values that cancel."""
+    total = dict(a)
+    for value, coefficient in b.items():
+        total[value] = total.get(value, 0) + factor * coefficient
+    return {value: coefficient for value, coefficient in total.items() if coefficient}
+

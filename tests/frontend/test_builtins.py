@@ -1,0 +1,95 @@
+"""`len`, `min`, `max`, `abs`, `sum`, `any`, `all`, `sorted` on staged values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
+
+X = np.array([1.5, -2.0, 3.25])
+
+
+def extremes(x: Any, n: Any) -> Any:
+    return min(x), max(x), max(x[0], x[1]), min(x[2], 1.0), max(n, 2), min(n, 3, -1), max([x[0], x[2]]), min((n, 7))
+
+
+def extremes_by_key(x: Any, n: Any) -> Any:
+    return (
+        max(x[0], x[1], key=abs),
+        min([x[1], x[0], x[2]], key=lambda v: (v - 1.0) ** 2),
+        max(x, key=lambda v: -v),
+        max(2, 5, 3, key=lambda v: v % 3),
+        max([], default=n),
+        min((i for i in (3, 1, 2)), default=n),
+        max([n, n + 1], key=lambda v: v * 0),
+    )
+
+
+def totals(x: Any, n: Any) -> Any:
+    return sum(x), sum([x[0], n, 1]), sum(x[i] * i for i in range(3)), sum([x, x], x), sum([]), sum([1, 2], n), len(x), abs(-x)
+
+
+def truths(x: Any, n: Any) -> Any:
+    return (
+        any(x > 2), all(x > 0), any([n > 3, x[0] > 9]), all([n > 3, x[0] > 0]), any(v > 3 for v in x),
+        all(v > -5 for v in x), any([]), all([]),
+    )  # fmt: skip
+
+
+def of_a_matrix(m: Any) -> Any:
+    return len(m), abs(m), sum(m), sum(row.sum() for row in m), max(row[0] for row in m), len([*m])
+
+
+def clipped(x: Any, n: Any) -> Any:
+    total = 0.0
+    for v in x:
+        total += max(min(v, 2.0), -1.0) * abs(v)
+    return total
+
+
+def sorted_statics(x: Any, n: Any) -> Any:
+    table = {"b": x[0], "a": x[1]}
+    return [table[key] for key in sorted(table)], sorted([3, 1, 2], reverse=True), sorted(table.items())[0][1]
+
+
+CASES = [
+    Case(extremes, [(X, 4), (-X, 2)], (0,)),
+    Case(extremes_by_key, [(X, 4), (-X, 2)], (0,)),
+    Case(totals, [(X, 4)], (0,)),
+    Case(truths, [(X, 4), (-X, 2)]),
+    Case(of_a_matrix, [(np.arange(6.0).reshape(3, 2) - 2.5,)], (0,)),
+    Case(clipped, [(X, 0)], (0,)),
+    Case(sorted_statics, [(X, 4)], (0,)),
+]
+
+
+@each(CASES)
+def test_programs(case: Case) -> None:
+    check_program(case)
+
+
+@each(differentiated(CASES))
+def test_gradients(case: Case) -> None:
+    check_gradient(case)
+
+
+@pytest.mark.parametrize(
+    ("program", "args", "message", "hint"),
+    [
+        (lambda x: sorted(x), (X,), "`sorted` of staged values cannot be staged", "min(a, b), max(a, b)"),
+        (lambda x: sorted([1, 2], key=lambda i: x[i]), (X,), "`sorted` of staged values", "min(a, b), max(a, b)"),
+        (lambda x: max(x), (np.ones((2, 2)),), "`max` takes several numbers or an array of one dimension", "st.max(x)"),
+        (lambda x: min(x), (2.0,), "`min` takes several numbers or an array of one dimension", "st.min(x)"),
+        (lambda x: len(x), (2.0,), "first dimension", ""),
+    ],
+)
+def test_refusals(program: Any, args: Any, message: str, hint: str) -> None:
+    with pytest.raises(st.StagedError, match=message.replace("(", r"\(")) as caught:
+        st.function(program).stage(*args)
+    assert hint in (caught.value.hint or "")
+    assert caught.value.where is not None
+    assert caught.value.where.file == __file__
