@@ -41,7 +41,19 @@ from staged.errors import (
 from staged.frontend.iterables import batches
 from staged.frontend.iterables import range_ as range
 from staged.frontend.regions import GPU, with_backend
-from staged.frontend.transforms import grad, stop_gradient, value_and_grad
+from staged.frontend.transforms import (
+    checkpoint,
+    custom_vjp,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    stop_gradient,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from staged.frontend.variable import Variable, seed
 from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
 from staged.ir.types import Dim as dim  # noqa: N813  (`st.dim("N", max=64)` reads as a call)
@@ -81,6 +93,8 @@ __all__ = [
     "batches",
     "bool_",
     "check_grads",
+    "checkpoint",
+    "custom_vjp",
     "data",
     "dim",
     "dtype_of",
@@ -90,8 +104,12 @@ __all__ = [
     "function",
     "grad",
     "here",
+    "hessian",
     "i32",
     "i64",
+    "jacfwd",
+    "jacrev",
+    "jvp",
     "nn",
     "optim",
     "progress",
@@ -104,6 +122,8 @@ __all__ = [
     "u8",
     "u32",
     "value_and_grad",
+    "vjp",
+    "vmap",
     "with_backend",
 ]
 __all__ += ops.__all__

@@ -3,9 +3,9 @@
 `EagerContext` carries an op out by its primitive's `reference`, after the type rule that staging applies too, so that a
 program goes wrong in eager mode where it goes wrong staged. Arrays are values: nothing changes one in place.
 
-Gradients come from a tape. While `EagerContext.vjp` runs a function, every op is noted; going back through the notes
-applies each primitive's `vjp` rule. The rules run as ordinary eager ops, which outer tapes note in turn, so gradients
-nest. Python itself takes the branches and runs the loops: an oracle for what autodiff makes of control flow.
+Derivatives come from `tape.py`: while a differentiated function runs, every op is noted, or its tangent computed at once.
+The rules run as ordinary eager ops, which outer derivatives see in turn, so derivatives nest. Python itself takes the
+branches and runs the loops: an oracle for what autodiff makes of control flow.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staged.errors import (
     DTypeError,
-    GradientError,
     LeakError,
     ProgramIndexError,
     ProgramZeroDivisionError,
@@ -28,12 +27,14 @@ from staged.errors import (
     StagedValueError,
     StagingError,
 )
+from staged.frontend.effects import check_effect
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import Context, context_or_none, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.primitive import Primitive
 from staged.source import Position, here
+from staged.tape import Node, Tangents, Tape, levels, only, run_custom, show
 
 
 class EagerArray(Array):
@@ -124,35 +125,7 @@ class EagerArray(Array):
 Arrays = tuple[EagerArray, ...]
 
 
-# ---- the tape -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """One op that was carried out."""
-
-    primitive: Primitive
-    operands: Arrays
-    attrs: dict[str, Any]
-    results: Arrays
-    where: Position | None
-
-
-@dataclass
-class _Tape:
-    """What happened while one differentiated function ran. `active` are the arrays that depend on its primals."""
-
-    nodes: list[_Node] = field(default_factory=list)
-    active: set[int] = field(default_factory=set)
-
-    def note(self, node: _Node) -> None:
-        # Only what depends on the primals. The node keeps its arrays alive, so ids stay unique.
-        if any(id(operand) in self.active for operand in node.operands):
-            self.nodes.append(node)
-            self.active.update(id(result) for result in node.results if result.dtype.is_float)
-
-
-_tapes: ContextVar[tuple[_Tape, ...]] = ContextVar("staged_tapes", default=())
+# ---- the context --------------------------------------------------------------------------------
 
 Pullback = Callable[[Sequence["Array | None"]], tuple[EagerArray, ...]]
 
@@ -162,11 +135,9 @@ _ALIAS = Primitive(
     infer=lambda x: x,
     reference=lambda x: x,
     vjp=lambda ct, y, x: [ct],
+    jvp=lambda tangents, y, operands: tangents[0],
     doc="A new identity for an array, so that a tape can tell a primal from the array it was made of.",
 )
-
-
-# ---- the context --------------------------------------------------------------------------------
 
 
 @dataclass
@@ -201,11 +172,8 @@ class EagerContext(Context):
         except StagedError as error:
             raise _at(error, here(), arrays) from None
         results = self._compute(primitive, arrays, attrs, types)
-        tapes = _tapes.get()
-        if tapes:
-            node = _Node(primitive, arrays, attrs, results, here())
-            for tape in tapes:
-                tape.note(node)
+        if levels.get():
+            show(Node(primitive, arrays, attrs, results, here()))
         return results
 
     def _compute(self, primitive: Primitive, arrays: Arrays, attrs: dict[str, Any], types: Sequence[Any]) -> Arrays:
@@ -241,7 +209,7 @@ class EagerContext(Context):
             )
         return wrap(array)
 
-    # ---- gradients ----
+    # ---- derivatives ----
 
     def vjp(self, f: Callable[..., Iterable[Any]], primals: Sequence[Any]) -> tuple[Arrays, Pullback]:
         """`f(*primals)`, and the function from cotangents of its outputs to cotangents of `primals`.
@@ -250,63 +218,77 @@ class EagerContext(Context):
         returns one per primal (zeros where the outputs do not depend on it); it may be called several times.
         Raises GradientError where an op on the way has no derivative.
         """
-        arrays = tuple(self.lift(primal) for primal in primals)
-        fresh = tuple(self.bind(_ALIAS, [array], {})[0] for array in arrays)
-        tape = _Tape(active={id(array) for array in fresh if array.dtype.is_float})
-        token = _tapes.set((*_tapes.get(), tape))
-        try:
+        fresh = tuple(self._fresh(self.lift(primal)) for primal in primals)
+        tape = Tape(active={id(array) for array in fresh if array.dtype.is_float})
+        with only((*levels.get(), tape)):
             outputs = tuple(self.lift(output) for output in f(*fresh))
-        finally:
-            _tapes.reset(token)
 
         def pullback(cotangents: Sequence[Array | None]) -> Arrays:
             assert len(cotangents) == len(outputs), "one cotangent per output, None for zero"
             with use_context(self):
-                return self._pull_back(tape, fresh, outputs, cotangents)
+                found = tape.pull_back(outputs, cotangents)
+                return tuple(
+                    self.lift(found[id(primal)]) if id(primal) in found else _zeros_like(primal) for primal in fresh
+                )
 
         return outputs, pullback
 
-    def _pull_back(self, tape: _Tape, primals: Arrays, outputs: Arrays, cotangents: Sequence[Array | None]) -> Arrays:
-        found: dict[int, Any] = {}
+    def jvp(
+        self, f: Callable[..., Iterable[Any]], primals: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Arrays, tuple[EagerArray | None, ...]]:
+        """`f(*primals)`, and the tangents of its outputs: zeros where they do not depend on the primals.
 
-        def add(array: EagerArray, cotangent: Any) -> None:
-            known = found.get(id(array))
-            found[id(array)] = cotangent if known is None else METHODS["add"](known, cotangent)
+        One tangent per primal, None for zero. An output that is no float has none: None.
+        Raises GradientError where an op on the way has no derivative.
+        """
+        fresh = tuple(self._fresh(self.lift(primal)) for primal in primals)
+        level = Tangents()
+        for array, tangent in zip(fresh, tangents, strict=True):
+            if tangent is not None:
+                level.found[id(array)] = array, self.lift(tangent)
+        with only((*levels.get(), level)):
+            outputs = tuple(self.lift(output) for output in f(*fresh))
+        found = [level.of(output) for output in outputs]
+        return outputs, tuple(
+            None if not output.dtype.is_float else _zeros_like(output) if tangent is None else self.lift(tangent)
+            for output, tangent in zip(outputs, found, strict=True)
+        )
 
-        for output, cotangent in zip(outputs, cotangents, strict=True):
-            if cotangent is not None:
-                add(output, cotangent)
-        for node in reversed(tape.nodes):
-            given = [found.get(id(result)) for result in node.results]
-            if all(cotangent is None for cotangent in given):
-                continue
-            rule = node.primitive.vjp
-            if rule is None:
-                why = node.primitive.why_not_differentiable
-                raise GradientError(
-                    f"`{node.primitive.name}` has no derivative" + (f": {why}" if why else ""),
-                    where=node.where,
-                    hint="wrap its argument in `staged.stop_gradient(...)` if no gradient should pass here",
-                )
-            several = len(node.results) > 1
-            backs = rule(
-                tuple(given) if several else given[0],
-                node.results if several else node.results[0],
-                *node.operands,
-                **node.attrs,
-            )
-            for operand, back in zip(node.operands, backs, strict=True):
-                if back is not None and id(operand) in tape.active:
-                    assert tuple(back.shape) == operand.shape, (
-                        f"the vjp of {node.primitive.name} gave a cotangent {back.shape} for an operand {operand.shape}"
-                    )
-                    add(operand, back)
-        return tuple(self.lift(found[id(primal)]) if id(primal) in found else _zeros_like(primal) for primal in primals)
+    def custom_vjp(
+        self,
+        name: str,
+        primal: Callable[[Sequence[Array]], Sequence[Array]],
+        forward: Callable[[Sequence[Array]], tuple[Sequence[Array], Any]],
+        backward: Callable[[Any, Sequence[Array | None]], Sequence[Array | None]],
+        arguments: Sequence[Any],
+    ) -> Arrays:
+        """A function with a reverse of its own: `primal(arguments)`; differentiated, `forward` and `backward` instead.
+
+        forward gives outputs and residuals, backward takes these and one cotangent per output (None for zero) and gives
+        one per argument. Raises GradientError in forward mode, and where the function reads what is differentiated from
+        outside.
+        """
+        arrays = tuple(self.lift(argument) for argument in arguments)
+        outputs = run_custom(
+            name,
+            lambda given: tuple(map(self.lift, primal(given))),
+            lambda given: _with_lifted(self, forward(given)),
+            backward,
+            arrays,
+            self._fresh,
+            here(),
+        )
+        return tuple(map(self.lift, outputs))
+
+    def _fresh(self, array: Array) -> EagerArray:
+        """The same array as another object, so that a level can tell it from what it was made of."""
+        return self.bind(_ALIAS, [array], {})[0]
 
     # ---- randomness ----
 
     def next_random(self) -> tuple[EagerArray, EagerArray, EagerArray]:
         """(seed, stream, counter) for one execution of a random op; counts it."""
+        check_effect("random", "random numbers are drawn")
         state = _random.get() or self.random_state
         counter = state.counter
         state.counter += 1
@@ -325,6 +307,11 @@ def _checked(primitive: Primitive, result: Any, type: Any) -> EagerArray:
     assert data.dtype == type.dtype.numpy, f"{primitive.name} gave {data.dtype} where its type rule says {type}"
     assert data.shape == type.shape, f"{primitive.name} gave {data.shape} where its type rule says {type}"
     return EagerArray(data, type)
+
+
+def _with_lifted(context: EagerContext, made: tuple[Sequence[Array], Any]) -> tuple[Arrays, Any]:
+    outputs, residuals = made
+    return tuple(map(context.lift, outputs)), residuals
 
 
 def _zeros_like(array: EagerArray) -> EagerArray:

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from staged.errors import StagingError
+from staged.frontend.effects import check_effect
 from staged.frontend.strings import Part, fstring, parts_of
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import IO, Op, Value
@@ -15,6 +16,7 @@ from staged.source import here
 
 def print_(*values: Any, sep: str | None = None, end: str | None = None, file: Any = None, flush: bool = False) -> None:
     """Python's `print` for converted code."""
+    check_effect("print", "`print`")
     trace = current_trace()
     if trace is None:
         print(*values, sep=sep, end=end, file=file, flush=flush)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from staged.errors import LeakError
+from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Op, Value, VariableRef
@@ -250,6 +251,7 @@ class TraceContext(RecordContext):
 
     def next_random(self) -> tuple[Array, Array, Array]:
         """(seed, stream, counter) for one execution of a random op; counts it, also inside staged loops."""
+        check_effect("random", "random numbers are drawn")
         if self.random is None:
             assert self.make_random is not None
             self.random = self.make_random()

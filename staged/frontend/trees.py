@@ -64,3 +64,12 @@ def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
 def paths(spec: Spec, root: str) -> list[str]:
     """A readable name per leaf: `model.0.weight`."""
     return [".".join([root, *map(str, path)]) for path in spec.paths()]
+
+
+def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
+    """What `axes`, a tree that may stop above the leaves of `tree`, says of each leaf; None where it does not fit."""
+    flatten(tree)  # makes the dataclasses in it known
+    try:
+        return optree.broadcast_prefix(axes, tree, none_is_leaf=True, namespace=_NAMESPACE)
+    except ValueError:
+        return None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, LeakError, ShapeError, StagingError
+from staged.frontend.effects import check_effect
 from staged.frontend.tracing import RandomNumbers, TraceContext, current_trace
 from staged.ir.nodes import Effect, Op, VariableRef
 from staged.ir.types import TensorType, f32, i64, shape_text
@@ -107,6 +108,7 @@ class Variable(Array):
             write_variable(trace, self, array)
             return
         self._check_alive()
+        check_effect("write", f"{_described(self._name)} is written")
         self._held = array
 
     def _refusal(self, array: Array) -> Exception:
@@ -216,6 +218,7 @@ def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray
 
 def write_variable(trace: TraceContext, variable: Variable, value: Array) -> None:
     """Write now, or pass the value on as state of the innermost transform."""
+    check_effect("write", f"{_described(variable.name)} is written")
     if trace.states:
         if trace.made_in[id(reference_of(trace, variable))] < len(trace.states):
             _read_at(trace, variable, len(trace.states))  # its entry value: what the paths that do not write it have
@@ -234,6 +237,10 @@ def write_variable(trace: TraceContext, variable: Variable, value: Array) -> Non
             where=here(),
         )
     )
+
+
+def _described(name: str) -> str:
+    return f"the Variable `{name}`" if name else "a Variable"
 
 
 def key_of(trace: TraceContext, variable: Variable) -> str:

@@ -1,4 +1,4 @@
-"""`grad`, `value_and_grad` and `stop_gradient`: a derivative is recorded as one op with a block, fulfilled later."""
+"""`grad`, `value_and_grad` and `stop_gradient`: gradients of scalar functions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from staged.errors import GradientError
 from staged.frontend import trees
 from staged.frontend.calls import call
-from staged.frontend.join import number_type
-from staged.frontend.locals import VariableStates
-from staged.frontend.tracing import BlockEndedError, State, TraceContext, current_trace
-from staged.frontend.variable import Variable, key_of, write_variable
-from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Op, Value, free_values
-from staged.ir.rewrite import Copier
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.transforms.leaves import Outputs, is_array, name_of, plain, split_aux
+from staged.frontend.transforms.recording import name_results, record
+from staged.frontend.variable import Variable
+from staged.ir.nodes import Op
+from staged.ops.array import METHODS, Array
 from staged.ops.context import current_context
 from staged.ops.promote import as_array
 from staged.source import here
@@ -35,7 +31,7 @@ def grad(
         value, gradients = both(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
 
-    return _plain(gradient)
+    return plain(gradient)
 
 
 def value_and_grad(
@@ -59,18 +55,12 @@ def value_and_grad(
         trace = current_trace()
         return _record(trace, target) if trace is not None else _run_eagerly(target)
 
-    return _plain(value_and_gradient)
+    return plain(value_and_gradient)
 
 
 def stop_gradient(x: Any) -> Any:
     """`x` itself, through which no gradient passes."""
     return METHODS["stop_gradient"](x)
-
-
-def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    # `functools.wraps` makes it look like the user's function, which would be converted.
-    function.__staged_plain__ = True  # type: ignore[attr-defined]
-    return function
 
 
 class _Target:
@@ -86,7 +76,7 @@ class _Target:
         kwargs: dict[str, Any],
     ) -> None:
         self.f = f
-        self.name = getattr(f, "__name__", type(f).__name__)
+        self.name = name_of(f)
         self.has_aux = has_aux
         self.args = args
         self.kwargs = kwargs
@@ -120,7 +110,7 @@ class _Target:
         self.chosen = [number % len(self.args) for number in chosen]
         leaves, self.spec = trees.flatten([self.args[number] for number in self.chosen])
         for leaf in leaves:
-            if not _is_array(leaf):
+            if not is_array(leaf):
                 raise GradientError(
                     f"the gradient of `{self.name}` by a {type(leaf).__name__} does not exist",
                     where=self.where,
@@ -156,10 +146,10 @@ class _Target:
             for number, value in zip(self.chosen, given, strict=True):
                 args[number] = value
         made = call(self.f, *args, **self.kwargs)
-        value, aux = self._split(made)
+        value, aux = split_aux(self.name, made, self.has_aux, self.where)
         if isinstance(value, Variable):
             value = value.value
-        if not _is_array(value):
+        if not is_array(value):
             raise GradientError(
                 f"the gradient of `{self.name}` needs a float scalar, it returns a {type(value).__name__}",
                 where=self.where,
@@ -180,23 +170,12 @@ class _Target:
             )
         return loss, aux
 
-    def _split(self, made: Any) -> tuple[Any, Any]:
-        if not self.has_aux:
-            return made, None
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise GradientError(f"with `has_aux=True`, `{self.name}` returns a pair (loss, aux)", where=self.where)
-        return made[0], made[1]
-
     def result(self, loss: Any, aux: Any, gradients: Sequence[Any]) -> Any:
         """What the user gets."""
         tree = trees.unflatten(self.spec, list(gradients))
         if not self.variables:
             tree = tree[0] if self.is_single else tuple(tree)
         return ((loss, aux) if self.has_aux else loss), tree
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, Array | np.ndarray | np.generic) or number_type(value) is not None
 
 
 def _run_eagerly(target: _Target) -> Any:
@@ -221,81 +200,29 @@ def _run_eagerly(target: _Target) -> Any:
 
 
 def _record(trace: TraceContext, target: _Target) -> Any:
-    """As one `vjp` op: its block takes every value it uses as a parameter and touches no Variable."""
-    where = target.where
+    """As one `vjp` op."""
     primals = [trace.value_of(primal) for primal in target.primals]
-    block = trace.open_block(tuple(primal.type for primal in primals), tuple(primal.hint for primal in primals))
-    params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
-    entries: dict[str, Any] = {}
-    for variable, param in zip(target.variables, params, strict=False):
-        entries[key_of(trace, variable)] = param
-    names = VariableStates(entries)
-    state = State(names, trace.block)
-    variables_before = len(trace.shared)
-    trace.states.append(state)
-    trace.shared.append(names)
-    regions, trace.regions = trace.regions, [*trace.regions]
-    try:
-        with trace.entered(block):
-            try:
-                loss, aux = target.run(params)
-            except BlockEndedError:
-                raise GradientError(
-                    f"`{target.name}` stops the program on every path, it has no gradient", where=where
-                ) from None
-            aux_leaves, aux_spec = trees.flatten(aux)
-            staged_aux = [index for index, leaf in enumerate(aux_leaves) if isinstance(leaf, StagedArray)]
-            written = list(names.__dict__)
-            yields = [
-                trace.value_of(loss),
-                *(trace.value_of(aux_leaves[index]) for index in staged_aux),
-                *(trace.value_of(names.__dict__[key]) for key in written),
-            ]
-            trace.builder.end("yield", yields, None, where)
-    finally:
-        trace.states.pop()
-        trace.regions = regions
-        del trace.shared[variables_before:]
-    closed, captures = _closed(block.block, primals)
-    one = trace.value_of(trace.constant(1.0, loss.type))
+    aux: list[Outputs] = []
+
+    def run(params: list[Any]) -> list[Any]:
+        loss, rest = target.run(params)
+        aux.append(Outputs(rest, staged_only=True))
+        return [loss, *aux[0].arrays]
+
+    recording = record(trace, target.name, primals, run, target.where, target.variables)
+    block, captures = recording.closed()
+    yields = recording.yields
+    one = trace.value_of(trace.constant(1.0, yields[0].tensor))
     op = Op(
         "vjp",
         [*captures, one],
         [*(value.type for value in yields), *(primal.type for primal in primals)],
         attrs={"wrt": tuple(range(len(primals))), "outputs": len(yields), "of": (0,)},
-        blocks=[closed],
+        blocks=[block],
         device=trace.builder.device,
-        where=where,
+        where=target.where,
     )
-    _name_results(op, yields, primals)
+    name_results(op, yields, primals)
     results = list(trace.emit_op(op))
-    by_key = {trace.keys[id(ref)]: ref.identity for ref in trace.variables}
-    for key, value in zip(written, results[1 + len(staged_aux) : len(yields)], strict=True):
-        changed = by_key[key]
-        assert isinstance(changed, Variable)
-        write_variable(trace, changed, value)
-    for index, value in zip(staged_aux, results[1 : 1 + len(staged_aux)], strict=True):
-        aux_leaves[index] = value
-    return target.result(results[0], trees.unflatten(aux_spec, aux_leaves), results[len(yields) :])
-
-
-def _closed(block: Block, primals: list[Value]) -> tuple[Block, list[Value]]:
-    """The block with a parameter for every value from outside, and these values, the primals first."""
-    free = list(free_values(block))
-    captures = [*primals, *free]
-    copier = Copier(Builder())
-    types = [value.type for value in captures]
-    hints = [*(param.hint for param in block.params), *(value.hint for value in free)]
-    with copier.builder.block(types, hints) as opened:
-        copier.values.update(zip(block.params, opened.params[: len(primals)], strict=True))
-        copier.values.update(zip(free, opened.params[len(primals) :], strict=True))
-        copier.contents(block)
-        copier.end(block)
-    return opened.block, captures
-
-
-def _name_results(op: Op, yields: list[Value], primals: list[Value]) -> None:
-    for result, value in zip(op.results, yields, strict=False):
-        result.hint = value.hint
-    for result, primal in zip(op.results[len(yields) :], primals, strict=True):
-        result.hint = f"d_{primal.hint}" if primal.hint else "gradient"
+    recording.commit(results[recording.returned : len(yields)])
+    return target.result(results[0], aux[0].rebuild(results[1 : recording.returned]), results[len(yields) :])

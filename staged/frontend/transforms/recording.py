@@ -1,0 +1,168 @@
+"""A function traced into a closed block: what every recorded transform starts from.
+
+The block takes each value it uses as a parameter and touches no Variable: those that it reads become captures, those
+that it writes become further results, written after the transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from staged.errors import GradientError
+from staged.frontend.locals import VariableStates
+from staged.frontend.tracing import BlockEndedError, State, TraceContext
+from staged.frontend.variable import Variable, key_of, write_variable
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, Op, Value, free_values, walk_ops
+from staged.ir.rewrite import Copier
+from staged.ops.array import StagedArray
+from staged.source import Position
+
+
+@dataclass
+class Recording:
+    """A traced function: its block, still open to the values around it, and what it yields."""
+
+    trace: TraceContext
+    block: Block
+    primals: list[Value]
+    """What the block's parameters stand for."""
+    yields: list[Value]
+    """What the function returned, then the Variables that it wrote."""
+    written: list[str]
+    where: Position | None
+
+    @property
+    def returned(self) -> int:
+        """How many of the yields the function returned."""
+        return len(self.yields) - len(self.written)
+
+    def commit(self, values: Sequence[StagedArray]) -> None:
+        """Write the Variables that the function wrote: `values` stand for the yields after the returned ones."""
+        by_key = {self.trace.keys[id(ref)]: ref.identity for ref in self.trace.variables}
+        for key, value in zip(self.written, values, strict=True):
+            changed = by_key[key]
+            assert isinstance(changed, Variable)
+            write_variable(self.trace, changed, value)
+
+    def closed(self) -> tuple[Block, list[Value]]:
+        """The block with a parameter for every value from outside, and these values, the primals first."""
+        free = list(free_values(self.block))
+        hints = [*(param.hint for param in self.block.params), *(value.hint for value in free)]
+        return close(self.block, [*self.primals, *free], free, hints), [*self.primals, *free]
+
+
+def record(
+    trace: TraceContext,
+    name: str,
+    primals: Sequence[Value],
+    run: Callable[[list[StagedArray]], Sequence[Any]],
+    where: Position | None,
+    variables: Sequence[Variable] = (),
+    types: Sequence[Any] | None = None,
+) -> Recording:
+    """Trace `run` with parameters in place of `primals`; `run` returns what the block yields.
+
+    The first parameters are also what `variables` hold at the start. `types` are the parameters', where they differ from
+    the primals'.
+    """
+    block = trace.open_block(
+        tuple(primal.type for primal in primals) if types is None else tuple(types),
+        tuple(primal.hint for primal in primals),
+    )
+    params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
+    entries: dict[str, Any] = {}
+    for variable, param in zip(variables, params, strict=False):
+        entries[key_of(trace, variable)] = param
+    names = VariableStates(entries)
+    with _state(trace, names), trace.entered(block):
+        try:
+            returned = run(params)
+        except BlockEndedError:
+            raise GradientError(
+                f"`{name}` stops the program on every path, it has no derivative", where=where
+            ) from None
+        written = list(names.__dict__)
+        yields = [
+            *(trace.value_of(array) for array in returned),
+            *(trace.value_of(names.__dict__[key]) for key in written),
+        ]
+        trace.builder.end("yield", yields, None, where)
+    return Recording(trace, block.block, list(primals), yields, written, where)
+
+
+@contextmanager
+def _state(trace: TraceContext, names: VariableStates) -> Iterator[None]:
+    """Reads and writes of Variables in this extent go through `names`."""
+    variables_before = len(trace.shared)
+    trace.states.append(State(names, trace.block))
+    trace.shared.append(names)
+    regions, trace.regions = trace.regions, [*trace.regions]
+    try:
+        yield
+    finally:
+        trace.states.pop()
+        trace.regions = regions
+        del trace.shared[variables_before:]
+
+
+def close(block: Block, captures: Sequence[Value], free: Sequence[Value], hints: Sequence[str]) -> Block:
+    """`block` with further parameters in place of the values `free`; `captures` give the types of all parameters.
+
+    Its own parameters come first, and keep their types.
+    """
+    first = len(captures) - len(free)
+    types = [*(param.type for param in block.params), *(value.type for value in captures[first:])]
+    copier = Copier(Builder())
+    with copier.builder.block(types, list(hints)) as opened:
+        copier.values.update(zip(block.params, opened.params[:first], strict=True))
+        copier.values.update(zip(free, opened.params[first:], strict=True))
+        copier.contents(block)
+        copier.end(block)
+    return opened.block
+
+
+def inline(recording: Recording, arguments: Sequence[Value]) -> list[StagedArray]:
+    """The ops of a recording, into the open block; handles for what it yields."""
+    trace = recording.trace
+    values = Copier(trace.builder).inline(recording.block, arguments)
+    for value in values:
+        trace.home.setdefault(value, trace.block)
+    return [StagedArray(value, trace, trace.builder.device) for value in values]
+
+
+def without_effects(block: Block, name: str) -> Block:
+    """A copy that prints nothing and checks no assertion: they have been, when the primal ran.
+
+    Raises GradientError where an effect gives a value (the time): run again, it would give another one.
+    """
+
+    def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
+        kinds = {effect.kind for effect in op.effects}
+        if op.blocks or not kinds or op.name == "raise":
+            return None
+        if "io" in kinds and op.results:
+            raise GradientError(
+                f"`{op.name}` inside `{name}` gives another value each time, which `vjp` cannot repeat",
+                where=op.where,
+                hint="use `st.value_and_grad`, or call it outside and pass the value in",
+            )
+        return () if not op.results else None
+
+    return Copier(Builder(), rule).block(block)
+
+
+def effects_in(block: Block) -> list[Op]:
+    """The ops that print, write files or read clocks."""
+    return [op for op in walk_ops(block) if not op.blocks and any(effect.kind == "io" for effect in op.effects)]
+
+
+def name_results(op: Op, yields: Sequence[Value], derived: Sequence[Value]) -> None:
+    """Results are called as what they are results of, derivatives `d_` it."""
+    for result, value in zip(op.results, yields, strict=False):
+        result.hint = value.hint
+    for result, primal in zip(op.results[len(yields) :], derived, strict=True):
+        result.hint = f"d_{primal.hint}" if primal.hint else "gradient"

@@ -1,0 +1,116 @@
+"""`vjp`: the value of a function, and the function from cotangents of its results to cotangents of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from staged.frontend.calls import call
+from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.transforms.leaves import Outputs, Primals, matching, name_of, plain, split_aux
+from staged.frontend.transforms.recording import Recording, inline, name_results, record, without_effects
+from staged.ir.nodes import Op
+from staged.ops.array import Array
+from staged.ops.context import current_context
+from staged.source import Position, here
+
+
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """`(f(*primals), pullback)`: the pullback takes cotangents of the result and gives cotangents of `primals`.
+
+    The primals are trees of float arrays, the result is a tree; its cotangents have the same structure (None for zero;
+    what belongs to integers and bools is not looked at). The pullback gives a tuple with one tree per primal. It may be
+    called several times, also in staged loops and branches. With `has_aux` f returns a pair of result and aux, and aux
+    is the third of what `vjp` gives. Prints of f, and its writes of Variables, happen once. JAX `vjp`.
+
+    Raises: GradientError for primals that are no floats, for cotangents of another structure or type, and where a
+    derivative does not exist.
+    Source: Griewank and Walther, Evaluating Derivatives, section 3.2.
+    """
+    where = here()
+    name = name_of(f)
+    given = Primals(name, "the vjp", primals, where)
+    trace = current_trace()
+    if trace is None:
+        return _run_eagerly(f, name, given, has_aux, where)
+    made: list[Any] = []
+
+    def run(params: list[Any]) -> list[Any]:
+        out, aux = split_aux(name, call(f, *given.rebuild(params)), has_aux, where)
+        made.extend([Outputs(out), Outputs(aux, staged_only=True)])
+        return [*made[0].arrays, *made[1].arrays]
+
+    recording = record(trace, name, [trace.value_of(array) for array in given.arrays], run, where)
+    outputs, aux = made
+    results = inline(recording, recording.primals)
+    recording.commit(results[recording.returned :])
+    count = len(outputs.arrays)
+    out = outputs.rebuild(results[:count])
+    pullback = _pullback(trace, recording, name, given, outputs, results[:count])
+    return (out, pullback, aux.rebuild(results[count : recording.returned])) if has_aux else (out, pullback)
+
+
+def _pullback(
+    trace: TraceContext, recording: Recording, name: str, given: Primals, outputs: Outputs, results: Sequence[Array]
+) -> Callable[[Any], Any]:
+    """Records one `vjp` op per call."""
+    quiet = Recording(
+        trace,
+        without_effects(recording.block, name),
+        recording.primals,
+        recording.yields,
+        recording.written,
+        recording.where,
+    )
+
+    def pullback(cotangents: Any) -> Any:
+        """Cotangents of the arguments from those of the results."""
+        where = here()
+        found = cotangents_of(name, cotangents, outputs, results, where)
+        of = [index for index, cotangent in enumerate(found) if cotangent is not None]
+        block, captures = quiet.closed()
+        primals, yields = recording.primals, block.end.operands
+        op = Op(
+            "vjp",
+            [*captures, *(trace.value_of(cotangent) for cotangent in found if cotangent is not None)],
+            [*(value.type for value in yields), *(primal.type for primal in primals)],
+            attrs={"wrt": tuple(range(len(primals))), "outputs": len(yields), "of": tuple(of)},
+            blocks=[block],
+            device=trace.builder.device,
+            where=where,
+        )
+        name_results(op, yields, primals)
+        return given.rebuild(trace.emit_op(op)[len(yields) :])
+
+    return plain(pullback)
+
+
+def cotangents_of(
+    name: str, cotangents: Any, outputs: Outputs, results: Sequence[Array], where: Position | None
+) -> list[Array | None]:
+    """One cotangent per array of the outputs; None for zero and for what is no float."""
+    wanted: list[Array | None] = [None] * len(outputs.leaves)
+    for place, result in zip(outputs.places, results, strict=True):
+        wanted[place] = result if result.dtype.is_float else None
+    found = matching(name, "the cotangent", cotangents, outputs.spec, wanted, where)
+    return [found[place] for place in outputs.places]
+
+
+def _run_eagerly(f: Any, name: str, given: Primals, has_aux: bool, where: Position | None) -> tuple[Any, ...]:
+    made: list[Any] = []
+
+    def run(*arrays: Array) -> list[Array]:
+        out, aux = split_aux(name, call(f, *given.rebuild(arrays)), has_aux, where)
+        made.extend([Outputs(out), aux])
+        arrays_out: list[Array] = made[0].arrays
+        return arrays_out
+
+    results, pull = current_context().vjp(run, given.arrays)  # type: ignore[attr-defined]
+    outputs, aux = made
+
+    def pullback(cotangents: Any) -> Any:
+        """Cotangents of the arguments from those of the results."""
+        return given.rebuild(pull(cotangents_of(name, cotangents, outputs, results, here())))
+
+    out = outputs.rebuild(results)
+    return (out, plain(pullback), aux) if has_aux else (out, plain(pullback))

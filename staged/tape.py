@@ -1,0 +1,240 @@
+"""Derivatives in eager mode: what notes each op while a differentiated function runs.
+
+Every open derivative is a *level*. An op is shown to all levels that are open, the outermost first: a `Tape` notes it,
+to go back through the notes later; `Tangents` computes the tangents of its results at once. What a level computes itself
+is ordinary eager code, shown only to the levels outside of it. So derivatives nest, and the perturbation of one level is
+never taken for another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from staged.errors import GradientError
+from staged.ops.array import METHODS, Array
+from staged.ops.primitive import Primitive
+from staged.ops.promote import cast
+from staged.source import Position
+
+Arrays = tuple[Array, ...]
+
+# The rule of a step that has no forward derivative.
+_NO_FORWARD = "`custom_vjp` gives a reverse derivative, there is no forward one"
+_FORWARD_HINT = "use reverse mode (`st.grad`, `st.vjp`, `st.jacrev`) through this function"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One op that was carried out."""
+
+    primitive: Primitive
+    operands: Arrays
+    attrs: dict[str, Any]
+    results: Arrays
+    where: Position | None
+
+
+class Level(Protocol):
+    """What is shown every op that runs inside one derivative."""
+
+    def depends(self, array: Array) -> bool:
+        """Whether an array depends on what this level differentiates by."""
+
+    def note(self, node: Node, outer: tuple[Level, ...]) -> None:
+        """Be shown an op; `outer` are the levels around this one."""
+
+
+levels: ContextVar[tuple[Level, ...]] = ContextVar("staged_levels", default=())
+
+
+def show(node: Node) -> None:
+    """Show an op to the open levels, the outermost first: the inner ones' rules may ask for what the outer ones noted."""
+    current = levels.get()
+    for depth, level in enumerate(current):
+        level.note(node, current[:depth])
+
+
+@contextmanager
+def only(some: tuple[Level, ...]) -> Iterator[None]:
+    """Show the ops of this extent to these levels alone."""
+    token = levels.set(some)
+    try:
+        yield
+    finally:
+        levels.reset(token)
+
+
+# ---- reverse ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tape:
+    """What happened while a function ran. `active` are the ids of the arrays that depend on its primals."""
+
+    nodes: list[Node] = field(default_factory=list)
+    active: set[int] = field(default_factory=set)
+
+    def depends(self, array: Array) -> bool:
+        return id(array) in self.active
+
+    def note(self, node: Node, outer: tuple[Level, ...]) -> None:
+        # Only what depends on the primals. The node keeps its arrays alive, so ids stay unique.
+        if any(id(operand) in self.active for operand in node.operands):
+            self.nodes.append(node)
+            self.active.update(id(result) for result in node.results if result.dtype.is_float)
+
+    def pull_back(self, outputs: Arrays, cotangents: Sequence[Array | None]) -> dict[int, Array]:
+        """The cotangent of every array on the way, by id, from those of the outputs."""
+        found: dict[int, Array] = {}
+
+        def add(array: Array, cotangent: Array) -> None:
+            known = found.get(id(array))
+            found[id(array)] = cotangent if known is None else METHODS["add"](known, cotangent)
+
+        for output, cotangent in zip(outputs, cotangents, strict=True):
+            if cotangent is not None:
+                add(output, cotangent)
+        for node in reversed(self.nodes):
+            given = [found.get(id(result)) for result in node.results]
+            if all(cotangent is None for cotangent in given):
+                continue
+            rule = node.primitive.vjp
+            if rule is None:
+                raise _no_derivative(node)
+            several = len(node.results) > 1
+            backs = rule(
+                tuple(given) if several else given[0],
+                node.results if several else node.results[0],
+                *node.operands,
+                **node.attrs,
+            )
+            for operand, back in zip(node.operands, backs, strict=True):
+                if back is not None and id(operand) in self.active:
+                    assert tuple(back.shape) == operand.shape, (
+                        f"the vjp of {node.primitive.name} gave a cotangent {back.shape} for an operand {operand.shape}"
+                    )
+                    add(operand, back)
+        return found
+
+
+# ---- forward ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tangents:
+    """The tangents of the arrays that depend on the primals, by id; with the arrays, so that ids stay unique."""
+
+    found: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+
+    def depends(self, array: Array) -> bool:
+        return id(array) in self.found
+
+    def of(self, array: Array) -> Array | None:
+        """The tangent of an array; None for zero."""
+        known = self.found.get(id(array))
+        return None if known is None else known[1]
+
+    def note(self, node: Node, outer: tuple[Level, ...]) -> None:
+        tangents = tuple(self.of(operand) for operand in node.operands)
+        if all(tangent is None for tangent in tangents) or not any(result.dtype.is_float for result in node.results):
+            return
+        rule = node.primitive.jvp
+        if rule is None:
+            raise _no_derivative(node)
+        several = len(node.results) > 1
+        with only(outer):
+            made = rule(tangents, node.results if several else node.results[0], node.operands, **node.attrs)
+            for result, tangent in zip(node.results, made if several else [made], strict=True):
+                if tangent is None:
+                    continue
+                assert tuple(tangent.shape) == result.shape, (
+                    f"the jvp of {node.primitive.name} gave a tangent {tangent.shape} for a result {result.shape}"
+                )
+                # Rules mix Python numbers in, which may change a weak type.
+                self.found[id(result)] = result, cast(tangent, result.dtype, result.type.weak)
+
+
+# ---- steps with a derivative of their own -------------------------------------------------------
+
+
+@dataclass
+class Sealed:
+    """Refuses what depends on other levels: the body of a `custom_vjp` reads only its arguments."""
+
+    name: str
+    hidden: tuple[Level, ...]
+
+    def depends(self, array: Array) -> bool:
+        return False
+
+    def note(self, node: Node, outer: tuple[Level, ...]) -> None:
+        if any(level.depends(operand) for level in self.hidden for operand in node.operands):
+            raise closed_over(self.name, node.where)
+
+
+def closed_over(name: str, where: Position | None) -> GradientError:
+    """The error for a `custom_vjp` that reads what is differentiated past its arguments."""
+    return GradientError(
+        f"`{name}`, a `custom_vjp`, reads a value that is being differentiated and is not among its arguments",
+        where=where,
+        hint="pass it as an argument, so that its cotangent has a place, or put `st.stop_gradient(...)` around it",
+    )
+
+
+def no_forward(name: str, where: Position | None) -> GradientError:
+    """The error for forward mode through a `custom_vjp`."""
+    return GradientError(f"forward mode through `{name}`: {_NO_FORWARD}", where=where, hint=_FORWARD_HINT)
+
+
+Step = Callable[..., Sequence[Array]]
+
+
+def run_custom(
+    name: str,
+    primal: Callable[[Arrays], Arrays],
+    forward: Callable[[Arrays], tuple[Arrays, Any]],
+    backward: Callable[[Any, tuple[Array | None, ...]], Sequence[Array | None]],
+    arguments: Arrays,
+    fresh: Callable[[Array], Array],
+    where: Position | None,
+) -> Arrays:
+    """A function with a reverse of its own, in front of the open levels.
+
+    The innermost level that the arguments depend on gets the user's reverse; `forward` runs in sight of the levels around
+    it, which differentiate it as ordinary code. `fresh` gives an array a new identity.
+    """
+    current = levels.get()
+    involved = [depth for depth, level in enumerate(current) if any(map(level.depends, arguments))]
+    if not involved:
+        with only((Sealed(name, current),)):
+            return primal(tuple(map(fresh, arguments)))
+    depth = involved[-1]
+    level = current[depth]
+    if isinstance(level, Tangents):
+        raise no_forward(name, where)
+    with only(current[:depth]):
+        copies = tuple(map(fresh, arguments))
+    with only((*current[:depth], Sealed(name, current[depth:]))):
+        outputs, residuals = forward(copies)
+        outputs = tuple(map(fresh, outputs))
+
+    def vjp(cotangents: Any, results: Any, *operands: Array) -> Sequence[Array | None]:
+        given = cotangents if len(outputs) > 1 else (cotangents,)
+        return backward(residuals, given)
+
+    step = Primitive(name=name, kind="effect", infer=lambda *types: types, reference=lambda *arrays: arrays, vjp=vjp)
+    level.note(Node(step, arguments, {}, outputs, where), current[:depth])
+    return outputs
+
+
+def _no_derivative(node: Node) -> GradientError:
+    why = node.primitive.why_not_differentiable
+    return GradientError(
+        f"`{node.primitive.name}` has no derivative" + (f": {why}" if why else ""),
+        where=node.where,
+        hint="wrap its argument in `staged.stop_gradient(...)` if no gradient should pass here",
+    )
