@@ -18,7 +18,7 @@ from staged.ir.nodes import Op
 from staged.ir.types import Extent, TensorType
 from staged.ops.array import METHODS, Array
 from staged.ops.context import current_context, use_context
-from staged.ops.promote import as_array, axis_of
+from staged.ops.promote import as_array, axis_of, cast
 from staged.source import Position, here
 
 _HINTS = {
@@ -207,9 +207,8 @@ def _record(
 
 
 def _strong(array: Array) -> Array:
-    """A Python number as an array of the default dtype: elements of an array have one."""
-    made: Array = METHODS["asarray"](array)
-    return made
+    """A Python number as an array of its own precision: elements of an array adopt no dtype."""
+    return cast(array, array.dtype, False)
 
 
 # ---- in eager mode ------------------------------------------------------------------------------
