@@ -10,7 +10,9 @@ import numpy as np
 
 from staged.autodiff.fulfil import fulfil_transforms
 from staged.ir.builder import Builder
+from staged.ir.functions import with_call_effects
 from staged.ir.nodes import Block, Function, Label, Value, free_values
+from staged.ir.rewrite import Copier
 from staged.ir.types import TensorType, bool_, f64, i64
 from staged.ir.verifier import verify
 from staged.ops.array import Array
@@ -92,31 +94,44 @@ class Program:
     def op(self, name: str, operands: Sequence[Any], types: Sequence[Any] = (), **fields: Any) -> list[Array]:
         return self.handles(self.builder.op(name, self.values(operands), types, **fields).results)
 
-    def vjp(self, f: Callable[..., Any], arguments: Sequence[Any], wrt: Sequence[int]) -> list[Array]:
-        """Record `value_and_grad(f)(*arguments)`: the outputs of `f` (the first is the loss), then the cotangents.
-
-        What `f` uses from outside becomes a capture, as the front end does it.
-        """
-        given = self.values(arguments)
+    def closed(self, f: Callable[..., Any], given: Sequence[Value]) -> tuple[Block, list[Value]]:
+        """The body of a transform of `f`, and its captures: what `f` uses from outside is passed, as the front end does it."""
         loose = self.block([v.type for v in given], f, [v.hint for v in given])
         free = free_values(loose)
-        types = [*(v.type for v in given), *(v.type for v in free)]
-        with self.builder.block(types) as opened:
-            from staged.ir.rewrite import Copier
-
-            copier = Copier(self.builder)
+        captures = [*given, *free]
+        copier = Copier(self.builder)
+        with self.builder.block([v.type for v in captures], [v.hint for v in captures]) as opened:
             copier.values.update(zip(free, opened.params[len(given) :], strict=True))
-            results = copier.inline(loose, opened.params[: len(given)])
-            self.builder.end("yield", results)
-        (one,) = self.values([self.constant(1.0, results[0].tensor)])
-        op = self.builder.op(
-            "vjp",
-            [*given, *free, one],
-            [*(r.type for r in results), *(given[i].type for i in wrt)],
-            attrs={"wrt": tuple(wrt), "outputs": len(results), "of": (0,)},
-            blocks=[opened.block],
-        )
-        return self.handles(op.results)
+            self.builder.end("yield", copier.inline(loose, opened.params[: len(given)]))
+        return opened.block, captures
+
+    def vjp(self, f: Callable[..., Any], arguments: Sequence[Any], wrt: Sequence[int]) -> list[Array]:
+        """Record `value_and_grad(f)(*arguments)`: the outputs of `f` (the first is the loss), then the cotangents."""
+        block, captures = self.closed(f, self.values(arguments))
+        outputs = [value.type for value in block.end.operands]
+        (one,) = self.values([self.constant(1.0, outputs[0])])  # type: ignore[arg-type]
+        types = [*outputs, *(captures[i].type for i in wrt)]
+        attrs = {"wrt": tuple(wrt), "outputs": len(outputs), "of": (0,)}
+        return self.handles(self.builder.op("vjp", [*captures, one], types, attrs=attrs, blocks=[block]).results)
+
+    def jvp(self, f: Callable[..., Any], arguments: Sequence[Any], wrt: Sequence[int], tangents: Sequence[Any]) -> list[Array]:
+        """Record `jvp(f)` in a direction: the outputs of `f`, then the tangents of the float ones."""
+        block, captures = self.closed(f, self.values(arguments))
+        outputs = [value.type for value in block.end.operands]
+        floats = [type for type in outputs if isinstance(type, TensorType) and type.dtype.is_float]
+        attrs = {"wrt": tuple(wrt), "outputs": len(outputs)}
+        operands = [*captures, *self.values(tangents)]
+        return self.handles(self.builder.op("jvp", operands, [*outputs, *floats], attrs=attrs, blocks=[block]).results)
+
+    def checkpoint(self, f: Callable[..., Any], arguments: Sequence[Any]) -> list[Array]:
+        """Record `checkpoint(f)(*arguments)`."""
+        block, captures = self.closed(f, self.values(arguments))
+        types = [value.type for value in block.end.operands]
+        return self.handles(self.builder.op("checkpoint", captures, types, blocks=[block]).results)
+
+    def call(self, name: str, arguments: Sequence[Any], types: Sequence[Any]) -> list[Array]:
+        """Call one of the program's functions."""
+        return self.handles(self.builder.op("call", self.values(arguments), types, attrs={"function": name}).results)
 
 
 def function(f: Callable[..., Any], *types: TensorType, name: str = "f") -> Function:
@@ -141,21 +156,42 @@ def plain(traced: Function) -> Function:
     return done
 
 
-def gradients(f: Callable[..., Any], *arguments: Any, wrt: Sequence[int] | None = None) -> tuple[Function, list[Any]]:
+def gradients(
+    f: Callable[..., Any], *arguments: Any, wrt: Sequence[int] | None = None, functions: Sequence[Function] = ()
+) -> tuple[Function, list[Any]]:
     """value_and_grad of `f(program, *handles)` at `arguments`: the plain function, and [loss, *gradients]."""
     arrays = [np.asarray(a) for a in arguments]
     types = [type_of(a) for a in arrays]
     which = [i for i, t in enumerate(types) if t.dtype.is_float] if wrt is None else list(wrt)
-    names = f.__code__.co_varnames[1 : 1 + len(types)]
+    done = plain(named(f, lambda p, *given: p.vjp(lambda *inner: f(p, *inner), given, which), types, functions))
+    return done, run(done, *arrays)
+
+
+def directional(f: Callable[..., Any], arguments: Sequence[Any], direction: Sequence[Any], **more: Any) -> list[Any]:
+    """Forward mode of `f` in a direction (one array per float argument): [*outputs, *tangents]."""
+    arrays = [np.asarray(a) for a in arguments]
+    types = [type_of(a) for a in arrays]
+    wrt = [i for i, t in enumerate(types) if t.dtype.is_float]
+
+    def moved(p: Program, *given: Any) -> Any:
+        return p.jvp(lambda *inner: f(p, *inner), given[: len(arrays)], wrt, given[len(arrays) :])
+
+    done = plain(named(f, moved, [*types, *(types[i] for i in wrt)], **more))
+    return run(done, *arrays, *direction)
+
+
+def named(
+    f: Callable[..., Any], body: Callable[..., Any], types: Sequence[TensorType], functions: Sequence[Function] = ()
+) -> Function:
+    """A program with this body whose parameters have the names of those of `f`, calling `functions`."""
+    names = f.__code__.co_varnames[1 : f.__code__.co_argcount]
     program = Program()
     with use_context(program.context):
         with program.builder.block(types, names) as opened:
-            results = program.vjp(lambda *given: f(program, *given), program.handles(opened.params), which)
-            program.builder.end("return", program.values(results))
-    made = Function("f", opened.block)
+            program.builder.end("return", program.values(body(program, *program.handles(opened.params))))
+    made = with_call_effects(Function("main", opened.block, functions=functions))
     verify(made)
-    done = plain(made)
-    return done, run(done, *arrays)
+    return made
 
 
 def type_of(array: np.ndarray[Any, Any]) -> TensorType:
@@ -163,12 +199,18 @@ def type_of(array: np.ndarray[Any, Any]) -> TensorType:
     return TensorType(dtypes[array.dtype.name], array.shape)
 
 
-def check_gradients(f: Callable[..., Any], *arguments: Any, rtol: float = 1e-6) -> Function:
-    """Compare with central differences of the primal, run on its own; returns the differentiated function."""
+def check_gradients(
+    f: Callable[..., Any], *arguments: Any, rtol: float = 1e-6, functions: Sequence[Function] = ()
+) -> Function:
+    """Compare reverse mode with central differences of the primal, run on its own, and forward mode with reverse mode.
+
+    Returns the function that reverse mode has made.
+    """
     arrays = [np.asarray(a) for a in arguments]
     types = [type_of(a) for a in arrays]
-    primal = function(f, *types)
-    done, (loss, *found) = gradients(f, *arrays)
+    primal = named(f, f, types, functions)
+    done, (loss, *found) = gradients(f, *arrays, functions=functions)
+    found = found[len(found) - sum(t.dtype.is_float for t in types) :]
     np.testing.assert_allclose(loss, run(primal, *arrays)[0], rtol=1e-12)
     floats = [i for i, t in enumerate(types) if t.dtype.is_float]
     for which, gradient in zip(floats, found, strict=True):
@@ -182,4 +224,10 @@ def check_gradients(f: Callable[..., Any], *arguments: Any, rtol: float = 1e-6) 
                 ends.append(run(primal, *moved)[0])
             expected[place] = (ends[0] - ends[1]) / (2 * step)
         np.testing.assert_allclose(gradient, expected, rtol=rtol, atol=1e-7)
+    random = np.random.default_rng(0)
+    direction = [random.normal(size=arrays[which].shape) for which in floats]
+    both = directional(f, arrays, direction, functions=functions)
+    slope = sum(float(np.sum(t * g)) for t, g in zip(direction, found, strict=True))
+    np.testing.assert_allclose(both[0], loss, rtol=1e-12)
+    np.testing.assert_allclose(both[len(run(primal, *arrays))], slope, rtol=1e-9, atol=1e-11)
     return done

@@ -1,62 +1,134 @@
-"""Which values of a block depend, differentiably, on given ones: only these get cotangents."""
+"""Which values of a block depend, differentiably, on given ones: only these get tangents or cotangents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from staged.autodiff.duals import duals
+from staged.errors import GradientError
+from staged.ir.library import Library
 from staged.ir.nodes import Block, Op, Value, free_values
-from staged.ir.types import SequenceType, TensorType, Type
+from staged.ir.types import FrameType, SequenceType
 
 # Ops through which no derivative passes, whatever their types.
-_BARRIERS = frozenset(("stop_gradient", "constant", "sequence_zeros", "sequence_empty"))
+_BARRIERS = frozenset(("stop_gradient", "constant", "sequence_zeros", "sequence_empty", "frame_null"))
+# Ops whose block is closed and passes the derivative on.
+_INLINE = frozenset(("composite", "checkpoint"))
 
 
-def is_differentiable(type: Type) -> bool:
-    """Whether values of this type have cotangents: floats, and sequences of them."""
+class Activity:
+    """Finds active values, through the functions of `library` too.
+
+    With `forward`, every frame is active: its tangent is a frame that is saved and loaded wherever it is.
+    """
+
+    def __init__(self, library: Library, forward: bool = False) -> None:
+        self.library = library
+        self.duals = duals(library)
+        self.forward = forward
+        self._known: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}
+        self._assumed: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}
+        self._solving = False
+
+    def values(self, block: Block, wrt: Iterable[Value]) -> set[Value]:
+        """The values made in `block` (nested blocks too) that depend differentiably on `wrt`, with `wrt` itself."""
+        active = {value for value in wrt if self.duals.has(value.type)}
+        self._visit(block, active)
+        return active
+
+    def results(self, call: Op, active: tuple[int, ...]) -> frozenset[int]:
+        """Which results of a `call` are active if these of its arguments are."""
+        key = (call.attrs["function"], active)
+        if key in self._known:
+            return self._known[key]
+        if self._solving:
+            # Inside: what is assumed of it now; the loop below goes on until nothing changes.
+            if key not in self._assumed:
+                self._assumed[key] = frozenset()
+                self._assumed[key] = self._found(key, call)
+            return self._assumed[key]
+        self._solving = True
+        self._assumed = {key: frozenset()}
+        before: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}
+        while before != self._assumed:
+            before = dict(self._assumed)
+            for known in list(self._assumed):
+                self._assumed[known] |= self._found(known, call)
+        self._known.update(self._assumed)
+        self._solving = False
+        return self._known[key]
+
+    def _found(self, key: tuple[str, tuple[int, ...]], call: Op) -> frozenset[int]:
+        name, numbers = key
+        block = self.library.body(name, call.where).block
+        active = self.values(block, [block.params[number] for number in numbers])
+        if block.end.kind != "return":
+            return frozenset()
+        return frozenset(number for number, value in enumerate(block.end.operands) if value in active)
+
+    def _visit(self, block: Block, active: set[Value]) -> None:
+        for op in block.ops:
+            if op.name == "if":
+                for branch in op.blocks:
+                    self._visit(branch, active)
+                    if branch.end.kind == "yield":
+                        self._mark(op.results, branch.end.operands, active)
+            elif op.name in ("for", "while"):
+                self._loop(op, active)
+            elif op.name in _INLINE:
+                (body,) = op.blocks
+                self._mark(body.params, op.operands, active)
+                self._visit(body, active)
+                if body.end.kind == "yield":
+                    self._mark(op.results, body.end.operands, active)
+            elif op.name == "call":
+                self._call(op, active)
+            elif op.name == "frame_save" and self.forward:
+                active.update(result for result in op.results if self.duals.has(result.type))
+            elif op.name == "custom_vjp":
+                if any(op.operands[number] in active for number in op.attrs["wrt"]):
+                    active.update(result for result in op.results if self.duals.has(result.type))
+            elif op.name not in _BARRIERS and any(operand in active for operand in op.operands):
+                if any(effect.kind == "write" for effect in op.effects):
+                    raise GradientError(
+                        "differentiated code writes a Variable where its new value is not followed",
+                        where=op.where,
+                        hint="return the new value and write it outside of the differentiated function",
+                    )
+                active.update(result for result in op.results if self.duals.has(result.type))
+
+    def _call(self, op: Op, active: set[Value]) -> None:
+        numbers = tuple(number for number, operand in enumerate(op.operands) if operand in active)
+        if numbers or (self.forward and any(has_frames(result) for result in op.results)):
+            found = self.results(op, numbers)
+            active.update(result for number, result in enumerate(op.results) if number in found)
+
+    def _loop(self, op: Op, active: set[Value]) -> None:
+        body = op.blocks[-1]
+        carried, initial = carried_of(op)
+        self._mark(carried, initial, active)
+        while True:
+            self._visit(body, active)
+            if body.end.kind != "yield" or not self._mark(carried, body.end.operands, active):
+                break
+        if body.end.kind == "yield":
+            self._mark(op.results[len(carried) :], body.end.operands[len(carried) :], active)
+        self._mark(op.results, carried, active)
+
+    def _mark(self, targets: Iterable[Value], sources: Iterable[Value], active: set[Value]) -> bool:
+        """Make each target active whose source is; whether that is news."""
+        news = [t for t, s in zip(targets, sources, strict=False) if s in active and t not in active]
+        news = [target for target in news if self.duals.has(target.type)]
+        active.update(news)
+        return bool(news)
+
+
+def has_frames(value: Value) -> bool:
+    """Whether a value is a frame, or a sequence of them."""
+    type = value.type
     while isinstance(type, SequenceType):
         type = type.element
-    return isinstance(type, TensorType) and type.dtype.is_float
-
-
-def active_values(block: Block, wrt: Iterable[Value]) -> set[Value]:
-    """The values made in `block` (nested blocks too) that depend differentiably on `wrt`, with `wrt` itself."""
-    active = {value for value in wrt if is_differentiable(value.type)}
-    _visit(block, active)
-    return active
-
-
-def _visit(block: Block, active: set[Value]) -> None:
-    for op in block.ops:
-        if op.name == "if":
-            for branch in op.blocks:
-                _visit(branch, active)
-                if branch.end.kind == "yield":
-                    _mark(op.results, branch.end.operands, active)
-        elif op.name in ("for", "while"):
-            _visit_loop(op, active)
-        elif op.name not in _BARRIERS and any(operand in active for operand in op.operands):
-            active.update(result for result in op.results if is_differentiable(result.type))
-
-
-def _visit_loop(op: Op, active: set[Value]) -> None:
-    body = op.blocks[-1]
-    carried, initial = carried_of(op)
-    _mark(carried, initial, active)
-    while True:
-        _visit(body, active)
-        if body.end.kind != "yield" or not _mark(carried, body.end.operands, active):
-            break
-    if body.end.kind == "yield":
-        _mark(op.results[len(carried) :], body.end.operands[len(carried) :], active)
-    _mark(op.results, carried, active)
-
-
-def _mark(targets: Iterable[Value], sources: Iterable[Value], active: set[Value]) -> bool:
-    """Make each target active whose source is; whether that is news."""
-    news = [t for t, s in zip(targets, sources, strict=False) if s in active and t not in active]
-    news = [target for target in news if is_differentiable(target.type)]
-    active.update(news)
-    return bool(news)
+    return isinstance(type, FrameType)
 
 
 def carried_of(op: Op) -> tuple[tuple[Value, ...], tuple[Value, ...]]:

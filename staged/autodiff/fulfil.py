@@ -10,42 +10,59 @@ transforms nest, and the innermost goes first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from staged.autodiff.activity import active_values, is_differentiable
+from staged.autodiff.activity import Activity
 from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.duals import duals
+from staged.autodiff.forward import expand_jvp
 from staged.autodiff.residuals import Augmenter, Resolver
 from staged.autodiff.reverse import Reverse, made_in
 from staged.errors import GradientError
 from staged.ir.builder import Builder
+from staged.ir.library import Library
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.rewrite import Copier, rewrite
 from staged.ops.composite import COMPOSITES
 
+Expand = Callable[[Op, Builder, Library], Sequence[Value]]
+"""Emits what stands for a transform op, whose blocks are plain already, and returns the values of its results.
 
-def fulfil_transforms(function: Function) -> Function:
-    """`function` without transforms: each `vjp` op, innermost first, replaced by plain IR.
+Functions that it needs of others (`call` ops in its blocks) it makes with the library: `body`, `fresh`, `add`, `memo`.
+"""
 
-    Needs `normalize_exits` before: a differentiated block has no early exits but `raise`.
+
+def fulfil_transforms(program: Function, others: Mapping[str, Expand] | None = None) -> Function:
+    """The program without transforms: each such op, innermost first, replaced by plain IR; functions that nobody calls any more go.
+
+    `others` are transforms that this package does not know (`vmap`).
+    Needs `normalize_exits` before: differentiated code has no early exits but `raise`.
     Raises: GradientError, with the user's line, where a derivative does not exist.
     """
-    return rewrite(function, _fulfil)
+    table: dict[str, Expand] = {"vjp": expand_vjp, "jvp": expand_jvp, **(others or {})}
+
+    def fulfil(function: Function) -> Function:
+        def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
+            expand = table.get(op.name)
+            return None if expand is None else expand(op, builder, library)
+
+        return rewrite(function, rule)
+
+    library = Library(program, fulfil)
+    main = fulfil(program)
+    for function in program.functions:
+        library.body(function.name, function.where)
+    return library.program(main)
 
 
-def _fulfil(op: Op, builder: Builder) -> Sequence[Value] | None:
-    if op.name == "vjp":
-        return expand_vjp(op, builder)
-    return None
-
-
-def expand_vjp(op: Op, builder: Builder) -> list[Value]:
+def expand_vjp(op: Op, builder: Builder, library: Library) -> list[Value]:
     """Emit the primal of a `vjp` op and its reverse; returns what stands for its results."""
     block = _open_composites(op.blocks[0])
     outputs, wrt, of = op.attrs["outputs"], op.attrs["wrt"], op.attrs["of"]
     captures = op.operands[: len(block.params)]
     seeds = op.operands[len(block.params) :]
     for index in wrt:
-        if not is_differentiable(captures[index].type):
+        if not duals(library).has(captures[index].type):
             name = f"`{captures[index].hint}`" if captures[index].hint else "an argument"
             raise GradientError(
                 f"cannot differentiate with respect to {name}: it is {captures[index].type}, not a float",
@@ -53,7 +70,7 @@ def expand_vjp(op: Op, builder: Builder) -> list[Value]:
                 hint="differentiate with respect to float arrays (`st.astype(x, st.f32)`)",
             )
 
-    reverse = Reverse(active_values(block, [block.params[index] for index in wrt]))
+    reverse = Reverse(Activity(library).values(block, [block.params[index] for index in wrt]), library)
     env = Cotangents(made_in(block))
     scratch = reverse.builder
     scratch.device, reverse.where = op.device, op.where

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from staged.autodiff.duals import zeros_of
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.nodes import PURE, Attrs, Block, Op, Value
+from staged.ir.nodes import PURE, Block, Op, Value
 from staged.ir.rewrite import Copier
-from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
-from staged.ir.types import SequenceType, TensorType
+from staged.ir.trips import COUNT, Integers, trip_bound
+from staged.ir.types import SequenceType
 from staged.ops.primitive import PRIMITIVES
 
 # Elementwise ops that cost more than reading their result back from memory.
@@ -194,24 +195,6 @@ def _moves_only(op: Op) -> bool:
     return primitive is not None and primitive.kind == "broadcast"
 
 
-def zeros(builder: Builder, like: Value, op: Op) -> Value:
-    """Zeros of the type of `like`, placed and located as `op`; for a sequence, one of the same lengths."""
-    if isinstance(like.type, SequenceType):
-        return builder.op("sequence_zeros", [like], [like.type], device=op.device, where=op.where).result
-    return zeros_of(builder, like.tensor, op)
-
-
-def zeros_of(builder: Builder, type: TensorType, op: Op) -> Value:
-    """Zeros of a tensor type."""
-    number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
-    scalar = TensorType(type.dtype, (), type.weak)
-    zero = builder.op("constant", [], [scalar], attrs={"value": number}, device=op.device, where=op.where).result
-    if not type.shape:
-        return zero
-    attrs: Attrs = {"shape": type.shape, "axes": ()}
-    return builder.op("broadcast_to", [zero], [type], attrs=attrs, device=op.device, where=op.where).result
-
-
 class Augmenter(Copier):
     """Copies the primal, with the extra results that its reverse needs."""
 
@@ -325,11 +308,3 @@ class Resolver(Copier):
 
     def value(self, value: Value) -> Value:
         return super().value(self.residuals.resolve(value))
-
-
-def is_zero(value: Value) -> bool:
-    """Whether a value is known to be all zeros."""
-    producer = value.producer
-    if producer is not None and producer.name == "broadcast_to":
-        return is_zero(producer.operands[0])
-    return constant_of(value) == 0

@@ -8,44 +8,33 @@ primal's values; how those reach the reverse is the business of `residuals.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.duals import duals
 from staged.autodiff.loops import reverse_loop
-from staged.autodiff.residuals import Front, Residuals, zeros
-from staged.errors import GradientError
+from staged.autodiff.residuals import Front, Residuals
+from staged.autodiff.rules import RuleContext, refusal
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.nodes import FAIL, PURE, Block, Op, Value, free_values
+from staged.ir.library import Library
+from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import SequenceType
-from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES
-from staged.ops.context import bind, use_context
-from staged.ops.primitive import PRIMITIVES, Primitive
-from staged.ops.record import RecordContext
+from staged.ops.context import use_context
+from staged.ops.primitive import PRIMITIVES
 from staged.source import Position
-
-
-class _ReverseContext(RecordContext):
-    """Records what vjp rules write. The primal has made every check that they could make again (an index in range)."""
-
-    def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
-        results = super().bind(primitive, operands, attrs)
-        for result in results:
-            made = self.value_of(result).producer
-            if made is not None and made.effects == FAIL:
-                made.effects = PURE
-        return results
 
 
 class Reverse:
     """Writes the reverse of blocks into `builder`, with `active` the values that have cotangents at all."""
 
-    def __init__(self, active: set[Value]) -> None:
+    def __init__(self, active: set[Value], library: Library) -> None:
         self.active = active
+        self.library = library
+        self.duals = duals(library)
         self.residuals = Residuals()
         self.builder = Builder()
         self.where: Position | None = None
-        self.context = _ReverseContext(self.builder, locate=lambda: self.where)
+        self.context = RuleContext(self.builder, locate=lambda: self.where)
 
     # ---- a block ----
 
@@ -93,12 +82,7 @@ class Reverse:
         name = op.attrs["name"] if op.name == "composite" else op.name
         declared = COMPOSITES.get(name) if op.name == "composite" else PRIMITIVES.get(name)
         if declared is None or declared.vjp is None:
-            why = getattr(declared, "why_not_differentiable", "") or "no derivative is declared for it"
-            raise GradientError(
-                f"cannot differentiate through `{name}`: {why}",
-                where=op.where,
-                hint="put `st.stop_gradient(...)` around its operand if no gradient should flow through it",
-            )
+            raise refusal(op, name, declared)
         handle = self.context.handle
         attrs = {key: value for key, value in op.attrs.items() if op.name != "composite" or key != "name"}
         ct: object = tuple(None if c is None else handle(c) for c in cotangents)
@@ -110,15 +94,7 @@ class Reverse:
             assert len(given) == len(op.operands), f"the vjp of {name} gives {len(given)} cotangents"
             for operand, cotangent in zip(op.operands, given, strict=True):
                 if cotangent is not None and operand in self.active:
-                    self.accumulate(env, operand, self.fitted(cotangent, operand, name))
-
-    def fitted(self, cotangent: Array, operand: Value, name: str) -> Value:
-        """A cotangent in the type of what it belongs to: rules mix Python numbers in, which may strengthen a weak type."""
-        wanted = operand.tensor
-        if cotangent.type != wanted:
-            assert cotangent.shape == wanted.shape, f"the vjp of {name} gives {cotangent.type} for {wanted}"
-            cotangent = bind(PRIMITIVES["cast"], [cotangent], dtype=wanted.dtype, weak=wanted.weak)
-        return self.context.value_of(cotangent)
+                    self.accumulate(env, operand, self.context.fitted(cotangent, operand, f"the vjp of {name}"))
 
     # ---- sequences: so that what reverse mode writes can be differentiated again ----
 
@@ -131,7 +107,7 @@ class Reverse:
             sequence, index = op.operands
             if sequence in self.active:
                 before = env.get(sequence)
-                before = zeros(self.builder, sequence, op) if before is None else before
+                before = self.or_zeros(before, sequence, op)
                 added = self.builder.op("sequence_add", [before, index, cotangent], [sequence.type], where=op.where)
                 added.result.hint = d_name(sequence)
                 env.set(sequence, added.result)
@@ -188,7 +164,7 @@ class Reverse:
         return _Unfinished(self.builder)
 
     def or_zeros(self, cotangent: Value | None, value: Value, op: Op) -> Value:
-        return zeros(self.builder, value, op) if cotangent is None else cotangent
+        return self.duals.zeros(self.builder, value, op) if cotangent is None else cotangent
 
     def needed(self, block: Block) -> Sequence[Value]:
         """The primal values that a finished reverse block reads, after what its inner blocks have fetched."""

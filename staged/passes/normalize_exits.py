@@ -24,7 +24,7 @@ from staged.ir.trips import Integers, static_trip_count
 from staged.ir.types import TensorType, Type, bool_
 
 FLAG = TensorType(bool_)
-TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint"))
+TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
 
 
 def normalize_exits(function: Function) -> Function:

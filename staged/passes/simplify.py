@@ -20,8 +20,8 @@ from staged.passes.algebra import RULES, empty_result, fold_constants
 from staged.source import Position
 
 # Blocks that stand for themselves: nothing made outside is used inside, so nothing outside is equal to something inside.
-_CLOSED = frozenset(("composite", "kernel", "contraction", "vjp", "jvp", "vmap", "checkpoint"))
-_TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint"))
+_CLOSED = frozenset(("composite", "kernel", "contraction", "vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
+_TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
 
 
 def simplify(function: Function) -> Function:

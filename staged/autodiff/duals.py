@@ -1,0 +1,90 @@
+"""Types of tangents and cotangents: those of a tensor are tensors like it, those of a frame are frames of its float fields."""
+
+from __future__ import annotations
+
+from staged.ir.builder import Builder
+from staged.ir.library import Library
+from staged.ir.nodes import Attrs, FrameRecord, Op, Value
+from staged.ir.types import FrameType, SequenceType, TensorType, Type
+
+
+class Duals:
+    """Which types have tangents and cotangents, and of what types these are."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._records: dict[str, str] = {}
+        self._has: dict[str, bool] = {}
+
+    def has(self, type: Type) -> bool:
+        """Whether values of this type have derivatives: floats, sequences of them, frames with a float somewhere inside."""
+        while isinstance(type, SequenceType):
+            type = type.element
+        if isinstance(type, FrameType):
+            if type.name not in self._has:
+                self._has[type.name] = self._has_floats(type.name)
+            return self._has[type.name]
+        return type.dtype.is_float
+
+    def type(self, type: Type) -> Type:
+        """The type of the tangents and cotangents of values of a type that has them."""
+        if isinstance(type, SequenceType):
+            element = self.type(type.element)
+            return SequenceType(element, type.bound)
+        return FrameType(self._record(type.name)) if isinstance(type, FrameType) else type
+
+    def fields(self, frame: Type) -> list[int]:
+        """Which fields of a frame have derivatives."""
+        assert isinstance(frame, FrameType)
+        record = self.library.frames[frame.name]
+        return [number for number, (_, type) in enumerate(record.fields) if self.has(type)]
+
+    def zeros(self, builder: Builder, like: Value, op: Op) -> Value:
+        """The tangent or cotangent zero of `like`, placed and located as `op`; a sequence has the lengths of `like`."""
+        wanted = self.type(like.type)
+        if isinstance(wanted, SequenceType):
+            return builder.op("sequence_zeros", [like], [wanted], device=op.device, where=op.where).result
+        if isinstance(wanted, FrameType):
+            return builder.op("frame_null", [], [wanted], device=op.device, where=op.where).result
+        return zeros_of(builder, wanted, op)
+
+    def _record(self, name: str) -> str:
+        """The record of the duals of the frames `name`."""
+        if name not in self._records:
+            made = self._records[name] = self.library.fresh_frame(f"d_{name}")
+            fields = self.library.frames[name].fields
+            kept = tuple((f"d_{field}", self.type(type)) for field, type in fields if self.has(type))
+            self.library.add_frame(FrameRecord(made, kept))
+        return self._records[name]
+
+    def _has_floats(self, name: str) -> bool:
+        reached, pending = {name}, [name]
+        while pending:
+            for _, type in self.library.frames[pending.pop()].fields:
+                while isinstance(type, SequenceType):
+                    type = type.element
+                if isinstance(type, TensorType) and type.dtype.is_float:
+                    return True
+                if isinstance(type, FrameType) and type.name not in reached:
+                    reached.add(type.name)
+                    pending.append(type.name)
+        return False
+
+
+def duals(library: Library) -> Duals:
+    """The types of tangents and cotangents in the programs of a library."""
+    made = library.memo.setdefault("duals", None) or Duals(library)
+    library.memo["duals"] = made
+    assert isinstance(made, Duals)
+    return made
+
+
+def zeros_of(builder: Builder, type: TensorType, op: Op) -> Value:
+    """Zeros of a tensor type."""
+    number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
+    scalar = TensorType(type.dtype, (), type.weak)
+    zero = builder.op("constant", [], [scalar], attrs={"value": number}, device=op.device, where=op.where).result
+    if not type.shape:
+        return zero
+    attrs: Attrs = {"shape": type.shape, "axes": ()}
+    return builder.op("broadcast_to", [zero], [type], attrs=attrs, device=op.device, where=op.where).result

@@ -1,0 +1,43 @@
+"""Applying the derivative rules that ops declare: in the words of the refusal where there is none, in the types of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from staged.errors import GradientError
+from staged.ir.nodes import FAIL, PURE, Op, Value
+from staged.ops.array import Array
+from staged.ops.context import bind
+from staged.ops.primitive import PRIMITIVES, Primitive
+from staged.ops.record import RecordContext
+
+
+class RuleContext(RecordContext):
+    """Records what rules write. The primal has made every check that they could make again (an index in range)."""
+
+    def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
+        results = super().bind(primitive, operands, attrs)
+        for result in results:
+            made = self.value_of(result).producer
+            if made is not None and made.effects == FAIL:
+                made.effects = PURE
+        return results
+
+    def fitted(self, given: Array, like: Value, rule: str) -> Value:
+        """What a rule gives, in the type of what it belongs to: rules mix Python numbers in, which may strengthen a weak type."""
+        wanted = like.tensor
+        if given.type != wanted:
+            assert given.shape == wanted.shape, f"{rule} gives {given.type} for {wanted}"
+            given = bind(PRIMITIVES["cast"], [given], dtype=wanted.dtype, weak=wanted.weak)
+        return self.value_of(given)
+
+
+def refusal(op: Op, name: str, declared: object) -> GradientError:
+    """The error for an op that has no derivative."""
+    why = getattr(declared, "why_not_differentiable", "") or "no derivative is declared for it"
+    return GradientError(
+        f"cannot differentiate through `{name}`: {why}",
+        where=op.where,
+        hint="put `st.stop_gradient(...)` around its operand if no gradient should flow through it",
+    )
