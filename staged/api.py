@@ -10,6 +10,7 @@ from staged.eager import eager_call, is_eager, unwrap, wrap
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
 from staged.frontend.calls import call
+from staged.frontend.recursion import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
 from staged.ir.machine import Machine
@@ -53,7 +54,7 @@ class StagedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; see the class for how arguments are taken. Results come back as NumPy arrays in the function's tree."""
         if current_trace() is not None:
-            return call(self.__wrapped__, *args, **kwargs)
+            return call_staged(self, args, kwargs)
         if is_eager(getattr(self.__wrapped__, "__name__", "")):
             return self._run_eagerly(args, kwargs)
         traced = self._trace(args, kwargs)
@@ -63,6 +64,11 @@ class StagedFunction:
     def __staged_inline__(self) -> Callable[..., Any]:
         """What converted code calls instead: inside another staged function it is traced along."""
         return self.__wrapped__
+
+    @property
+    def __staged_static__(self) -> tuple[str, ...]:
+        """The arguments that are known while staging, in calls from staged functions too."""
+        return self._static
 
     def _run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)

@@ -6,12 +6,14 @@ CPython's fine-grained positions (PEP 657), so the position of an op is read off
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
+from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -100,6 +102,14 @@ def _characters(file: str, line: int, utf8_column: int) -> int:
 def _function_name(code: CodeType) -> str:
     """The user's function a piece of converted code belongs to: block functions are named `name__if_12` by the front end."""
     return code.co_name.split("__staged_", 1)[0] or code.co_name
+
+
+def position_of_function(function: Any) -> Position | None:
+    """Where a function was defined; None for a callable without Python code."""
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    if code is None:
+        return None
+    return Position(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, function.__name__)
 
 
 def here() -> Position | None:

@@ -57,13 +57,13 @@ def flatten_arguments(
             hint=f"its parameters are {', '.join(f'`{name}`' for name in signature.parameters)}",
         )
     bound = signature.bind(*args, **kwargs)
-    named = _named(bound)
+    named = named_arguments(bound)
     staged: list[Argument] = []
     statics: list[Any] = []
     plans: list[tuple[trees.Spec, list[int | None], list[Any]]] = []
     key: list[Any] = []
     for name, value in named:
-        leaves, spec = ([value], None) if name.split(".")[0] in static else trees.flatten(value, _is_static_node)
+        leaves, spec = ([value], None) if name.split(".")[0] in static else trees.flatten(value, is_static_node)
         paths = [name] if spec is None else trees.paths(spec, name)
         places: list[int | None] = []
         for path, leaf in zip(paths, leaves, strict=True):
@@ -84,12 +84,12 @@ def flatten_arguments(
         for spec, places, leaves in plans:
             filled = [leaf if place is None else handles[place] for place, leaf in zip(places, leaves, strict=True)]
             values.append(filled[0] if spec is None else trees.unflatten(spec, filled))
-        return _call_with(bound, values)
+        return call_with(bound, values)
 
     return Arguments(tuple(staged), tuple(key), rebuild, tuple(statics))
 
 
-def _named(bound: inspect.BoundArguments) -> list[tuple[str, Any]]:
+def named_arguments(bound: inspect.BoundArguments) -> list[tuple[str, Any]]:
     """One (name, value) per parameter, and per element of `*args` and `**kwargs`."""
     out: list[tuple[str, Any]] = []
     for name, value in bound.arguments.items():
@@ -103,7 +103,7 @@ def _named(bound: inspect.BoundArguments) -> list[tuple[str, Any]]:
     return out
 
 
-def _call_with(bound: inspect.BoundArguments, values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def call_with(bound: inspect.BoundArguments, values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     rest = list(values)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
@@ -125,7 +125,7 @@ def _before(bound: inspect.BoundArguments, name: str) -> list[str]:
     return names[: names.index(name)]
 
 
-def _is_static_node(node: Any) -> bool:
+def is_static_node(node: Any) -> bool:
     """A dataclass without arrays (Variables aside) is a configuration or a model: static as a whole."""
     return dataclasses.is_dataclass(node) and not isinstance(node, type) and not _holds_array(node)
 

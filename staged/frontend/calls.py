@@ -74,8 +74,9 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return _make(function, tracing, args, kwargs)
     inlined = getattr(function, "__staged_inline__", None)
     if inlined is not None:
-        # A staged function inside another: traced along.
-        return call(inlined, *args, **kwargs)
+        from staged.frontend.recursion import call_staged
+
+        return call_staged(function, args, kwargs)
     if isinstance(function, functools.partial):
         return call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
     if tracing and (isinstance(function, np.ufunc) or _is_numpy_function(function)):

@@ -9,7 +9,7 @@ from staged.errors import StagingError
 from staged.frontend.if_ import nest_rest
 from staged.frontend.locals import Locals
 from staged.frontend.names import Bindings, bindings_of, parameters_of
-from staged.frontend.scope import traced_as_program, traced_in_scope
+from staged.frontend.scope import traced_in_scope
 from staged.frontend.syntax import (
     Converter,
     Scope,
@@ -201,8 +201,10 @@ def function_(made: Any, name: str) -> Any:
     return made
 
 
-DEEPEST_RECURSION = 24
-"""Calls of one function inside itself, under a staged condition, from which on staging is taken to be endless."""
+DEEPEST_RECURSION = 40
+"""Calls of one function inside itself, under a staged condition, from which on staging is taken to be endless.
+
+Staged functions that call themselves stop before: they become functions of the program."""
 
 
 @operator
@@ -218,7 +220,7 @@ def run(scope: Locals, body: Body) -> Any:
             raise StagingError(
                 f"`{scope._staged_function}` calls itself under a staged condition: staging it would never end",
                 where=here(),
-                hint="write a loop, or make the argument that ends the recursion static",
+                hint=f"decorate `{scope._staged_function}` with `@st.function`: it becomes a function of the program",
             )
     trace.frames.append(scope)
     try:
@@ -228,10 +230,9 @@ def run(scope: Locals, body: Body) -> Any:
 
 
 def _run_traced(trace: TraceContext, scope: Locals, body: Body) -> Any:
-    if trace.is_entry:
-        trace.is_entry = False
-        trace.program = traced_as_program(trace, scope, body, f"`{scope._staged_function}`")
-        return None
+    if trace.next_run is not None:
+        run_body, trace.next_run = trace.next_run, None
+        return run_body(scope, body)
     return run_inline(trace, scope, body)
 
 

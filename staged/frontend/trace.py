@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from staged.frontend import trees
 from staged.frontend.arguments import Argument, Arguments, flatten_arguments
+from staged.frontend.call_arguments import flatten_call
 from staged.frontend.calls import call
-from staged.frontend.convert import is_user_code
+from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.join import Template, template_of
+from staged.frontend.locals import Locals
+from staged.frontend.recursion import activate, has_body
 from staged.frontend.regions import ambient_device
-from staged.frontend.scope import ProgramTarget
-from staged.frontend.tracing import TraceContext
+from staged.frontend.scope import traced_as_program
+from staged.frontend.tracing import Body, TraceContext
 from staged.frontend.variable import Variable, random_numbers
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks
+from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks, walk_ops
 from staged.ir.types import TensorType
 from staged.ir.verifier import verify
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
-from staged.source import Position
+from staged.source import Position, position_of_function
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def trace(
             context.home[param] = block
         handles = [StagedArray(param, context) for param in params]
         with context.entered(block):
-            template = _record(context, function, arguments, handles)
-    ir, hidden = _assemble(context, name, block.block, params, arguments, template, _position(function))
+            template = _record(context, function, arguments, handles, static)
+    ir, hidden = _assemble(context, name, block.block, params, arguments, template, position_of_function(function))
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify(ir, "tracing")
     return TracedFunction(
@@ -95,20 +96,32 @@ def trace(
 
 
 def _record(
-    context: TraceContext, function: Callable[..., Any], arguments: Arguments, handles: list[StagedArray]
+    context: TraceContext,
+    function: Callable[..., Any],
+    arguments: Arguments,
+    handles: list[StagedArray],
+    static: Collection[str],
 ) -> Template:
     """Run the function on the handles and end the open block with its results."""
     args, kwargs = arguments.rebuild(handles)
-    plain = function.__func__ if isinstance(function, MethodType) else function
-    if isinstance(plain, FunctionType) and is_user_code(plain):
-        context.is_entry = True
-        call(function, *args, **kwargs)
-        target = context.program
-        assert isinstance(target, ProgramTarget)
-        template = target.result if target.result is not None else template_of(None)
-        return template
-    # Not a function with a body of its own (a partial, a callable object): what it calls is traced inside.
-    value = call(function, *args, **kwargs)
+    finished: list[Template] = []
+
+    def in_place() -> Any:
+        if not has_body(function):
+            # A partial, a callable object: what it calls is traced inside.
+            return call(function, *args, **kwargs)
+
+        def body_of_program(scope: Locals, body: Body) -> None:
+            target = traced_as_program(context, scope, body, f"`{scope._staged_function}`")
+            finished.append(target.result if target.result is not None else template_of(None))
+
+        context.next_run = body_of_program
+        return call(function, *args, **kwargs)
+
+    value = activate(context, function, flatten_call(function, args, kwargs, static), in_place)
+    if finished:
+        return finished[0]
+    # Its value is that of a call: of what a callable object calls, or of the function itself where it is recursive.
     leaves, _ = trees.flatten(value)
     context.builder.end("return", [context.value_of(leaf) for leaf in leaves if isinstance(leaf, StagedArray)])
     return template_of(value)
@@ -133,7 +146,8 @@ def _assemble(
     for number, (_, value) in enumerate(hidden):
         value.index = len(params) + number
     all_params = [*params, *(value for _, value in hidden)]
-    touched = _touched(context, block)
+    functions = reachable(context.functions, block)
+    touched = _touched(context, [block, *(called.block for called in functions.values())])
     prelude = context.prelude.ops if context.random is not None and _is_touched(context, touched) else []
     body = Block(all_params, [*prelude, *block.ops], block.end)
     _name_variables(touched)
@@ -146,14 +160,15 @@ def _assemble(
         result_paths=[path for path, leaf in zip(paths, template.leaves, strict=True) if isinstance(leaf, TensorType)],
         where=where,
     )
+    function = finish_functions(function, functions)
     return function, [np.asarray(array) for array, _ in hidden]
 
 
-def _touched(context: TraceContext, block: Block) -> list[VariableRef]:
+def _touched(context: TraceContext, blocks: list[Block]) -> list[VariableRef]:
     """The Variables that the program reads or writes, in order of first use."""
     found: dict[VariableRef, None] = {}
-    for inner in walk_blocks(block):
-        for op in inner.ops:
+    for block in blocks:
+        for op in walk_ops(block):
             for effect in op.effects:
                 if effect.target is not None:
                     found[effect.target] = None
@@ -176,10 +191,3 @@ def _name_variables(refs: list[VariableRef]) -> None:
 
 def _hint(path: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in path)
-
-
-def _position(function: Any) -> Position | None:
-    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
-    if code is None:
-        return None
-    return Position(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, function.__name__)

@@ -17,7 +17,7 @@ from staged.errors import LeakError
 from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.nodes import Op, Value, VariableRef
+from staged.ir.nodes import Function, Op, Value, VariableRef
 from staged.ir.types import TensorType, Type
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
@@ -26,7 +26,7 @@ from staged.ops.record import RecordContext
 from staged.source import Position
 
 if TYPE_CHECKING:
-    from staged.frontend.scope import ProgramTarget
+    from staged.frontend.recursion import Activation
     from staged.frontend.targets import Target
 
 
@@ -62,6 +62,18 @@ class NeedsScopeError(BaseException):
         super().__init__(kind)
         self.target = target
         self.kind = kind
+
+
+class NeedsFunctionError(BaseException):
+    """A call inside itself, under staged control: the open `activation` is taken back and becomes a function of the program.
+
+    `slots` say which leaves of its arguments are staged there, with which types.
+    """
+
+    def __init__(self, activation: Activation, slots: tuple[Any, ...]) -> None:
+        super().__init__(activation)
+        self.activation = activation
+        self.slots = slots
 
 
 @dataclass
@@ -148,9 +160,14 @@ class TraceContext(RecordContext):
         self.prelude = OpenBlock([], None)
         """Ops before everything else: hidden state gets its first value."""
         self.notes: list[str] = []
-        self.is_entry = False
-        """Whether the next converted call is the program itself (its exits return)."""
-        self.program: ProgramTarget | None = None
+        self.next_run: Callable[[Locals, Body], Any] | None = None
+        """How the next converted call runs its body, where it is a function of its own (its exits return)."""
+        self.activations: list[Activation] = []
+        """The calls of staged functions that are open, innermost last."""
+        self.functions: dict[str, Function] = {}
+        """What became a function of the program, by the name that calls use while tracing."""
+        self.numbers = itertools.count()
+        """Tell these names apart."""
         self.try_depth = 0
         self.path: list[object] = []
         self.learned: dict[tuple[object, ...], Any] = {}

@@ -51,6 +51,13 @@ class Variable(Array):
                 where=here(),
                 hint="make it before the loop, and assign `v.value = ...` in it",
             )
+        function = next((a.instance.user_name for a in trace.activations if a.instance is not None), None)
+        if function is not None:
+            raise StagingError(
+                f"a Variable is made inside the recursive function `{function}`, whose calls would share it",
+                where=here(),
+                hint=f"use a local name, or make it before `{function}` is called",
+            )
         reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self)
         trace.add_variable(self, reference)
         self._write(array)

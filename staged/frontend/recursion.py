@@ -1,0 +1,462 @@
+"""Calls of staged functions inside a trace: recorded in place, or, where a function calls itself, as a function of its own.
+
+A call is traced in place until one with the same arguments (static ones equal, staged ones of joining types) is met inside it
+under staged control. Then the outermost of the two is taken back (`NeedsFunctionError`) and traced as a closed block: calls that
+match it become `call` ops. Its result is unknown at first, so in the first try such calls do not return and the base cases give
+the template; it is traced again until template, captures and state fit what the try before assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType, MethodType
+from typing import Any
+
+from staged.errors import GradientError, StagingError, StaticStateError
+from staged.frontend import trees
+from staged.frontend.call_arguments import CallArguments, Slots, flatten_call, meet, same_function
+from staged.frontend.join import Template, materialise, position_of
+from staged.frontend.locals import Locals, VariableStates
+from staged.frontend.mutation import check_region
+from staged.frontend.scope import MAX_TRIES
+from staged.frontend.targets import Carry, Key, StateTarget
+from staged.frontend.tracing import (
+    ENDED,
+    BlockEndedError,
+    Body,
+    NeedsFunctionError,
+    Region,
+    Signal,
+    State,
+    TraceContext,
+    current_trace,
+)
+from staged.frontend.variable import Variable, key_of, read_variable, write_variable
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, Function, Op, Value, free_values, walk_ops
+from staged.ir.rewrite import Copier
+from staged.ir.types import CPU, TensorType
+from staged.ops.array import StagedArray
+from staged.source import Position, here, position_of_function
+
+SHALLOW = 32
+"""Calls inside one another that differ in static numbers only: from here on these numbers are staged instead of unrolled."""
+
+
+@dataclass(eq=False)
+class Instance:
+    """A function of the program being traced, with what is assumed of it."""
+
+    name: str
+    slots: Slots
+    level: int
+    """How many states are open inside it: those of the transforms around it, and its own where there are any."""
+    result: Template | None = None
+    """None: nothing is known of its result, calls of it do not return."""
+    state: list[Variable] = field(default_factory=list)
+    """The Variables whose values it takes, under a transform."""
+    written: Carry = field(default_factory=dict)
+    """Those of them whose new values it returns."""
+    captures: list[Value] = field(default_factory=list)
+    """Values from outside: further parameters, the same in all calls."""
+    calls_unknown: bool = False
+    """Whether a call of it was met while its result was unknown."""
+    unknown_at: Position | None = None
+    """Where the last of these calls was."""
+    waits: bool = False
+    """Whether one of its paths ends in a call of a function around it whose result is unknown."""
+
+    @property
+    def user_name(self) -> str:
+        return self.name.split("#")[0]
+
+    @property
+    def written_types(self) -> list[TensorType]:
+        return [type_ for kept in self.written.values() if isinstance(kept, Template) for type_ in kept.types]
+
+
+@dataclass(eq=False)
+class Activation:
+    """An open call of a staged function: in place, or (with `instance`) as a function of the program."""
+
+    function: Callable[..., Any]
+    call: CallArguments
+    slots: Slots
+    targets: int
+    regions: int
+    instance: Instance | None = None
+
+
+def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a staged function by another one: its program goes on in the one that is traced."""
+    trace = current_trace()
+    wrapped = function.__staged_inline__
+    if trace is None:
+        return _plain_call(wrapped, args, kwargs)
+    given = flatten_call(wrapped, args, kwargs, function.__staged_static__)
+    alike = [
+        other
+        for other in trace.activations
+        if same_function(other.function, wrapped) and other.call.structure == given.structure
+    ]
+    for other in reversed(alike):
+        if other.instance is not None and meet(other.slots, given) == other.slots:
+            return emit_call(trace, other.instance, given)
+    for other in alike:
+        if other.instance is not None or _is_staged_since(trace, other):
+            joined = meet(other.slots, given)
+            if joined is not None:
+                raise NeedsFunctionError(other, joined)
+    outermost, lifted = _lifted(alike, given)
+    if outermost is not None:
+        raise NeedsFunctionError(outermost, lifted)
+    return activate(trace, wrapped, given, lambda: _plain_call(wrapped, args, kwargs))
+
+
+def activate(
+    trace: TraceContext, function: Callable[..., Any], given: CallArguments, in_place: Callable[[], Any]
+) -> Any:
+    """`in_place()` as an open call of `function`; where that meets itself, a call of a function of the program instead."""
+    activation = Activation(function, given, given.slots, len(trace.targets), len(trace.regions))
+    mark = trace.mark([*trace.shared])
+    depth = len(trace.activations)
+    trace.activations.append(activation)
+    try:
+        return in_place()
+    except NeedsFunctionError as need:
+        if need.activation is not activation:
+            raise
+        slots = need.slots
+    finally:
+        del trace.activations[depth:]
+    trace.rollback(mark)
+    return trace_function(trace, function, given, slots)
+
+
+def _plain_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from staged.frontend.calls import call
+
+    return call(function, *args, **kwargs)
+
+
+def _is_staged_since(trace: TraceContext, activation: Activation) -> bool:
+    """Whether the program decides if what is traced now runs, given that `activation` does."""
+    if len(trace.regions) > activation.regions:
+        return True
+    return any(isinstance(target, StateTarget) and target.exits for target in trace.targets[activation.targets :])
+
+
+def _lifted(alike: list[Activation], given: CallArguments) -> tuple[Activation | None, Slots]:
+    """The outermost of many calls that differ in numbers known while staging, and slots for all of them."""
+    outermost, slots, count = None, given.slots, 0
+    for other in reversed(alike):
+        joined = meet(slots, other.call, lift=True)
+        if joined is None:
+            break
+        outermost, slots, count = other, joined, count + 1
+    return (outermost if count >= SHALLOW else None), slots
+
+
+# ---- the function -------------------------------------------------------------------------------
+
+
+def trace_function(trace: TraceContext, function: Callable[..., Any], given: CallArguments, slots: Slots) -> Any:
+    """Trace `function` as a function of the program that serves `slots`, and call it."""
+    name = getattr(function, "__name__", type(function).__name__)
+    where = here()
+    instance = Instance(f"{name}#{next(trace.numbers)}", slots, len(trace.states) + bool(trace.states))
+    for _ in range(MAX_TRIES):
+        mark = trace.mark([*trace.shared])
+        tried = _Try(trace, function, given, instance, name)
+        try:
+            tried.run()
+        except NeedsFunctionError as need:
+            if need.activation is not tried.activation:
+                raise
+            trace.rollback(mark)
+            instance = Instance(instance.name, need.slots, instance.level)
+            continue
+        if tried.settles():
+            break
+        if tried.learned is None:
+            trace.rollback(mark)
+            return _never_returns(trace, function, instance, where)
+        trace.rollback(mark)
+        instance = tried.learned
+    else:
+        raise AssertionError(f"tracing `{name}` does not settle")
+    made = tried.finish()
+    trace.functions[instance.name] = made
+    return emit_call(trace, instance, given)
+
+
+def _never_returns(
+    trace: TraceContext, function: Callable[..., Any], instance: Instance, where: Position | None
+) -> Any:
+    name = instance.user_name
+    if not instance.waits:
+        raise StagingError(
+            f"`{name}` calls itself on every path: it would never return",
+            where=instance.unknown_at or position_of_function(function),
+            hint="return without a further call on one path (`if n == 0: return ...`)",
+        )
+    # A function around it calls it and is called by it: that one's base cases come first.
+    trace.builder.end("raise", (), None, where)
+    raise BlockEndedError
+
+
+class _Try:
+    """One try to trace a function under the assumptions of `instance`."""
+
+    def __init__(
+        self, trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance, name: str
+    ) -> None:
+        self.trace = trace
+        self.function = function
+        self.given = given
+        self.instance = instance
+        self.name = name
+        self.activation = Activation(function, given, instance.slots, len(trace.targets), len(trace.regions), instance)
+        self.target: FunctionTarget | None = None
+        types = [slot for slot in instance.slots if isinstance(slot, TensorType)]
+        hints = [
+            "".join(c if c.isalnum() else "_" for c in path)
+            for path, slot in zip(given.paths, instance.slots, strict=True)
+            if isinstance(slot, TensorType)
+        ]
+        for variable in instance.state:
+            types.append(variable.type)
+            hints.append(variable.name)
+        self.arguments = len(types) - len(instance.state)
+        self.block = trace.open_block(tuple(types), tuple(hints))
+        self.states: VariableStates | None = None
+
+    def run(self) -> None:
+        trace = self.trace
+        handles = [StagedArray(param, trace) for param in self.block.params]
+        depths = len(trace.activations), len(trace.shared), len(trace.states), trace.builder.device
+        shared = list(trace.shared)
+        if trace.states:
+            state = handles[self.arguments :]
+            entries = {key_of(trace, v): handle for v, handle in zip(self.instance.state, state, strict=True)}
+            self.states = VariableStates(entries)
+            trace.states.append(State(self.states, trace.block))
+            trace.shared.append(self.states)
+            shared = [self.states, *shared]
+        region = Region(f"the recursive function `{self.name}`", len(trace.log), is_loop=False)
+        self.target = FunctionTarget(
+            trace,
+            "function",
+            f"`{self.name}`",
+            frozenset({"return"}),
+            scopes=shared,
+            entry=[dict(scope.__dict__) for scope in shared],
+            carry=self.instance.written,
+            joins_entry=False,
+            has_result=True,
+            result=self.instance.result,
+            states=int(self.states is not None),
+            function_name=self.name,
+        )
+        trace.activations.append(self.activation)
+        trace.regions.append(region)
+        targets, regions = len(trace.targets), len(trace.regions) - 1
+        trace.targets.append(self.target)
+        try:
+            with trace.entered(self.block):
+                self._record(handles[: self.arguments])
+                if not self.target.stale and self.instance.result is not None:
+                    check_region(trace, region)
+        finally:
+            del trace.targets[targets:], trace.regions[regions:]
+            activations, shared_count, states, trace.builder.device = depths
+            del trace.activations[activations:], trace.shared[shared_count:], trace.states[states:]
+            trace.next_run = None
+
+    def _record(self, handles: list[StagedArray]) -> None:
+        """Run the function on the parameters; every path out of it ends in a return."""
+        rest = list(handles)
+        leaves = [
+            rest.pop(0) if isinstance(slot, TensorType) else leaf
+            for slot, leaf in zip(self.instance.slots, self.given.leaves, strict=True)
+        ]
+        args, kwargs = self.given.rebuild(leaves)
+        if has_body(self.function):
+            self.trace.next_run = self._body
+            _plain_call(self.function, args, kwargs)
+            return
+        try:
+            value = _plain_call(self.function, args, kwargs)
+        except BlockEndedError:
+            return
+        assert self.target is not None
+        self.target.leave("return", value)
+
+    def _body(self, scope: Locals, body: Body) -> None:
+        assert self.target is not None
+        try:
+            signal = body()
+        except BlockEndedError:
+            signal = ENDED
+        if signal is not ENDED:
+            self.target.leave("return", None if signal is None else signal.value)
+
+    # ---- what the try says ----
+
+    def settles(self) -> bool:
+        """Whether what was assumed held; else `learned` is what to assume next (None: nothing is known of its result)."""
+        instance, target = self.instance, self.target
+        assert target is not None
+        self.learned: Instance | None = None
+        if target.result is None:
+            return False
+        read = list(self.states.entries) if self.states is not None else []
+        by_key = _variables_by_key(self.trace)
+        state = [by_key[key] for key in read]
+        is_same_state = list(map(id, state)) == list(map(id, instance.state))
+        captures = dict.fromkeys(instance.captures)
+        if not target.stale:
+            captures.update(dict.fromkeys(free_values(self.block.block)))
+        known = instance.result is not None or not instance.calls_unknown
+        if known and not target.stale and is_same_state and list(captures) == instance.captures:
+            instance.result = target.result
+            return True
+        self.learned = Instance(
+            instance.name, instance.slots, instance.level, target.result, state, target.next_carry(), list(captures)
+        )
+        return False
+
+    def finish(self) -> Function:
+        """The function, closed: what it uses from outside comes by parameters."""
+        target, instance = self.target, self.instance
+        assert target is not None and target.result is not None
+        block = _closed(self.block.block, instance.captures)
+        for op in walk_ops(block):
+            if op.device != CPU:
+                raise StagingError(
+                    f"`{self.name}` calls itself, and runs on the {str(op.device).upper()} at line {op.where.line if op.where else 0}: "
+                    "recursive functions run on the CPU",
+                    where=op.where,
+                    hint=f"call `{self.name}` outside of the `with_backend` region, or write a loop",
+                )
+        paths = [
+            path for path, slot in zip(self.given.paths, instance.slots, strict=True) if isinstance(slot, TensorType)
+        ]
+        results = trees.paths(target.result.spec, "result")
+        return Function(
+            self.name,
+            block,
+            param_paths=[*paths, *(v.name for v in instance.state), *(value.hint for value in instance.captures)],
+            result_paths=[
+                *(p for p, leaf in zip(results, target.result.leaves, strict=True) if isinstance(leaf, TensorType)),
+                *(key[1] for key in instance.written),
+            ],
+            where=position_of_function(self.function),
+        )
+
+
+@dataclass
+class FunctionTarget(StateTarget):
+    """A function of the program: its exits return a value, and what Variables passed as state hold by then."""
+
+    states: int = 0
+    """How many of the scopes, from the first, are Variables; names of others cannot change."""
+    function_name: str = ""
+
+    def exit(self, signal: Signal) -> None:
+        self.leave("return", signal.value)
+
+    def operands(self, value: Any, where: Position | None) -> list[Value]:
+        out = super().operands(value, where)
+        if self.stale or self.result is None:
+            return out
+        count = len(self.result.types)
+        return [*out[len(out) - count :], *out[: len(out) - count]]
+
+    def _demand(self, key: Key, before: Any, now: Any) -> None:
+        if key[0] < self.states:
+            super()._demand(key, before, now)
+            return
+        leaves = [] if isinstance(now, Template) else trees.flatten(now)[0]
+        where = next((place for place in map(position_of, leaves) if place is not None), None)
+        raise StaticStateError(
+            f"the outer name `{key[1]}` changes inside the recursive function `{self.function_name}`",
+            where=where or here(),
+            hint=f"return the value, or make `{key[1]}` an `st.Variable` before the call",
+        )
+
+
+def _closed(block: Block, captures: list[Value]) -> Block:
+    """The block with a further parameter for each capture."""
+    copier = Copier(Builder())
+    types = [value.type for value in (*block.params, *captures)]
+    hints = [value.hint for value in (*block.params, *captures)]
+    with copier.builder.block(types, hints) as opened:
+        copier.values.update(zip((*block.params, *captures), opened.params, strict=True))
+        copier.contents(block)
+        copier.end(block)
+    return opened.block
+
+
+def has_body(function: Callable[..., Any]) -> bool:
+    """Whether a call of `function` runs a converted body (not so for partials, callable objects and lambdas inside)."""
+    from staged.frontend.convert import is_user_code
+
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    if not isinstance(plain, FunctionType):
+        return False
+    return is_user_code(plain) or (getattr(plain, "__staged_converted__", False) and plain.__name__ != "<lambda>")
+
+
+# ---- the call -----------------------------------------------------------------------------------
+
+
+def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> Any:
+    """A `call` op for these arguments; its value, in the tree that the function returns."""
+    where = here()
+    if len(trace.states) > instance.level:
+        name = instance.user_name
+        raise GradientError(
+            f"a derivative inside `{name}` needs `{name}` itself: it would be of an order that the program decides",
+            where=where,
+            hint=f"take the derivative outside of `{name}`, or make the argument that ends the recursion static",
+        )
+    if instance.result is None:
+        _note_unknown(trace, instance)
+        trace.builder.end("raise", (), None, where)
+        raise BlockEndedError
+    operands = [
+        materialise(trace, leaf, slot)
+        for leaf, slot in zip(given.leaves, instance.slots, strict=True)
+        if isinstance(slot, TensorType)
+    ]
+    operands += [trace.value_of(read_variable(trace, variable)) for variable in instance.state]
+    operands += instance.captures
+    op = Op(
+        "call",
+        operands,
+        [*instance.result.types, *instance.written_types],
+        attrs={"function": instance.name},
+        where=where,
+    )
+    handles = list(trace.emit_op(op))
+    value = instance.result.rebuild(handles)
+    by_key = _variables_by_key(trace)
+    for (_, key), new in zip(instance.written, handles, strict=True):
+        write_variable(trace, by_key[key], new)
+    return value
+
+
+def _variables_by_key(trace: TraceContext) -> dict[str, Variable]:
+    return {trace.keys[id(ref)]: ref.identity for ref in trace.variables if isinstance(ref.identity, Variable)}
+
+
+def _note_unknown(trace: TraceContext, instance: Instance) -> None:
+    instance.calls_unknown = True
+    instance.unknown_at = here()
+    inner = False
+    for activation in trace.activations:
+        if inner and activation.instance is not None:
+            activation.instance.waits = True
+        inner = inner or activation.instance is instance
