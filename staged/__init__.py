@@ -38,7 +38,7 @@ from staged.errors import (
     UnboundNameError,
     UnsupportedError,
 )
-from staged.frontend.iterables import batches
+from staged.frontend.batches import batches
 from staged.frontend.iterables import range_ as range
 from staged.frontend.regions import GPU, with_backend
 from staged.frontend.transforms import (

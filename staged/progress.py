@@ -157,6 +157,10 @@ class Progress(StagedIterable):
     def element(self, index: Any) -> Any:
         return nth(self.inner, index)
 
+    @property
+    def has_tail(self) -> bool:
+        return self.inner.has_tail
+
     def tail(self) -> list[Any]:
         return self.inner.tail()
 

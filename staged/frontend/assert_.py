@@ -23,8 +23,9 @@ from staged.frontend.boolean import truth
 from staged.frontend.join import WEAK_BOOL, is_staged, materialise
 from staged.frontend.print_ import encode, message_parts
 from staged.frontend.syntax import Converter, operator, place, statement, text
-from staged.frontend.tracing import ENDED, Signal, current_trace
-from staged.ir.nodes import FAIL, Op
+from staged.frontend.tracing import ENDED, Signal, TraceContext, current_trace
+from staged.ir.nodes import FAIL, Op, Value
+from staged.ops.array import Array
 from staged.ops.context import context_or_none
 from staged.source import here
 
@@ -85,17 +86,17 @@ def assert_(condition: Any, message: Callable[[], Any] | None) -> None:
     parts = message_parts(message()) if message is not None else []
     value = materialise(trace, held, held.type if is_staged(held) else WEAK_BOOL)
     operands, attr = encode(trace, parts)
-    trace.emit_op(
-        Op(
-            "assert",
-            [value, *operands],
-            [],
-            attrs={"parts": attr, "kind": "assertion"},
-            effects=FAIL,
-            device=trace.builder.device,
-            where=here(),
-        )
-    )
+    _emit_check(trace, [value, *operands], attr, "assertion")
+
+
+def check(trace: TraceContext, condition: Array, kind: str, message: str) -> None:
+    """The program stops with an error of `kind` (see `KINDS`) unless `condition` holds."""
+    _emit_check(trace, [trace.value_of(condition)], (message,), kind)
+
+
+def _emit_check(trace: TraceContext, operands: list[Value], parts: tuple[Any, ...], kind: str) -> None:
+    attrs = {"parts": parts, "kind": kind}
+    trace.emit_op(Op("assert", operands, [], attrs=attrs, effects=FAIL, device=trace.builder.device, where=here()))
 
 
 @operator

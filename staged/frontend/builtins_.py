@@ -16,9 +16,9 @@ from staged.frontend.boolean import truth
 from staged.frontend.iterables import (
     Enumerate,
     Range,
-    Reversed,
     StagedIterable,
     as_staged_iterable,
+    reversed_of,
     zipped,
 )
 from staged.frontend.join import is_staged
@@ -78,13 +78,13 @@ def enumerate_(iterable: Any, start: Any = 0) -> Any:
 
 @builtin(zip)
 def zip_(*iterables: Any, strict: bool = False) -> Any:
-    return zipped(iterables) or zip(*iterables, strict=strict)
+    return zipped(iterables, strict) or zip(*iterables, strict=strict)
 
 
 @builtin(reversed)
 def reversed_(iterable: Any) -> Any:
     staged = as_staged_iterable(iterable)
-    return reversed(iterable) if staged is None else Reversed(staged)
+    return reversed(iterable) if staged is None else reversed_of(staged)
 
 
 @builtin(len)

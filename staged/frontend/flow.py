@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from staged.frontend import cleanup  # noqa: F401  (its operator)
 from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import BREAK, CONTINUE, Signal, current_trace
 
@@ -61,7 +62,11 @@ def convert_with(converter: Converter, node: ast.With) -> list[ast.stmt]:
             name = ast.Name(fresh, ast.Store())
             header += assign(converter, item.optional_vars, ast.Name(fresh, ast.Load()), node)
         items.append(ast.withitem(converter.expr(item.context_expr), name))
-    return [ast.With(items, [*header, *converter.block(node.body)], None)]
+    whole = converter.fresh("cleanup")
+    inside = ast.Attribute(ast.Name(whole, ast.Load()), "inside", ast.Load())
+    body = ast.With([*items, ast.withitem(inside, None)], [*header, *converter.block(node.body)], None)
+    guard = ast.withitem(converter.call("cleanup", text("with")), ast.Name(whole, ast.Store()))
+    return [ast.With([guard], [place(body, node)], None)]
 
 
 @statement(ast.Try)
@@ -81,7 +86,11 @@ def convert_try(converter: Converter, node: ast.Try) -> list[ast.stmt]:
             body = [*assign(converter, target, ast.Name(name, ast.Load()), handler), *body]
         kind = converter.expr(handler.type) if handler.type is not None else None
         handlers.append(place(ast.ExceptHandler(kind, name, body), handler))
-    return [ast.Try([place(guarded, node)], handlers, converter.block(node.orelse), converter.block(node.finalbody))]
+    made = ast.Try([place(guarded, node)], handlers, converter.block(node.orelse), converter.block(node.finalbody))
+    if not node.finalbody:
+        return [made]
+    whole = ast.withitem(converter.call("cleanup", text("finally")), None)
+    return [ast.With([whole], [place(made, node)], None)]
 
 
 # ---- what the calls do --------------------------------------------------------------------------

@@ -7,14 +7,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from staged.errors import StagingError
 from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable
 from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.locals import Locals
-from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, run_static
-from staged.frontend.names import Bindings, bindings_of
+from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
+from staged.frontend.names import Bindings, bindings_of, breaks_out
 from staged.frontend.syntax import Converter, operator, statement, text
-from staged.frontend.tracing import BREAK, Body, Signal, TraceContext, current_trace
+from staged.frontend.tracing import Body, Signal, TraceContext, current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value
 from staged.ops.array import StagedArray
@@ -38,7 +37,8 @@ def convert_for(converter: Converter, node: ast.For) -> list[ast.stmt]:
     body_definition, body = converter.body_function(node.body, node)
     else_definition, orelse = converter.body_function(node.orelse, node)
     word = node.target.id if isinstance(node.target, ast.Name) else "loop"
-    call = converter.call("for_", converter.locals(), iterable, target, body, orelse, text(word), *names_of(found))
+    names = names_of(found, node.body)
+    call = converter.call("for_", converter.locals(), iterable, target, body, orelse, text(word), *names)
     return [
         *target_definition,
         *body_definition,
@@ -47,9 +47,10 @@ def convert_for(converter: Converter, node: ast.For) -> list[ast.stmt]:
     ]
 
 
-def names_of(found: Bindings) -> list[ast.expr]:
-    """The assigned and augmented names, as literals in a fixed order."""
-    return [text(tuple(sorted(found.bound | found.stored))), text(tuple(sorted(found.augmented)))]
+def names_of(found: Bindings, body: list[ast.stmt]) -> list[ast.expr]:
+    """What `LoopNames` holds, as literals in a fixed order."""
+    assigned, augmented = sorted(found.bound | found.stored), sorted(found.augmented)
+    return [text(tuple(assigned)), text(tuple(augmented)), text(breaks_out(body))]
 
 
 @operator
@@ -62,6 +63,7 @@ def for_(
     word: str,
     assigned: tuple[str, ...],
     augmented: tuple[str, ...],
+    breaks: bool,
 ) -> Signal | None:
     """Runs the loop now, or records it."""
     if isinstance(iterable, SeesLocals):
@@ -70,14 +72,8 @@ def for_(
     staged = as_staged_iterable(iterable) if trace is not None else None
     if staged is None or trace is None:
         return _run_now(trace, scope, iterable, assign_item, body, orelse)
-    if orelse is not None:
-        raise StagingError(
-            "`else` on a staged loop cannot be staged",
-            where=here(),
-            hint="set a flag before `break` and test it after the loop",
-        )
-    record_for(trace, scope, staged, assign_item, body, word, LoopNames(assigned, augmented))
-    return None
+    names = LoopNames(assigned, augmented, breaks)
+    return record_for(trace, scope, staged, assign_item, body, orelse, word, names)
 
 
 def _run_now(
@@ -105,12 +101,7 @@ def _run_now(
 
             yield turn
 
-    signal = run_static(trace, scope, turns, f"the loop at line {line}")
-    if signal is BREAK:
-        return None
-    if signal is None and orelse is not None:
-        return orelse()
-    return signal
+    return run_static(trace, scope, turns, f"the loop at line {line}", orelse)
 
 
 def _warn_of_unrolling(trace: TraceContext, where: Position | None) -> None:
@@ -130,14 +121,17 @@ def record_for(
     staged: StagedIterable,
     assign_item: Callable[[Any], None],
     body: Body,
+    orelse: Body | None,
     word: str,
     names: LoopNames,
-) -> None:
-    """One loop of the program over `staged`."""
+) -> Signal | None:
+    """One loop of the program over `staged`, then the elements that differ in shape from those in it, then `orelse`."""
     where = here()
+    what = f"the loop at line {where.line if where else 0}"
     bounds = [materialise(trace, bound, WEAK_INT) for bound in staged.bounds()]
     staged.begin()
-    loop = StagedLoop(trace, scope, names, word)
+    breaks_further = names.breaks and (orelse is not None or staged.has_tail)
+    hint = staged.index_hint or (word if word != "loop" else "index")
 
     def one_turn(indices: list[StagedArray]) -> Signal | None:
         assign_item(staged.element(indices[0]))
@@ -157,14 +151,25 @@ def record_for(
             where=where,
         )
 
-    target = loop.run((WEAK_INT,), (staged.index_hint or (word if word != "loop" else "index"),), one_turn, build)
-    staged.end()
-    for item in staged.tail():
-        if target.breaks:
-            raise StagingError(
-                "a loop with `break` over batches with `drop_last=False` cannot be staged",
-                where=where,
-                hint="use `drop_last=True`, or return from a function instead of `break`",
-            )
-        assign_item(item)
-        body()
+    def tail() -> Iterator[Body]:
+        for item in staged.tail():
+
+            def turn(item: Any = item) -> Signal | None:
+                assign_item(item)
+                return body()
+
+            yield turn
+
+    def loop() -> Signal | None:
+        catches = frozenset({"continue"} if breaks_further else {"continue", "break"})
+        StagedLoop(trace, scope, names, word, catches).run((WEAK_INT,), (hint,), one_turn, build)
+        return run_turns(trace, scope, tail(), what)
+
+    if breaks_further:
+        signal = with_else(trace, scope, loop, orelse, what)
+        staged.end()
+        return signal
+    signal = loop()
+    if not trace.block.ended:
+        staged.end()
+    return finish(signal, orelse)

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from staged.frontend.boolean import truth
+from staged.frontend.cleanup import note_exit
 from staged.frontend.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, snapshot
 from staged.frontend.mutation import check_region
@@ -173,8 +174,10 @@ class StagedIf:
         assert signal is not None
         now = [snapshot(scope) for scope in self.scopes]
         restore_all(self.scopes, list(zip(state, poisons, strict=True)))
+        target = target_of(self.trace, signal)
+        note_exit(self.trace, signal, target)
         with self.trace.entered(block):
-            target_of(self.trace, signal).exit(signal)
+            target.exit(signal)
         restore_all(self.scopes, now)
 
     def continue_with(

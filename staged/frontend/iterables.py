@@ -1,4 +1,4 @@
-"""What a staged loop can run over: ranges, batches, the leading axis of an array, and `enumerate`, `zip`, `reversed`.
+"""What a staged loop can run over: ranges, the leading axis of an array, and `enumerate`, `zip`, `reversed` of these.
 
 The same objects iterate in plain Python (eager mode), element by element.
 """
@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ShapeError, StagedValueError, StagingError
+from staged.errors import ProgramValueError, ShapeError, StagedValueError, StagingError
+from staged.frontend.assert_ import check
 from staged.frontend.locals import Locals
 from staged.frontend.tracing import current_trace
-from staged.ir.types import i64
 from staged.ops.array import METHODS, Array, StagedArray
-from staged.ops.context import bind, current_context
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array
 from staged.source import here
 
@@ -55,9 +53,18 @@ class StagedIterable(SeesLocals):
     def end(self) -> None:
         """Recorded after the loop."""
 
+    @property
+    def has_tail(self) -> bool:
+        """Whether `tail` has elements."""
+        return False
+
     def tail(self) -> list[Any]:
         """Elements after the loop, of other shapes than those in it."""
         return []
+
+    def reverse(self) -> StagedIterable:
+        """What `reversed` gives."""
+        raise _irreversible(self)
 
     def __iter__(self) -> Iterator[Any]:
         length = self.length
@@ -97,39 +104,54 @@ class Range(StagedIterable):
         self.start = 0 if len(bounds) == 1 else bounds[0]
         self.stop = bounds[0] if len(bounds) == 1 else bounds[1]
         self.step = bounds[2] if len(bounds) == 3 else 1
-        if isinstance(self.step, int) and self.step == 0:
-            raise StagingError("the step of a range must not be zero", where=here())
-
-    @property
-    def _counts_up(self) -> bool:
-        return isinstance(self.step, int | np.integer) and int(self.step) > 0
+        _check_step(self.step)
 
     @property
     def length(self) -> Any:
         distance = self.stop - self.start
-        if self._counts_up and self.step == 1:
-            count = distance
-        else:
-            # ceil(distance / step) for either sign of the step
-            count = -(-distance // self.step)
+        # ceil(distance / step) for either sign of the step
+        count = distance if _is(self.step, 1) else -(-distance // self.step)
         if isinstance(count, Array):
             return METHODS["maximum"](count, 0)
         return max(int(count), 0)
 
     def bounds(self) -> tuple[Any, Any, Any]:
-        # The loop of the program counts up; a step of unknown or negative sign is counted by turns.
-        return (self.start, self.stop, self.step) if self._counts_up else (0, self.length, 1)
+        return self.start, self.stop, self.step
 
     def element(self, index: Any) -> Any:
-        return index if self._counts_up else self.start + index * self.step
+        return index
+
+    def reverse(self) -> Range:
+        if _is(self.step, 1):
+            return Range(self.stop - 1, self.start - 1, -1)
+        if _is(self.step, -1):
+            return Range(self.stop + 1, self.start + 1, 1)
+        return Range(self.at(self.length - 1), self.start - self.step, -self.step)
 
     def __reversed__(self) -> Iterator[Any]:
-        return iter(Reversed(self))
+        return iter(self.reverse())
 
     def at(self, turn: Any) -> Any:
         """The element of a turn, counted from 0."""
-        distance = turn if isinstance(self.step, int) and self.step == 1 else turn * self.step
-        return distance if isinstance(self.start, int) and self.start == 0 else self.start + distance
+        distance = turn if _is(self.step, 1) else turn * self.step
+        return distance if _is(self.start, 0) else self.start + distance
+
+
+def _is(value: Any, number: int) -> bool:
+    """Whether a bound is this number, known while staging."""
+    return isinstance(value, int | np.integer) and int(value) == number
+
+
+def _check_step(step: Any) -> None:
+    """A range counts by something: a step of 0 is refused while staging, or stops the program as it stops Python."""
+    message = "range() arg 3 must not be zero"
+    trace = current_trace()
+    if isinstance(step, StagedArray) and trace is not None:
+        check(trace, METHODS["not_equal"](step, 0), "value", message)
+    elif int(step) == 0:
+        if isinstance(step, Array):
+            raise ProgramValueError(message, where=here())
+        raise StagingError(message, where=here(), hint="give a step of 1 or more, or below 0 to count down")
 
 
 def _check_integer(value: Any) -> None:
@@ -158,6 +180,9 @@ class ArrayRows(StagedIterable):
     def element(self, index: Any) -> Any:
         return METHODS["get_item"](self.array, index)
 
+    def reverse(self) -> StagedIterable:
+        return Reversed(self)
+
 
 class Enumerate(StagedIterable):
     """`enumerate(iterable, start)`."""
@@ -171,8 +196,17 @@ class Enumerate(StagedIterable):
         return self.inner.length
 
     def element(self, index: Any) -> Any:
-        value = nth(self.inner, index)
-        return (index if isinstance(self.start, int) and self.start == 0 else index + self.start), value
+        return self._numbered(index, nth(self.inner, index))
+
+    def _numbered(self, index: Any, value: Any) -> tuple[Any, Any]:
+        return (index if _is(self.start, 0) else index + self.start), value
+
+    @property
+    def has_tail(self) -> bool:
+        return self.inner.has_tail
+
+    def tail(self) -> list[Any]:
+        return [self._numbered(self.inner.length + number, value) for number, value in enumerate(self.inner.tail())]
 
     def begin(self) -> None:
         self.inner.begin()
@@ -185,10 +219,19 @@ class Enumerate(StagedIterable):
 
 
 class Zip(StagedIterable):
-    """`zip(...)`, of staged iterables and arrays."""
+    """`zip(...)`, of staged iterables and arrays. With `strict`, different lengths are an error before the loop."""
 
-    def __init__(self, inners: list[StagedIterable]) -> None:
+    def __init__(self, inners: list[StagedIterable], strict: bool = False) -> None:
         self.inners = inners
+        if self.has_tail and any(isinstance(inner.length, Array) for inner in inners):
+            raise StagedValueError(
+                "`zip` of batches with `drop_last=False` needs lengths that are known while staging",
+                where=here(),
+                hint="use `drop_last=True`, or index inside the loop",
+            )
+        for number, inner in enumerate(inners[1:], 2):
+            if strict:
+                _check_equal(number, _count(inner), _count(inners[0]))
 
     @property
     def length(self) -> Any:
@@ -201,6 +244,22 @@ class Zip(StagedIterable):
 
     def element(self, index: Any) -> Any:
         return tuple(nth(inner, index) for inner in self.inners)
+
+    @property
+    def has_tail(self) -> bool:
+        return any(inner.has_tail for inner in self.inners)
+
+    def tail(self) -> list[Any]:
+        if not self.has_tail:
+            return []
+        tails = [inner.tail() for inner in self.inners]
+        return [
+            tuple(
+                nth(inner, turn) if turn < inner.length else tail[turn - inner.length]
+                for inner, tail in zip(self.inners, tails, strict=True)
+            )
+            for turn in range(self.length, min(map(_count, self.inners)))
+        ]
 
     def begin(self) -> None:
         for inner in self.inners:
@@ -215,8 +274,23 @@ class Zip(StagedIterable):
             inner.end()
 
 
+def _count(iterable: StagedIterable) -> Any:
+    """The number of elements, those of the tail included."""
+    return iterable.length + len(iterable.tail()) if iterable.has_tail else iterable.length
+
+
+def _check_equal(number: int, length: Any, first: Any) -> None:
+    """`zip(..., strict=True)`: argument `number` is as long as the first."""
+    message = f"zip() argument {number} is shorter or longer than argument 1"
+    trace = current_trace()
+    if trace is not None and (isinstance(length, StagedArray) or isinstance(first, StagedArray)):
+        check(trace, METHODS["equal"](length, first), "value", message)
+    elif int(length) != int(first):
+        raise ShapeError(f"{message}: {length} elements, not {first}", where=here())
+
+
 class Reversed(StagedIterable):
-    """`reversed(...)`."""
+    """`reversed(...)` of what has a number of elements."""
 
     def __init__(self, inner: StagedIterable) -> None:
         self.inner = inner
@@ -228,104 +302,30 @@ class Reversed(StagedIterable):
     def element(self, index: Any) -> Any:
         return nth(self.inner, self.inner.length - 1 - index)
 
+    def begin(self) -> None:
+        self.inner.begin()
+
+    def end(self) -> None:
+        self.inner.end()
+
+
+def reversed_of(iterable: StagedIterable) -> StagedIterable:
+    """`reversed(iterable)`; a StagingError for what Python cannot reverse either."""
+    return iterable.reverse()
+
+
+def _irreversible(iterable: StagedIterable) -> StagingError:
+    name = type(iterable).__name__.lower()
+    return StagingError(
+        f"`reversed` cannot take `{name}`: it is gone through once, from its start",
+        where=here(),
+        hint=f"reverse what `{name}` goes over, or index from the end",
+    )
+
 
 def nth(iterable: StagedIterable, turn: Any) -> Any:
     """The element of a turn, counted from 0."""
     return iterable.at(turn) if isinstance(iterable, Range) else iterable.element(turn)
-
-
-class Batches(StagedIterable):
-    """`st.batches(*arrays, size=, shuffle=False, drop_last=True, seed=None)`: consecutive rows of arrays, `size` at a time.
-
-    Gives one array per argument (a single array for a single argument). With `shuffle`, the rows are taken in an order
-    drawn anew each time the loop starts. With `drop_last=False` the rows left over come last, as a smaller batch.
-    """
-
-    index_hint = "batch"
-
-    def __init__(
-        self, *arrays: Any, size: Any, shuffle: bool = False, drop_last: bool = True, seed: Any = None
-    ) -> None:
-        if not arrays:
-            raise StagingError("batches needs at least one array", where=here())
-        if isinstance(size, Array):
-            raise StagedValueError(
-                "the batch size must be static: it is a shape",
-                where=here(),
-                hint='pass it as `st.function(static=("size",))`, or write the number',
-            )
-        if size < 1:
-            raise StagingError(f"the batch size must be at least 1, got {size}", where=here())
-        self.arrays = [_as_array(array) for array in arrays]
-        rows = {array.shape[0] if array.shape else None for array in self.arrays}
-        first = rows.pop() if len(rows) == 1 else None
-        if first is None:
-            shapes = ", ".join(str(tuple(array.shape)) for array in self.arrays)
-            raise ShapeError(
-                f"batches needs arrays with equal first dimensions, got {shapes}",
-                where=here(),
-                hint="pass arrays with one row per sample each",
-            )
-        self.rows: Any = first
-        self.size = int(size)
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.seed = seed
-        self.order: Any = None
-        left = self.rows % self.size
-        trace = current_trace()
-        if trace is not None and left and drop_last:
-            trace.notes.append(f"batches of {size} drop the last {left} of {self.rows} rows (drop_last=True)")
-
-    @property
-    def length(self) -> Any:
-        return self.rows // self.size
-
-    def __len__(self) -> int:
-        """The number of batches."""
-        return int(self.rows // self.size) + (1 if self.rows % self.size and not self.drop_last else 0)
-
-    def begin(self) -> None:
-        if self.shuffle:
-            self.order = METHODS["random.permutation"](self.rows) if self.seed is None else self._own_order()
-
-    def _own_order(self) -> Any:
-        """Rows in the order of a seed of their own; the program's counter makes each epoch's order new."""
-        _, stream, counter = current_context().next_random()
-        key = [METHODS["astype"](as_array(part), i64) for part in (self.seed, stream, counter)]
-        return bind(PRIMITIVES["permutation"], key, n=self.rows)
-
-    def element(self, index: Any) -> Any:
-        return self._rows(index * self.size, self.size)
-
-    def tail(self) -> list[Any]:
-        left = self.rows % self.size
-        return [self._rows(self.rows - left, left)] if left and not self.drop_last else []
-
-    def _rows(self, start: Any, count: int) -> Any:
-        if self.shuffle:
-            chosen = _window(self.order, start, count)
-            parts = [METHODS["take"](array, chosen, axis=0) for array in self.arrays]
-        else:
-            parts = [_window(array, start, count) for array in self.arrays]
-        return parts[0] if len(parts) == 1 else tuple(parts)
-
-
-def _as_array(array: Any) -> Any:
-    if hasattr(array, "shape"):
-        return array
-    return np.asarray(array)
-
-
-def _window(array: Any, start: Any, count: int) -> Any:
-    """`array[start:start + count]`, in range by construction, so nothing needs checking."""
-    if isinstance(start, StagedArray):
-        array = as_array(array)
-        start = as_array(start)
-        zero = as_array(0)
-        starts = [start, *[zero] * (len(array.shape) - 1)]
-        return bind(PRIMITIVES["dynamic_slice"], [array, *starts], sizes=(count, *array.shape[1:]))
-    return METHODS["get_item"](array, slice(int(start), int(start) + count))
 
 
 def as_staged_iterable(value: Any) -> StagedIterable | None:
@@ -345,7 +345,7 @@ def as_staged_iterable(value: Any) -> StagedIterable | None:
     return None
 
 
-def zipped(values: tuple[Any, ...]) -> Zip | None:
+def zipped(values: tuple[Any, ...], strict: bool = False) -> Zip | None:
     """`zip(*values)` as a staged iterable, when one of them is."""
     staged = [as_staged_iterable(value) for value in values]
     if not any(staged):
@@ -363,7 +363,7 @@ def zipped(values: tuple[Any, ...]) -> Zip | None:
                 hint="make it an array (`st.stack(...)`), or loop over `range(...)` and index",
             )
         inners.append(inner)
-    return Zip(inners)
+    return Zip(inners, strict)
 
 
 def range_(*bounds: Any) -> Range:
@@ -373,14 +373,3 @@ def range_(*bounds: Any) -> Range:
     Raises: StagingError for bounds that are no integers, or a step of zero.
     """
     return Range(*bounds)
-
-
-def batches(*arrays: Any, size: int, shuffle: bool = False, drop_last: bool = True, seed: Any = None) -> Batches:
-    """Rows of `arrays`, `size` at a time: `for x, y in batches(images, labels, size=100): ...` is one loop.
-
-    Shapes: arrays with equal first dimensions (N, ...); gives (size, ...) of each, or the array itself for one argument.
-    With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `seed` or the program's random
-    numbers. The N % size rows left over are dropped (with a note), or with `drop_last=False` come last as a smaller batch.
-    Raises: ShapeError for different first dimensions; StagingError for a size below 1.
-    """
-    return Batches(*arrays, size=size, shuffle=shuffle, drop_last=drop_last, seed=seed)

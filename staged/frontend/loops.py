@@ -37,10 +37,15 @@ from staged.source import here
 
 @dataclass(frozen=True)
 class LoopNames:
-    """What the syntax says of a loop: the names its body assigns, and which of them by `op=`."""
+    """What the syntax says of a loop: the names its body assigns, which of them by `op=`, and whether it has a `break`."""
 
     assigned: tuple[str, ...]
     augmented: tuple[str, ...]
+    breaks: bool = False
+
+
+EXHAUSTED = Signal("exhausted")
+"""The way out of a loop whose condition no longer holds, where that is found out in the body: `else` comes next."""
 
 
 class LoopTarget(StateTarget):
@@ -56,6 +61,8 @@ class StagedLoop:
     names: LoopNames
     word: str
     """The label: the loop variable's name, or `while`."""
+    catches: frozenset[str] = frozenset({"break", "continue"})
+    """The exits that lead to the loop's own ends; `break` may lead further, past its `else`."""
     scopes: list[Locals] = field(default_factory=list)
 
     def run(
@@ -85,7 +92,7 @@ class StagedLoop:
                 trace,
                 "loop",
                 what,
-                frozenset({"break", "continue"}),
+                self.catches,
                 scopes=self.scopes,
                 entry=[dict(values) for values, _ in entry],
                 carry=carry,
@@ -193,8 +200,6 @@ class StagedLoop:
                     signal = ENDED
                 if signal is None or signal is CONTINUE:
                     target.leave("yield")
-                elif signal is BREAK:
-                    target.leave("break")
                 elif signal is not ENDED:
                     target_of(trace, signal).exit(signal)
             made = [dict(scope.__dict__) for scope in self.scopes]
@@ -223,29 +228,65 @@ class StagedLoop:
 
 
 def run_static(
-    trace: TraceContext | None, scope: Locals, turns: Callable[[], Iterable[Body]], what: str
+    trace: TraceContext | None,
+    scope: Locals,
+    turns: Callable[[], Iterable[Body]],
+    what: str,
+    orelse: Body | None = None,
 ) -> Signal | None:
-    """Run a loop while staging: `turns()` gives the body of each iteration. A staged `break` makes it a scope."""
+    """Run a loop while staging, then its `else`: `turns()` gives the body of each iteration.
+
+    A staged `break` makes it a scope. Gives the signal that leads on outwards.
+    """
     if trace is None:
-        return _turn(turns())
+        return finish(_turn(turns()), orelse)
     marker = Target(trace, "loop", what, frozenset({"break"}))
     mark = trace.mark(tracked(trace, scope))
     trace.targets.append(marker)
     depth = len(trace.targets)
     try:
-        return _turn(_iteration(trace, scope, body, what, number) for number, body in enumerate(turns()))
+        signal = run_turns(trace, scope, turns(), what)
     except NeedsScopeError as need:
         if need.target is not marker:
             raise
+    else:
+        del trace.targets[depth - 1 :]
+        return finish(signal, orelse)
     finally:
         del trace.targets[depth - 1 :]
     trace.rollback(mark)
+    return with_else(trace, scope, lambda: run_turns(trace, scope, turns(), what), orelse, what)
+
+
+def with_else(
+    trace: TraceContext, scope: Locals, loop: Callable[[], Signal | None], orelse: Body | None, what: str
+) -> Signal | None:
+    """`loop()` and its `else` in a scope that a `break` of the loop leaves."""
 
     def whole() -> Signal | None:
-        return _turn(_iteration(trace, scope, body, what, number) for number, body in enumerate(turns()))
+        target = trace.targets[-1]
+        signal = loop()
+        if signal is not None or orelse is None:
+            return signal
+        target.catches = frozenset()  # from here on `break` is that of a loop around
+        return orelse()
 
     traced_in_scope(trace, "break", scope, whole, what)
     return None
+
+
+def finish(signal: Signal | None, orelse: Body | None) -> Signal | None:
+    """After the turns of a loop that ended with `signal`: its `else`, unless a `break` has left it."""
+    if signal is BREAK:
+        return None
+    if signal is None and orelse is not None:
+        return orelse()
+    return signal
+
+
+def run_turns(trace: TraceContext, scope: Locals, turns: Iterable[Body], what: str) -> Signal | None:
+    """The iterations of a loop one after the other; BREAK where one of them says so while staging."""
+    return _turn(_iteration(trace, scope, body, what, number) for number, body in enumerate(turns))
 
 
 def _turn(turns: Iterable[Body]) -> Signal | None:

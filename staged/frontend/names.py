@@ -96,6 +96,24 @@ def parameters_of(arguments: ast.arguments) -> list[str]:
     return names
 
 
+def breaks_out(statements: Sequence[ast.AST]) -> bool:
+    """Whether the body of a loop has a `break` of that loop: not of one inside, but in the `else` of one inside."""
+    return any(isinstance(node, ast.Break) or breaks_out(_of_this_loop(node)) for node in statements)
+
+
+def _of_this_loop(node: ast.AST) -> Sequence[ast.AST]:
+    """The parts of a statement in which `break` leaves the loop around it."""
+    if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+        return node.orelse
+    if isinstance(node, _SCOPES):
+        return ()
+    return [
+        child
+        for child in ast.iter_child_nodes(node)
+        if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
+    ]
+
+
 def always_leaves(statements: Sequence[ast.stmt]) -> bool:
     """Whether a suite surely ends in `return` or `raise`, read off the syntax."""
     if not statements:

@@ -23,8 +23,13 @@ class ScopeTarget(StateTarget):
         self.leave("break", signal.value)
 
 
-def traced_in_scope(trace: TraceContext, catches: str, scope: Locals, body: Body, what: str) -> Any:
-    """`body` in a scope op that catches one kind of signal; gives what it returns, names rebound to what exits passed."""
+def traced_in_scope(
+    trace: TraceContext, catches: str, scope: Locals, body: Body, what: str, also: tuple[str, ...] = ()
+) -> Any:
+    """`body` in a scope op that catches one kind of signal; gives what it returns, names rebound to what exits passed.
+
+    `also` are further kinds of signal that it catches.
+    """
     is_function = catches == "return"
     where = here()
     # A function's own locals end with it; what nested functions write lives on.
@@ -39,7 +44,7 @@ def traced_in_scope(trace: TraceContext, catches: str, scope: Locals, body: Body
             trace,
             "function" if is_function else "loop",
             what,
-            frozenset({catches}),
+            frozenset({catches, *also}),
             scopes=scopes,
             entry=[dict(other.__dict__) for other in scopes],
             carry=carry,
@@ -57,7 +62,7 @@ def traced_in_scope(trace: TraceContext, catches: str, scope: Locals, body: Body
                     signal = body()
                 except BlockEndedError:
                     signal = ENDED
-                if signal is None or signal.kind == catches:
+                if signal is None or signal.kind in target.catches:
                     target.leave("yield", None if signal is None else signal.value)
                 elif signal is not ENDED:
                     target_of(trace, signal).exit(signal)

@@ -26,6 +26,7 @@ from staged.ops.record import RecordContext
 from staged.source import Position
 
 if TYPE_CHECKING:
+    from staged.frontend.cleanup import cleanup
     from staged.frontend.recursion import Activation
     from staged.frontend.targets import Target
 
@@ -169,6 +170,8 @@ class TraceContext(RecordContext):
         self.numbers = itertools.count()
         """Tell these names apart."""
         self.try_depth = 0
+        self.cleanups: list[cleanup] = []
+        """The `finally`s and `with`s around what is being traced, innermost last."""
         self.path: list[object] = []
         self.learned: dict[tuple[object, ...], Any] = {}
         """What a loop at a path had to carry, so that tracing an outer loop again starts right."""

@@ -6,16 +6,17 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from staged.errors import StagingError
-from staged.frontend.boolean import truth
+from staged.frontend.boolean import not_, truth
 from staged.frontend.for_ import names_of
+from staged.frontend.if_ import if_
 from staged.frontend.join import WEAK_BOOL, is_staged, materialise
 from staged.frontend.locals import Locals
-from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, run_static
+from staged.frontend.loops import EXHAUSTED, LoopNames, LoopTarget, StagedLoop, finish, run_static, with_else
 from staged.frontend.names import bindings_of
+from staged.frontend.scope import traced_in_scope
 from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.targets import tracked
-from staged.frontend.tracing import BREAK, ENDED, Body, Signal, TraceContext, current_trace
+from staged.frontend.tracing import ENDED, Body, Signal, TraceContext, current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
 from staged.ops.array import StagedArray
@@ -24,18 +25,15 @@ from staged.source import here
 
 @statement(ast.While)
 def convert_while(converter: Converter, node: ast.While) -> list[ast.stmt]:
-    if bindings_of([node.test]).bound:
-        # `:=` in the condition: the body sees the name, so the test becomes part of the body.
-        negated = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
-        leave = ast.copy_location(ast.If(negated, [ast.copy_location(ast.Break(), node.test)], []), node.test)
-        forever = ast.copy_location(ast.Constant(True), node.test)
-        node = ast.copy_location(ast.While(forever, [leave, *node.body], node.orelse), node)
-    found = bindings_of(node.body)
+    found = bindings_of([node.test, *node.body])
     is_forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
+    binds = bool(bindings_of([node.test]).bound)
     test = converter.lambda_(node.test)
     body_definition, body = converter.body_function(node.body, node)
-    else_definition, orelse = converter.body_function(node.orelse, node)
-    call = converter.call("while_", converter.locals(), test, body, orelse, text(is_forever), *names_of(found))
+    # Nothing comes after a loop without a condition.
+    else_definition, orelse = converter.body_function([] if is_forever else node.orelse, node)
+    kind = text("forever" if is_forever else "binds" if binds else "")
+    call = converter.call("while_", converter.locals(), test, body, orelse, kind, *names_of(found, node.body))
     return [*body_definition, *else_definition, *converter.propagate(call, node.test)]
 
 
@@ -49,30 +47,32 @@ def while_(
     test: Callable[[], Any],
     body: Body,
     orelse: Body | None,
-    is_forever: bool,
+    kind: str,
     assigned: tuple[str, ...],
     augmented: tuple[str, ...],
+    breaks: bool,
 ) -> Signal | None:
-    """Runs the loop now, or records it."""
+    """Runs the loop now, or records it. `kind` is 'forever' for `while True`, 'binds' where the condition has a `:=`."""
     trace = current_trace()
-    if trace is None:
-        return _finish(run_static(None, scope, lambda: _turns(test, body), "the loop"), orelse)
-    names = LoopNames(assigned, augmented)
-    mark = trace.mark(tracked(trace, scope))
-    first = True if is_forever else truth(test())
-    if is_forever or is_staged(first):
-        trace.rollback(mark)
-        return _record(trace, scope, test, body, orelse, names, is_forever)
     where = here()
     what = f"the loop at line {where.line if where else 0}"
+    if trace is None:
+        return run_static(None, scope, lambda: _turns(test, body), what, orelse)
+    names = LoopNames(assigned, augmented, breaks)
+    mark = trace.mark(tracked(trace, scope))
+    first = True if kind == "forever" else truth(test())
+    if kind == "forever" or is_staged(first):
+        trace.rollback(mark)
+        return _record(trace, scope, test, body, orelse, names, kind)
+    trace.rollback(mark)  # the first question is asked again
     targets, regions = len(trace.targets), len(trace.regions)
     try:
-        return _finish(run_static(trace, scope, lambda: _turns(test, body), what), orelse)
+        return run_static(trace, scope, lambda: _turns(test, body), what, orelse)
     except _TurnedStagedError:
         # It ran for some turns with values known while staging, and then depends on a staged one: from the start, then.
         del trace.targets[targets:], trace.regions[regions:]
         trace.rollback(mark)
-        return _record(trace, scope, test, body, orelse, names, False)
+        return _record(trace, scope, test, body, orelse, names, kind)
 
 
 def _turns(test: Callable[[], Any], body: Body) -> Iterator[Body]:
@@ -85,14 +85,6 @@ def _turns(test: Callable[[], Any], body: Body) -> Iterator[Body]:
         yield body
 
 
-def _finish(signal: Signal | None, orelse: Body | None) -> Signal | None:
-    if signal is BREAK:
-        return None
-    if signal is None and orelse is not None:
-        return orelse()
-    return signal
-
-
 def _record(
     trace: TraceContext,
     scope: Locals,
@@ -100,28 +92,28 @@ def _record(
     body: Body,
     orelse: Body | None,
     names: LoopNames,
-    is_forever: bool,
+    kind: str,
 ) -> Signal | None:
     where = here()
-    if orelse is not None:
-        raise StagingError(
-            "`else` on a staged loop cannot be staged",
-            where=where,
-            hint="set a flag before `break` and test it after the loop",
-        )
-    loop = StagedLoop(trace, scope, names, "while")
+    what = f"the loop at line {where.line if where else 0}"
+    breaks_further = names.breaks and orelse is not None
     conditions: list[Block] = []
 
-    def trace_condition(target: LoopTarget) -> None:
+    def ask(target: LoopTarget) -> None:
         """The condition block, over its own copies of the carried values."""
         block = trace.open_block(target.types, target.hints())
         with trace.entered(block):
             target.bind([StagedArray(param, trace, trace.builder.device) for param in block.params])
-            condition = truth(test())
+            condition = truth(test()) if kind == "" else True
             trace.builder.end("yield", [materialise(trace, condition, _condition_type(condition))], None, where)
         conditions[:] = [block.block]
 
     def one_turn(_: list[StagedArray]) -> Signal | None:
+        if kind == "binds":
+            # The body sees what the condition binds: so the question is part of the body.
+            signal = if_(scope, not_(test()), lambda: EXHAUSTED, None)
+            if signal is not None:
+                return signal
         return body()
 
     def build(target: LoopTarget, block: OpenBlock, initial: list[Value]) -> Op:
@@ -135,12 +127,26 @@ def _record(
             where=where,
         )
 
-    target = loop.run((), (), one_turn, build, trace_condition)
-    if is_forever and not target.breaks:
-        # It is left by `return` or `raise` only: nothing comes after it.
-        trace.builder.end("raise", (), None, where)
-        return ENDED
-    return None
+    def loop() -> Signal | None:
+        catches = {"continue"} if kind == "binds" or breaks_further else {"continue", "break"}
+        target = StagedLoop(trace, scope, names, "while", frozenset(catches)).run((), (), one_turn, build, ask)
+        if kind and not target.breaks:
+            # It is left by other ways only: nothing comes after it.
+            trace.builder.end("raise", (), None, where)
+            return ENDED
+        return None
+
+    def bound() -> Signal | None:
+        # What the condition binds is bound after the loop, however it ends: its end is that of a scope, which the paths
+        # out of the loop agree on.
+        if kind == "binds":
+            traced_in_scope(trace, "exhausted", scope, loop, what, () if breaks_further else ("break",))
+            return None
+        return loop()
+
+    if breaks_further:
+        return with_else(trace, scope, bound, orelse, what)
+    return finish(bound(), orelse)
 
 
 def _condition_type(condition: Any) -> Any:

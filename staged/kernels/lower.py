@@ -47,6 +47,8 @@ from staged.kernels.axes import Analysis, AxisConflict, Dims, Structure
 from staged.kernels.kinds import ALONE, EXPENSIVE, FREE, GATHERS, RANDOM, REDUCTIONS, extents, is_scalar
 
 Indices = tuple[Affine, ...]
+Key = tuple[Value, Indices, tuple[Bound, ...], Constant | None]
+"""What a scope has evaluated: an element of a value, in which bounds it may be read, and what stands outside of them."""
 
 COLUMN_TILE = 2048
 """Columns whose running totals stay in the first-level cache while all rows pass by."""
@@ -76,7 +78,7 @@ class Scope:
     def __init__(self, axes: frozenset[Axis]) -> None:
         self.axes = axes
         self.statements: list[Statement] = []
-        self.memo: dict[tuple[Value, Indices], Operand] = {}
+        self.memo: dict[Key, Operand] = {}
         self.inverses: dict[Local, tuple[Local, Local]] = {}
         """For a divisor: the scale and the inverse that stand for it (see `divide_by_row`)."""
 
@@ -408,7 +410,7 @@ class Lowering:
         """`operand` stands for `value` from here to the end of the innermost scope."""
         if isinstance(operand, Local):
             self.axes_of[operand] = axes
-        self.scopes[-1].memo[value, self.canonical(value)] = operand
+        self.scopes[-1].memo[value, self.canonical(value), (), None] = operand
 
     # ---- values ----
 
@@ -441,7 +443,8 @@ class Lowering:
 
     def eval(self, value: Value, at: Indices, guards: tuple[Bound, ...] = (), fill: Constant | None = None) -> Operand:
         """The operand that holds element `at` of `value`."""
-        key = (value, (*at, *(g.index for g in guards)))
+        # Two pads of one value may differ in nothing but what they fill in.
+        key: Key = (value, at, guards, fill if guards else None)
         for scope in reversed(self.scopes):
             if key in scope.memo:
                 return scope.memo[key]
@@ -450,7 +453,7 @@ class Lowering:
         if op is None:
             source = self.inputs[value]
             if isinstance(source, Local):
-                return source
+                return self.guarded(source, guards)
             return self.load(key, source, linear(at, extents(value)), guards, fill, hint)
         if op.name in FREE:
             return self.eval_free(op, value, at, guards, fill)
@@ -510,7 +513,7 @@ class Lowering:
 
     def load(
         self,
-        key: tuple[Value, Indices],
+        key: Key,
         array: ArrayRef,
         index: Affine,
         guards: tuple[Bound, ...],
@@ -575,10 +578,10 @@ class Lowering:
 
     def guarded(self, operand: Operand, guards: tuple[Bound, ...]) -> Operand:
         if guards:
-            raise AxisConflict  # padding of a constant: fusion makes an array of it first
+            raise AxisConflict  # padding of a number: fusion makes an array of it first
         return operand
 
-    def eval_gather(self, op: Op, at: Indices, key: tuple[Value, Indices]) -> Operand:
+    def eval_gather(self, op: Op, at: Indices, key: Key) -> Operand:
         table, indices = op.operands
         axis = op.attrs["axis"]
         rank = len(extents(indices))

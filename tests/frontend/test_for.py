@@ -11,7 +11,6 @@ from staged.errors import (
     CarriedValueError,
     ShapeError,
     StagedValueError,
-    StagingError,
     StaticStateError,
     UnboundNameError,
 )
@@ -383,18 +382,6 @@ def test_attribute_set_and_set_back_is_fine() -> None:
     # `training` is bound on the class: setting it back leaves an attribute of the object with the same value.
     model_text = ir(f, X, 3)
     assert "for" in ops(model_text)
-
-
-def test_else_on_a_staged_loop_is_refused() -> None:
-    def f(x, n):
-        for i in st.range(n):
-            x = x + 1.0
-        else:
-            x = x * 2.0
-        return x
-
-    with pytest.raises(StagingError, match="`else` on a staged loop"):
-        ir(f, X, 3)
 
 
 def test_else_on_a_static_loop() -> None:

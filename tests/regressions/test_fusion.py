@@ -185,3 +185,19 @@ def test_index_of_an_axis_of_one_is_no_parameter_of_a_kernel() -> None:
     assert_backends_agree(lambda a, b, n: st.value_and_grad(lambda a: f(a, b, n))(a), A, B, 2)
     text = st.function(f).stage(A, B, 2).source
     assert "int64_t input" not in text
+
+
+def test_a_pad_of_a_number_given_to_the_kernel_keeps_its_bounds() -> None:
+    # The number stood for the padding, too: the gradient of a slice was that of the whole array.
+    def f(x, scale):
+        return x + st.pad(st.broadcast_to(scale, (2,)), ((2, 1),))
+
+    assert_backends_agree(f, np.arange(5.0), 2.0)
+
+
+def test_pads_that_differ_in_their_value_only() -> None:
+    # One load served both.
+    def f(x):
+        return st.pad(x, ((1, 0),), value=0.0) + st.pad(x, ((1, 0),), value=5.0)
+
+    assert_backends_agree(f, np.arange(1.0, 4.0))

@@ -339,7 +339,8 @@ class BodyEmitter:
     def emit_assert(self, op: Op) -> None:
         self.where(op.where)
         with self.w.block(f"if ({Prefix('!', self.scalar(op.operands[0]))})"):
-            self.fail(op, op.attrs.get("kind", "assertion"), op.operands[1:], "assertion failed")
+            kind = op.attrs.get("kind", "assertion")
+            self.fail(op, kind, op.operands[1:], "assertion failed" if kind == "assertion" else "")
             self.w.line("return host->error_kind;")
 
     def emit_raise(self, op: Op) -> None:

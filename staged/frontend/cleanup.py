@@ -1,0 +1,74 @@
+"""What `finally` and `with` do on the way out, where the program decides whether to leave.
+
+A `break`, `continue` or `return` under a staged condition is recorded where it stands; a `finally` around it would be
+recorded after it, for the path that stays. So it is refused, and so is one out of a `with` that records something as it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from staged.errors import StagingError
+from staged.frontend.syntax import operator
+from staged.frontend.targets import Target
+from staged.frontend.tracing import Signal, TraceContext, current_trace
+from staged.source import Position, here
+
+
+class cleanup:
+    """The extent of a `try` with `finally`, or of a `with`: whether a staged exit left it, and what it did at its end."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.trace = current_trace()
+        self.depth = 0
+        """How many targets were open when it began: an exit to one of these leaves it."""
+        self.left: tuple[str, Position | None] | None = None
+        self.recorded_before = (0, 0)
+
+    def __enter__(self) -> cleanup:
+        if self.trace is not None:
+            self.depth = len(self.trace.targets)
+            self.trace.cleanups.append(self)
+        return self
+
+    @property
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """The body of a `with`: what is recorded between its end and the end of the whole is the exit's doing."""
+        yield
+        if self.trace is not None:
+            self.recorded_before = self.recorded(self.trace)
+
+    def recorded(self, trace: TraceContext) -> tuple[int, int]:
+        return len(trace.block.ops), len(trace.log)
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        trace = self.trace
+        if trace is None:
+            return
+        trace.cleanups.remove(self)
+        if kind is not None or self.left is None:
+            return
+        if self.kind == "with" and self.recorded(trace) == self.recorded_before:
+            return
+        word, where = self.left
+        name = "a `try` with `finally`" if self.kind == "finally" else "a `with` that does something as it ends"
+        raise StagingError(
+            f"`{word}` under a staged condition cannot leave {name}",
+            where=where,
+            hint="do what has to be done before the exit, and again after the block",
+        )
+
+
+operator(cleanup)
+
+
+def note_exit(trace: TraceContext, signal: Signal, target: Target) -> None:
+    """A staged exit to `target` is being recorded, with code after it that other paths go on with."""
+    position = next(index for index, other in enumerate(trace.targets) if other is target)
+    for guard in trace.cleanups:
+        if guard.depth > position:
+            guard.left = guard.left or (signal.kind, here())
