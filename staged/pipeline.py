@@ -12,6 +12,7 @@ from typing import Any
 
 import staged.backends as backends_package
 from staged.autodiff.fulfil import fulfil_transforms
+from staged.batching.vmap import expand_vmap
 from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import Machine
@@ -40,7 +41,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # What folds away, or is decided while staging, needs no derivative and leaves no residuals.
     ("simplify before autodiff", each(simplify)),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
-    ("fulfil transforms", fulfil_transforms),
+    ("fulfil transforms", lambda program: fulfil_transforms(program, {"vmap": expand_vmap})),
     # After autodiff: composites keep their own, better derivative until here.
     ("inline composites", each(inline_composites)),
     # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.

@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "ops": {"base", "ir"},
     "frontend": {"base", "ir", "ops"},
     "autodiff": {"base", "ir", "ops"},
+    "batching": {"base", "ir", "ops"},
     "passes": {"base", "ir", "ops"},
     "kernels": {"base", "ir", "ops"},
     "backends": {"base", "ir", "ops"},  # the registry

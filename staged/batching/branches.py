@@ -1,0 +1,107 @@
+"""`if` in mapped code: kept where the condition is the same for all elements, else both branches and a choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staged.batching.masks import Mask, nothing, within
+from staged.ir.nodes import Block, Op, Value, free_values
+from staged.ir.types import SequenceType
+from staged.ops.elementwise import logical_not
+from staged.ops.reduction import any_
+
+if TYPE_CHECKING:
+    from staged.batching.vmap import Batch
+
+# Ops that give no infinity or NaN of finite operands, nor do their derivatives, and cannot fail: both branches may be
+# computed for all elements. The others run only for elements that they are meant for (see `masks.py`).
+_HARMLESS = frozenset(
+    "negative square abs sign sin cos tanh erf atan floor ceil trunc round isnan isinf isfinite add subtract multiply "
+    "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
+    "logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert select cast stop_gradient sum any all broadcast_to "
+    "reshape permute slice pad concat constant iota".split()
+)
+_HARMLESS_COMPOSITES = frozenset(("relu", "sigmoid", "softplus"))
+
+
+def branches(batch: Batch, op: Op) -> None:
+    """Emit the batched form of an `if`."""
+    if op.operands[0] not in batch.batched:
+        blocks = [_branch(batch, block, op) for block in op.blocks]
+        types = [batch.type_of(result) for result in op.results]
+        batch.copied(op, [batch.value(op.operands[0])], types, blocks=blocks)
+        return
+    condition = batch.value(op.operands[0])
+    other = batch.context.value_of(logical_not(batch.context.handle(condition)))
+    sides = [_side(batch, op, block, mask) for block, mask in zip(op.blocks, (condition, other), strict=True)]
+    mask = Mask(batch, condition)
+    results = []
+    for number, result in enumerate(op.results):
+        given = [side[number] for side in sides if side is not None]
+        if len(given) == 1:
+            results.append(given[0])
+        elif isinstance(result.type, SequenceType):
+            results.append(_sequence_of(batch, op, number, given))
+        else:
+            results.append(mask.choose(*given))
+    batch.define(op.results, results)
+
+
+def _branch(batch: Batch, block: Block, op: Op) -> Block:
+    """A branch that is taken for all elements alike."""
+    with batch.builder.block() as opened:
+        batch.ops(block)
+        ends = block.end
+        assert ends.kind in ("yield", "raise"), "exits are normalised in the blocks of transforms"
+        given = [
+            batch.wanted(value, result in batch.batched)
+            for value, result in zip(ends.operands, op.results, strict=ends.kind == "yield")
+        ]
+        batch.builder.end(ends.kind, given, None, ends.where)
+    return opened.block
+
+
+def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None:
+    """What one branch gives for the elements of `mask`; None if it stops the program."""
+    if block.end.kind == "yield" and all(map(_is_harmless, block.ops)):
+        batch.ops(block)
+        return [batch.full(value) for value in block.end.operands]
+    taken = batch.context.value_of(any_(batch.context.handle(mask)))
+    types = [batch.type_of(result) for result in op.results]
+    with batch.builder.block() as then:
+        with within(batch, Mask(batch, mask), free_values(block)):
+            batch.ops(block)
+            given = [batch.full(value) for value in block.end.operands]
+        batch.builder.end(block.end.kind, given, None, block.end.where)
+    with batch.builder.block() as orelse:
+        batch.builder.end("yield", [nothing(batch, result) for result in op.results], None, op.where)
+    made = batch.builder.op("if", [taken], types, blocks=[then.block, orelse.block], where=op.where)
+    return list(made.results) if block.end.kind == "yield" else None
+
+
+def _is_harmless(op: Op) -> bool:
+    if op.name == "composite":
+        return op.attrs["name"] in _HARMLESS_COMPOSITES
+    return op.name in _HARMLESS and not op.effects and not op.blocks
+
+
+def _sequence_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:
+    """Residuals of a branch: the branch that made them gives them, the other an empty sequence.
+
+    A sequence that a branch adds to passes through the other as it is; what is added for elements that only go along is 0.
+    """
+    yielded = [block.end.operands[number] for block in op.blocks]
+    for mine, (value, other) in zip(given, (yielded, yielded[::-1]), strict=True):
+        if other.producer is not None and other.producer.name == "sequence_empty":
+            return mine
+        outside = other not in {result for block in op.blocks for inner in block.ops for result in inner.results}
+        if outside and value is not other:
+            return mine
+    if yielded[0] is yielded[1]:
+        return given[0]
+    raise batch.refuse(
+        op,
+        "under `vmap` both branches of this `if` keep values for the reverse of a loop around it",
+        "differentiate outside of the `vmap`: `st.grad` of a function that calls `st.vmap`",
+    )
+

@@ -1,0 +1,131 @@
+"""Indices that differ between the elements: one gather or scatter on an array in which the elements lie one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.batching.lanes import each_lane
+from staged.batching.values import apply, index, repeat, spread_to, unchecked
+from staged.ir.nodes import Op
+from staged.ir.types import Extent, i64
+from staged.ops.array import Array
+from staged.ops.promote import cast
+from staged.ops.source import iota
+
+
+def check(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """The check of one index becomes a `take` from 0, 1, 2, ...: it makes the same check, and wraps negative ones."""
+    return apply("take", [iota((op.attrs["extent"],)), operands[0]], {"axis": 0})
+
+
+def _moved(x: Array, source: int, target: int) -> Array:
+    """x with one axis moved."""
+    order = [axis for axis in range(x.ndim) if axis != source]
+    order.insert(target, source)
+    return apply("permute", [x], {"axes": tuple(order)})[0] if order != sorted(order) else x
+
+
+def _positions(indices: Array, extent: int) -> Array:
+    """Checked indices (size, ...) into one axis of each element, as positions in an axis of all elements."""
+    lane = iota(indices.shape, 0)
+    return indices + lane * extent
+
+
+def _pick(x: Array, x_batched: bool, positions: Array, axis: int) -> Array:
+    """`take` along `axis` of each element, at checked positions (size, ...)."""
+    size = positions.shape[0]
+    if not x_batched:
+        return _moved(unchecked("take", [x, positions], axis=axis), axis, 0)
+    extent = x.shape[axis + 1]
+    assert isinstance(size, int) and isinstance(extent, int)
+    rows = _moved(x, axis + 1, 1)
+    rest = rows.shape[2:]
+    (flat,) = apply("reshape", [rows], {"shape": (size * extent, *rest)})
+    found = unchecked("take", [flat, _positions(positions, extent)], axis=0)
+    # (size, *indices, *rest) -> (size, *rest[:axis], *indices, *rest[axis:])
+    count = positions.ndim - 1
+    order = (0, *range(1 + count, 1 + count + axis), *range(1, 1 + count), *range(1 + count + axis, found.ndim))
+    return apply("permute", [found], {"axes": order})[0]
+
+
+def _is_static(*extents: Extent) -> bool:
+    return all(isinstance(extent, int) for extent in extents)
+
+
+def _checked(indices: Array, extent: Extent) -> Array:
+    (found,) = apply("take", [iota((extent,)), cast(indices, i64)], {"axis": 0})
+    return found
+
+
+def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """`take`."""
+    x, indices = operands
+    axis = op.attrs["axis"]
+    if not flags[1]:
+        return apply("take", operands, {"axis": axis + 1})
+    if not flags[0]:
+        return [_moved(apply("take", operands, {"axis": axis})[0], axis, 0)]
+    if not _is_static(size, x.shape[axis + 1]):
+        return each_lane(op, operands, flags, size)
+    return [_pick(x, True, _checked(indices, x.shape[axis + 1]), axis)]
+
+
+def gather_along(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """`take_along` and its transpose: the leading axis is one of those that go along."""
+    full = [x if flag else repeat(x, size) for x, flag in zip(operands, flags, strict=True)]
+    return apply(op.name, full, {"axis": op.attrs["axis"] + 1})
+
+
+def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """`scatter_add`."""
+    x, indices, updates = operands
+    axis = op.attrs["axis"]
+    x = x if flags[0] else repeat(x, size)
+    updates = updates if flags[2] else repeat(updates, size)
+    if not flags[1]:
+        return apply("scatter_add", [x, indices, updates], {"axis": axis + 1})
+    extent = x.shape[axis + 1]
+    if not isinstance(size, int) or not isinstance(extent, int):
+        return each_lane(op, operands, flags, size)
+    rows = _moved(x, axis + 1, 1)
+    (flat,) = apply("reshape", [rows], {"shape": (size * extent, *rows.shape[2:])})
+    # (size, *rest[:axis], *indices, *rest[axis:]) -> (size, *indices, *rest)
+    count = indices.ndim - 1
+    order = (0, *range(1 + axis, 1 + axis + count), *range(1, 1 + axis), *range(1 + axis + count, updates.ndim))
+    (moved,) = apply("permute", [updates], {"axes": order})
+    added = unchecked("scatter_add", [flat, _positions(_checked(indices, extent), extent), moved], axis=0)
+    (back,) = apply("reshape", [added], {"shape": rows.shape})
+    return [_moved(back, 1, axis + 1)]
+
+
+def read_window(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """`dynamic_slice`: axes whose start differs between the elements are gathered, the others sliced."""
+    x, *starts = operands
+    sizes = op.attrs["sizes"]
+    own = [axis for axis, flag in enumerate(flags[1:]) if flag]
+    if not own:
+        return apply("dynamic_slice", [x, index(0), *starts], {"sizes": (size, *sizes)})
+    if not _is_static(size, *(x.shape[axis + flags[0]] for axis in own), *(sizes[axis] for axis in own)):
+        return each_lane(op, operands, flags, size)
+    shape = x.shape[1:] if flags[0] else x.shape
+    common = [index(0) if axis in own else start for axis, start in enumerate(starts)]
+    kept = tuple(shape[axis] if axis in own else extent for axis, extent in enumerate(sizes))
+    batched = flags[0]
+    if kept != shape:
+        lead, front = ([index(0)], (size,)) if batched else ([], ())
+        (x,) = apply("dynamic_slice", [x, *lead, *common], {"sizes": (*front, *kept)})
+    for axis in own:
+        window = (size, sizes[axis])
+        x = _pick(x, batched, spread_to(starts[axis], window) + iota(window, 1), axis)
+        batched = True
+    return [x]
+
+
+def write_window(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """`dynamic_update`: in place for each element where the starts differ."""
+    x, update, *starts = operands
+    if any(flags[2:]):
+        return each_lane(op, operands, flags, size)
+    x = x if flags[0] else repeat(x, size)
+    update = update if flags[1] else repeat(update, size)
+    return apply("dynamic_update", [x, update, index(0), *starts], {})

@@ -1,0 +1,48 @@
+"""Any op, element by element: a loop of the program over the leading axis, where no wider op does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.batching.values import apply, extent, index
+from staged.ir.nodes import Label, Op
+from staged.ir.types import Extent, TensorType, i64
+from staged.ops.array import Array
+from staged.ops.context import current_context
+from staged.ops.promote import cast
+from staged.ops.record import RecordContext
+from staged.ops.source import zeros
+
+
+def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """The results of `op` for each element, written into arrays with the leading axis."""
+    context = current_context()
+    assert isinstance(context, RecordContext)
+    builder = context.builder
+    types = [TensorType(result.tensor.dtype, (size, *result.tensor.shape)) for result in op.results]
+    initial = [context.value_of(zeros(type.shape, type.dtype)) for type in types]
+    bounds = [context.value_of(bound) for bound in (index(0), extent(size), index(1))]
+    with builder.block([TensorType(i64), *types], ["lane"]) as body:
+        lane, *carried = map(context.handle, body.params)
+        given = [_element(x, lane) if flag else x for x, flag in zip(operands, flags, strict=True)]
+        made = apply(op.name, given, dict(op.attrs))
+        written = []
+        for whole, result in zip(carried, made, strict=True):
+            (row,) = apply("reshape", [cast(result, result.dtype, False)], {"shape": (1, *result.shape)})
+            written += apply("dynamic_update", [whole, row, lane, *(index(0) for _ in result.shape)], {})
+        builder.end("yield", [context.value_of(x) for x in written])
+    loop = builder.op(
+        "for",
+        [*bounds, *initial],
+        types,
+        attrs={"label": Label("lanes")},
+        blocks=[body.block],
+        where=context.locate(),
+    )
+    return [context.handle(result) for result in loop.results]
+
+
+def _element(x: Array, lane: Array) -> Array:
+    shape = x.shape[1:]
+    (row,) = apply("dynamic_slice", [x, lane, *(index(0) for _ in shape)], {"sizes": (1, *shape)})
+    return apply("reshape", [row], {"shape": shape})[0]

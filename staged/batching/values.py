@@ -1,0 +1,73 @@
+"""Values with a leading axis: their types, and the handles through which the ops of the language are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import FAIL, PURE
+from staged.ir.types import Extent, FrameType, SequenceType, TensorType, Type, i64
+from staged.ops.array import Array
+from staged.ops.context import bind, bind_all
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.promote import constant
+from staged.ops.record import RecordContext
+from staged.source import Position
+
+
+class BatchContext(RecordContext):
+    """Records what batching rules write, at the position of the op that they are for."""
+
+    def __init__(self, builder: Builder, locate: Callable[[], Position | None]) -> None:
+        super().__init__(builder, locate=locate)
+
+
+def batched_type(type: Type, size: Extent) -> Type:
+    """The type of a value with the leading axis; a Python number becomes an array of its own precision."""
+    assert not isinstance(type, FrameType), "frames are made after transforms"
+    if isinstance(type, SequenceType):
+        return SequenceType(batched_type(type.element, size), type.bound)
+    return TensorType(type.dtype, (size, *type.shape))
+
+
+def repeat(x: Array, size: Extent) -> Array:
+    """x repeated along a new leading axis."""
+    axes = tuple(range(1, x.ndim + 1))
+    return bind(PRIMITIVES["broadcast_to"], [x], shape=(size, *x.shape), axes=axes)
+
+
+def spread_to(x: Array, shape: Sequence[Extent]) -> Array:
+    """x, of shape (size,), repeated along further axes: one value per element to `shape`, which begins with size."""
+    return bind(PRIMITIVES["broadcast_to"], [x], shape=tuple(shape), axes=(0,))
+
+
+def index(number: int) -> Array:
+    """An i64 scalar."""
+    return constant(number, TensorType(i64))
+
+
+def unchecked(name: str, operands: Sequence[Array], **attrs: Any) -> Array:
+    """An op whose indices are in range already: it checks nothing."""
+    result = bind(PRIMITIVES[name], operands, **attrs)
+    _without_check(result)
+    return result
+
+
+def apply(name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> list[Array]:
+    """A primitive by name; a handle per result."""
+    return list(bind_all(PRIMITIVES[name], operands, **attrs))
+
+
+def _without_check(result: Any) -> None:
+    made = result.value.producer
+    if made is not None and made.effects == FAIL:
+        made.effects = PURE
+
+
+def extent(size: Extent) -> Array:
+    """An extent as an i64 scalar of the program."""
+    if isinstance(size, int):
+        return index(size)
+    ones = bind(PRIMITIVES["broadcast_to"], [index(1)], shape=(size,), axes=())
+    return bind(PRIMITIVES["sum"], [ones], axes=(0,))
