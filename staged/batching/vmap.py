@@ -18,13 +18,14 @@ from staged.batching.spread import batched_values
 from staged.batching.values import BatchContext, batched_type, repeat
 from staged.errors import StagingError
 from staged.ir.builder import Builder
+from staged.ir.library import Library
 from staged.ir.nodes import Block, Label, Op, Value
 from staged.ir.types import Extent, FrameType, SequenceType
 from staged.ops.context import use_context
 from staged.source import Position
 
 
-def expand_vmap(op: Op, builder: Builder) -> list[Value]:
+def expand_vmap(op: Op, builder: Builder, library: Library) -> list[Value]:
     """Emit the batched block of a `vmap` op; returns what stands for its results.
 
     Needs plain IR inside: other transforms fulfilled, exits made values.

@@ -227,7 +227,7 @@ class _BlockFuser:
         if "contraction" in kinds:
             if a.kind != "contraction" or not self.is_epilogue(a.ops[0], ops):
                 return False
-        elif not self.shares_loops(ops):
+        elif not self.shares_loops(ops) or self.feeds_itself(ops):
             return False
         a.ops = ops
         a.kind = "contraction" if "contraction" in kinds else "kernel"
@@ -283,6 +283,22 @@ class _BlockFuser:
                 if axes and axes != structure.domain and axes != structure.rows:
                     return False  # would be computed again for every turn of a loop it does not depend on
         return True
+
+    def feeds_itself(self, ops: Sequence[Op]) -> bool:
+        """Whether a group takes from outside what is made of its own results: a slice that starts where it says."""
+        inside = set(ops)
+        seen: set[Value] = set()
+
+        def comes_from_inside(value: Value) -> bool:
+            if value in seen:
+                return False
+            seen.add(value)
+            producer = value.producer
+            if producer is None or producer not in inside and producer.name not in FREE:
+                return False
+            return producer in inside or any(map(comes_from_inside, producer.operands))
+
+        return any(map(comes_from_inside, self.boundaries(ops)))
 
     def is_epilogue(self, root: Op, ops: Sequence[Op]) -> bool:
         if any(

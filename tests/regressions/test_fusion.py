@@ -201,3 +201,11 @@ def test_pads_that_differ_in_their_value_only() -> None:
         return st.pad(x, ((1, 0),), value=0.0) + st.pad(x, ((1, 0),), value=5.0)
 
     assert_backends_agree(f, np.arange(1.0, 4.0))
+
+
+def test_a_slice_that_starts_where_its_own_group_says() -> None:
+    # The group of a position and of what reads the slice there took the slice from outside, before the position was known.
+    def f(divisors):
+        return st.vmap(lambda a: 10 // a if a != 0 else -1)(divisors)
+
+    assert_backends_agree(f, np.array([0, 1, 3, 0]))
