@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from staged.batching.branches import branches
@@ -17,12 +18,16 @@ from staged.batching.rules import batch_composite, batch_op
 from staged.batching.spread import batched_values
 from staged.batching.values import BatchContext, batched_type, repeat
 from staged.errors import StagingError
-from staged.ir.builder import Builder
+from staged.ir.builder import Builder, OpenBlock
 from staged.ir.library import Library
 from staged.ir.nodes import Block, Label, Op, Value
 from staged.ir.types import Extent, FrameType, SequenceType
 from staged.ops.context import use_context
+from staged.ops.promote import cast
+from staged.ops.reduction import sum_
 from staged.source import Position
+
+Opening = AbstractContextManager[OpenBlock]
 
 
 def expand_vmap(op: Op, builder: Builder, library: Library) -> list[Value]:
@@ -43,7 +48,7 @@ def expand_vmap(op: Op, builder: Builder, library: Library) -> list[Value]:
                 raise StagingError(
                     "a result with None in `out_axes` depends on what is mapped",
                     where=op.where,
-                    hint="give it an axis, or reduce it inside the mapped function's caller",
+                    hint="give it an axis, and choose or reduce after the `vmap`",
                 )
             results.append(batch.full(value))
     return results
@@ -194,7 +199,7 @@ class Batch:
                 self.builder.end("yield", found, None, block.end.where)
         return made.block
 
-    def inside(self, block: Block, mapped: Sequence[bool]) -> tuple[Batch, Any]:
+    def inside(self, block: Block, mapped: Sequence[bool]) -> tuple[Batch, Opening]:
         params = {param for param, is_mapped in zip(block.params, mapped, strict=True) if is_mapped}
         inner = Batch(self.builder, self.size, batched_values(block, params), self.where)
         types = [inner.type_of(param) for param in block.params]
@@ -202,15 +207,12 @@ class Batch:
 
     def summed(self, value: Value, like: Value) -> Value:
         """The sum over the leading axis, in the type of `like`."""
-        from staged.ops.promote import cast
-        from staged.ops.reduction import sum_
-
         total = sum_(self.context.handle(value), 0)
         return self.context.value_of(cast(total, like.tensor.dtype, like.tensor.weak))
 
     # ---- loops and branches open blocks ----
 
-    def opened(self, params: Sequence[Value]) -> Any:
+    def opened(self, params: Sequence[Value]) -> Opening:
         """Open a block with the batched types of these parameters; use with `define`."""
         return self.builder.block([self.type_of(param) for param in params], [param.hint for param in params])
 
