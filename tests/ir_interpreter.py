@@ -33,7 +33,7 @@ class Interpreter:
         self.output: list[tuple[Any, ...]] = []
         self.executed: dict[str, int] = {}
         self.functions: dict[str, Function] = {}
-        self.frames = 0
+        self.frames: list[Frame] = []
         """Frames that are alive: saved and not released."""
 
     def run(self, function: Function, *arguments: Any) -> list[Any]:
@@ -141,22 +141,23 @@ class Interpreter:
         return self.run(self.functions[op.attrs["function"]], *operands)
 
     def op_frame_save(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
-        self.frames += 1
-        return [Frame(op.result.type.name, tuple(operands))]
+        self.frames.append(Frame(op.result.type.name, tuple(operands)))
+        return [self.frames[-1]]
 
     def op_frame_load(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
         (frame,) = operands
         assert frame.fields is not None, "the frame of a call that did not happen is loaded"
+        assert any(frame is alive for alive in self.frames), "a frame is loaded after it was released"
         return list(frame.fields)
 
     def op_frame_null(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
         return [Frame(op.result.type.name, None)]
 
     def op_frames_mark(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
-        return [np.asarray(self.frames)]
+        return [np.asarray(len(self.frames))]
 
     def op_frames_release(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
-        self.frames = int(operands[0])
+        del self.frames[int(operands[0]) :]
         return []
 
     def op_call_begin(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
@@ -201,7 +202,7 @@ class Interpreter:
         return [[]]
 
     def op_sequence_zeros(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
-        return [zeros_like(operands[0])]
+        return [zeros_like(operands[0], op.result.type)]
 
     def op_sequence_add(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
         sequence, index, element = operands
@@ -213,7 +214,7 @@ class Interpreter:
         return [plus(*operands)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """What a call left; no fields where it did not happen."""
 
@@ -221,13 +222,19 @@ class Frame:
     fields: tuple[Any, ...] | None
 
 
-def zeros_like(value: Any) -> Any:
-    return [zeros_like(element) for element in value] if isinstance(value, list) else np.zeros_like(value)
+def zeros_like(value: Any, type: Type) -> Any:
+    """Zeros of `type` in the lengths of `value`; the zero of frames is that of a call that did not happen."""
+    if isinstance(type, SequenceType):
+        return [zeros_like(element, type.element) for element in value]
+    return Frame(type.name, None) if isinstance(type, FrameType) else np.zeros_like(value)
 
 
 def plus(left: Any, right: Any) -> Any:
     if isinstance(left, list):
         return [plus(a, b) for a, b in zip(left, right, strict=True)]
+    if isinstance(left, Frame):
+        assert left.fields is None or right.fields is None, "a frame of cotangents has two makers"
+        return right if left.fields is None else left
     return np.add(left, right)
 
 

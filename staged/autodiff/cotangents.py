@@ -7,6 +7,7 @@ loop. A value without an entry has the cotangent zero, which is never made.
 
 from __future__ import annotations
 
+from staged.autodiff.duals import Duals
 from staged.ir.nodes import Value
 
 
@@ -45,13 +46,14 @@ class Cotangents:
 class LoopCotangents(Cotangents):
     """Those of a loop's body: the running sum of a value from outside is a parameter, made when first asked for."""
 
-    def __init__(self, made: set[Value], around: Cotangents) -> None:
+    def __init__(self, made: set[Value], around: Cotangents, duals: Duals) -> None:
         super().__init__(made, around)
+        self.duals = duals
         self.sums: dict[Value, Value] = {}
 
     def outside(self, value: Value) -> Value:
         if value not in self.sums:
-            self.sums[value] = Value(value.type, None, 0, d_name(value))
+            self.sums[value] = Value(self.duals.type(value.type), None, 0, d_name(value))
         return self.sums[value]
 
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from staged.autodiff.activity import Activity
-from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.checkpoints import settle
 from staged.autodiff.duals import duals
 from staged.autodiff.forward import expand_jvp
-from staged.autodiff.residuals import Augmenter, Resolver
-from staged.autodiff.reverse import Reverse, made_in
+from staged.autodiff.reverse import differentiate
 from staged.errors import GradientError
 from staged.ir.builder import Builder
+from staged.ir.functions import map_functions
 from staged.ir.library import Library
-from staged.ir.nodes import Block, Function, Op, Value
-from staged.ir.rewrite import Copier, rewrite
-from staged.ops.composite import COMPOSITES
+from staged.ir.nodes import Function, Op, Value
+from staged.ir.rewrite import rewrite
 
 Expand = Callable[[Op, Builder, Library], Sequence[Value]]
 """Emits what stands for a transform op, whose blocks are plain already, and returns the values of its results.
@@ -52,13 +50,13 @@ def fulfil_transforms(program: Function, others: Mapping[str, Expand] | None = N
     main = fulfil(program)
     for function in program.functions:
         library.body(function.name, function.where)
-    return library.program(main)
+    return map_functions(library.program(main), settle)
 
 
 def expand_vjp(op: Op, builder: Builder, library: Library) -> list[Value]:
     """Emit the primal of a `vjp` op and its reverse; returns what stands for its results."""
-    block = _open_composites(op.blocks[0])
-    outputs, wrt, of = op.attrs["outputs"], op.attrs["wrt"], op.attrs["of"]
+    (block,) = op.blocks
+    wrt, of = op.attrs["wrt"], op.attrs["of"]
     captures = op.operands[: len(block.params)]
     seeds = op.operands[len(block.params) :]
     for index in wrt:
@@ -69,54 +67,6 @@ def expand_vjp(op: Op, builder: Builder, library: Library) -> list[Value]:
                 where=op.where,
                 hint="differentiate with respect to float arrays (`st.astype(x, st.f32)`)",
             )
-
-    reverse = Reverse(Activity(library).values(block, [block.params[index] for index in wrt]), library)
-    env = Cotangents(made_in(block))
-    scratch = reverse.builder
-    scratch.device, reverse.where = op.device, op.where
-    with scratch.block() as opened:
-        if block.end.kind == "yield":
-            for index, seed in zip(of, seeds, strict=True):
-                reverse.accumulate(env, block.end.operands[index], seed)
-            reverse.block(block, env)
-        reverse.where, scratch.device = op.where, op.device
-        found = [env.get(block.params[index]) for index in wrt]
-        cotangents = [
-            reverse.or_zeros(cotangent, block.params[index], op) for index, cotangent in zip(wrt, found, strict=True)
-        ]
-        scratch.end("yield", cotangents)
-
-    augmenter = Augmenter(builder, reverse.residuals)
-    primal = augmenter.inline(block, captures)
-    assert len(primal) == outputs, "a vjp block yields the primal's results"
-    resolver = Resolver(builder, reverse.residuals, augmenter.values)
-    gradients = resolver.inline(opened.block, ())
-    for index, gradient in zip(wrt, gradients, strict=True):
-        gradient.hint = gradient.hint or d_name(captures[index])
+    primal, gradients = differentiate(library, block, captures, wrt, dict(zip(of, seeds, strict=True)), builder, op)
+    assert len(primal) == op.attrs["outputs"], "a vjp block yields the primal's results"
     return [*primal, *gradients]
-
-
-def _open_composites(block: Block) -> Block:
-    """`block` with every composite that has no vjp rule of its own replaced by its body."""
-
-    class Opener(Copier):
-        def op(self, op: Op) -> None:
-            if op.name == "composite" and COMPOSITES[op.attrs["name"]].vjp is None:
-                given = self.inline(op.blocks[0], [self.value(operand) for operand in op.operands])
-                for old, new in zip(op.results, given, strict=True):
-                    self.values[old] = new
-                    new.hint = new.hint or old.hint
-            else:
-                super().op(op)
-
-    if not any(op.name == "composite" for op in _all_ops(block)):
-        return block
-    return Opener(Builder()).block(block)
-
-
-def _all_ops(block: Block) -> list[Op]:
-    found = list(block.ops)
-    for op in block.ops:
-        for inner in op.blocks:
-            found += _all_ops(inner)
-    return found

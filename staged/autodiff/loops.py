@@ -33,14 +33,14 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     ]
     seeds = {slot for slot in range(len(carried)) if cotangents[slot] is not None}
     slots = slots_reached(op, seeds, [yielded for yielded, _ in collected], reverse.active)
-    if not slots and not collected:
+    if not slots and not collected and op not in reverse.forced:
         return
     builder, where, device = reverse.builder, op.where, op.device
     integers = Integers(builder, where)
     last = _last_iteration(reverse, op, env, integers)
     minus_one = integers.constant(-1)
     start = [reverse.or_zeros(cotangents[slot], op.results[slot], op) for slot in slots]
-    inner = LoopCotangents({*body.params, *(result for made in body.ops for result in made.results)}, env)
+    inner = LoopCotangents({*body.params, *(result for made in body.ops for result in made.results)}, env, reverse.duals)
 
     with builder.block([COUNT, *(value.type for value in start)], ["k", *(d_name(carried[s]) for s in slots)]) as opened:
         count, *d_next = opened.params

@@ -5,21 +5,19 @@ they are made inside a branch or a loop body, are then *fetched*:
 
 - what is cheap to make again from values at hand is made again (constants, the index, broadcasts, views, cheap arithmetic);
 - the rest becomes an *extra* result of the primal op: a branch yields it (the other branch yields zeros), a loop
-  collects it in a sequence that the reverse loop reads by index.
+  collects it in a sequence that the reverse loop reads by index, a function returns it (a recursive one in a frame).
 
-`Residuals` writes these decisions down; `Augmenter` carries them out when the primal is finally emitted.
+`Residuals` writes these decisions down; `Augmenter` (`augment.py`) carries them out when the primal is finally emitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from staged.autodiff.duals import zeros_of
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import PURE, Block, Op, Value
-from staged.ir.rewrite import Copier
 from staged.ir.trips import COUNT, Integers, trip_bound
 from staged.ir.types import SequenceType
 from staged.ops.primitive import PRIMITIVES
@@ -37,11 +35,23 @@ _MOST_RECOMPUTED = 12
 
 @dataclass
 class Extra:
-    """The results that a primal `if`, `for` or `while` gets for the reverse: (value inside, what stands for it outside)."""
+    """The results that a primal op gets for the reverse.
+
+    For `if`, `for` and `while` (value inside, what stands for it outside).
+    """
 
     values: list[tuple[Value, Value]] = field(default_factory=list)
     count: Value | None = None
     """For a `while`: stands for the number of iterations it ran."""
+    function: str = ""
+    """For a `call`: the function that is called instead."""
+    own: list[Value] = field(default_factory=list)
+    """For a `call` or `custom_vjp`: what stands for the residuals that it gives."""
+
+    @property
+    def stand_ins(self) -> list[Value]:
+        """All that stands for values which the op will give."""
+        return [*(outside for _, outside in self.values), *self.own, *([] if self.count is None else [self.count])]
 
 
 class Residuals:
@@ -61,13 +71,19 @@ class Residuals:
 
     def fetch_from_branch(self, op: Op, block: Block, made: set[Value], needed: Iterable[Value], front: Front) -> list[Value]:
         """Fetch `needed` values made in a branch of the primal `if`; returns the new results that stand for them."""
-        return _Fetch(self, op, block, made, front, None).all(needed)
+        return [outside for _, outside in _Fetch(self, op, block, made, front, None).all(needed)]
 
     def fetch_from_loop(
         self, op: Op, made: set[Value], needed: Iterable[Value], front: Front, count: Value
     ) -> list[Value]:
         """Fetch `needed` values made in the body of a primal loop into the reverse body, in iteration `count`."""
-        return _Fetch(self, op, op.blocks[-1], made, front, count).all(needed)
+        return [outside for _, outside in _Fetch(self, op, op.blocks[-1], made, front, count).all(needed)]
+
+    def fetch_from_function(
+        self, block: Block, made: set[Value], needed: Iterable[Value], front: Front
+    ) -> list[tuple[Value, Value]]:
+        """Fetch `needed` values made in a function's body into its reverse: (value, what stands for it) of those to keep."""
+        return _Fetch(self, None, block, made, front, None).all(needed)
 
     def trip_count(self, op: Op, made: set[Value]) -> Value:
         """What stands for the number of iterations of a primal `while`."""
@@ -101,14 +117,15 @@ class _Fetch:
     """One fetch: decides for each value, in program order, whether it is made again or kept."""
 
     residuals: Residuals
-    op: Op
+    op: Op | None
+    """The `if` or loop; None for a function."""
     block: Block
     made: set[Value]
     front: Front
     count: Value | None
-    kept: list[Value] = field(default_factory=list)
+    kept: list[tuple[Value, Value]] = field(default_factory=list)
 
-    def all(self, needed: Iterable[Value]) -> list[Value]:
+    def all(self, needed: Iterable[Value]) -> list[tuple[Value, Value]]:
         wanted = dict.fromkeys(value for value in needed if value in self.made)
         if not wanted:
             return []
@@ -124,7 +141,7 @@ class _Fetch:
 
     def one(self, value: Value) -> None:
         if self.is_index(value):
-            assert self.count is not None
+            assert self.count is not None and self.op is not None
             integers = Integers(self.front.builder, self.op.where)
             self.residuals.alias[value] = integers.index(self.op, self.count)
         elif self.cost(value) <= _MOST_RECOMPUTED:
@@ -132,8 +149,12 @@ class _Fetch:
         else:
             self.keep(value)
 
+    @property
+    def is_branch(self) -> bool:
+        return self.op is not None and self.count is None
+
     def is_index(self, value: Value) -> bool:
-        return self.op.name == "for" and value is self.block.params[0]
+        return self.op is not None and self.op.name == "for" and value is self.block.params[0]
 
     def cost(self, value: Value) -> int:
         """How many ops it takes to make `value` again from what is at hand; more than any limit where that is not cheap."""
@@ -144,7 +165,7 @@ class _Fetch:
         producer = value.producer
         if producer is None or not _is_cheap(producer):
             return _MOST_RECOMPUTED + 1
-        if self.count is None and producer.operands and not _moves_only(producer):
+        if self.is_branch and producer.operands and not _moves_only(producer):
             return _MOST_RECOMPUTED + 1  # in a branch: its operands would have to be kept instead
         total = 1
         for operand in producer.operands:
@@ -165,7 +186,7 @@ class _Fetch:
         self.residuals.alias[value] = again.result
 
     def keep(self, value: Value) -> None:
-        if self.count is None:
+        if self.count is None or self.op is None:
             outside = Value(value.type, None, 0, value.hint)
             self.residuals.alias[value] = outside
         else:
@@ -175,8 +196,9 @@ class _Fetch:
             )
             get.result.hint = value.hint
             self.residuals.alias[value] = get.result
-        self.residuals.extra(self.op).values.append((value, outside))
-        self.kept.append(outside)
+        if self.op is not None:
+            self.residuals.extra(self.op).values.append((value, outside))
+        self.kept.append((value, outside))
 
 
 def _is_cheap(op: Op) -> bool:
@@ -193,118 +215,3 @@ def _is_cheap(op: Op) -> bool:
 def _moves_only(op: Op) -> bool:
     primitive = PRIMITIVES.get(op.name)
     return primitive is not None and primitive.kind == "broadcast"
-
-
-class Augmenter(Copier):
-    """Copies the primal, with the extra results that its reverse needs."""
-
-    def __init__(self, builder: Builder, residuals: Residuals) -> None:
-        super().__init__(builder)
-        self.extras = residuals.extras
-
-    def op(self, op: Op) -> None:
-        extra = self.extras.get(op)
-        if extra is None:
-            super().op(op)
-        elif op.name == "if":
-            self.branches(op, extra)
-        else:
-            self.loop(op, extra)
-
-    def branches(self, op: Op, extra: Extra) -> None:
-        blocks = [self.augmented(block, lambda block: self.of_branch(block, extra, op)) for block in op.blocks]
-        types = [result.type for result in op.results] + [outside.type for _, outside in extra.values]
-        operands = [self.value(operand) for operand in op.operands]
-        copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types))
-        self.name_results(op, copy, [outside for _, outside in extra.values])
-
-    def of_branch(self, block: Block, extra: Extra, op: Op) -> list[Value]:
-        """What a branch yields besides its results: its own residuals, zeros for those of the other branch."""
-        own = {*block.params, *(result for inner in block.ops for result in inner.results)}
-        for inner in block.ops:
-            if inner in self.extras:
-                own.update(outside for _, outside in self.extras[inner].values)
-                count = self.extras[inner].count
-                if count is not None:
-                    own.add(count)
-        return [self.value(value) if value in own else self.absent(value, op) for value, _ in extra.values]
-
-    def absent(self, value: Value, op: Op) -> Value:
-        if isinstance(value.type, SequenceType):
-            return self.builder.op("sequence_empty", [], [value.type], device=op.device, where=op.where).result
-        return zeros_of(self.builder, value.tensor, op)
-
-    def loop(self, op: Op, extra: Extra) -> None:
-        collected = op.attrs.get("collected", 0)
-        carried = len(op.results) - collected
-        counting = extra.count is not None
-        operands = [self.value(operand) for operand in op.operands]
-        integers = Integers(self.builder, op.where)
-        if counting:
-            operands.append(integers.constant(0))
-        label = op.attrs["label"]
-        copied = self.labels[label] = type(label)(label.name)
-
-        def counted(block: Block, end: Callable[[Value | None], list[Value]]) -> Block:
-            types = [param.type for param in block.params] + [COUNT] * counting
-            hints = [param.hint for param in block.params] + ["trips"] * counting
-            with self.builder.block(types, hints) as opened:
-                self.values.update(zip(block.params, opened.params, strict=False))
-                self.contents(block)
-                if block.end.kind == "yield":
-                    values = end(opened.params[-1] if counting else None)
-                    self.builder.end("yield", values, None, block.end.where)
-                else:
-                    self.end(block)
-            return opened.block
-
-        def of_body(trips: Value | None) -> list[Value]:
-            given = [self.value(operand) for operand in op.blocks[-1].end.operands]
-            count = [] if trips is None else [integers.binary("add", trips, integers.constant(1))]
-            return given[:carried] + count + given[carried:] + [self.value(inside) for inside, _ in extra.values]
-
-        blocks = [counted(block, lambda _, block=block: [self.value(v) for v in block.end.operands]) for block in op.blocks[:-1]]  # type: ignore[misc]
-        blocks.append(counted(op.blocks[-1], of_body))
-        types = [result.type for result in op.results]
-        types[carried:carried] = [COUNT] * counting
-        types += [outside.type for _, outside in extra.values]
-        attrs = {**op.attrs, "label": copied, "collected": collected + len(extra.values)}
-        copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types, attrs=attrs))
-        results = [*copy.results]
-        if counting:
-            assert extra.count is not None
-            trips = results.pop(carried)
-            trips.hint = "trips"
-            self.values[extra.count] = trips
-        stand_ins = [*op.results, *(outside for _, outside in extra.values)]
-        for old, new in zip(stand_ins, results, strict=True):
-            self.values[old] = new
-            new.hint = old.hint
-
-    def augmented(self, block: Block, more: Callable[[Block], list[Value]]) -> Block:
-        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
-            self.values.update(zip(block.params, opened.params, strict=True))
-            self.contents(block)
-            if block.end.kind == "yield":
-                given = [self.value(operand) for operand in block.end.operands]
-                self.builder.end("yield", given + more(block), None, block.end.where)
-            else:
-                self.end(block)
-        return opened.block
-
-    def name_results(self, op: Op, copy: Op, outside: list[Value]) -> None:
-        for old, new in zip([*op.results, *outside], copy.results, strict=True):
-            self.values[old] = new
-            new.hint = old.hint
-
-
-class Resolver(Copier):
-    """Copies the reverse into place: primal values become their stand-ins, then their copies."""
-
-    def __init__(self, builder: Builder, residuals: Residuals, values: dict[Value, Value]) -> None:
-        super().__init__(builder)
-        self.residuals = residuals
-        self.values = dict(values)
-
-    def value(self, value: Value) -> Value:
-        return super().value(self.residuals.resolve(value))

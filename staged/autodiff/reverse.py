@@ -1,14 +1,20 @@
 """Reverse mode: from the ops of a block, the ops that carry cotangents from its results back to its inputs.
 
 Straight code: each op's vjp rule, in reverse order. `if`: an `if` on the same condition, whose branches are the reverses.
-`for` and `while`: a `for` that counts the iterations down (see `loops.py`). Everything is written in terms of the
-primal's values; how those reach the reverse is the business of `residuals.py`.
+`for` and `while`: a `for` that counts the iterations down (see `loops.py`). A call: a call of the function's reverse (see
+`calls.py`). Everything is written in terms of the primal's values; how those reach the reverse is the business of
+`residuals.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from staged.autodiff.activity import Activity, has_frames
+from staged.autodiff.augment import Augmenter, Resolver
+from staged.autodiff.calls import reverse_call
+from staged.autodiff.checkpoints import reverse_checkpoint, reverse_custom
+from staged.autodiff.composites import open_composites
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.duals import duals
 from staged.autodiff.loops import reverse_loop
@@ -16,8 +22,9 @@ from staged.autodiff.residuals import Front, Residuals
 from staged.autodiff.rules import RuleContext, refusal
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.library import Library
-from staged.ir.nodes import Block, Op, Value, free_values
-from staged.ir.types import SequenceType
+from staged.ir.nodes import IO, Block, Op, Value, free_values, walk_ops
+from staged.ir.trips import COUNT
+from staged.ir.types import SequenceType, TensorType
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.ops.primitive import PRIMITIVES
@@ -25,23 +32,51 @@ from staged.source import Position
 
 
 class Reverse:
-    """Writes the reverse of blocks into `builder`, with `active` the values that have cotangents at all."""
+    """Writes the reverse of a block into `builder`; only what depends on `wrt` has cotangents.
 
-    def __init__(self, active: set[Value], library: Library) -> None:
-        self.active = active
+    With `quiet` the primal is one that is made again, without effects.
+    """
+
+    def __init__(self, library: Library, block: Block, wrt: Sequence[Value], quiet: bool = False) -> None:
         self.library = library
+        self.quiet = quiet
+        self.active = Activity(library).values(block, wrt)
         self.duals = duals(library)
+        self.forced: set[Op] = set()
+        self.force(block)
+        self.leaves_frames = any(op.name == "frames_mark" for op in walk_ops(block))
+        """Whether something is left in the store of frames that has to be given back after the reverse."""
         self.residuals = Residuals()
         self.builder = Builder()
         self.where: Position | None = None
         self.context = RuleContext(self.builder, locate=lambda: self.where)
+
+    def another(self, block: Block, wrt: Sequence[Value], quiet: bool) -> Reverse:
+        """One for other code, from the same library."""
+        return Reverse(self.library, block, wrt, quiet)
+
+    def differentiate(
+        self, block: Block, captures: Sequence[Value], wrt: Sequence[int], seeds: Mapping[int, Value], op: Op
+    ) -> list[Value]:
+        """Make a closed block again in the reverse that is being written, and reverse it; returns the cotangents of `wrt`."""
+        return differentiate(self.library, block, captures, wrt, seeds, self.builder, op, quiet=True)[1]
+
+    def force(self, block: Block) -> bool:
+        """Note the ops whose reverse is written in any case: who loads a frame gives one of cotangents back, if only of zeros."""
+        found = False
+        for op in block.ops:
+            loads = op.name in ("frame_load", "call") and any(v in self.active and has_frames(v) for v in op.operands)
+            if any([loads, *(self.force(inner) for inner in op.blocks)]):
+                self.forced.add(op)
+                found = True
+        return found
 
     # ---- a block ----
 
     def block(self, block: Block, env: Cotangents) -> None:
         """The reverse of the ops of `block`; `env` has the cotangents of what it yields, and gets those of its inputs."""
         for op in reversed(block.ops):
-            if any(result in env.local for result in op.results):
+            if op in self.forced or any(result in env.local for result in op.results):
                 self.where, self.builder.device = op.where, op.device
                 self.op(op, env)
 
@@ -50,8 +85,16 @@ class Reverse:
             self.branches(op, env)
         elif op.name in ("for", "while"):
             reverse_loop(self, op, env)
+        elif op.name == "call":
+            reverse_call(self, op, env)
+        elif op.name == "checkpoint":
+            reverse_checkpoint(self, op, env)
+        elif op.name == "custom_vjp":
+            reverse_custom(self, op, env)
         elif op.name.startswith("sequence_"):
             self.sequence(op, env)
+        elif op.name.startswith("frame_"):
+            self.frame(op, env)
         elif op.name == "scope":
             raise AssertionError("a scope in differentiated code: normalize_exits runs before autodiff")
         else:
@@ -70,6 +113,7 @@ class Reverse:
     def add(self, left: Value, right: Value) -> Value:
         if isinstance(left.type, SequenceType):
             return self.builder.op("sequence_sum", [left, right], [left.type], where=self.where).result
+        assert isinstance(left.type, TensorType), "a frame is loaded once, it has one cotangent"
         return self.builder.op("add", [left, right], [left.type], where=self.where).result
 
     # ---- straight code ----
@@ -108,18 +152,38 @@ class Reverse:
             if sequence in self.active:
                 before = env.get(sequence)
                 before = self.or_zeros(before, sequence, op)
-                added = self.builder.op("sequence_add", [before, index, cotangent], [sequence.type], where=op.where)
+                added = self.builder.op("sequence_add", [before, index, cotangent], [before.type], where=op.where)
                 added.result.hint = d_name(sequence)
                 env.set(sequence, added.result)
         elif op.name == "sequence_add":
             sequence, index, element = op.operands
             self.accumulate(env, sequence, cotangent)
             if element in self.active:
-                read = self.builder.op("sequence_get", [cotangent, index], [element.type], where=op.where)
+                type = self.duals.type(element.type)
+                read = self.builder.op("sequence_get", [cotangent, index], [type], where=op.where)
                 self.accumulate(env, element, read.result)
         elif op.name == "sequence_sum":
             for operand in op.operands:
                 self.accumulate(env, operand, cotangent)
+
+    def frame(self, op: Op, env: Cotangents) -> None:
+        """The cotangent of a frame is a frame: saved where the frame is loaded, loaded where it was saved."""
+        cotangents = [env.take(result) for result in op.results]
+        if op.name == "frame_save":
+            (cotangent,) = cotangents
+            if cotangent is not None:
+                fields = [op.operands[number] for number in self.duals.fields(op.result.type)]
+                types = [self.duals.type(field.type) for field in fields]
+                loaded = self.builder.op("frame_load", [cotangent], types, where=op.where)
+                for field, result in zip(fields, loaded.results, strict=True):
+                    self.accumulate(env, field, result)
+        elif op.name == "frame_load":
+            (frame,) = op.operands
+            if frame in self.active:
+                chosen = self.duals.fields(frame.type)
+                given = [self.or_zeros(cotangents[number], op.results[number], op) for number in chosen]
+                saved = self.builder.op("frame_save", given, [self.duals.type(frame.type)], where=op.where)
+                self.accumulate(env, frame, saved.result)
 
     # ---- branches ----
 
@@ -153,7 +217,7 @@ class Reverse:
             env.made.update(
                 self.residuals.fetch_from_branch(op, branch, changed.made, needed, Front(self.builder, block))
             )
-        types = [value.type for value in outward]
+        types = [self.duals.type(value.type) for value in outward]
         blocks = [block.block for block in opened]
         reverse = self.builder.op("if", [op.operands[0]], types, blocks=blocks, where=where)
         for value, result in zip(outward, reverse.results, strict=True):
@@ -189,3 +253,46 @@ class _Unfinished:
 def made_in(block: Block) -> set[Value]:
     """The values that a block makes itself, not its inner blocks."""
     return {*block.params, *(result for op in block.ops for result in op.results)}
+
+
+def differentiate(
+    library: Library,
+    block: Block,
+    captures: Sequence[Value],
+    wrt: Sequence[int],
+    seeds: Mapping[int, Value],
+    builder: Builder,
+    op: Op,
+    quiet: bool = False,
+) -> tuple[list[Value], list[Value]]:
+    """Emit the ops of `block` on `captures`, then its reverse; returns what it yields, and the cotangents of `wrt`.
+
+    `seeds` are the cotangents of what it yields, by number. With `quiet` the primal's effects are left out: they have
+    happened. `op` says where all this stands.
+    """
+    block = open_composites(block)
+    reverse = Reverse(library, block, [block.params[index] for index in wrt], quiet)
+    env = Cotangents(made_in(block))
+    scratch = reverse.builder
+    scratch.device, reverse.where = op.device, op.where
+    with scratch.block() as opened:
+        if block.end.kind == "yield":
+            for index, seed in seeds.items():
+                reverse.accumulate(env, block.end.operands[index], seed)
+            reverse.block(block, env)
+        reverse.where, scratch.device = op.where, op.device
+        found = [env.get(block.params[index]) for index in wrt]
+        scratch.end("yield", [reverse.or_zeros(ct, block.params[i], op) for i, ct in zip(wrt, found, strict=True)])
+
+    # What calls leave for the reverse is given back after it.
+    mark = builder.op("frames_mark", [], [COUNT], effects=IO, where=op.where).result if reverse.leaves_frames else None
+    augmenter = Augmenter(builder, reverse.residuals, library, quiet)
+    primal = augmenter.inline(block, captures)
+    resolver = Resolver(builder, reverse.residuals, augmenter.values)
+    gradients = resolver.inline(opened.block, ())
+    if mark is not None:
+        mark.hint = "frames"
+        builder.op("frames_release", [mark], [], effects=IO, where=op.where)
+    for index, gradient in zip(wrt, gradients, strict=True):
+        gradient.hint = gradient.hint or d_name(captures[index])
+    return primal, gradients

@@ -1,0 +1,218 @@
+"""The primal as it is finally emitted, with the extra results that its reverse needs; and the reverse, put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staged.autodiff.duals import zeros_of
+from staged.autodiff.residuals import Extra, Residuals
+from staged.ir.builder import Builder
+from staged.ir.functions import callees
+from staged.ir.library import Library
+from staged.ir.nodes import FAIL, PURE, Block, Function, Op, Value, walk_ops
+from staged.ir.rewrite import Copier
+from staged.ir.trips import COUNT, Integers
+from staged.ir.types import FrameType, SequenceType
+
+_FRAME_STORE = frozenset(("frames_mark", "frames_release"))
+
+
+class Augmenter(Copier):
+    """Copies the primal, with the extra results that its reverse needs.
+
+    With `quiet` what others see is not copied: prints happen and checks are made when the primal itself runs.
+    """
+
+    def __init__(self, builder: Builder, residuals: Residuals, library: Library, quiet: bool = False) -> None:
+        super().__init__(builder)
+        self.extras = residuals.extras
+        self.library = library
+        self.quiet = quiet
+
+    def op(self, op: Op) -> None:
+        extra = self.extras.get(op)
+        if op.name in _FRAME_STORE:
+            # The reverse reads frames later than this code gives them back: who differentiates does that.
+            pass
+        elif op.name == "call":
+            self.call(op, extra)
+        elif extra is not None and op.name == "custom_vjp":
+            self.custom(op, extra)
+        elif self.quiet and self.is_silent(op):
+            pass
+        elif extra is None:
+            super().op(op)
+            if self.quiet and op.effects == FAIL and not op.blocks:
+                # What has been checked is not checked again.
+                for made in {self.value(result).producer for result in op.results}:
+                    assert made is not None
+                    made.effects = PURE
+        elif op.name == "if":
+            self.branches(op, extra)
+        else:
+            self.loop(op, extra)
+
+    # ---- once is enough ----
+
+    def is_silent(self, op: Op) -> bool:
+        """Leave out an op that others see; of a check, as an `if` of which one branch raises, only the other is left."""
+        if not op.results and op.effects and not op.blocks:
+            return True
+        if op.name == "if" and any(block.end.kind == "raise" for block in op.blocks):
+            for block in op.blocks:
+                if block.end.kind == "yield":
+                    self.values.update(zip(op.results, self.inline(block, ()), strict=True))
+                    for inner, outside in self.extras[op].values if op in self.extras else ():
+                        self.values[outside] = self.value(inner)
+                    return True
+        return False
+
+    # ---- functions and rules given by the user ----
+
+    def call(self, op: Op, extra: Extra | None) -> None:
+        """A call for whose reverse the function leaves something calls another one, that does."""
+        own = [] if extra is None else extra.own
+        name = op.attrs["function"] if extra is None else extra.function
+        if extra is None and self.quiet:
+            name = quiet_function(self.library, op)
+        operands = [self.value(operand) for operand in op.operands]
+        types = [*(result.type for result in op.results), *(stand_in.type for stand_in in own)]
+        attrs = {**op.attrs, "function": name}
+        copy = self.builder.append(op.replace(operands=operands, attrs=attrs, result_types=types))
+        self.name_results(op, copy, own)
+
+    def custom(self, op: Op, extra: Extra) -> None:
+        """The user's forward function takes the place of the primal."""
+        given = self.inline(op.blocks[1], [self.value(operand) for operand in op.operands])
+        for old, new in zip([*op.results, *extra.own], given, strict=True):
+            self.values[old] = new
+            new.hint = new.hint or old.hint
+
+    # ---- control flow ----
+
+    def branches(self, op: Op, extra: Extra) -> None:
+        blocks = [self.augmented(block, lambda block: self.of_branch(block, extra, op)) for block in op.blocks]
+        types = [result.type for result in op.results] + [outside.type for _, outside in extra.values]
+        operands = [self.value(operand) for operand in op.operands]
+        copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types))
+        self.name_results(op, copy, [outside for _, outside in extra.values])
+
+    def of_branch(self, block: Block, extra: Extra, op: Op) -> list[Value]:
+        """What a branch yields besides its results: its own residuals, zeros for those of the other branch."""
+        own = {*block.params, *(result for inner in block.ops for result in inner.results)}
+        for inner in block.ops:
+            if inner in self.extras:
+                own.update(self.extras[inner].stand_ins)
+        return [self.value(value) if value in own else self.absent(value, op) for value, _ in extra.values]
+
+    def absent(self, value: Value, op: Op) -> Value:
+        if isinstance(value.type, SequenceType):
+            return self.builder.op("sequence_empty", [], [value.type], device=op.device, where=op.where).result
+        if isinstance(value.type, FrameType):
+            return self.builder.op("frame_null", [], [value.type], device=op.device, where=op.where).result
+        return zeros_of(self.builder, value.tensor, op)
+
+    def loop(self, op: Op, extra: Extra) -> None:
+        collected = op.attrs.get("collected", 0)
+        carried = len(op.results) - collected
+        counting = extra.count is not None
+        operands = [self.value(operand) for operand in op.operands]
+        integers = Integers(self.builder, op.where)
+        if counting:
+            operands.append(integers.constant(0))
+        label = op.attrs["label"]
+        copied = self.labels[label] = type(label)(label.name)
+
+        def counted(block: Block, end: Callable[[Value | None], list[Value]]) -> Block:
+            types = [param.type for param in block.params] + [COUNT] * counting
+            hints = [param.hint for param in block.params] + ["trips"] * counting
+            with self.builder.block(types, hints) as opened:
+                self.values.update(zip(block.params, opened.params, strict=False))
+                self.contents(block)
+                if block.end.kind == "yield":
+                    values = end(opened.params[-1] if counting else None)
+                    self.builder.end("yield", values, None, block.end.where)
+                else:
+                    self.end(block)
+            return opened.block
+
+        def of_body(trips: Value | None) -> list[Value]:
+            given = [self.value(operand) for operand in op.blocks[-1].end.operands]
+            count = [] if trips is None else [integers.binary("add", trips, integers.constant(1))]
+            return given[:carried] + count + given[carried:] + [self.value(inside) for inside, _ in extra.values]
+
+        blocks = [counted(block, lambda _, block=block: [self.value(v) for v in block.end.operands]) for block in op.blocks[:-1]]  # type: ignore[misc]
+        blocks.append(counted(op.blocks[-1], of_body))
+        types = [result.type for result in op.results]
+        types[carried:carried] = [COUNT] * counting
+        types += [outside.type for _, outside in extra.values]
+        attrs = {**op.attrs, "label": copied, "collected": collected + len(extra.values)}
+        copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types, attrs=attrs))
+        results = [*copy.results]
+        if counting:
+            assert extra.count is not None
+            trips = results.pop(carried)
+            trips.hint = "trips"
+            self.values[extra.count] = trips
+        stand_ins = [*op.results, *(outside for _, outside in extra.values)]
+        for old, new in zip(stand_ins, results, strict=True):
+            self.values[old] = new
+            new.hint = old.hint
+
+    def augmented(self, block: Block, more: Callable[[Block], list[Value]]) -> Block:
+        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+            self.values.update(zip(block.params, opened.params, strict=True))
+            self.contents(block)
+            if block.end.kind == "yield":
+                given = [self.value(operand) for operand in block.end.operands]
+                self.builder.end("yield", given + more(block), None, block.end.where)
+            else:
+                self.end(block)
+        return opened.block
+
+    def name_results(self, op: Op, copy: Op, outside: list[Value]) -> None:
+        for old, new in zip([*op.results, *outside], copy.results, strict=True):
+            self.values[old] = new
+            new.hint = old.hint
+
+
+class Resolver(Copier):
+    """Copies the reverse into place: primal values become their stand-ins, then their copies."""
+
+    def __init__(self, builder: Builder, residuals: Residuals, values: dict[Value, Value]) -> None:
+        super().__init__(builder)
+        self.residuals = residuals
+        self.values = dict(values)
+
+    def value(self, value: Value) -> Value:
+        return super().value(self.residuals.resolve(value))
+
+
+def is_loud(library: Library, call: Op) -> bool:
+    """Whether the function that is called prints, or has another effect that others see, itself or through others."""
+    name = call.attrs["function"]
+    reached, pending = {name}, [name]
+    while pending:
+        block = library.body(pending.pop(), call.where).block
+        for op in walk_ops(block):
+            if op.name not in _FRAME_STORE and any(effect.kind == "io" for effect in op.effects) and op.name != "call":
+                return True
+        more = [callee for callee in callees(block) if callee not in reached]
+        reached.update(more)
+        pending += more
+    return False
+
+
+def quiet_function(library: Library, call: Op) -> str:
+    """The function that gives the results of the called one without its effects; itself if it has none."""
+    name = call.attrs["function"]
+    if ("quiet", name) not in library.memo:
+        if not is_loud(library, call):
+            library.memo["quiet", name] = name
+            return str(name)
+        made = library.memo["quiet", name] = library.fresh(f"{name}_quiet")
+        function = library.body(name, call.where)
+        copier = Augmenter(Builder(), Residuals(), library, quiet=True)
+        block = copier.block(function.block)
+        library.add(Function(made, block, variables=function.variables, param_paths=function.param_paths, where=function.where))
+    return str(library.memo["quiet", name])

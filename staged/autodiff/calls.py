@@ -1,0 +1,295 @@
+"""The reverse of a call: a pair of functions for the one that is called.
+
+    y = f(n, w)         =>   y, frame = f_forward(n, w)          leaves what the reverse needs
+                             d_n, d_w = f_backward(frame, w, d_y, d_w)
+
+A function that calls itself, directly or through others, leaves a frame: a record on a last-in-first-out store that holds
+the frames of the calls inside it. Any other just returns what is needed: the caller keeps it as any other residual.
+
+*Shared* parameters are never kept: whoever calls the reverse has them at hand. Of recursive functions these are the invariant
+ones, which every call among them passes on as they are (weights, the arrays of a tree). The cotangents of shared parameters
+may be *running sums*, taken and returned: a weight's gradient is added to where it stands, once per call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from staged.autodiff.activity import has_frames
+from staged.autodiff.augment import Augmenter, Resolver, is_loud
+from staged.autodiff.composites import open_composites
+from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.residuals import Front
+from staged.ir.builder import Builder, OpenBlock
+from staged.ir.functions import callees, components
+from staged.ir.library import Library
+from staged.ir.nodes import Block, FrameRecord, Function, Op, Value, walk_ops
+from staged.ir.types import FrameType, Type
+from staged.source import Position
+
+if TYPE_CHECKING:
+    from staged.autodiff.reverse import Reverse
+
+
+@dataclass
+class Pair:
+    """The two functions, and the signature of the second: residuals, shared parameters, cotangents of `seeds`, running sums;
+    it returns the cotangents of `plain`, then the sums."""
+
+    forward: str
+    backward: str
+    residuals: list[tuple[Type, str]]
+    """What forward returns after the results, with hints."""
+    shared: tuple[int, ...]
+    seeds: tuple[int, ...]
+    plain: tuple[int, ...]
+    sums: tuple[int, ...]
+    leaves_frames: bool
+
+
+def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
+    """Write the reverse of a call: takes the cotangents of its results, adds to those of its arguments."""
+    found = [env.take(result) for result in op.results]
+    seeds = tuple(number for number, cotangent in enumerate(found) if cotangent is not None)
+    active = tuple(number for number, operand in enumerate(op.operands) if operand in reverse.active)
+    # A weight from outside of this block is added to in place; the cotangent of what the block makes is used up at once.
+    lasting = tuple(number for number in active if is_from_outside(op.operands[number], env))
+    pair = pair_for(reverse, op, active, seeds, lasting)
+    reverse.leaves_frames |= pair.leaves_frames
+    extra = reverse.residuals.extra(op)
+    extra.function = pair.forward
+    extra.own = [Value(type, None, 0, hint) for type, hint in pair.residuals]
+    env.made.update(extra.own)
+
+    operands = [*extra.own, *(op.operands[number] for number in pair.shared)]
+    operands += [cotangent for cotangent in found if cotangent is not None]
+    first_sum = len(operands)
+    begun: set[Value] = set()
+    for number in pair.sums:
+        operand = op.operands[number]
+        operands.append(reverse.or_zeros(None if operand in begun else env.get(operand), operand, op))
+        begun.add(operand)
+    given = [*pair.plain, *pair.sums]
+    types = [reverse.duals.type(op.operands[number].type) for number in given]
+    in_place = tuple((first_sum + number, len(pair.plain) + number) for number in range(len(pair.sums)))
+    attrs = {"function": pair.backward, "in_place": in_place} if in_place else {"function": pair.backward}
+    call = reverse.builder.op("call", operands, types, attrs=attrs, where=op.where)
+    for number, result in reversed(list(zip(given, call.results, strict=True))):
+        operand = op.operands[number]
+        result.hint = d_name(operand)
+        if number in pair.sums and operand in begun:
+            begun.discard(operand)
+            env.set(operand, result)
+        else:
+            reverse.accumulate(env, operand, result)
+
+
+def is_from_outside(value: Value, env: Cotangents) -> bool:
+    """Whether a value is made outside of the block, or is a parameter of the whole code."""
+    return value not in env.made or (env.around is None and value.producer is None)
+
+
+def pair_for(
+    reverse: Reverse, call: Op, active: tuple[int, ...], seeds: tuple[int, ...], lasting: tuple[int, ...]
+) -> Pair:
+    """The pair for a function, the arguments that get cotangents and the results that have them: made when first needed."""
+    library, name = reverse.library, call.attrs["function"]
+    quiet = reverse.quiet and is_loud(library, call)
+    key = ("vjp", name, active, seeds, quiet)
+    if key not in library.memo:
+        group = group_of(library, name, call.where)
+        writer = _Writer(reverse, call, active, seeds, quiet)
+        if group is None:
+            library.memo[key] = writer.finish(lasting)
+        else:
+            # Entered before it is written: calls inside it refer to it by name.
+            library.memo[key] = writer.pair = writer.recursive(group)
+            writer.finish(())
+    found = library.memo[key]
+    assert isinstance(found, Pair)
+    return found
+
+
+class _Writer:
+    """Writes one pair."""
+
+    def __init__(
+        self, reverse: Reverse, call: Op, active: tuple[int, ...], seeds: tuple[int, ...], quiet: bool
+    ) -> None:
+        self.library = reverse.library
+        self.function = self.library.body(call.attrs["function"], call.where)
+        self.block = open_composites(self.function.block)
+        self.active = active
+        self.seeds = seeds
+        self.quiet = quiet
+        self.call = call
+        self.reverse = reverse.another(self.block, [self.block.params[number] for number in active], quiet)
+        self.pair: Pair | None = None
+
+    def recursive(self, group: dict[str, frozenset[int]]) -> Pair:
+        """The pair of a function that calls itself: all of its signature follows from what is asked for."""
+        name = self.function.name
+        shared = tuple(sorted(group[name]))
+        sums = tuple(number for number in self.active if number in shared)
+        plain = tuple(number for number in self.active if number not in shared)
+        frame = FrameType(self.library.fresh_frame(f"{name}_frame"))
+        forward, backward = self.library.fresh(f"{name}_forward"), self.library.fresh(f"{name}_backward")
+        return Pair(forward, backward, [(frame, f"{name}_frame")], shared, self.seeds, plain, sums, True)
+
+    def finish(self, lasting: tuple[int, ...]) -> Pair:
+        """Write both functions; where no signature is given, it follows from what the reverse needs."""
+        block, reverse, pair, name = self.block, self.reverse, self.pair, self.function.name
+        params, returned = block.params, block.end.operands
+        duals, builder = reverse.duals, reverse.builder
+        sums = pair.sums if pair is not None else lasting
+        plain = tuple(number for number in self.active if number not in sums)
+        env = Cotangents({*params, *(result for op in block.ops for result in op.results)})
+        d_sums = [Value(duals.type(params[number].type), None, 0, d_name(params[number])) for number in sums]
+        d_seeds = [Value(duals.type(returned[n].type), None, 0, d_name(returned[n]) or "d_result") for n in self.seeds]
+        with builder.block() as opened:
+            for number, value in zip(sums, d_sums, strict=True):
+                env.set(params[number], value)
+            for number, value in zip(self.seeds, d_seeds, strict=True):
+                reverse.accumulate(env, returned[number], value)
+            reverse.block(block, env)
+            reverse.where, builder.device = self.function.where, self.call.device
+            given = [reverse.or_zeros(env.get(params[n]), params[n], self.call) for n in (*plain, *sums)]
+            builder.end("return", given, None, block.end.where)
+
+        residuals, alias = reverse.residuals, reverse.residuals.alias
+        needed = reverse.needed(opened.block)
+        shared_values: dict[int, Value] = {}
+        if pair is not None:
+            shared_values = {number: _copy(params[number]) for number in pair.shared}
+            alias.update((params[number], value) for number, value in shared_values.items())
+        front = Front(builder, opened)
+        kept = residuals.fetch_from_function(block, env.made, needed, front)
+        if pair is None:
+            shared_values = {params.index(inside): outside for inside, outside in kept if inside in params}
+            kept = [(inside, outside) for inside, outside in kept if inside not in params]
+            forward = self.library.fresh(f"{name}_forward") if self.changes(kept) else name
+            backward = self.library.fresh(f"{name}_backward")
+            fields = [(outside.type, outside.hint) for _, outside in kept]
+            shared = tuple(sorted(shared_values))
+            pair = Pair(forward, backward, fields, shared, self.seeds, plain, sums, reverse.leaves_frames)
+            first = [outside for _, outside in kept]
+        else:
+            first = [self.load(pair, kept, front)]
+        opened.params = (*first, *(shared_values[number] for number in pair.shared), *d_seeds, *d_sums)
+        if pair.forward != name:
+            self.forward(pair, [inside for inside, _ in kept])
+        self.backward(pair, opened)
+        return pair
+
+    def changes(self, kept: list[tuple[Value, Value]]) -> bool:
+        """Whether the forward function differs from the function itself."""
+        extras = self.reverse.residuals.extras
+        replaced = any(
+            op.name == "custom_vjp" or extra.function not in ("", op.attrs.get("function")) for op, extra in extras.items()
+        )
+        return bool(kept) or self.quiet or replaced
+
+    def load(self, pair: Pair, kept: list[tuple[Value, Value]], front: Front) -> Value:
+        """List the fields of the frame, and load them at the front of the reverse; returns the parameter for the frame."""
+        ((type, hint),) = pair.residuals
+        assert isinstance(type, FrameType)
+        taken: dict[str, int] = {}
+        fields = []
+        for inside, _ in kept:
+            name = inside.hint or "value"
+            taken[name] = taken.get(name, 0) + 1
+            fields.append((name if taken[name] == 1 else f"{name}_{taken[name]}", inside.type))
+        self.library.add_frame(FrameRecord(type.name, tuple(fields)))
+        frame = Value(type, None, 0, hint)
+        if kept:
+            with front.open():
+                types = [inside.type for inside, _ in kept]
+                load = front.builder.op("frame_load", [frame], types, where=self.function.where)
+                for (inside, outside), result in zip(kept, load.results, strict=True):
+                    result.hint = inside.hint
+                    self.reverse.residuals.alias[outside] = result
+        return frame
+
+    def forward(self, pair: Pair, kept: list[Value]) -> None:
+        """The function itself, leaving what its reverse needs."""
+        block, builder = self.block, Builder()
+        augmenter = Augmenter(builder, self.reverse.residuals, self.library, self.quiet)
+        with builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+            augmenter.values.update(zip(block.params, opened.params, strict=True))
+            augmenter.contents(block)
+            results = [augmenter.value(operand) for operand in block.end.operands]
+            left = [augmenter.value(value) for value in kept]
+            if self.pair is not None:
+                ((type, hint),) = pair.residuals
+                save = builder.op("frame_save", left, [type], where=self.function.where)
+                save.result.hint = hint
+                left = [save.result]
+            builder.end("return", [*results, *left], None, block.end.where)
+        paths = [*self.function.result_paths, *(hint for _, hint in pair.residuals)] if self.function.result_paths else []
+        self.enter(pair.forward, opened.block, self.function.param_paths, paths)
+
+    def backward(self, pair: Pair, opened: OpenBlock) -> None:
+        """The reverse, closed over its parameters."""
+        resolver = Resolver(Builder(), self.reverse.residuals, {})
+        made = resolver.block(opened.block)
+        self.enter(pair.backward, made, [param.hint for param in made.params], [])
+
+    def enter(self, name: str, block: Block, params: Iterable[str], results: Iterable[str]) -> None:
+        function = self.function
+        self.library.add(
+            Function(
+                name,
+                block,
+                variables=function.variables,
+                param_paths=tuple(params),
+                result_paths=tuple(results),
+                where=function.where,
+            )
+        )
+
+
+def _copy(value: Value) -> Value:
+    return Value(value.type, None, 0, value.hint)
+
+
+# ---- recursion -----------------------------------------------------------------------------------
+
+
+def group_of(library: Library, name: str, where: Position | None) -> dict[str, frozenset[int]] | None:
+    """The functions that call one another around `name`, each with its invariant parameters; None if there is no recursion."""
+    known: dict[str, dict[str, frozenset[int]] | None] = library.memo.setdefault("groups", {})
+    if name not in known:
+        table = Function("", library.body(name, where).block, functions=tuple(library.functions.values()))
+        for group in components(table):
+            if any(member in known for member in group) or name not in group:
+                continue
+            alone = len(group) == 1 and name not in callees(library.functions[name].block)
+            made = None if alone else invariants({member: library.body(member, where) for member in group})
+            known.update((member, made) for member in group)
+    return known[name]
+
+
+def invariants(group: dict[str, Function]) -> dict[str, frozenset[int]]:
+    """Per function of a group the parameters that each call inside the group fills with such a parameter of the caller.
+
+    Frames are none: a call makes its own.
+    """
+    found = {
+        name: {number for number, param in enumerate(function.params) if not has_frames(param)}
+        for name, function in group.items()
+    }
+    news = True
+    while news:
+        news = False
+        for name, function in group.items():
+            passed = {function.params[number] for number in found[name]}
+            for op in walk_ops(function.block):
+                if op.name == "call" and op.attrs["function"] in group:
+                    callee = found[op.attrs["function"]]
+                    for number, operand in enumerate(op.operands):
+                        if number in callee and operand not in passed:
+                            callee.discard(number)
+                            news = True
+    return {name: frozenset(numbers) for name, numbers in found.items()}

@@ -1,0 +1,82 @@
+"""The reverse of `checkpoint` and `custom_vjp`: what the user decides about residuals, and about the reverse itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staged.autodiff.cotangents import Cotangents, d_name
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, Function, Op, Value
+from staged.ir.rewrite import Copier, inline_block
+
+if TYPE_CHECKING:
+    from staged.autodiff.reverse import Reverse
+
+
+def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
+    """Write the reverse of a `checkpoint`: it makes the primal again, from the captures, and reverses that.
+
+    Stays an op of its own, marked `again`, so that nothing merges what is made again with what was made before. Effects are
+    not repeated.
+    """
+    (block,) = op.blocks
+    builder = reverse.builder
+    cotangents = [env.take(result) for result in op.results]
+    of = tuple(number for number, cotangent in enumerate(cotangents) if cotangent is not None)
+    wrt = tuple(number for number, operand in enumerate(op.operands) if operand in reverse.active)
+    seeds = [cotangent for cotangent in cotangents if cotangent is not None]
+    operands = [*op.operands, *seeds]
+    hints = [*(param.hint for param in block.params), *(d_name(op.results[number]) for number in of)]
+    with builder.block([value.type for value in operands], hints) as opened:
+        captures, given = opened.params[: len(op.operands)], opened.params[len(op.operands) :]
+        gradients = reverse.differentiate(block, captures, wrt, dict(zip(of, given, strict=True)), op)
+        builder.end("yield", gradients, None, op.where)
+    types = [value.type for value in gradients]
+    attrs = {"again": True}
+    again = builder.op("checkpoint", operands, types, attrs=attrs, blocks=[opened.block], where=op.where)
+    for number, result in zip(wrt, again.results, strict=True):
+        result.hint = d_name(op.operands[number])
+        reverse.accumulate(env, op.operands[number], result)
+
+
+def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
+    """Write the reverse that the user gives: the primal leaves what their forward function does, their backward takes that."""
+    _, forward, backward = op.blocks
+    outputs = op.attrs["outputs"]
+    cotangents = [env.take(result) for result in op.results]
+    extra = reverse.residuals.extra(op)
+    extra.own = [Value(value.type, None, 0, value.hint) for value in forward.end.operands[outputs:]]
+    env.made.update(extra.own)
+    floats = [
+        reverse.or_zeros(cotangent, result, op)
+        for result, cotangent in zip(op.results, cotangents, strict=True)
+        if reverse.duals.has(result.type)
+    ]
+    given = inline_block(reverse.builder, backward, [*extra.own, *floats])
+    for number, cotangent in zip(op.attrs["wrt"], given, strict=True):
+        reverse.accumulate(env, op.operands[number], cotangent)
+
+
+def settle(function: Function) -> Function:
+    """`function` with no transform around it any more: a `checkpoint` is its body, a `custom_vjp` its primal.
+
+    What a reverse makes again stays as it is, until equal ops have been merged (`inline_checkpoints`).
+    """
+    return function.with_block(_Settle(Builder()).block(function.block))
+
+
+class _Settle(Copier):
+    def op(self, op: Op) -> None:
+        if op.name == "custom_vjp" or (op.name == "checkpoint" and not op.attrs.get("again")):
+            self.take(op, op.blocks[0])
+        else:
+            super().op(op)
+
+    def take(self, op: Op, block: Block) -> None:
+        if block.end.kind != "yield":
+            # It stops the program on every path: what is read of it is never computed.
+            raise AssertionError(f"the block of {op} does not yield")
+        given = self.inline(block, [self.value(operand) for operand in op.operands])
+        for old, new in zip(op.results, given, strict=True):
+            self.values[old] = new
+            new.hint = new.hint or old.hint
