@@ -49,6 +49,7 @@ typedef struct st_host {
     void *context;
     const volatile int *stop;  // another thread or a signal handler sets it to end the program early; may be NULL
     struct st_team *team;      // helper threads; NULL: everything runs on the calling thread
+    int64_t stack_bytes;       // size of the stack of a program that recurses; 0: as large as usual
     int32_t live;              // 1: a progress bar, redrawn in place, makes sense there; 2: one stands on the line now
     int32_t error_kind;        // what stopped the program, and where; set once, by st_fail
     int32_t error_site;
@@ -115,5 +116,7 @@ class Artifact:
     language: Literal["c", "cuda"] = "c"
     grows: bool = False
     """Whether the arena may own memory that grew in a call: `void NAME_release(void *arena)` then gives it back."""
+    recursive: bool = False
+    """Whether the program runs on a stack of its own, of `host.stack_bytes`."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""

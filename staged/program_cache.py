@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Any
 
 import staged.artifact as artifacts
 from staged.artifact import Artifact, Parameter, Site
+from staged.ir.functions import every_function
 from staged.ir.machine import Machine
-from staged.ir.nodes import Function, walk_ops
+from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.printer import print_function
 from staged.runtime.cache import default_cache, digest
 from staged.source import Position
@@ -54,10 +56,19 @@ def store_artifact(function: Function, machine: Machine, check_nan: bool, artifa
 def _places(function: Function) -> list[Position]:
     """The Python positions of the traced ops, in order, without repeats."""
     found: dict[Position, None] = {}
-    for op in walk_ops(function.block):
+    for called in function.functions:
+        if called.where is not None:
+            found[called.where] = None
+    for op in _ops(function):
         if op.where is not None:
             found[op.where] = None
     return list(found)
+
+
+def _ops(function: Function) -> Iterator[Op]:
+    """The ops of the program and of the functions that it calls."""
+    for each in every_function(function):
+        yield from walk_ops(each.block)
 
 
 def _site(position: Position) -> Site:
@@ -68,14 +79,14 @@ def _site(position: Position) -> Site:
 
 def _key(function: Function, machine: Machine, check_nan: bool) -> str:
     shape = [",".join(function.param_paths), ",".join(function.result_paths)]
-    order = [f"{op.name}:{places}" for op, places in zip(walk_ops(function.block), _place_numbers(function), strict=True)]
+    order = [f"{op.name}:{places}" for op, places in zip(_ops(function), _place_numbers(function), strict=True)]
     return digest("text 1", _fingerprint(), print_function(function), *shape, ",".join(order), repr(machine), str(check_nan))
 
 
 def _place_numbers(function: Function) -> list[int]:
     """Which place each op came from: two ops of one line stay two ops of one line."""
     numbers = {place: number for number, place in enumerate(_places(function))}
-    return [numbers[op.where] if op.where is not None else -1 for op in walk_ops(function.block)]
+    return [numbers[op.where] if op.where is not None else -1 for op in _ops(function)]
 
 
 @cache

@@ -17,7 +17,8 @@ class Buffer:
     """A piece of memory that holds one value after the other.
 
     `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an outer
-    Variable's array), 'constant' (in the text). `intervals` are the positions at which it is in use.
+    Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call).
+    `intervals` are the positions at which it is in use.
     """
 
     name: str
@@ -50,6 +51,18 @@ class Stack:
     inner: Stack | None = None
 
 
+@dataclass(frozen=True)
+class Called:
+    """What the plan of a function must know of how the program calls it.
+
+    `in_place` pairs (parameter, result): the caller gives both one place, which holds the argument first and the result in the
+    end. Buffers of a `recursive` function are one call's own.
+    """
+
+    recursive: bool = False
+    in_place: tuple[tuple[int, int], ...] = ()
+
+
 @dataclass
 class Plan:
     """The memory plan of one function.
@@ -71,6 +84,8 @@ class Plan:
     peak_bytes: int
     device_bytes: dict[Device, int] = field(default_factory=dict)
     """Size of the arena of each other device."""
+    slots: list[list[Buffer]] = field(default_factory=list)
+    """The buffers of one call of a recursive function: those of a slot are alive one after the other."""
 
     def arena_buffers(self) -> list[Buffer]:
         return [buffer for buffer in self.buffers if buffer.kind == "arena"]

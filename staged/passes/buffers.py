@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from staged.ir.buffers import Buffer, Plan, Stack, aligned, sequence_storage
+from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned, sequence_storage
 from staged.ir.devices import value_devices
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
@@ -26,9 +26,13 @@ Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
 
 
-def plan_buffers(function: Function, aliases: Aliases) -> Plan:
-    """The memory plan of a function whose tensor ops have become kernels (see the module's docstring)."""
-    return _Planner(function, aliases).plan()
+def plan_buffers(function: Function, aliases: Aliases, called: Called | None = None) -> Plan:
+    """The memory plan of a function whose tensor ops have become kernels (see the module's docstring).
+
+    `called` is for a function that the program calls: its Variables are the program's; the caller says where its results go.
+    Where it is recursive its buffers are of kind 'local', in the plan's `slots`: each call has its own.
+    """
+    return _Planner(function, aliases, called).plan()
 
 
 @dataclass(eq=False)
@@ -44,9 +48,11 @@ class _Group:
 
 
 class _Planner:
-    def __init__(self, function: Function, aliases: Aliases) -> None:
+    def __init__(self, function: Function, aliases: Aliases, called: Called | None) -> None:
         self.function = function
         self.aliases = aliases
+        self.called = called
+        self.in_place = dict(called.in_place) if called else {}
         self.live: Liveness = liveness(function)
         self.devices = value_devices(function)
         self.group: dict[Value, _Group] = {}
@@ -69,6 +75,7 @@ class _Planner:
         self.hold_branches()
         self.join_loops()
         self.join_branches()
+        self.join_calls()
         self.join_variables()
         self.join_outputs()
         return self.finish()
@@ -84,27 +91,40 @@ class _Planner:
     def find_copied_reads(self) -> None:
         """A read of a Variable copies if the Variable is written while the value read is still needed."""
         writes: dict[VariableRef, list[int]] = {}
+        calls: dict[VariableRef, list[int]] = {}
         reads: list[Op] = []
         for op in structural_ops(self.function.block):
             if op.name == "variable_write":
                 writes.setdefault(op.attrs["variable"], []).append(self.live.start[op])
             elif op.name == "variable_read":
                 reads.append(op)
+            for variable in _written_by_call(op):
+                calls.setdefault(variable, []).append(self.live.start[op])
         for op in reads:
             spans = self.live.intervals.get(op.results[0], [])
-            if any(start < write < end for start, end in spans for write in writes.get(op.attrs["variable"], ())):
+            variable = op.attrs["variable"]
+            # A write reads its operand first; a call may write while it still reads its arguments.
+            if any(
+                any(start < write < end for write in writes.get(variable, ()))
+                or any(start < call <= end for call in calls.get(variable, ()))
+                for start, end in spans
+            ):
                 self.copied.add(op)
 
     def make_groups(self) -> None:
         for number, param in enumerate(self.function.params):
-            if is_tensor(param):
+            if is_tensor(param) and number in self.in_place:
+                # The caller's place for a result, which holds this argument at first.
+                index = self.in_place[number]
+                self.pin(param, Buffer(param.hint or "sum", param.tensor, "output", param.tensor.nbytes, index=index))
+            elif is_tensor(param):
                 self.pin(
                     param,
                     Buffer(param.hint or f"input_{number}", param.tensor, "input", param.tensor.nbytes, index=number),
                 )
         for variable in self.function.variables:
             if variable.type.shape:
-                kind = "variable" if variable.outer else "arena"
+                kind = "variable" if variable.outer or self.called else "arena"
                 buffer = Buffer(
                     variable.name,
                     variable.type,
@@ -151,6 +171,8 @@ class _Planner:
     def allow_touching(self) -> None:
         for op in structural_ops(self.function.block):
             for result, operand in self.aliases(op):
+                self.allow(op.operands[operand], op.results[result], self.live.start[op])
+            for result, operand in _in_place(op):
                 self.allow(op.operands[operand], op.results[result], self.live.start[op])
 
     def hold_loops(self) -> None:
@@ -199,6 +221,11 @@ class _Planner:
                     if result in self.group:
                         self.try_join(operand, result)
 
+    def join_calls(self) -> None:
+        for op in structural_ops(self.function.block):
+            for result, operand in _in_place(op):
+                self.try_join(op.operands[operand], op.results[result])
+
     def loops(self) -> list[Op]:
         return [op for op in structural_ops(self.function.block) if op.name in ("for", "while")]
 
@@ -214,12 +241,14 @@ class _Planner:
 
     def join_variables(self) -> None:
         writes = [op for op in structural_ops(self.function.block) if op.name == "variable_write"]
+        calls = [op for op in structural_ops(self.function.block) if op.name == "call"]
         for op in writes:
             if not is_tensor(op.operands[0]):
                 continue
             variable = op.attrs["variable"]
             value = root_of(op.operands[0])
             others = [self.live.start[w] for w in writes if w is not op and w.attrs["variable"] is variable]
+            others += [self.live.start[c] for c in calls if variable in _written_by_call(c)]
             spans = self.live.intervals.get(value, [])
             overwritten = any(start < position <= end for start, end in spans for position in others)
             same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
@@ -247,21 +276,38 @@ class _Planner:
         return False
 
     def join_outputs(self) -> None:
-        returns = [block for block in structural_blocks(self.function.block) if block.end.kind == "return"]
+        returns = self.returns()
         types = [operand.type for operand in returns[0].end.operands] if returns else []
         for index, type in enumerate(types):
             if not isinstance(type, TensorType) or not type.shape:
                 self.outputs.append(None)
                 continue
+            if index in self.in_place.values():
+                param = next(param for number, param in enumerate(self.function.params) if self.in_place.get(number) == index)
+                self.outputs.append(self.group[param].buffer)
+                for block in returns:
+                    position = self.live.block_end[block]
+                    self.hold(param, position, position)
+                    self.allow(block.end.operands[index], param, position)
+                for block in returns:
+                    self.try_join(block.end.operands[index], param)
+                continue
             name = self.function.result_paths[index] if index < len(self.function.result_paths) else f"result_{index}"
             buffer = Buffer(name, type, "output", type.nbytes, index=index)
             self.outputs.append(buffer)
-            if len(returns) == 1:
-                value = root_of(returns[0].end.operands[index])
+            for block in returns:
+                value = root_of(block.end.operands[index])
                 group = self.group.get(value)
                 full = group is not None and value.tensor.nbytes == type.nbytes
-                if group is not None and group.buffer is None and group.variable is None and full and _is_made(value):
+                if group is None or group.buffer is not None or group.variable is not None or not full:
+                    continue
+                others = [other for other in self.group.values() if other.buffer is buffer]
+                if _is_made(value) and not any(self.interfere(group, other) for other in others):
                     group.buffer = buffer
+
+    def returns(self) -> list[Block]:
+        """The blocks that end the function."""
+        return [block for block in structural_blocks(self.function.block) if block.end.kind == "return"]
 
     # ---- joining ----
 
@@ -339,10 +385,17 @@ class _Planner:
         buffers += [buffer for buffer in self.outputs if buffer is not None and buffer not in buffers]
         sequences, stacks = self.sequences(buffers)
         staging = self.staging(place, buffers)
+        peak = _peak(buffers)
+        slots: list[list[Buffer]] = []
+        if self.called is not None and self.called.recursive:
+            locals_ = [buffer for buffer in buffers if buffer.kind == "arena"]
+            for buffer in locals_:
+                buffer.kind = "local"
+            slots = assign_slots(locals_)
         sizes = self.assign_devices(buffers)
         arena_bytes = sizes.pop(CPU, 0)
         return Plan(
-            place, buffers, sequences, stacks, staging, frozenset(self.copied), arena_bytes, _peak(buffers), sizes
+            place, buffers, sequences, stacks, staging, frozenset(self.copied), arena_bytes, peak, sizes, slots
         )
 
     def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:
@@ -419,6 +472,21 @@ class _Planner:
     def staging(self, place: dict[Value, Buffer], buffers: list[Buffer]) -> dict[tuple[object, int], Buffer]:
         """Temporaries for ends that pass a carried buffer on into another one (`a, b = b, a`)."""
         staging: dict[tuple[object, int], Buffer] = {}
+
+        def stage(end: End, index: int, name: str, type: TensorType, position: int, device: Device) -> None:
+            buffer = Buffer(f"{name or 't'}_next", type, "arena", type.nbytes, role="temporary")
+            buffer.intervals = [(position, position)]
+            buffer.device = device
+            buffers.append(buffer)
+            staging[end, index] = buffer
+
+        for block in self.returns():
+            sources = [place.get(root_of(operand)) if is_tensor(operand) else None for operand in block.end.operands]
+            # The places of results that are copied there: what another result has yet to be read from is taken aside.
+            written = {output for output, source in zip(self.outputs, sources, strict=True) if output and source is not output}
+            for index, (operand, source) in enumerate(zip(block.end.operands, sources, strict=True)):
+                if source in written and source is not self.outputs[index]:
+                    stage(block.end, index, operand.hint, operand.tensor, self.live.block_end[block], CPU)
         for op in structural_ops(self.function.block):
             if op.name not in ("for", "while"):
                 continue
@@ -431,14 +499,8 @@ class _Planner:
                         continue
                     source = place[root_of(end.operands[index])]
                     if source is not place[param] and source in targets:
-                        position = self.live.block_end[block]
-                        buffer = Buffer(
-                            f"{param.hint or 't'}_next", param.tensor, "arena", param.tensor.nbytes, role="temporary"
-                        )
-                        buffer.intervals = [(position, position)]
-                        buffer.device = self.devices.get(param, CPU)
-                        buffers.append(buffer)
-                        staging[end, index] = buffer
+                        device = self.devices.get(param, CPU)
+                        stage(end, index, param.hint, param.tensor, self.live.block_end[block], device)
         return staging
 
 
@@ -465,6 +527,19 @@ def assign_offsets(buffers: list[Buffer]) -> int:
         total = max(total, offset + aligned(buffer.nbytes))
         placed.append(buffer)
     return total
+
+
+def assign_slots(buffers: list[Buffer]) -> list[list[Buffer]]:
+    """Buffers in groups whose lives do not overlap: those of a group can be members of one union, largest first."""
+    slots: list[list[Buffer]] = []
+    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
+        for slot in slots:
+            if not any(_overlap(buffer.intervals, other.intervals) for other in slot):
+                slot.append(buffer)
+                break
+        else:
+            slots.append([buffer])
+    return slots
 
 
 def _overlap(a: list[Interval], b: list[Interval]) -> bool:
@@ -539,6 +614,25 @@ def _ends_of_branch(op: Op) -> list[tuple[Block, End]]:
         label = op.attrs["label"]
         found += [(block, block.end) for block in structural_blocks(op.blocks[0]) if block.end.target is label]
     return found
+
+
+def _in_place(op: Op) -> list[tuple[int, int]]:
+    """The (result, operand) pairs of a call that may share a buffer: the callee turns one into the other."""
+    if op.name != "call":
+        return []
+    roots = [root_of(operand) for operand in op.operands if is_tensor(operand)]
+    return [
+        (result, operand)
+        for operand, result in op.attrs.get("in_place", ())
+        # What the callee also gets as another argument must stay as it is.
+        if is_tensor(op.operands[operand]) and roots.count(root_of(op.operands[operand])) == 1
+    ]
+
+
+def _written_by_call(op: Op) -> list[VariableRef]:
+    """The Variables that a call may write."""
+    effects = op.effects if op.name == "call" else ()
+    return [effect.target for effect in effects if effect.kind == "write" and effect.target is not None]
 
 
 def _is_made(value: Value) -> bool:

@@ -43,6 +43,7 @@ from staged.errors import (
 from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
 from staged.runtime.guard import ffi, guard, loader
 from staged.runtime.machine import default_threads
+from staged.runtime.stack_size import stack_bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -58,6 +59,10 @@ ERRORS: dict[int, type[ProgramError]] = {
     ErrorKind.RECURSION_ERROR: ProgramRecursionError,
     ErrorKind.RUNTIME_ERROR: ProgramError,
     ErrorKind.TYPE_ERROR: ProgramTypeError,
+}
+
+_HINTS = {
+    ErrorKind.RECURSION_ERROR: "check that it ends for these arguments; if it does, set STAGED_STACK to more, such as 4GiB",
 }
 
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -186,6 +191,7 @@ class _Printer:
         self.stop = stop
         self.error: BaseException | None = None
         self.catches = False  # whether the call has taken over SIGINT
+        self.thread = 0  # that runs the call, or prints for it: a program that recurses runs on a thread of its own
         # A character may be split between two pieces of text.
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -202,7 +208,10 @@ def _write(context: Any, text: Any, length: int) -> None:
     printer: _Printer = ffi.from_handle(context)
     if printer.error is not None:
         return  # the program is stopping
-    if printer.catches:
+    printer.thread = threading.get_ident()
+    # Python raises interrupts on its main thread alone: elsewhere they stay ours, or they would be lost.
+    suspends = printer.catches and printer.thread == threading.main_thread().ident
+    if suspends:
         guard().st_suspend()
     try:
         shown = printer.decoder.decode(ffi.buffer(text, length)[:])
@@ -215,7 +224,7 @@ def _write(context: Any, text: Any, length: int) -> None:
         printer.error = error
         printer.stop[0] = 1
     finally:
-        if printer.catches:
+        if suspends:
             guard().st_resume()
 
 
@@ -263,7 +272,6 @@ class _Slot:
         self.stream: Any = None  # the one that `live` is about
         self.live = False
         self.process = os.getpid()
-        self.thread = 0  # that runs the call
 
 
 def _anonymous_memory(artifact: Artifact) -> mmap.mmap:
@@ -299,11 +307,11 @@ class _Writers:
 
     def acquire(self, buffers: Sequence[Any], slot: _Slot, program: str) -> None:
         """Wait until no other call has one of `buffers`, then have them all."""
-        slot.thread = threading.get_ident()
+        thread = slot.printer.thread = threading.get_ident()
         with self._changed:
             while not self._owners.keys().isdisjoint(buffers):
                 owners = [self._owners[buffer] for buffer in buffers if buffer in self._owners]
-                if any(owner.thread == slot.thread for owner in owners):
+                if any(owner.printer.thread == thread for owner in owners):
                     raise ProgramError(
                         f"`{program}` was called from inside a call that is writing the same variables",
                         hint="do not call it from what a running program's print reaches",
@@ -462,7 +470,7 @@ class NativeProgram:
             buffer = ffi.from_buffer(output)
             words[plan.index] = buffer
             keep.append(buffer)
-        if self._poison:
+        if self._poison and not self.artifact.grows:
             _poison(slot.memory, self.artifact.arena_bytes)
         try:
             if buffers:
@@ -471,6 +479,8 @@ class NativeProgram:
             if slot.stream is not sys.stdout:
                 slot.stream = sys.stdout
                 slot.live = is_live(slot.stream)
+            if self.artifact.recursive:
+                slot.host.stack_bytes = stack_bytes()
             slot.host.live = slot.live  # each time: a program that stopped may have left its progress bar noted here
             status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, catches)
             for original, copy in write_back:
@@ -558,7 +568,7 @@ class NativeProgram:
             position = position_of_site(where)
             if not position.text and where.text:
                 details.append(f"    {where.text.strip()}")
-            raise ERRORS.get(status, ProgramError)(message, where=position, details=details)
+            raise ERRORS.get(status, ProgramError)(message, where=position, details=details, hint=_HINTS.get(status))
         raise ERRORS.get(status, ProgramError)(message or f"the program `{self.artifact.name}` stopped ({status})")
 
 
@@ -566,7 +576,7 @@ def load(artifact: Artifact, options: CompileOptions | None = None, *, poison: b
     """Compile a program, or find it in the cache, and load it.
 
     With `poison` the arena is filled with NaN patterns before every call, so that a program that reads memory before
-    writing it shows.
+    writing it shows; not that of a program which keeps things there between calls.
 
     Raises: CompilerError, CacheError.
     """

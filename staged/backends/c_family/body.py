@@ -31,7 +31,7 @@ from staged.ir.buffers import Buffer, Plan, Stack
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.order import is_tensor, structural_blocks, structural_ops
 from staged.ir.ranges import Ranges
-from staged.ir.types import SequenceType, TensorType
+from staged.ir.types import FrameType, SequenceType, TensorType
 from staged.source import Position
 
 
@@ -76,6 +76,8 @@ class BodyEmitter:
         self.pointers: dict[Value, Expr] = {}
         self.bases: dict[Value, Expr] = {}
         self.fields: dict[Buffer | Stack, str] = {}
+        self.places: dict[Buffer | Stack, Expr] = {}
+        """Buffers that are not fields of the program's structs: parameters and locals of a function."""
         self.use_count = _count_uses(function)
         self.home: dict[Value, Block] = {}
         self.only_use = _only_uses(function)
@@ -101,7 +103,13 @@ class BodyEmitter:
         self.text.snippets.update(snippets)
 
     def c_type(self, value: Value) -> str:
-        return "int64_t" if isinstance(value.type, SequenceType) else value.tensor.dtype.c_name
+        if isinstance(value.type, SequenceType):
+            return "int64_t"
+        return self.frame_type(value.type) if isinstance(value.type, FrameType) else value.tensor.dtype.c_name
+
+    def frame_type(self, type: FrameType) -> str:
+        """The C type of a frame: a pointer to its record."""
+        return f"const {self.frame_names[type.name]} *"
 
     def scalar(self, value: Value) -> Expr:
         """The C expression for a scalar; for a sequence, where it starts in its storage."""
@@ -114,7 +122,9 @@ class BodyEmitter:
         return self.field(self.plan.place[value])
 
     def field(self, buffer: Buffer | Stack) -> Expr:
-        """How a buffer is reached: `m->h`, `args->images`, or the name of a constant."""
+        """How a buffer is reached: `m->h`, `args->images`, or the name of a constant or a parameter."""
+        if buffer in self.places:
+            return self.places[buffer]
         if isinstance(buffer, Buffer) and buffer.kind == "constant":
             return Name(self.fields[buffer])
         base = "args" if isinstance(buffer, Buffer) and buffer.kind in ("input", "output", "variable") else "m"
@@ -285,13 +295,14 @@ class BodyEmitter:
             self.copy(target, self.pointer(value), variable.type)
 
     def variable_scalar(self, variable: VariableRef) -> Expr:
+        if variable in self.scalar_variables:
+            return self.scalar_variables[variable]
         if variable.outer:
             return Prefix("*", Member(Name("args"), self.variable_fields[variable]))
-        if variable not in self.scalar_variables:
-            raise AssertionError(f"inner scalar variable {variable.name} has no place")
-        return self.scalar_variables[variable]
+        raise AssertionError(f"inner scalar variable {variable.name} has no place")
 
     variable_fields: dict[VariableRef, str]
+    frame_names: Mapping[str, str]
 
     def variable_pointer(self, variable: VariableRef) -> Expr:
         for buffer in self.plan.buffers:

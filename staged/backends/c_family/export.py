@@ -189,7 +189,7 @@ static void *allocate(size_t bytes) {
 _DESCR = {"f32": "<f4", "f64": "<f8", "i32": "<i4", "i64": "<i8", "u8": "|u1", "u32": "<u4", "bool": "|b1"}
 
 
-_OWN_FLAGS = ("help", "out", "threads")
+_OWN_FLAGS = ("help", "out", "threads", "stack")
 
 
 def flag_names(artifact: Artifact) -> dict[str, str]:
@@ -240,6 +240,8 @@ def main_source(artifact: Artifact) -> str:
         w.line("host.stop = &stop;")
         w.line("host.live = isatty(STDOUT_FILENO);  // progress bars: on a terminal only")
         w.line("signal(SIGINT, on_interrupt);")
+        if artifact.recursive:
+            w.line('host.stack_bytes = flag(argc, argv, "stack") == NULL ? 0 : integer_flag(argc, argv, "stack");')
         if artifact.threads != 1:
             w.line('const char *threads = flag(argc, argv, "threads");')
             w.line(f"host.team = {name}_team_create(threads == NULL ? 1 : atoi(threads));")
@@ -288,6 +290,8 @@ def _write_usage(w: Writer, artifact: Artifact) -> None:
             w.line(f'printf("%s", {c_string(text)});')
         if artifact.threads != 1:
             w.line('printf("%s", "  --threads  how many threads work (default 1)\\n");')
+        if artifact.recursive:
+            w.line('printf("%s", "  --stack  bytes of the stack that recursion runs on (default 1073741824)\\n");')
         w.line('printf("%s", "  --out  folder for the results, as .npy files (default: none are written)\\n");')
 
 

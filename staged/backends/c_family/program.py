@@ -9,21 +9,34 @@ from typing import Protocol
 
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.constants import emit_constant_table
-from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name
+from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name, Prefix
+from staged.backends.c_family.functions import (
+    CFunction,
+    arena_offsets,
+    called_functions,
+    make_signature,
+    place_values,
+    prototypes,
+    stack_bytes,
+    write_function,
+    write_locals,
+)
+from staged.backends.c_family.interface import header_text, make_parameter, result_tensors
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
-from staged.backends.c_family.support.team import team_declarations, team_definitions
+from staged.backends.c_family.support.team import team_definitions
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
 from staged.errors import UnsupportedError
-from staged.ir.buffers import Buffer, Plan, aligned
+from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
+from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, Value, VariableRef
-from staged.ir.order import OPAQUE, structural_blocks, structural_ops
-from staged.ir.types import SequenceType, TensorType, shape_text
+from staged.ir.order import OPAQUE, structural_ops
+from staged.ir.types import SequenceType, shape_text
 from staged.source import Position, display_path
 
 
@@ -37,7 +50,26 @@ class Emitted:
 
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
-Planner = Callable[[Function, Aliases], Plan]
+Planner = Callable[[Function, Aliases, Called | None], Plan]
+
+HEAD = 64
+"""Bytes in the arena for each thing that grows outside of it."""
+RESERVE = 1 << 20
+"""Bytes of the stack that recursion leaves alone: kernels, prints and what they call back have room there."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One field of `Buffers`: its C type up to the name, what the entry sets it to, and a note for people."""
+
+    c_type: str
+    name: str
+    value: str
+    note: str
+
+    @property
+    def declaration(self) -> str:
+        return f"{self.c_type}{self.name};"
 
 
 class Library(Protocol):
@@ -64,7 +96,8 @@ class ProgramEmitter:
         self.machine = machine
         self.name = c_identifier(function.name)
         self.names = Names()
-        self.names.used.update((self.name, f"{self.name}_args", "Buffers", f"{self.name.upper()}_ARENA_BYTES"))
+        own = (self.name, f"{self.name}_args", f"{self.name}_release", f"{self.name.upper()}_ARENA_BYTES")
+        self.names.used.update((*own, "Buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"))
         self.sites: list[Site] = []
         self.site_index: dict[Position | None, int] = {}
         self.parameters: list[Parameter] = []
@@ -73,31 +106,57 @@ class ProgramEmitter:
         self.scratch_bytes = 0
         self.shared_bytes = 0
         self.support = ""
+        self.functions: dict[str, CFunction] = {}
+        self.frame_names: dict[str, str] = {}
+        self.is_recursive = False
+        self.stacks: list[Stack] = []
+        self.state: list[State] = []
+        self.state_fields: dict[object, str] = {}
+        self.state_names = Names()
+        self.buffers_bytes = 0
 
     # ---- the steps ----
 
     def run(self, planner: Planner) -> Emitted:
         self.refuse_carried_sequences()
         library = self.make_library(self.machine, self.names, self.site)
-        kernels = {op: library.kernel(op) for op in structural_ops(self.function.block) if op.name in OPAQUE}
+        kernels = {
+            op: library.kernel(op)
+            for function in every_function(self.function)
+            for op in structural_ops(function.block)
+            if op.name in OPAQUE
+        }
         self.kernels = kernels
-        plan = planner(self.function, lambda op: kernels[op].may_alias if op in kernels else ())
+        called = called_functions(self.function)
+        table = function_table(self.function)
+        plans = {name: planner(table[name], self.aliases, how) for name, how in called.items()}
+        plan = planner(self.function, self.aliases, None)
         self.plan = plan
         self.scratch_bytes = aligned(max((kernel.scratch_bytes for kernel in kernels.values()), default=0))
         self.shared_bytes = aligned(max((kernel.shared_bytes for kernel in kernels.values()), default=0))
-        structure = self.structure_class(
-            self.function, plan, kernels, self.names, self.call_kernel, self.site, self.check_nan
-        )
+        self.stacks = [stack for each in (*plans.values(), plan) for stack in each.stacks]
+        for number, stack in enumerate(self.stacks):
+            stack.index = number
+        self.is_recursive = any(how.recursive for how in called.values())
+        structure = self.new_structure(self.function, plan)
         input_fields = self.declare_parameters(structure)
         for param, field in input_fields.items():
             if not param.tensor.shape:
                 structure.scalars[param] = Member(Name("args"), field)
         self.name_buffers(structure)
-        structure.w.depth = 1
         inner = self.declare_inner_scalars(structure)
+        self.make_functions(called, table, plans, structure)
+        structure.signatures = {name: made.signature for name, made in self.functions.items()}
+        for made in self.functions.values():
+            made.structure.signatures = structure.signatures
+            made.structure.block(made.signature.function.block)
+            made.structure.end(made.signature.function.block, None)
         structure.block(self.function.block)
         structure.end(self.function.block, None)
-        used = list(dict.fromkeys(kernels[op].name for op in structure.text.called))
+        structures = [*(made.structure for made in self.functions.values()), structure]
+        for each in structures:
+            structure.text.snippets |= each.text.snippets
+        used = list(dict.fromkeys(kernels[op].name for each in structures for op in each.text.called))
         texts = {kernel.name: kernel for kernel in kernels.values()}
         ordered = [texts[name] for name in used]
         parallel = bool(self.wrappers)
@@ -105,7 +164,13 @@ class ProgramEmitter:
         artifact = Artifact(
             name=self.name,
             source=source,
-            header=self.header(parallel),
+            header=header_text(
+                self.name,
+                self.parameters,
+                self.arena_bytes(),
+                self.release_comment if self.has_release() else None,
+                parallel,
+            ),
             support=self.support,
             grows=self.has_release(),
             language=self.language,
@@ -115,20 +180,119 @@ class ProgramEmitter:
             sites=tuple(self.sites),
             target=self.machine.name,
             flags=(f"-march={self.machine.march}",) if self.machine.march else (),
+            recursive=self.is_recursive,
         )
         return Emitted(artifact, plan, tuple(ordered))
 
+    def aliases(self, op: Op) -> Iterable[tuple[int, int]]:
+        """The (result, operand) pairs of an op that may share a buffer."""
+        return self.kernels[op].may_alias if op in self.kernels else ()
+
+    def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
+        structure = self.structure_class(
+            function, plan, self.kernels, self.names, self.call_kernel, self.site, self.check_nan
+        )
+        structure.frame_names = self.frame_names
+        structure.w.depth = 1
+        return structure
+
+    def make_functions(
+        self, called: dict[str, Called], table: dict[str, Function], plans: dict[str, Plan], entry: StructureEmitter
+    ) -> None:
+        """Signatures and emitters of the program's functions; `state` then has the fields they share with the entry."""
+        offsets, self.buffers_bytes = arena_offsets(self.function, plans, self.plan)
+        self.add_state(entry, called, plans, offsets)
+        for name, how in called.items():
+            function, plan = table[name], plans[name]
+            signature, local = make_signature(function, how, self.names, self.frame_names, bool(self.state))
+            structure = self.new_structure(function, plan)
+            structure.local_names = local
+            structure.variable_fields = {}
+            for variable in function.variables:
+                if not variable.type.shape:
+                    structure.scalar_variables[variable] = self.scalar_place(variable, entry)
+            for buffer in plan.buffers:
+                if buffer.variable is not None:
+                    structure.places[buffer] = self.variable_place(buffer.variable, entry)
+                elif buffer.kind == "constant":
+                    structure.places[buffer] = Name(self.names.fresh(buffer.name))
+                elif buffer in self.state_fields:
+                    structure.fields[buffer] = self.state_fields[buffer]
+            structure.fields.update((stack, self.state_fields[stack]) for stack in plan.stacks)
+            place_values(structure, signature, plan)
+            locals_type = self.names.fresh(f"{name}_buffers") if plan.slots else ""
+            self.functions[name] = CFunction(signature, plan, structure, offsets[name], locals_type)
+
+    def variable_place(self, variable: VariableRef, entry: StructureEmitter) -> Expr:
+        """How a function reaches an array Variable of the program."""
+        if variable.outer:
+            return Member(Member(Name("m"), "args"), entry.variable_fields[variable])
+        return entry.variable_pointer(variable)
+
+    def scalar_place(self, variable: VariableRef, entry: StructureEmitter) -> Expr:
+        """How a function reaches a number that is a Variable of the program."""
+        if variable.outer:
+            return Prefix("*", Member(Member(Name("m"), "args"), entry.variable_fields[variable]))
+        return Prefix("*", Member(Name("m"), self.state_fields[variable]))
+
+    def add_state(
+        self, entry: StructureEmitter, called: dict[str, Called], plans: dict[str, Plan], offsets: dict[str, int]
+    ) -> None:
+        """The fields of `Buffers`, with the values that the entry gives them."""
+
+        def field(key: object, hint: str) -> str:
+            self.state_fields[key] = self.state_names.fresh(hint)
+            return self.state_fields[key]
+
+        def place(c_type: str, offset: int) -> str:
+            return f"({c_type} *)(void *)(base + {offset})"
+
+        for buffer in self.plan.arena_buffers():
+            c_type = buffer.type.dtype.c_name
+            self.state.append(
+                State(f"{c_type} *", entry.fields[buffer], place(c_type, buffer.offset), describe(buffer))
+            )
+        for name, plan in plans.items():
+            for buffer in plan.arena_buffers():
+                c_type, offset = buffer.type.dtype.c_name, offsets[name] + buffer.offset
+                made = field(buffer, f"{name}_{buffer.name}")
+                self.state.append(State(f"{c_type} *", made, place(c_type, offset), describe(buffer)))
+        heads = self.stacks_offset()
+        for stack in self.stacks:
+            made = entry.fields[stack] if stack in entry.fields else field(stack, stack.name)
+            note = f"grows: {stack.element} per turn of a loop"
+            self.state.append(State("st_stack *", made, place("st_stack", heads + HEAD * stack.index), note))
+        touched = {variable for function in self.function.functions for variable in function.variables}
+        if any(variable.outer for variable in touched):
+            self.state.append(State(f"const {self.name}_args *", "args", "args", "what the caller gave"))
+        for variable, expression in entry.scalar_variables.items():
+            if variable in touched:
+                made = field(variable, variable.name)
+                note = f"{variable.type.dtype}  variable"
+                self.state.append(State(f"{variable.type.dtype.c_name} *", made, f"&{expression}", note))
+        if self.is_recursive:
+            entry.need("own_stack", "stop")
+            head = place("st_own_stack", self.own_stack_offset())
+            self.state.append(State("const st_own_stack *", "stack", head, "what recursive functions run on"))
+        if self.shared_bytes:
+            note = "packed operands of one kernel"
+            self.state.append(State("unsigned char *", "shared", f"base + {self.buffers_bytes}", note))
+        if self.scratch_bytes:
+            note = "workspace, one part per thread"
+            self.state.append(State("unsigned char *", "scratch", f"base + {self.scratch_offset()}", note))
+
     def refuse_carried_sequences(self) -> None:
         """Residuals that a loop changes as it goes: what a gradient of a gradient through a loop comes to."""
-        for op in structural_ops(self.function.block):
-            carried = op.operands if op.name in ("for", "while") else ()
-            is_carried = any(isinstance(value.type, SequenceType) for value in carried)
-            if is_carried or op.name in ("sequence_zeros", "sequence_add", "sequence_sum"):
-                raise UnsupportedError(
-                    "a second derivative through a loop has no compiled form",
-                    where=op.where,
-                    hint="take it in eager mode (`with staged.eager():`), or differentiate the loop once",
-                )
+        for function in every_function(self.function):
+            for op in structural_ops(function.block):
+                carried = op.operands if op.name in ("for", "while") else ()
+                is_carried = any(isinstance(value.type, SequenceType) for value in carried)
+                if is_carried or op.name in ("sequence_zeros", "sequence_add", "sequence_sum"):
+                    raise UnsupportedError(
+                        "a second derivative through a loop has no compiled form",
+                        where=op.where,
+                        hint="take it in eager mode (`with staged.eager():`), or differentiate the loop once",
+                    )
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
@@ -147,31 +311,30 @@ class ProgramEmitter:
             path = function.param_paths[index] if index < len(function.param_paths) else param.hint or f"input_{index}"
             field = self.fields.fresh(path)
             fields[param] = field
-            self.parameters.append(_parameter(field, path, param.tensor, "input", not param.tensor.shape))
+            self.parameters.append(make_parameter(field, path, param.tensor, "input", not param.tensor.shape))
         structure.variable_fields = {}
         for variable in function.variables:
             if variable.outer:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
-                self.parameters.append(_parameter(field, variable.name, variable.type, "variable", False))
-        structure.output_fields = []
-        types = _result_types(function)
-        for index, type in enumerate(types):
+                self.parameters.append(make_parameter(field, variable.name, variable.type, "variable", False))
+        structure.results = []
+        for index, type in enumerate(result_tensors(function)):
             path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"
             field = self.fields.fresh(path)
-            structure.output_fields.append(field)
-            self.parameters.append(_parameter(field, path, type, "output", False))
+            structure.results.append(Member(Name("args"), field))
+            self.parameters.append(make_parameter(field, path, type, "output", False))
         self.input_fields = fields
         return fields
 
     def name_buffers(self, structure: StructureEmitter) -> None:
         """A field for every buffer: of `Buffers` for the arena's, of the arguments for the caller's."""
-        names = Names()
+        names = self.state_names
         for buffer in self.plan.buffers:
             if buffer.kind == "input":
                 structure.fields[buffer] = self.input_fields[self.function.params[buffer.index]]
             elif buffer.kind == "output":
-                structure.fields[buffer] = structure.output_fields[buffer.index]
+                structure.places[buffer] = structure.results[buffer.index]
             elif buffer.kind == "variable":
                 assert buffer.variable is not None
                 structure.fields[buffer] = structure.variable_fields[buffer.variable]
@@ -273,17 +436,20 @@ class ProgramEmitter:
 
     def has_release(self) -> bool:
         """Whether the program keeps things between calls that the arena itself does not hold."""
-        return bool(self.plan.stacks)
+        return bool(self.stacks) or self.is_recursive
 
     def arena_bytes(self) -> int:
-        """Buffers, then what kernels share, then one scratch area per thread, then the heads of growable stacks."""
-        return self.stacks_offset() + aligned(64 * len(self.plan.stacks))
+        """Buffers, then what kernels share, then one scratch area per thread, then the heads of what grows."""
+        return self.own_stack_offset() + HEAD * self.is_recursive
 
     def scratch_offset(self) -> int:
-        return self.plan.arena_bytes + self.shared_bytes
+        return self.buffers_bytes + self.shared_bytes
 
     def stacks_offset(self) -> int:
         return self.scratch_offset() + self.scratch_bytes * max(1, self.machine.cores)
+
+    def own_stack_offset(self) -> int:
+        return self.stacks_offset() + HEAD * len(self.stacks)
 
     def assemble(
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
@@ -300,7 +466,8 @@ class ProgramEmitter:
         self.write_head(w)
         lines = {line for line in includes if line.startswith("#define")}
         lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
-        texts = [*structure.w.lines, *(kernel.text for kernel in kernels)]
+        bodies = [line for made in self.functions.values() for line in made.structure.w.lines]
+        texts = [*bodies, *structure.w.lines, *(kernel.text for kernel in kernels)]
         if any("memcpy(" in text or "memset(" in text for text in texts):
             lines.add("#include <string.h>")
         if any("INFINITY" in text or "NAN" in text for text in texts):
@@ -313,12 +480,8 @@ class ProgramEmitter:
         if self.support:
             w.line(f'#include "{self.name}_support.h"  // printing, errors, maths: what every program of staged may use')
         self.write_buffers(w, structure)
-        constants = [b for b in self.plan.buffers if b.kind == "constant"]
-        if constants:
-            w.section("constants")
-            for buffer in constants:
-                emit_constant_table(w, structure.fields[buffer], buffer)
-        for title, members in _sections(kernels, structure):
+        self.write_constants(w, structure)
+        for title, members in _sections(kernels, [*(made.structure for made in self.functions.values()), structure]):
             w.section(title)
             for kernel in members:
                 w.line()
@@ -326,19 +489,57 @@ class ProgramEmitter:
                 if kernel.name in self.wrappers:
                     w.line()
                     w.text(self.wrappers[kernel.name])
+        self.write_functions(w)
         w.section("entry points")
         if self.wrappers:
             w.text(team_definitions(self.name))
             w.line()
         self.write_entry(w, structure, inner)
-        if self.plan.stacks:
+        if self.has_release():
             w.line()
-            with w.block(f"void {self.name}_release(void *arena)"):
-                w.line("unsigned char *const base = arena;")
-                for stack in self.plan.stacks:
-                    offset = self.stacks_offset() + 64 * stack.index
-                    w.line(f"st_stack_release((st_stack *)(void *)(base + {offset}));  // {structure.fields[stack]}")
+            self.write_release(w)
         return str(w)
+
+    def write_constants(self, w: Writer, structure: StructureEmitter) -> None:
+        rows = [
+            (str(each.field(buffer)), buffer)
+            for each in (*(made.structure for made in self.functions.values()), structure)
+            for buffer in each.plan.buffers
+            if buffer.kind == "constant"
+        ]
+        if rows:
+            w.section("constants")
+            for name, buffer in rows:
+                emit_constant_table(w, name, buffer)
+
+    def write_functions(self, w: Writer) -> None:
+        if not self.functions:
+            return
+        w.section("functions")
+        if self.is_recursive:
+            w.line()
+            reserve = RESERVE + aligned(stack_bytes(list(self.functions.values())))
+            w.line(f"enum {{ STACK_RESERVE = {reserve} }};  // bytes of the stack for what recursive functions call")
+        declared = prototypes(self.function, self.functions)
+        if declared:
+            w.line()
+            for text in declared:
+                w.text(text)
+        for made in self.functions.values():
+            w.line()
+            if made.locals_type:
+                write_locals(w, made)
+                w.line()
+            write_function(w, made, self.site(made.signature.function.where))
+
+    def write_release(self, w: Writer) -> None:
+        with w.block(f"void {self.name}_release(void *arena)"):
+            w.line("unsigned char *const base = arena;")
+            for state in self.state:
+                if state.c_type == "st_stack *":
+                    w.line(f"st_stack_release({state.value});  // {state.name}")
+            if self.is_recursive:
+                w.line(f"st_own_stack_release((st_own_stack *)(void *)(base + {self.own_stack_offset()}));")
 
     def support_text(self, includes: Sequence[str], support: str) -> str:
         """The support functions that this program uses, as a header of its own: the program's file is for the program."""
@@ -371,145 +572,82 @@ class ProgramEmitter:
         w.line()
 
     def write_buffers(self, w: Writer, structure: StructureEmitter) -> None:
-        arena = self.plan.arena_buffers()
-        if not arena and not self.scratch_bytes and not self.shared_bytes and not self.plan.stacks:
+        if not self.state:
             return
         w.section("sizes and buffers")
         if self.scratch_bytes:
             w.line(f"enum {{ SCRATCH_BYTES = {self.scratch_bytes} }};  // workspace of one thread")
             w.line()
         w.comment("Where values are kept; those whose lives do not overlap share memory.")
-        rows: list[tuple[str, str]] = []
-        for buffer in arena:
-            rows.append((f"{buffer.type.dtype.c_name} *{structure.fields[buffer]};", _describe(buffer)))
-        for stack in self.plan.stacks:
-            rows.append((f"st_stack *{structure.fields[stack]};", f"grows: {stack.element} per turn of a loop"))
-        if self.shared_bytes:
-            rows.append(("unsigned char *shared;", "packed operands of one kernel"))
-        if self.scratch_bytes:
-            rows.append(("unsigned char *scratch;", "workspace, one part per thread"))
-        width = max(len(declaration) for declaration, _ in rows)
+        width = max(len(state.declaration) for state in self.state)
         with w.block("typedef struct", " Buffers;"):
-            for declaration, note in rows:
-                w.line(f"{declaration:<{width}}  // {safe_comment(note)}")
+            for state in self.state:
+                w.line(f"{state.declaration:<{width}}  // {safe_comment(state.note)}")
 
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
-        arena = self.plan.arena_buffers()
-        has_buffers = bool(arena or self.scratch_bytes or self.shared_bytes or self.plan.stacks)
         begin = len(w.lines)
-        with w.block(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"):
-            if has_buffers:
-                w.line("unsigned char *const base = arena;")
+        head = f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"
+        body = head
+        if self.is_recursive:
+            name = self.names.fresh(f"{self.name}_body")
+            body = f"static int {name}(const void *given, void *arena, st_host *host)"
+            w.comment(f"What `{self.name}` does, on the program's own stack.")
+            begin += 1
+        with w.block(body):
+            if self.is_recursive:
+                w.line(f"const {self.name}_args *const args = given;")
+            shared = {state.value for state in self.state}
+            early = [(variable, name) for variable, name in inner if f"&{name}" in shared]
+            for variable, name in early:
+                w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+            if self.state:
+                if any("base" in state.value for state in self.state):
+                    w.line("unsigned char *const base = arena;")
+                else:
+                    w.line("(void)arena;")
                 with w.block("const Buffers buffers =", ";"):
-                    for buffer in arena:
-                        c_type = buffer.type.dtype.c_name
-                        w.line(f".{structure.fields[buffer]} = ({c_type} *)(void *)(base + {buffer.offset}),")
-                    for stack in self.plan.stacks:
-                        w.line(
-                            f".{structure.fields[stack]} = (st_stack *)(void *)(base + {self.stacks_offset() + 64 * stack.index}),"
-                        )
-                    if self.shared_bytes:
-                        w.line(f".shared = base + {self.plan.arena_bytes},")
-                    if self.scratch_bytes:
-                        w.line(f".scratch = base + {self.scratch_offset()},")
+                    for state in self.state:
+                        w.line(f".{state.name} = {state.value},")
                 w.line("const Buffers *const m = &buffers;")
             else:
                 w.line("(void)arena;")
-            w.line("host->error_kind = ST_OK;")
-            w.line("host->error_claimed = 0;")
+            if not self.is_recursive:
+                w.line("host->error_kind = ST_OK;")
+                w.line("host->error_claimed = 0;")
             if not self.parameters:
                 w.line("(void)args;")
+            for made in self.functions.values():
+                for stack in made.plan.stacks:
+                    w.line(f"st_stack_reset({structure.field(stack)});")
             for variable, name in inner:
-                w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+                if (variable, name) not in early:
+                    w.line(f"{variable.type.dtype.c_name} {name} = 0;")
             w.lines += structure.w.lines
         w.lines[begin:] = drop_unused_locals(w.lines[begin:])
-
-    def header(self, parallel: bool) -> str:
-        guard = f"STAGED_{self.name.upper()}_H"
-        w = Writer()
-        w.comment(f"Generated by staged: the interface of `{self.name}`.")
-        w.line(f"#ifndef {guard}")
-        w.line(f"#define {guard}")
-        w.line()
-        w.line("#include <stdbool.h>")
-        w.line("#include <stddef.h>")
-        w.line("#include <stdint.h>")
-        w.line()
-        w.line("#ifdef __cplusplus")
-        w.line('extern "C" {')
-        w.line("#endif")
-        w.line()
-        w.text(HOST_DECLARATIONS)
-        w.line()
-        w.comment(
-            "Bytes of working memory that a call needs, aligned to 64. Zero it once; calls may then share it in turn."
-        )
-        w.line(f"#define {self.name.upper()}_ARENA_BYTES ((size_t){self.arena_bytes()})")
-        w.line()
-        rows = []
-        for parameter in self.parameters:
-            c_type = _C_TYPES[parameter.dtype]
-            declaration = (
-                f"{c_type} {parameter.field};"
-                if parameter.scalar
-                else f"{'const ' if parameter.role == 'input' else ''}{c_type} *{parameter.field};"
-            )
-            rows.append((declaration, f"{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"))
-        width = max((len(declaration) for declaration, _ in rows), default=0)
-        with w.block(f"typedef struct {self.name}_args", f" {self.name}_args;"):
-            for declaration, note in rows:
-                w.line(f"{declaration:<{width}}  // {safe_comment(note)}")
-            if not rows:
-                w.line("char none;  // it takes nothing and gives nothing but prints")
-        w.line()
-        w.comment("Runs the program. Returns ST_OK, or the kind of error that `host` then describes.")
-        w.line(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host);")
-        if self.has_release():
+        if self.is_recursive:
             w.line()
-            w.comment(self.release_comment)
-            w.line(f"void {self.name}_release(void *arena);")
-        if parallel:
-            w.line()
-            w.text(team_declarations(self.name))
-        w.line()
-        w.line("#ifdef __cplusplus")
-        w.line("}")
-        w.line("#endif")
-        w.line(f"#endif  // {guard}")
-        return str(w)
+            with w.block(head):
+                place = f"(st_own_stack *)(void *)((unsigned char *)arena + {self.own_stack_offset()})"
+                w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {name}, args, arena, host);")
 
 
-_C_TYPES = {
-    "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t", "bool": "bool",
-}  # fmt: skip
-
-
-def _parameter(field: str, label: str, type: TensorType, role: str, scalar: bool) -> Parameter:
-    shape = tuple(extent if isinstance(extent, int) else extent.name for extent in type.shape)
-    return Parameter(field, label, type.dtype.name, shape, role, scalar)  # type: ignore[arg-type]
-
-
-def _result_types(function: Function) -> list[TensorType]:
-    for block in structural_blocks(function.block):
-        if block.end.kind == "return":
-            return [operand.tensor for operand in block.end.operands]
-    return []
-
-
-def _describe(buffer: Buffer) -> str:
+def describe(buffer: Buffer) -> str:
     where = f"  {buffer.where.short}  {buffer.where.text}" if buffer.where else ""
     role = f"  {buffer.role}" if buffer.role else ""
     return f"{shape_text(buffer.type.shape)}{role}{where}"
 
 
-def _sections(kernels: Sequence[KernelText], structure: StructureEmitter) -> list[tuple[str, list[KernelText]]]:
+def _sections(
+    kernels: Sequence[KernelText], structures: Sequence[StructureEmitter]
+) -> list[tuple[str, list[KernelText]]]:
     """Kernels by what they are for, in the order of first call within each section."""
-    once = set(structure.function.block.ops)
     initial: set[str] = set()
     updates: set[str] = set()
-    for op in structure.text.called:
-        if any(structure.plan.place.get(result) and structure.plan.place[result].variable for result in op.results):
-            (initial if op in once and structure.has_loops else updates).add(structure.kernels[op].name)
+    for structure in structures:
+        once = set(structure.function.block.ops) if structure is structures[-1] else set()
+        for op in structure.text.called:
+            if any(structure.plan.place.get(result) and structure.plan.place[result].variable for result in op.results):
+                (initial if op in once and structure.has_loops else updates).add(structure.kernels[op].name)
     sections: dict[str, list[KernelText]] = {"initial values": [], "forward": [], "backward": [], "update": []}
     for kernel in kernels:
         name = kernel.name

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from staged.backends.c_family.body import literal_int
+from staged.backends.c_family.calls import CallEmitter
 from staged.backends.c_family.expr import (
     Expr,
     Literal,
-    Member,
     Name,
     Prefix,
 )
-from staged.backends.c_family.residuals import ResidualEmitter
 from staged.backends.c_family.writer import Writer
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer
@@ -43,7 +42,7 @@ class LoopFrame:
     used_next: bool = False
 
 
-class StructureEmitter(ResidualEmitter):
+class StructureEmitter(CallEmitter):
     """Emits the whole body of one function: the ops of its blocks, and how they end."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -321,21 +320,6 @@ class StructureEmitter(ResidualEmitter):
             if source.producer is not None and self.only_use.get(source, (None, False))[1]:
                 self.where(source.producer.where)
             self.assign(name, expression)
-
-    def emit_return(self, end: End) -> None:
-        for index, value in enumerate(end.operands):
-            target = Member(Name("args"), self.output_fields[index])
-            if not is_tensor(value):
-                self.w.line(f"*{target} = {self.scalar(value)};")
-            elif str(self.pointer(value)) != str(target):
-                self.copy(target, self.pointer(value), value.tensor)
-        self.before_return(end)
-        self.w.line("return ST_OK;")
-
-    def before_return(self, end: End) -> None:
-        """What a back end has to wait for before the caller may read the results: nothing here."""
-
-    output_fields: list[str]
 
 
 # ---- small questions ----------------------------------------------------------------------------

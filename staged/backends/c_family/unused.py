@@ -44,6 +44,11 @@ def drop_unused_locals(lines: Sequence[str]) -> list[str]:
         out = kept
 
 
+def mentions(lines: Sequence[str], name: str) -> bool:
+    """Whether a name is used anywhere in the code of these lines."""
+    return any(name in _WORD.findall(_NOT_CODE.sub("", line)) for line in lines)
+
+
 def _declaration(line: str) -> re.Match[str] | None:
     found = _DECLARATION.fullmatch(line)
     return None if found is None or line.split()[0] in _NOT_TYPES else found

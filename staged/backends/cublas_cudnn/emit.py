@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.backends.c_family.constants import emit_constant_table
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, _describe
+from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, describe
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
@@ -107,6 +106,12 @@ class CudaProgramEmitter(ProgramEmitter):
             "gpu",
         }
         self.launchers: dict[str, str] = {}
+        for called in function.functions:
+            raise UnsupportedError(
+                f"`{called.name}` is a function of its own in a program with a GPU region, which has no form yet",
+                where=called.where,
+                hint="call it outside of the program with the region, or keep the recursion out of that program",
+            )
         for op in structural_ops(function.block):
             if op.device.index:
                 raise UnsupportedError(
@@ -231,11 +236,7 @@ class CudaProgramEmitter(ProgramEmitter):
         w.text(_CHECK)
         self.write_device_struct(w)
         self.write_buffers(w, structure)
-        constants = [b for b in self.plan.buffers if b.kind == "constant"]
-        if constants:
-            w.section("constants")
-            for buffer in constants:
-                emit_constant_table(w, structure.fields[buffer], buffer)
+        self.write_constants(w, structure)
         if on_host:
             w.section("kernels of the host")
             for kernel in on_host:
@@ -359,7 +360,7 @@ class CudaProgramEmitter(ProgramEmitter):
 
 
 def _rows(buffers: Sequence[Buffer], structure: StructureEmitter) -> list[tuple[str, str]]:
-    return [(f"{b.type.dtype.c_name} *{structure.fields[b]};", _describe(b)) for b in buffers]
+    return [(f"{b.type.dtype.c_name} *{structure.fields[b]};", describe(b)) for b in buffers]
 
 
 def _write_struct(w: Writer, name: str, rows: Sequence[tuple[str, str]], where: str) -> None:

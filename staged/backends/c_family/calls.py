@@ -1,0 +1,105 @@
+"""Calls of the program's functions, and how a function gives its results back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from staged.backends.c_family.expr import Expr, Name, Prefix, literal
+from staged.backends.c_family.residuals import ResidualEmitter
+from staged.ir.nodes import End, Function, Op, Value
+from staged.ir.order import is_tensor
+from staged.ir.types import SequenceType, TensorType
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A function of the program as C sees it.
+
+    It takes `m` (the program's buffers, where it has any), `host`, the parameters, and a pointer for each result; a result that is
+    made `in_place` of an argument has no pointer of its own. It returns ST_OK or the kind of error that `host` describes.
+    """
+
+    name: str
+    function: Function
+    params: tuple[tuple[str, str], ...]
+    """(C type, name) of each parameter."""
+    results: tuple[tuple[str, str], ...]
+    """(C type, name) of the pointer for each result; the parameter's where it is made in place."""
+    in_place: Mapping[int, int]
+    """By result, the parameter that it shares its memory with."""
+    recursive: bool
+    has_state: bool
+    """Whether it takes `m`."""
+
+    def declared(self) -> list[tuple[str, str]]:
+        """All C parameters, in order."""
+        own = [result for index, result in enumerate(self.results) if index not in self.in_place]
+        state = [("const Buffers *", "m")] if self.has_state else []
+        return [*state, ("st_host *", "host"), *self.params, *own]
+
+
+class CallEmitter(ResidualEmitter):
+    """Emits calls and returns. `results` are the places of the function's results, as pointers."""
+
+    signatures: Mapping[str, Signature]
+    results: list[Expr]
+
+    def emit_call(self, op: Op) -> None:
+        """`if (f(m, host, arguments, results) != ST_OK) return`, with what is made in place brought there before."""
+        callee = self.signatures[op.attrs["function"]]
+        self.where(op.where)
+        places: list[Expr] = []
+        for result, value in enumerate(op.results):
+            if is_tensor(value):
+                places.append(self.pointer(value))
+                if result in callee.in_place:
+                    argument = self.pointer(op.operands[callee.in_place[result]])
+                    if str(argument) != str(places[-1]):
+                        self.copy(places[-1], argument, value.tensor)
+            else:
+                self.declare_scalar_result(value)
+                places.append(Prefix("&", self.scalars[value]))
+        in_place = {param: result for result, param in callee.in_place.items()}
+        arguments = [
+            places[in_place[number]] if number in in_place else self.operand(operand)
+            for number, operand in enumerate(op.operands)
+        ]
+        own = [place for result, place in enumerate(places) if result not in callee.in_place]
+        state = [Name("m")] if callee.has_state else []
+        values = ", ".join(map(str, [*state, Name("host"), *arguments, *own]))
+        with self.w.block(f"if ({callee.name}({values}) != ST_OK)"):
+            self.w.line("return host->error_kind;")
+
+    def declare_scalar_result(self, value: Value) -> None:
+        """A C variable for a number that a call gives."""
+        name = self.name(value.hint)
+        # A call that fails leaves before it has a result, and compilers see that.
+        begun = literal(0, value.type.dtype) if isinstance(value.type, TensorType) else Name("NULL")
+        self.w.line(f"{self.c_type(value)} {name} = {begun};")
+        self.scalars[value] = Name(name)
+
+    def emit_return(self, end: End) -> None:
+        """Every result to its place, then leave."""
+        late = []
+        for index, value in enumerate(end.operands):
+            temporary = self.plan.staging.get((end, index))
+            if temporary is not None:
+                self.copy(self.field(temporary), self.pointer(value), value.tensor)
+                late.append((index, temporary, value.tensor))
+        for index, value in enumerate(end.operands):
+            target = self.results[index]
+            if (end, index) in self.plan.staging:
+                continue
+            if not is_tensor(value):
+                assert not isinstance(value.type, SequenceType)
+                self.w.line(f"*{target} = {self.scalar(value)};")
+            elif str(self.pointer(value)) != str(target):
+                self.copy(target, self.pointer(value), value.tensor)
+        for index, temporary, type in late:
+            self.copy(self.results[index], self.field(temporary), type)
+        self.before_return(end)
+        self.w.line("return ST_OK;")
+
+    def before_return(self, end: End) -> None:
+        """What a back end has to wait for before the caller may read the results: nothing here."""

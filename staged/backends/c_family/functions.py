@@ -1,0 +1,238 @@
+"""The functions that a program calls: their signatures, where their buffers are, and their text.
+
+A recursive function has its buffers in a struct of its own (`own`), one for each call, on the program's stack. The buffers
+of the others are in the program's arena, behind those of whoever calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from staged.backends.c_family.calls import Signature
+from staged.backends.c_family.expr import Expr, Name
+from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.unused import drop_unused_locals, mentions
+from staged.backends.c_family.writer import Names, Writer, safe_comment
+from staged.ir.buffers import Buffer, Called, Plan
+from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
+from staged.ir.nodes import Function
+from staged.ir.order import is_tensor, structural_ops
+from staged.ir.types import FrameType, TensorType, Type, shape_text
+
+WIDTH = 116
+"""Columns of a line of generated text, where it can be broken."""
+
+
+@dataclass(frozen=True)
+class CFunction:
+    """One function of the program on its way to C."""
+
+    signature: Signature
+    plan: Plan
+    structure: StructureEmitter
+    offset: int
+    """Where its buffers start in the arena."""
+    locals_type: str
+    """The struct of one call's buffers; empty where it has none."""
+
+
+def called_functions(program: Function) -> dict[str, Called]:
+    """How each function of the program is called, callees first."""
+    recursive = recursive_functions(program)
+    in_place: dict[str, set[tuple[int, int]]] = {}
+    for function in every_function(program):
+        for op in structural_ops(function.block):
+            if op.name == "call":
+                pairs = tuple(pair for pair in op.attrs.get("in_place", ()) if is_tensor(op.operands[pair[0]]))
+                in_place.setdefault(op.attrs["function"], set()).add(pairs)  # type: ignore[arg-type]
+    found = {}
+    for group in components(program):
+        for name in sorted(group):
+            pairs = in_place.get(name, {()})  # type: ignore[arg-type]
+            assert len(pairs) == 1, f"calls of `{name}` differ in what they make in place"
+            found[name] = Called(name in recursive, tuple(pairs)[0])  # type: ignore[arg-type]
+    return found
+
+
+def make_signature(
+    function: Function, called: Called, names: Names, frames: Mapping[str, str], has_state: bool
+) -> tuple[Signature, Names]:
+    """The function's C signature, and the names inside it."""
+    name = names.fresh(function.name)
+    local = Names(names)
+    local.used |= {"own"}
+    in_place = {result: param for param, result in called.in_place}
+    params = []
+    for number, param in enumerate(function.params):
+        path = function.param_paths[number] if number < len(function.param_paths) else param.hint
+        params.append((_c_type(param.type, number in in_place.values(), frames), local.fresh(path or "x")))
+    results = []
+    paths = function.result_paths
+    for number, type in enumerate(result_types(function)):
+        if number in in_place:
+            results.append(params[in_place[number]])
+        else:
+            results.append((_pointer(type, frames), local.fresh(paths[number] if number < len(paths) else "result")))
+    return Signature(name, function, tuple(params), tuple(results), in_place, called.recursive, has_state), local
+
+
+def _c_type(type: Type, written: bool, frames: Mapping[str, str]) -> str:
+    """A parameter's C type, up to its name."""
+    if isinstance(type, FrameType):
+        return f"const {frames[type.name]} *"
+    assert isinstance(type, TensorType), f"a parameter of type {type}"
+    if type.shape:
+        return f"{'' if written else 'const '}{type.dtype.c_name} *"
+    return f"{type.dtype.c_name} "
+
+
+def _pointer(type: Type, frames: Mapping[str, str]) -> str:
+    """The C type of a pointer for a result, up to its name."""
+    if isinstance(type, FrameType):
+        return f"const {frames[type.name]} **"
+    assert isinstance(type, TensorType), f"a result of type {type}"
+    return f"{type.dtype.c_name} *"
+
+
+def arena_offsets(program: Function, plans: Mapping[str, Plan], entry: Plan) -> tuple[dict[str, int], int]:
+    """Where each function's buffers start in the arena, and where all end: behind those of all that may be calling it."""
+    table = function_table(program)
+    ends: dict[str, int] = {}
+    offsets: dict[str, int] = {}
+    behind = dict.fromkeys(callees(program.block), entry.arena_bytes)
+    total = entry.arena_bytes
+    for group in reversed(components(program)):
+        start = max((behind[name] for name in group if name in behind), default=0)
+        end = start + sum(plans[name].arena_bytes for name in group)
+        for name in group:
+            offsets[name], ends[name] = start, end
+            for callee in callees(table[name].block):
+                behind[callee] = max(behind.get(callee, 0), end)
+        total = max(total, end)
+    return offsets, total
+
+
+# ---- text ---------------------------------------------------------------------------------------
+
+
+def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) -> None:
+    """How the body reaches its parameters, results and locals."""
+    for param, (_, name) in zip(signature.function.params, signature.params, strict=True):
+        if not is_tensor(param):
+            structure.scalars[param] = Name(name)
+    structure.results = [Name(name) for _, name in signature.results]
+    members = Names()
+    for buffer in plan.buffers:
+        place: Expr | None = None
+        if buffer.kind == "input":
+            place = Name(signature.params[buffer.index][1])
+        elif buffer.kind == "output":
+            place = structure.results[buffer.index]
+        elif buffer.kind == "local":
+            place = Name(f"own.{members.fresh(buffer.name)}")
+        if place is not None:
+            structure.places[buffer] = place
+
+
+def declaration(signature: Signature, static: str = "static int") -> str:
+    """`static int f(...)`, broken into lines where it is long."""
+    parts = [f"{type}{name}" for type, name in signature.declared()]
+    text = f"{static} {signature.name}("
+    indent = " " * len(text)
+    lines, line = [], text
+    for number, part in enumerate(parts):
+        piece = part + (", " if number < len(parts) - 1 else ")")
+        if len(line) + len(piece) > WIDTH and line.strip() and number:
+            lines.append(line.rstrip())
+            line = indent
+        line += piece
+    return "\n".join([*lines, line])
+
+
+def write_locals(w: Writer, made: CFunction) -> None:
+    """The struct of what one call of a recursive function works on."""
+    if not made.locals_type:
+        return
+    w.comment(f"What one call of `{made.signature.name}` works on; it lies on the program's own stack.")
+    with w.block("typedef struct", f" {made.locals_type};"):
+        for slot in made.plan.slots:
+            if len(slot) == 1:
+                w.line(_member(made, slot[0], "_Alignas(64) "))
+                continue
+            with w.block("union", ";"):
+                for number, buffer in enumerate(slot):
+                    w.line(_member(made, buffer, "" if number else "_Alignas(64) "))
+
+
+def _member(made: CFunction, buffer: Buffer, align: str) -> str:
+    name = str(made.structure.places[buffer]).removeprefix("own.")
+    c_type = buffer.type.dtype.c_name
+    where = f"  {buffer.where.short}  {buffer.where.text}" if buffer.where else ""
+    count = max(1, -(-buffer.nbytes // buffer.type.dtype.size))
+    return f"{align}{c_type} {name}[{count}];  // {safe_comment(shape_text(buffer.type.shape) + where)}"
+
+
+def write_function(w: Writer, made: CFunction, site: int) -> None:
+    """The C function, after a comment that says where it comes from and what it takes."""
+    signature, function = made.signature, made.signature.function
+    where = function.where
+    if where is not None:
+        w.comment(f"{where.short}  {where.text}")
+    for line in _described(signature):
+        w.comment(line)
+    lines = declaration(signature).split("\n")
+    for line in lines[:-1]:
+        w.line(line)
+    begin = len(w.lines)
+    with w.block(lines[-1]):
+        if signature.recursive:
+            with w.block("if (!st_may_recurse(host, m->stack))"):
+                w.line(f'return st_recursion_ends(host, m->stack, {site}, "{signature.name}");')
+        if made.locals_type:
+            w.line(f"{made.locals_type} own;")
+        body = made.structure.w.lines
+        for _, name in signature.declared():
+            if not mentions(body, name) and not (signature.recursive and name in ("m", "host")):
+                w.line(f"(void){name};")
+        w.lines += body
+    w.lines[begin:] = drop_unused_locals(w.lines[begin:])
+
+
+def _described(signature: Signature) -> list[str]:
+    """What the function takes and gives: `h f32 (150,), w f32 (150, 300) -> result f32 (150,)`."""
+    types = result_types(signature.function)
+    taken = [_said(name, value.type) for (_, name), value in zip(signature.params, signature.function.params, strict=True)]
+    given = [
+        _said(name, type) + (", in place" if index in signature.in_place else "")
+        for index, ((_, name), type) in enumerate(zip(signature.results, types, strict=True))
+    ]
+    words = [f"{part}{',' if part is not taken[-1] else ''}" for part in taken]
+    words += ["->", *(f"{part}{',' if part is not given[-1] else ''}" for part in given)] if given else []
+    lines, line = [], ""
+    for word in words:
+        if len(line) + len(word) > WIDTH - 4:
+            lines.append(line)
+            line = "    "
+        line += word if not line.strip() else f" {word}"
+    return [*lines, line] if line.strip() else lines
+
+
+def _said(name: str, type: Type) -> str:
+    if not isinstance(type, TensorType):
+        return f"{name} {type}"
+    return f"{name} {type.dtype}" + (f" {shape_text(type.shape)}" if type.shape else "")
+
+
+def prototypes(program: Function, made: Mapping[str, CFunction]) -> list[str]:
+    """Declarations of the functions that call one another."""
+    texts = []
+    for group in components(program):
+        if len(group) > 1:
+            texts += [declaration(made[name].signature) + ";" for name in sorted(group)]
+    return texts
+
+
+def stack_bytes(made: Sequence[CFunction]) -> int:
+    """The most that one call of a recursive function keeps on the stack in buffers."""
+    return max((sum(slot[0].nbytes + 64 for slot in each.plan.slots) for each in made), default=0)

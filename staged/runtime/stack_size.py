@@ -1,0 +1,24 @@
+"""How large the stack of a program that recurses is: `$STAGED_STACK`, else as the program's text says."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from staged.errors import StagedError
+
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def stack_bytes() -> int:
+    """Bytes that `$STAGED_STACK` asks for (`500000000`, `512MiB`, `4GiB`); 0 where it is not set.
+
+    Raises: StagedError where it is set to something else.
+    """
+    text = os.environ.get("STAGED_STACK", "").strip()
+    if not text:
+        return 0
+    found = re.fullmatch(r"(\d+) ?(KiB|MiB|GiB|)", text)
+    if found is None or not 0 < int(found[1]) * _UNITS[found[2]] < 1 << 46:
+        raise StagedError(f"STAGED_STACK is not a size: {text!r}", hint="write it like 512MiB or 4GiB")
+    return int(found[1]) * _UNITS[found[2]]
