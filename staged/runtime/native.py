@@ -61,7 +61,7 @@ ERRORS: dict[int, type[ProgramError]] = {
     ErrorKind.TYPE_ERROR: ProgramTypeError,
 }
 
-_HINTS = {
+_HINTS: dict[int, str] = {
     ErrorKind.RECURSION_ERROR: "check that it ends for these arguments; if it does, set STAGED_STACK to more, such as 4GiB",
 }
 

@@ -24,6 +24,9 @@ WIDTH = 116
 """Columns of a line of generated text, where it can be broken."""
 
 
+Pairs = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True)
 class CFunction:
     """One function of the program on its way to C."""
@@ -40,18 +43,18 @@ class CFunction:
 def called_functions(program: Function) -> dict[str, Called]:
     """How each function of the program is called, callees first."""
     recursive = recursive_functions(program)
-    in_place: dict[str, set[tuple[int, int]]] = {}
+    in_place: dict[str, set[Pairs]] = {}
     for function in every_function(program):
         for op in structural_ops(function.block):
             if op.name == "call":
                 pairs = tuple(pair for pair in op.attrs.get("in_place", ()) if is_tensor(op.operands[pair[0]]))
-                in_place.setdefault(op.attrs["function"], set()).add(pairs)  # type: ignore[arg-type]
+                in_place.setdefault(op.attrs["function"], set()).add(pairs)
     found = {}
     for group in components(program):
         for name in sorted(group):
-            pairs = in_place.get(name, {()})  # type: ignore[arg-type]
-            assert len(pairs) == 1, f"calls of `{name}` differ in what they make in place"
-            found[name] = Called(name in recursive, tuple(pairs)[0])  # type: ignore[arg-type]
+            ways = in_place.get(name, {()})
+            assert len(ways) == 1, f"calls of `{name}` differ in what they make in place"
+            found[name] = Called(name in recursive, next(iter(ways)))
     return found
 
 

@@ -587,10 +587,10 @@ class ProgramEmitter:
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         begin = len(w.lines)
         head = f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"
-        body = head
+        body, own = head, ""
         if self.is_recursive:
-            name = self.names.fresh(f"{self.name}_body")
-            body = f"static int {name}(const void *given, void *arena, st_host *host)"
+            own = self.names.fresh(f"{self.name}_body")
+            body = f"static int {own}(const void *given, void *arena, st_host *host)"
             w.comment(f"What `{self.name}` does, on the program's own stack.")
             begin += 1
         with w.block(body):
@@ -628,7 +628,7 @@ class ProgramEmitter:
             w.line()
             with w.block(head):
                 place = f"(st_own_stack *)(void *)((unsigned char *)arena + {self.own_stack_offset()})"
-                w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {name}, args, arena, host);")
+                w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {own}, args, arena, host);")
 
 
 def describe(buffer: Buffer) -> str:
