@@ -55,6 +55,7 @@ from staged.frontend.transforms import (
     vmap,
 )
 from staged.frontend.variable import Variable, seed
+from staged.gradient_check import check_grads
 from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
 from staged.ir.types import Dim as dim  # noqa: N813  (`st.dim("N", max=64)` reads as a call)
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
@@ -62,7 +63,6 @@ from staged.ops import random
 from staged.program import Program
 from staged.progress import progress
 from staged.source import here
-from staged.testing import check_grads
 
 if TYPE_CHECKING:
     from staged import data, nn, optim, system, testing

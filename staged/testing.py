@@ -3,7 +3,7 @@
 from staged.testing import assert_backends_agree, check_grads, run_snippet
 
 assert_backends_agree(f, x, 3)     # eager, C at -O0 and at -O3: results, printed text, errors, Variables
-check_grads(f, (x,), order=2)      # against directional central differences in f64
+check_grads(f, (x,), order=2)      # against directional central differences in f64 (see `gradient_check.py`)
 """
 
 from __future__ import annotations
@@ -31,12 +31,10 @@ from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.errors import StagedError
 from staged.frontend import trees
-from staged.frontend.calls import call
-from staged.frontend.transforms import grad
 from staged.frontend.variable import Variable
-from staged.ir.types import dtype_of, f64
-from staged.ops.array import METHODS, Array
-from staged.ops.promote import as_array
+from staged.gradient_check import check_grads as check_grads
+from staged.ir.types import dtype_of
+from staged.ops.array import Array
 
 # ---- printed text -------------------------------------------------------------------------------
 
@@ -303,104 +301,3 @@ def run_snippet(text: str, *args: Any, **kwargs: Any) -> Any:
         raise ValueError("the snippet defines no function")
     last = defined[-1]
     return (last if isinstance(last, StagedFunction) else function(last))(*args, **kwargs)
-
-
-# ---- gradients ----------------------------------------------------------------------------------
-
-
-def check_grads(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    order: int = 1,
-    modes: Sequence[str] = ("rev",),
-    rtol: float = 1e-6,
-    atol: float = 1e-8,
-    eps: float = 1e-4,
-    seed: int = 0,
-    in_eager: bool = False,
-) -> None:
-    """Check the gradients of `f` at `args` against central differences along a random direction, in f64.
-
-    f takes arrays and numbers and returns a tree of arrays; every f32 or f64 array among `args` is differentiated, at f64.
-    A random combination of the results is what is differentiated. `order` 2 also checks the gradient of the directional
-    derivative, and so on. `modes` holds 'rev' (reverse mode). `in_eager` checks the tape of eager mode instead of the
-    compiled gradient. The point should be away from kinks (`abs` at 0), by more than `eps`.
-
-    Raises AssertionError with both numbers where they differ by more than `rtol`, `atol`; ValueError for arguments without
-    a float array and for unknown modes.
-    Source: Griewank and Walther, Evaluating Derivatives, section 3.1 (a directional derivative against a difference).
-    """
-    unknown = set(modes) - {"rev"}
-    if unknown:
-        raise ValueError(f"unknown modes {sorted(unknown)}: there is 'rev'")
-    points = [np.asarray(arg, np.float64) if _is_float_array(arg) else arg for arg in args]
-    chosen = [
-        index for index, point in enumerate(points) if isinstance(point, np.ndarray) and point.dtype == np.float64
-    ]
-    if not chosen:
-        raise ValueError("check_grads needs at least one float array among `args`")
-    generator = np.random.default_rng(seed)
-    inner = f.__wrapped__ if isinstance(f, StagedFunction) else f
-    weights: dict[int, np.ndarray[Any, Any]] = {}
-
-    def scalar(*values: Any) -> Any:
-        """A fixed random combination of the float results."""
-        total = as_array(0.0, f64)
-        leaves, _ = trees.flatten(call(inner, *values))
-        for number, leaf in enumerate(leaves):
-            array = as_array(leaf)
-            if array.dtype.is_float:
-                if number not in weights:
-                    weights[number] = generator.standard_normal(
-                        [extent for extent in array.shape if isinstance(extent, int)]
-                    )
-                weighted = METHODS["multiply"](METHODS["astype"](array, f64), weights[number])
-                total = METHODS["add"](total, METHODS["sum"](weighted))
-        return total
-
-    current: Callable[..., Any] = scalar
-    for level in range(1, order + 1):
-        direction = [generator.standard_normal(points[index].shape) for index in chosen]
-        derivative = _directional(current, chosen, direction)
-        with eager() if in_eager else contextlib.nullcontext(), captured_prints():
-            expected = _difference(function(current), points, chosen, direction, eps)
-            found = float(function(derivative)(*points))
-        if not np.isclose(found, expected, rtol=rtol, atol=atol):
-            raise AssertionError(
-                f"the derivative of order {level} along a random direction is {found!r}, differences give {expected!r}"
-            )
-        current = derivative
-
-
-def _is_float_array(value: Any) -> bool:
-    if isinstance(value, bool | int | float):
-        return False  # a Python number is an argument like any other, but not differentiated by
-    return np.asarray(value).dtype in (np.float32, np.float64)
-
-
-def _directional(f: Callable[..., Any], chosen: list[int], direction: list[np.ndarray[Any, Any]]) -> Callable[..., Any]:
-    def derivative(*values: Any) -> Any:
-        total = as_array(0.0, f64)
-        for gradient, along in zip(grad(f, argnums=chosen)(*values), direction, strict=True):
-            total = METHODS["add"](total, METHODS["sum"](METHODS["multiply"](gradient, along)))
-        return total
-
-    return derivative
-
-
-def _difference(
-    f: Callable[..., Any],
-    points: list[Any],
-    chosen: list[int],
-    direction: list[np.ndarray[Any, Any]],
-    eps: float,
-) -> float:
-    """The derivative along `direction`, of fourth order so that truncation stays below the tolerance."""
-
-    def at(steps: float) -> float:
-        moved = list(points)
-        for index, along in zip(chosen, direction, strict=True):
-            moved[index] = points[index] + steps * eps * along
-        return float(f(*moved))
-
-    return (8.0 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12.0 * eps)
