@@ -67,7 +67,6 @@ class BodyEmitter:
         self.kernels = kernels
         self.file_names = names
         self.local_names = Names(names)
-        self.local_names.used.update(("base", "buffers", "m"))  # the entry point's own
         self.call_kernel = call_kernel
         self.site_of = site_of
         self.check_nan = check_nan

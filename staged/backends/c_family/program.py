@@ -97,7 +97,7 @@ class ProgramEmitter:
         self.name = c_identifier(function.name)
         self.names = Names()
         own = (self.name, f"{self.name}_args", f"{self.name}_release", f"{self.name.upper()}_ARENA_BYTES")
-        self.names.used.update((*own, "Buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"))
+        self.names.used.update((*own, "Buffers", "base", "buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"))
         self.sites: list[Site] = []
         self.site_index: dict[Position | None, int] = {}
         self.parameters: list[Parameter] = []
