@@ -9,14 +9,16 @@ from __future__ import annotations
 import ast
 import operator as py
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from staged.errors import ShapeError, StagingError, StaticStateError
 from staged.frontend.locals import Locals
-from staged.frontend.mutation import note_made, record_mutation
+from staged.frontend.mutation import note_if_new, note_made, record_mutation
 from staged.frontend.names import subscript_root
+from staged.frontend.objects import contents_of
 from staged.frontend.syntax import Converter, expression, operator, place, statement, text
 from staged.frontend.tracing import current_trace
 from staged.ops.array import METHODS, Array
@@ -205,6 +207,12 @@ def augmented(value: Any, name: str, other: Any) -> Any:
     if isinstance(value, list | dict | set):
         record_contents(value)
         return _IN_PLACE[name](value, other)
+    if not isinstance(value, Array):
+        method = getattr(type(value), f"__{_IN_PLACE[name].__name__}__", None)
+        if isinstance(method, FunctionType):
+            from staged.frontend.calls import call
+
+            return call(method, value, other)
     return _PLAIN[name](value, other)
 
 
@@ -231,8 +239,14 @@ def outer_write(name: str, value: Any) -> Any:
 @operator
 def set_attribute(owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
-    if not isinstance(owner, Array | Locals) and hasattr(owner, "__dict__"):
-        contents = owner.__dict__
+    described = getattr(type(owner), name, None)
+    if isinstance(described, property) and described.fset is not None and current_trace() is not None:
+        from staged.frontend.calls import call
+
+        call(described.fset, owner, value)
+        return
+    contents = contents_of(owner) if not isinstance(owner, list | dict) else None
+    if contents is not None:
         own = contents.get(name, _ABSENT)
 
         def undo(_: Any) -> None:
@@ -276,7 +290,10 @@ def get_item(owner: Any, key: Any) -> Any:
     """`owner[key]`; a NumPy array indexed by something staged becomes an array of the program."""
     if isinstance(owner, np.ndarray) and current_trace() is not None and _has_staged(key):
         return METHODS["get_item"](owner, key)
-    return owner[key]
+    found = owner[key]
+    if isinstance(key, slice):
+        note_if_new(found)
+    return found
 
 
 def _has_staged(key: Any) -> bool:
@@ -313,6 +330,12 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
         root.value = METHODS["set_item"](root.value, key, value)
         return root
     record_contents(root)
+    method = getattr(type(root), "__setitem__", None)
+    if isinstance(method, FunctionType):
+        from staged.frontend.calls import call
+
+        call(method, root, key, value)
+        return root
     root[key] = value
     return root
 

@@ -14,7 +14,7 @@ import numpy as np
 from staged.errors import StagingError
 from staged.frontend.assign import record_contents
 from staged.frontend.builtins_ import BUILTINS, REFUSED
-from staged.frontend.mutation import note_made
+from staged.frontend.mutation import note_if_new, note_made
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
 from staged.frontend.tracing import current_trace
@@ -62,7 +62,9 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if tracing:
         _refuse_if_random(function)
     if isinstance(function, FunctionType):
-        return as_converted(function)(*args, **kwargs)
+        made = as_converted(function)(*args, **kwargs)
+        note_if_new(made)  # `dataclasses.replace`, `copy.copy`
+        return made
     if isinstance(function, MethodType):
         inner = function.__func__
         if isinstance(inner, FunctionType):

@@ -11,6 +11,7 @@ from staged.frontend.join import MismatchError, Template, is_staged, join, mater
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.names import always_leaves
+from staged.frontend.objects import note_joined, replace_leaves, with_objects
 from staged.frontend.syntax import Converter, expression, operator, statement
 from staged.frontend.targets import join_results, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import (
@@ -73,7 +74,7 @@ def if_(scope: Locals, test: Any, then: Body, orelse: Body | None) -> Signal | N
         return orelse() if orelse is not None else None
     trace = current_trace()
     assert trace is not None
-    return StagedIf(trace, scope, condition).run(then, orelse or _nothing)
+    return staged_if(trace, scope, condition, then, orelse or _nothing)
 
 
 def _nothing() -> None:
@@ -93,11 +94,20 @@ def conditional(scope: Locals, test: Any, then: Any, orelse: Any) -> Any:
 
 def choose(trace: TraceContext, scope: Locals, condition: StagedArray, then: Any, orelse: Any) -> Any:
     """The value of `then()` or `orelse()`, as an `if` of the program."""
-    signal = StagedIf(trace, scope, condition).run(lambda: Signal("value", then()), lambda: Signal("value", orelse()))
+    signal = staged_if(
+        trace, scope, condition, lambda: Signal("value", then()), lambda: Signal("value", orelse())
+    )
     if signal is ENDED:
         raise BlockEndedError
     assert signal is not None
     return signal.value
+
+
+def staged_if(trace: TraceContext, scope: Locals, condition: StagedArray, then: Body, orelse: Body) -> Signal | None:
+    """Record an `if` of the program."""
+    return with_objects(
+        trace, lambda: tracked(trace, scope), lambda: StagedIf(trace, scope, condition).run(then, orelse)
+    )
 
 
 class StagedIf:
@@ -123,7 +133,7 @@ class StagedIf:
             region = Region(f"the `if` at line {self.line}", len(trace.log), is_loop=False)
             trace.regions.append(region)
             try:
-                with trace.entered(block):
+                with trace.entered(block), trace.extent(region):
                     try:
                         signals.append(body())
                     except BlockEndedError:
@@ -213,12 +223,14 @@ class StagedIf:
         def replace(leaf: Any) -> Any:
             return replacement.get(leaf.value, leaf) if isinstance(leaf, StagedArray) else leaf
 
+        done: dict[int, Any] = {}
         for scope in self.scopes:
             for name, value in list(scope.__dict__.items()):
-                if any(isinstance(leaf, StagedArray) and leaf.value in replacement for leaf in trees.flatten(value)[0]):
-                    scope.__dict__[name] = trees.map_leaves(replace, value)
+                new = replace_leaves(value, replace, done)
+                if new is not value:
+                    scope.__dict__[name] = new
         if signal is not None and signal is not ENDED and signal.kind in ("return", "value"):
-            return Signal(signal.kind, trees.map_leaves(replace, signal.value))
+            return Signal(signal.kind, replace_leaves(signal.value, replace, done))
         return signal
 
     def join_both(
@@ -281,12 +293,16 @@ class StagedIf:
         handles = self.emit(condition, blocks, [hint for _, name, t in templates for hint in t.hints(name)], yields)
         rest = list(handles)
         for number, name, template in templates:
-            self.scopes[number].__dict__[name] = template.rebuild(rest)
+            value = self.scopes[number].__dict__[name] = template.rebuild(rest)
+            note_joined(trace, value, *(state[number].get(name) for state in states))
             self.scopes[number]._staged_poison.pop(name, None)
         if first is None or first is ENDED:
             return first
         if result is not None:
-            return Signal(first.kind, result.rebuild(rest))
+            made = result.rebuild(rest)
+            assert second is not None
+            note_joined(trace, made, first.value, second.value)
+            return Signal(first.kind, made)
         return first
 
     def result_name(self, signal: Signal) -> str:

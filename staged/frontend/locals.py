@@ -53,6 +53,11 @@ class Locals:
         if type(value) is StagedArray and not value.value.hint:
             value.value.hint = name  # the program speaks in the user's names
 
+    def _staged_lose(self, name: str, reason: Poison) -> None:
+        """Unbind `name`; a later read says why."""
+        self.__dict__.pop(name, None)
+        self._staged_poison[name] = reason
+
     def __getattr__(self, name: str) -> Any:
         poison = self._staged_poison.get(name)
         if poison is not None:
@@ -79,8 +84,7 @@ def restore(scope: Locals, state: Snapshot) -> None:
 
 def poison(scope: Locals, name: str, reason: Poison) -> None:
     """Unbind `name`; a later read says why."""
-    scope.__dict__.pop(name, None)
-    scope._staged_poison[name] = reason
+    scope._staged_lose(name, reason)
 
 
 def default(scope: Locals, name: str) -> Any:

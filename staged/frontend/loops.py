@@ -15,6 +15,7 @@ from staged.frontend import trees
 from staged.frontend.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
 from staged.frontend.mutation import check_region
+from staged.frontend.objects import with_objects
 from staged.frontend.scope import MAX_TRIES, traced_in_scope
 from staged.frontend.targets import Carry, Key, StateTarget, Target, fits, restore_all, target_of, tracked
 from staged.frontend.tracing import (
@@ -74,6 +75,20 @@ class StagedLoop:
         before_body: Callable[[LoopTarget], None] = lambda target: None,
     ) -> LoopTarget:
         """Trace until the assumption holds; the names then have the values after the loop."""
+        return with_objects(
+            self.trace,
+            lambda: tracked(self.trace, self.scope),
+            lambda: self._run(index_types, index_hints, body, build, before_body),
+        )
+
+    def _run(
+        self,
+        index_types: tuple[TensorType, ...],
+        index_hints: tuple[str, ...],
+        body: Callable[[list[StagedArray]], Signal | None],
+        build: Callable[[LoopTarget, OpenBlock, list[Value]], Op],
+        before_body: Callable[[LoopTarget], None],
+    ) -> LoopTarget:
         trace = self.trace
         where = here()
         line = where.line if where else 0
@@ -146,11 +161,14 @@ class StagedLoop:
         return bool(spec == kept.spec) and fits(leaves, kept)
 
     def first_guess(self, entry: list[Any]) -> Carry:
-        """Carry what the body assigns: staged values, and numbers that it counts or sums up."""
+        """Carry what the body assigns: staged values, and numbers that it counts or sums up.
+
+        Lists and dicts only where they turn out to be bound anew: their elements may be changed in place.
+        """
         carry: Carry = {}
         values = entry[0][0]
         for name in values:
-            if name in self.names.assigned:
+            if name in self.names.assigned and not isinstance(values[name], list | dict):
                 value = values[name]
                 counts = name in self.names.augmented and number_type(value) is not None
                 template = template_of(value, lift=counts)
@@ -192,7 +210,7 @@ class StagedLoop:
         trace.targets.append(target)
         trace.path.append(line)
         try:
-            with trace.entered(block):
+            with trace.entered(block), trace.extent(region):
                 target.bind(params[indices:])
                 try:
                     signal = body(params[:indices])

@@ -190,9 +190,7 @@ def _handler(name: str) -> Callable[..., Any]:
         if not _scalars(name, (*values, *options.values())):
             return plain(*values, **options)
         if staged is None:
-            raise StagingError(
-                f"`math.{name}` of a staged value cannot be staged", where=here(), hint=REFUSED[name]
-            )
+            raise StagingError(f"`math.{name}` of a staged value cannot be staged", where=here(), hint=REFUSED[name])
         return staged(*values, **options)
 
     return handler

@@ -1,11 +1,13 @@
 """Python state changed by converted code: logged, undone when tracing is taken back, refused under staged control flow.
 
 Lists, dicts and attributes exist while staging. Changed in a branch or loop that the program decides, they would be
-changed whatever it decides; so a change must be undone by the end of the branch or body, or belong to an object made in it.
+changed whatever it decides. Objects made while tracing are tracked like locals (see `objects`); a change of others must be
+undone by the end of the branch or body.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -13,6 +15,7 @@ from typing import Any
 
 from staged.errors import StaticStateError
 from staged.frontend.join import same_tree
+from staged.frontend.objects import before_change, is_tracked, mutable_nodes
 from staged.frontend.tracing import Mutation, Region, TraceContext, current_trace
 from staged.source import here, is_library_file
 
@@ -25,10 +28,12 @@ def record_mutation(owner: object, text: str, current: Callable[[], Any], undo: 
     trace = current_trace()
     if trace is None:
         return
-    before = current()
     where = None
-    if trace.regions:  # only there can it become an error
-        text, where = text.format(name=_name_of(trace, owner)), here()
+    if trace.extents or trace.origins:  # only there can it become an error
+        name = _name_of(trace, owner)
+        before_change(trace, owner, name.strip(" `"))
+        text, where = text.format(name=name), here()
+    before = current()
     trace.log.append(Mutation(owner, text, before, current, lambda: undo(before), where))
 
 
@@ -48,11 +53,27 @@ def _name_of(trace: TraceContext, owner: object) -> str:
 
 
 def note_made(value: object) -> None:
-    """Note that converted code made a mutable object in the open regions."""
+    """Note that converted code made a mutable object in the open constructs."""
     trace = current_trace()
     if trace is not None:
-        for region in trace.regions:
-            region.made[id(value)] = value
+        trace.made[id(value)] = value
+        for extent in trace.extents:
+            extent.made[id(value)] = value
+
+
+def note_tree(tree: object) -> None:
+    """Note the mutable nodes of a tree that was made while tracing."""
+    if current_trace() is not None:
+        for node in mutable_nodes(tree):
+            note_made(node)
+
+
+def note_if_new(value: object) -> None:
+    """Note a list, dict or dataclass that nobody but the caller holds: it has just been made."""
+    if current_trace() is None or not (isinstance(value, list | dict) or dataclasses.is_dataclass(value)):
+        return
+    if sys.getrefcount(value) <= 3:  # the caller's name, ours, and the count's own
+        note_made(value)
 
 
 def check_region(trace: TraceContext, region: Region) -> None:
@@ -60,7 +81,7 @@ def check_region(trace: TraceContext, region: Region) -> None:
     seen: set[tuple[int, str]] = set()
     for mutation in trace.log[region.log_start :]:
         key = (id(mutation.owner), mutation.text)
-        if key in seen or id(mutation.owner) in region.made:
+        if key in seen or id(mutation.owner) in region.made or is_tracked(trace, mutation.owner):
             continue
         seen.add(key)
         if not same_tree(mutation.before, mutation.current()):

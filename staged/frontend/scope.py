@@ -6,8 +6,10 @@ from typing import Any
 
 from staged.frontend import trees
 from staged.frontend.locals import Locals, snapshot
+from staged.frontend.mutation import check_region
+from staged.frontend.objects import with_objects
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
-from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext
+from staged.frontend.tracing import ENDED, BlockEndedError, Body, Region, Signal, TraceContext
 from staged.frontend.variable import Variable
 from staged.ir.nodes import Label, Op
 from staged.source import here
@@ -30,6 +32,14 @@ def traced_in_scope(
 
     `also` are further kinds of signal that it catches.
     """
+    return with_objects(
+        trace, lambda: tracked(trace, scope), lambda: _traced_in_scope(trace, catches, scope, body, what, also)
+    )
+
+
+def _traced_in_scope(
+    trace: TraceContext, catches: str, scope: Locals, body: Body, what: str, also: tuple[str, ...]
+) -> Any:
     is_function = catches == "return"
     where = here()
     # A function's own locals end with it; what nested functions write lives on.
@@ -56,12 +66,14 @@ def traced_in_scope(
         block = trace.open_block()
         trace.targets.append(target)
         made: list[dict[str, Any]] = []
+        region = Region(what, len(trace.log), is_loop=False)
         try:
-            with trace.entered(block):
+            with trace.entered(block), trace.extent(region):
                 try:
                     signal = body()
                 except BlockEndedError:
                     signal = ENDED
+                check_region(trace, region)
                 if signal is None or signal.kind in target.catches:
                     target.leave("yield", None if signal is None else signal.value)
                 elif signal is not ENDED:

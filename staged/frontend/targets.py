@@ -26,6 +26,7 @@ from staged.frontend.join import (
     template_of,
 )
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, restore
+from staged.frontend.objects import note_joined
 from staged.frontend.tracing import NeedsScopeError, Signal, TraceContext
 from staged.ir.nodes import Label, Value
 from staged.ir.types import TensorType
@@ -81,6 +82,8 @@ class StateTarget(Target):
     passed: dict[tuple[Key, int], bool] = field(default_factory=dict)
     """Per carried leaf: whether some exit passed something else than the loop's own parameter."""
     params: dict[tuple[Key, int], Value] = field(default_factory=dict)
+    passed_trees: dict[Key, list[Any]] = field(default_factory=dict)
+    """Per carried name: what the exits passed."""
     by: Callable[[str], tuple[str, str]] = lambda name: ("before", "after")
 
     def exit(self, signal: Signal) -> None:
@@ -158,6 +161,7 @@ class StateTarget(Target):
         if spec != template.spec or not fits(leaves, template):
             self._demand(key, template, now)
             return []
+        self.passed_trees.setdefault(key, []).append(now)
         out = []
         for number, (leaf, slot) in enumerate(zip(leaves, template.leaves, strict=True)):
             if isinstance(slot, TensorType):
@@ -207,11 +211,13 @@ class StateTarget(Target):
 
     def bind(self, handles: list[StagedArray]) -> None:
         """Give the carried names the values of block parameters or results (taken off the front)."""
-        for (index, name), template in self.carry.items():
+        for key, template in self.carry.items():
+            index, name = key
             if isinstance(template, Poison):
                 poison(self.scopes[index], name, template)
             else:
-                self.scopes[index].__dict__[name] = template.rebuild(handles)
+                value = self.scopes[index].__dict__[name] = template.rebuild(handles)
+                note_joined(self.trace, value, self.value_at_entry(key), *self.passed_trees.get(key, ()))
 
     def forget_inner_names(self, made: list[dict[str, Any]], why: Callable[[str], Poison]) -> None:
         """After the construct: names bound only inside it are unbound, with the reason."""

@@ -15,6 +15,7 @@ from staged.frontend.calls import call
 from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
+from staged.frontend.mutation import note_tree
 from staged.frontend.recursion import activate, has_body
 from staged.frontend.regions import ambient_device
 from staged.frontend.scope import traced_as_program
@@ -104,6 +105,7 @@ def _record(
 ) -> Template:
     """Run the function on the handles and end the open block with its results."""
     args, kwargs = arguments.rebuild(handles)
+    note_tree((args, kwargs))
     finished: list[Template] = []
 
     def in_place() -> Any:

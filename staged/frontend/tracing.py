@@ -77,6 +77,16 @@ class NeedsFunctionError(BaseException):
         self.slots = slots
 
 
+class NeedsTrackingError(BaseException):
+    """An object that is older than a staged construct changes in it; the construct at `depth` is traced again."""
+
+    def __init__(self, owner: object, label: str, depth: int) -> None:
+        super().__init__(label)
+        self.owner = owner
+        self.label = label
+        self.depth = depth
+
+
 @dataclass
 class Mutation:
     """A Python object changed by converted code: what it held before, and how to compare and restore it."""
@@ -91,7 +101,7 @@ class Mutation:
 
 @dataclass
 class Region:
-    """The extent of a staged branch or loop body: Python state that it changes must be its own."""
+    """The extent of a staged branch or loop body: Python state that it changes must be its own, or tracked."""
 
     what: str
     log_start: int
@@ -137,6 +147,12 @@ class TraceContext(RecordContext):
         self.hidden_input = self._hidden
         self.name = name
         self.regions: list[Region] = []
+        self.extents: list[Region] = []
+        """The regions, and the bodies of scopes, which staged paths leave early: the innermost last."""
+        self.made: dict[int, object] = {}
+        """Lists, dicts and objects made while tracing, by id."""
+        self.origins: dict[int, dict[int, object]] = {}
+        """By the id of an object that came out of a join: what it was on the paths that met."""
         self.targets: list[Target] = []
         self.log: list[Mutation] = []
         self.shared: list[Locals] = []
@@ -253,6 +269,16 @@ class TraceContext(RecordContext):
     def block(self) -> OpenBlock:
         assert self.builder.current is not None
         return self.builder.current
+
+    @contextmanager
+    def extent(self, region: Region) -> Iterator[None]:
+        """The extent of a construct whose changes of Python state count."""
+        self.extents.append(region)
+        depth = len(self.extents)
+        try:
+            yield
+        finally:
+            del self.extents[depth - 1 :]
 
     @property
     def is_staged_control(self) -> bool:

@@ -52,7 +52,12 @@ def flatten(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[l
 
 def unflatten(spec: Spec, leaves: Sequence[Any]) -> Tree:
     """The tree of structure `spec` with these leaves."""
-    return optree.tree_unflatten(spec, leaves)
+    made = optree.tree_unflatten(spec, leaves)
+    if not spec.is_leaf():
+        from staged.frontend.mutation import note_tree
+
+        note_tree(made)
+    return made
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:

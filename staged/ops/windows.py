@@ -65,4 +65,3 @@ def _sum(a: _Form, b: _Form, factor: int) -> _Form:
     for value, coefficient in b.items():
         total[value] = total.get(value, 0) + factor * coefficient
     return {value: coefficient for value, coefficient in total.items() if coefficient}
-

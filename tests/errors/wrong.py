@@ -181,10 +181,10 @@ WRONG = (
     Wrong(
         "int() in library code",
         """
-        import math
+        import operator
 
         def f(x, n):
-            return x * math.factorial(n)  # !
+            return x * operator.index(n)  # !
         """,
         (X, 3),
         errors.StagedValueError,
@@ -255,8 +255,8 @@ WRONG = (
         """,
         (X, 3),
         errors.StaticStateError,
-        "the list `losses` changes inside the loop at line 6",
-        "assign a new value to a local name",
+        "the list `losses` changes its length inside the loop at line 6",
+        "collect values in `st.Stack(like, max=...)`",
     ),
     Wrong(
         "an attribute set in a staged branch",

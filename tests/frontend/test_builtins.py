@@ -30,7 +30,16 @@ def extremes_by_key(x: Any, n: Any) -> Any:
 
 
 def totals(x: Any, n: Any) -> Any:
-    return sum(x), sum([x[0], n, 1]), sum(x[i] * i for i in range(3)), sum([x, x], x), sum([]), sum([1, 2], n), len(x), abs(-x)
+    return (
+        sum(x),
+        sum([x[0], n, 1]),
+        sum(x[i] * i for i in range(3)),
+        sum([x, x], x),
+        sum([]),
+        sum([1, 2], n),
+        len(x),
+        abs(-x),
+    )
 
 
 def truths(x: Any, n: Any) -> Any:

@@ -117,7 +117,9 @@ def test_arrays_of_every_integer_dtype(dtype: Any) -> None:
 def test_arrays_of_bools() -> None:
     a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
     for got, want in zip(
-        st.function(lambda a, b: (a & b, a | b, a ^ b, ~a, a == b))(a, b), (a & b, a | b, a ^ b, ~a, a == b), strict=True
+        st.function(lambda a, b: (a & b, a | b, a ^ b, ~a, a == b))(a, b),
+        (a & b, a | b, a ^ b, ~a, a == b),
+        strict=True,
     ):
         np.testing.assert_array_equal(got, want)
 

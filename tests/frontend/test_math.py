@@ -39,7 +39,9 @@ def _case(name: str) -> Case:
         return function(x)
 
     program.__name__ = name
-    return Case(program, [(x,) for x in POINTS.get(name, (-1.5, 0.0, 0.4, 2.5))], rtol=1e-13 if name != "exp2" else 1e-12)
+    return Case(
+        program, [(x,) for x in POINTS.get(name, (-1.5, 0.0, 0.4, 2.5))], rtol=1e-13 if name != "exp2" else 1e-12
+    )
 
 
 @each([_case(name) for name in ONE_ARGUMENT])

@@ -1,0 +1,330 @@
+"""Lists, dicts and objects that converted code changes in place under staged control flow.
+
+`p.pos = ...` and `t["h"] = ...` inside a staged branch or loop change an object that other names may hold, too. So the
+object keeps its identity, and its contents (attributes, elements, entries) are tracked like the locals of a call: what
+the paths leave in them is joined, carried and passed on by the same machinery. Tracking begins with the first change;
+the construct it happens in is then traced again, from its start, with the object among what it tracks.
+
+Only objects made while tracing can be changed so: others outlive the program, which cannot change them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, TypeVar
+
+from staged.errors import StaticStateError, UnboundNameError
+from staged.frontend.join import describe
+from staged.frontend.locals import Locals, Poison
+from staged.frontend.tracing import Mutation, NeedsTrackingError, TraceContext
+from staged.ops.array import Array
+from staged.source import here
+
+R = TypeVar("R")
+
+
+class _Elements(MutableMapping[str, Any]):
+    """The elements of a list by their index, as text."""
+
+    def __init__(self, owner: list[Any]) -> None:
+        self.owner = owner
+
+    def _index(self, name: str) -> int:
+        index = int(name)
+        if index >= len(self.owner):
+            raise KeyError(name)
+        return index
+
+    def __getitem__(self, name: str) -> Any:
+        return self.owner[self._index(name)]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if int(name) == len(self.owner):
+            self.owner.append(value)
+        else:
+            self.owner[int(name)] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.owner[self._index(name)]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, range(len(self.owner)))
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def clear(self) -> None:
+        self.owner.clear()
+
+
+class _Entries(MutableMapping[str, Any]):
+    """The entries of a dict: keys that are names stand for themselves, others for how Python writes them."""
+
+    def __init__(self, owner: dict[Any, Any]) -> None:
+        self.owner = owner
+        self.keys_of: dict[str, Any] = {}
+
+    def _key(self, name: str) -> Any:
+        if name not in self.keys_of:
+            list(self)
+        return self.keys_of[name]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.owner[self._key(name)]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.owner[self._key(name)] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.owner[self._key(name)]
+
+    def __iter__(self) -> Iterator[str]:
+        for key in list(self.owner):
+            name = key if isinstance(key, str) and key.isidentifier() else repr(key)
+            self.keys_of[name] = key
+            yield name
+
+    def __len__(self) -> int:
+        return len(self.owner)
+
+    def clear(self) -> None:
+        self.owner.clear()
+
+
+class _Slots(MutableMapping[str, Any]):
+    """The attributes of an object that keeps them in slots."""
+
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
+        slots = [getattr(cls, "__slots__", ()) for cls in reversed(type(owner).__mro__)]
+        self.names = [name for group in slots for name in ([group] if isinstance(group, str) else group)]
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return object.__getattribute__(self.owner, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        object.__setattr__(self.owner, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        object.__delattr__(self.owner, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.names if name in self)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and hasattr(self.owner, name)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def contents_of(owner: object) -> MutableMapping[str, Any] | None:
+    """A view of what an object holds, by name; None for an object that cannot be tracked."""
+    if isinstance(owner, list):
+        return _Elements(owner)
+    if isinstance(owner, dict):
+        return _Entries(owner)
+    if isinstance(owner, Array | Locals | type):
+        return None
+    if hasattr(owner, "__dict__"):
+        return owner.__dict__
+    return _Slots(owner) if hasattr(type(owner), "__slots__") and not isinstance(owner, tuple | set) else None
+
+
+class ObjectState(Locals):
+    """The contents of an object, tracked like the local variables of a call."""
+
+    __slots__ = ("contents", "label", "owner", "trace")
+
+    def __init__(self, trace: TraceContext, owner: object, label: str) -> None:
+        super().__init__(f"a {type(owner).__name__}")
+        contents = contents_of(owner)
+        assert contents is not None
+        for name, value in (("owner", owner), ("contents", contents), ("label", label), ("trace", trace)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def __dict__(self) -> Any:
+        return self.contents
+
+    def _staged_lose(self, name: str, reason: Poison) -> None:
+        """Contents cannot be missing: refuse now, with the change that led here."""
+        where = reason.where
+        for mutation in reversed(self.trace.log):
+            if mutation.owner is self.owner and mutation.where is not None:
+                where = mutation.where
+                break
+        shown = self._shown(name)
+        message = reason.message.replace(f"`{name}`", f"`{shown}`")
+        if isinstance(self.owner, list) and issubclass(reason.error, UnboundNameError):
+            place = re.search(r"the (loop|`if`) at line \d+", message)
+            raise StaticStateError(
+                f"the list `{self.label}` changes its length inside {place[0] if place else 'a staged construct'}",
+                where=where or here(),
+                hint="collect values in `st.Stack(like, max=...)`, or write to an array: `out[i] = x`",
+            )
+        hint = (reason.hint or "").replace(f"`{name}`", f"`{shown}`").replace("bind `", "set `")
+        raise reason.error(message, where=where or here(), details=reason.details, hint=hint or None)
+
+    def _shown(self, name: str) -> str:
+        if isinstance(self.owner, list):
+            return f"{self.label}[{name}]"
+        if isinstance(self.owner, dict):
+            return f'{self.label}["{name}"]' if name.isidentifier() else f"{self.label}[{name}]"
+        return f"{self.label}.{name}"
+
+
+# ---- when tracking begins -----------------------------------------------------------------------
+
+
+def is_tracked(trace: TraceContext, owner: object) -> bool:
+    """Whether the contents of `owner` are among what constructs track."""
+    return any(isinstance(scope, ObjectState) and scope.owner is owner for scope in trace.shared)
+
+
+def before_change(trace: TraceContext, owner: object, label: str) -> None:
+    """`owner` is about to change: see to it that every open construct that is older than `owner` tracks it.
+
+    Raises NeedsTrackingError, which the outermost of these catches; StaticStateError where two names may hold one object.
+    """
+    if trace.origins:
+        _check_aliases(trace, owner, label)
+    depth = next((depth for depth, extent in enumerate(trace.extents) if id(owner) not in extent.made), None)
+    if depth is None or is_tracked(trace, owner):
+        return
+    if id(owner) in trace.made and contents_of(owner) is not None:
+        raise NeedsTrackingError(owner, label, depth)
+
+
+def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: Callable[[], R]) -> R:
+    """`run()` of a staged construct, again from its start whenever an object turns out to need tracking.
+
+    `scopes()` are the locals that the construct tracks.
+    """
+    depth = len(trace.extents)
+    while True:
+        mark = trace.mark(scopes())
+        try:
+            return run()
+        except NeedsTrackingError as need:
+            if need.depth != depth:
+                raise
+            trace.rollback(mark)
+            _track(trace, need.owner, need.label)
+
+
+def _track(trace: TraceContext, owner: object, label: str) -> None:
+    state = ObjectState(trace, owner, label or f"a {type(owner).__name__}")
+    held = dict(state.contents)
+    if hasattr(owner, "__dict__"):  # what the class gives is what a path leaves that does not set it
+        for cls in type(owner).__mro__:
+            for name, value in vars(cls).items():
+                if not name.startswith("__") and not callable(value) and not hasattr(value, "__get__"):
+                    state.contents.setdefault(name, value)
+
+    def undo() -> None:
+        state.contents.clear()
+        state.contents.update(held)
+
+    # What constructs put into it is not in the log: taken back past this point, it has what it has now.
+    trace.log.append(Mutation(owner, "", held, lambda: dict(state.contents), undo))
+    trace.shared.append(state)
+
+
+# ---- objects that stand for others --------------------------------------------------------------
+
+
+def note_joined(trace: TraceContext, joined: object, *sources: object) -> None:
+    """`joined` is a new tree for what was `sources` on the paths that meet: its mutable nodes stand for theirs."""
+    nodes = mutable_nodes(joined)
+    if not nodes:
+        return
+    others = [mutable_nodes(source) for source in sources]
+    for number, node in enumerate(nodes):
+        origins: dict[int, object] = {}
+        for group in others:
+            if number < len(group) and group[number] is not node:
+                origins[id(group[number])] = group[number]
+                origins.update(trace.origins.get(id(group[number]), {}))
+        if origins:
+            trace.origins[id(node)] = origins
+
+
+def mutable_nodes(tree: object) -> list[object]:
+    """The lists, dicts and mutable dataclasses of a tree, in its order."""
+    found: list[object] = []
+
+    def visit(node: object) -> None:
+        if isinstance(node, list | dict) or (_is_dataclass(node) and not _is_frozen(node)):
+            found.append(node)
+        if isinstance(node, list | tuple):
+            for item in node:
+                visit(item)
+        elif isinstance(node, dict):
+            for key in sorted(node, key=repr):
+                visit(node[key])
+        elif _is_dataclass(node):
+            for field in dataclasses.fields(node):  # type: ignore[arg-type]
+                visit(getattr(node, field.name, None))
+
+    visit(tree)
+    return found
+
+
+def _is_dataclass(node: object) -> bool:
+    return dataclasses.is_dataclass(node) and not isinstance(node, type)
+
+
+def _is_frozen(node: object) -> bool:
+    return bool(type(node).__dataclass_params__.frozen)  # type: ignore[attr-defined]
+
+
+def _check_aliases(trace: TraceContext, owner: object, label: str) -> None:
+    """Refuse a change of an object that may be another one that is still in use: only the program would know."""
+    mine = {id(owner), *trace.origins.get(id(owner), {})}
+    seen: set[int] = set()
+    for scope in [*trace.frames, *trace.shared]:
+        for name, value in list(scope.__dict__.items()):
+            for node in mutable_nodes(value):
+                if node is owner or id(node) in seen:
+                    continue
+                seen.add(id(node))
+                if mine & {id(node), *trace.origins.get(id(node), {})}:
+                    raise StaticStateError(
+                        f"`{label or describe(owner)}` changes in place, and `{name}` may be the same object: which "
+                        "path was taken is known only when the program runs",
+                        where=here(),
+                        hint="change a copy (`dict(t)`, `list(xs)`, `dataclasses.replace(p)`), or set all names anew",
+                    )
+
+
+# ---- values that leave a block ------------------------------------------------------------------
+
+
+def replace_leaves(tree: Any, replace: Callable[[Any], Any], done: dict[int, Any]) -> Any:
+    """`tree` with its leaves replaced: mutable nodes are changed in place and keep their identity.
+
+    Objects that are no trees are entered, too, when `done` does not hold them yet.
+    """
+    if id(tree) in done:
+        return done[id(tree)]
+    if isinstance(tree, tuple):
+        items = [replace_leaves(item, replace, done) for item in tree]
+        if all(new is old for new, old in zip(items, tree, strict=True)):
+            return tree
+        return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    if _is_dataclass(tree) or isinstance(tree, list | dict):
+        done[id(tree)] = tree
+        contents = contents_of(tree)
+        assert contents is not None
+        for name in list(contents):
+            new = replace_leaves(contents[name], replace, done)
+            if new is not contents[name]:
+                contents[name] = new
+        return tree
+    return replace(tree)

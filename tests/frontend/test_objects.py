@@ -1,0 +1,539 @@
+"""Dataclasses, named tuples, lists, dicts and objects as arguments, results and carried values; changes in place."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.errors import CarriedValueError, StaticStateError, UnboundNameError
+from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+@dataclasses.dataclass
+class Body:
+    position: Any
+    velocity: Any
+    hits: Any = 0
+
+    def step(self, dt: Any) -> None:
+        self.position = self.position + self.velocity * dt
+
+    def bounce(self) -> None:
+        self.velocity = -self.velocity * 0.9
+        self.hits += 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    a: Any
+    b: Any
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    a: Any
+    b: Any
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+def fields_in_a_loop(x: Any, n: Any) -> Any:
+    body = Body(x, x * 0.5)
+    for i in range(n):
+        body.position = body.position + body.velocity
+        body.velocity *= 0.9
+        body.hits += i
+    return body
+
+
+def methods_in_nested_control(x: Any, n: Any) -> Any:
+    body = Body(x, -x)
+    for _ in range(n):
+        body.step(0.4)
+        if body.position.sum() < 0.0:
+            body.bounce()
+            k = 0
+            while k < 2:
+                body.step(0.1)
+                k += 1
+    return body.position, body.velocity, body.hits
+
+
+def two_objects(x: Any, n: Any) -> Any:
+    a, b = Body(x, x), Body(x * 2, x * 3)
+    for i in range(n):
+        a.position, b.position = b.position + a.velocity, a.position * 0.5
+        if i % 2 == 0:
+            a.hits += 1
+        else:
+            b.hits += 10
+            continue
+        b.velocity = a.velocity + b.velocity * 0.1
+    return a, b
+
+
+def aliases(x: Any, n: Any) -> Any:
+    body = Body(x, x)
+    same = body
+    others = [body, Body(x, x)]
+    for _ in range(n):
+        same.position = same.position * 2.0
+        others[0].velocity = others[0].velocity + body.position
+    return body.position, others[0].position, same.velocity, others[1].position
+
+
+def argument(body: Any, n: Any) -> Any:
+    for _ in range(n):
+        body.step(0.5)
+        body.hits += 1
+    return body
+
+
+def branches(x: Any, n: Any) -> Any:
+    body = Body(x, x)
+    if n > 3:
+        body.position = body.position * 2.0
+        body.hits = n
+    else:
+        body.velocity = body.velocity * 3.0
+    return body
+
+
+def early_exit(x: Any, n: Any) -> Any:
+    body = Body(x, x)
+    for i in range(10):
+        body.position = body.position + 1.0
+        if i == n:
+            body.hits = i
+            break
+        body.velocity = body.velocity * 0.5
+    return body
+
+
+def unrolled_early_exit(x: Any, n: Any) -> Any:
+    body = Body(x, x)
+    for i in (1, 2, 3):
+        body.position = body.position + i
+        if i == n:
+            break
+        body.velocity = body.velocity * 0.5
+    return body
+
+
+def early_return(x: Any, n: Any) -> Any:
+    def helper(body: Any) -> Any:
+        for i in (1, 2, 3):
+            body.position = body.position + i
+            if i == n:
+                return body.position.sum()
+            body.velocity = body.velocity * 0.5
+        return body.velocity.sum()
+
+    body = Body(x, x)
+    total = helper(body)
+    return body, total
+
+
+def frozen_replaced(x: Any, n: Any) -> Any:
+    state = Frozen(x, x.sum())
+    for _ in range(n):
+        state = dataclasses.replace(state, a=state.a * 0.5)
+        if state.a.sum() < 2.0:
+            state = dataclasses.replace(state, b=state.b + 1.0)
+    return state
+
+
+def replaced_and_changed(x: Any, n: Any) -> Any:
+    state = Body(x, x)
+    for _ in range(n):
+        state = dataclasses.replace(state, position=state.position * 0.5)
+        state.hits += 1
+        twin = copy.copy(state)
+        twin.velocity = twin.velocity * 2.0
+        state = twin
+    return state
+
+
+def slots(x: Any, n: Any) -> Any:
+    state = Slotted(x, 0)
+    for i in range(n):
+        state.a = state.a * 0.5
+        if i > 1:
+            state.b += i
+    return state.a, state.b
+
+
+def named_tuples(x: Any, n: Any) -> Any:
+    state = Pair(x, 0.0)
+    for _ in range(n):
+        state = state._replace(b=state.b + state.a.sum())
+        if state.b > 20:
+            state = Pair(state.a * 0.5, state.b)
+    return state
+
+
+def nested_tree(tree: Any, n: Any) -> Any:
+    for _ in range(n):
+        tree["a"] = tree["a"] + tree["b"][1][0]
+        tree["b"][0] = tree["b"][0] * 2.0
+    return tree
+
+
+def lists(x: Any, n: Any) -> Any:
+    state = [x, x.sum(), 0]
+    for _ in range(n):
+        state[0] = state[0] * 0.5
+        state[1] += state[0].sum()
+        state[2] += 1
+        state[0], state[1] = state[0] + 1.0, state[1] * 0.5
+    return state
+
+
+def dicts(x: Any, n: Any) -> Any:
+    state = {"x": x, "time": 0.0, 3: x * 2}
+    while state["time"] < n:
+        state["time"] += 1.0
+        state["x"] = state["x"] * state["time"]
+        state[3] -= 1.0
+    return state["x"], state["time"], state[3]
+
+
+def rebound_and_new(x: Any, n: Any) -> Any:
+    def step(state: Any) -> Any:
+        made = {"h": state["h"] * 0.5, "c": state["c"] + 1.0}
+        made["h"] = made["h"] + made["c"]
+        return made
+
+    state = {"h": x, "c": x}
+    for _ in range(n):
+        state = step(state)
+        state["c"] = state["c"] * 0.9
+    state["h"] = state["h"] - 1.0
+    return state
+
+
+def rotated_list(x: Any, n: Any) -> Any:
+    window = [x[0], x[1], x[2]]
+    for i in range(n):
+        window = [*window[1:], window[0] * 0.5 + i]
+    return window
+
+
+def both_branches_append(x: Any, n: Any) -> Any:
+    parts = [x]
+    if n > 2:
+        parts.append(x * 2.0)
+    else:
+        parts.append(x * 3.0)
+    return parts
+
+
+def list_made_in_the_loop(x: Any, n: Any) -> Any:
+    for _ in range(n):
+        parts = []
+        for k in range(3):
+            parts.append(x[k] * k)
+        if n > 1:
+            parts[0] = parts[2]
+        x = x + parts[0] + parts[1]
+    return x
+
+
+class Running:
+    """An object of the user's own, with state, a property and operators."""
+
+    scale = 2.0
+
+    def __init__(self, total: Any) -> None:
+        self.total = total
+        self.count = 0
+
+    def add(self, value: Any) -> Any:
+        self.total = self.total + value * self.scale
+        self.count += 1
+        return self
+
+    @property
+    def mean(self) -> Any:
+        return self.total / (self.count + 1)
+
+    @mean.setter
+    def mean(self, value: Any) -> None:
+        if value > 0:
+            self.total = self.total * 0.0 + value
+        self.count = 0
+
+    def __iadd__(self, value: Any) -> Any:
+        return self.add(value)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.total[key] = value
+
+    def __call__(self, value: Any) -> Any:
+        return self.add(value).mean
+
+
+def objects(x: Any, n: Any) -> Any:
+    running = Running(x)
+    for i in range(n):
+        running.add(x).add(i * 1.0)
+        running += 0.5
+        if i == 2:
+            running.mean = 1.5
+        running.scale = 1.0
+    running(0.25)
+    return running.mean, running.count, running.scale
+
+
+def items_of_an_object(x: Any, n: Any) -> Any:
+    running = Running(x * 1.0)
+    for i in range(n):
+        running[i] = x[i] * 10.0
+    return running.total
+
+
+def class_made_inside(x: Any, n: Any) -> Any:
+    class Accumulator:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+        def add(self, other: Any) -> None:
+            self.value = self.value + other
+
+    made = Accumulator(x)
+    for _ in range(n):
+        made.add(x)
+    return made.value
+
+
+def closure(x: Any, n: Any) -> Any:
+    state = {"total": 0.0}
+
+    def add(value: Any) -> None:
+        state["total"] += value
+
+    for i in range(n):
+        add(x[i])
+        if i > 0:
+            add(0.5)
+    return state["total"]
+
+
+def carried_by_a_nonlocal(x: Any, n: Any) -> Any:
+    total, last = 0.0, [x[0]]
+
+    def add(value: Any) -> None:
+        nonlocal total
+        total += value * last[0]
+        last[0] = value
+
+    for i in range(n):
+        add(x[i])
+    return total, last[0]
+
+
+def parameters(x: Any, n: Any) -> Any:
+    def f(first: Any, /, *rest: Any, scale: Any = 2.0, **named: Any) -> Any:
+        total = first * scale
+        for item in rest:
+            total = total + item
+        for name in sorted(named):
+            total = total * named[name]
+        return total
+
+    g = lambda a, b=1.0, *, c: a * b + c  # noqa: E731
+    return f(x, x, n, scale=0.5, q=2.0, r=n) + g(x, c=3) + g(*[x], **{"c": n}), (lambda *a, **k: a[0] * k["s"])(x, s=n)
+
+
+def unpacking(x: Any, n: Any) -> Any:
+    a, *b, c = [x, x * 2, x * 3, x * 4]
+    d, *e = x
+    (p, q), *r = ((n, n + 1), 2, n)
+    b[0] = b[0] + 1.0
+    *init, last = (n, x)
+    return a + c + sum(b), d, e, p * q, r, init, last
+
+
+def comprehensions(x: Any, n: Any) -> Any:
+    a = [x * i for i in range(4) if i % 2 == 0]
+    b = [[x.sum() * i * j for j in range(2) if j != i] for i in range(3)]
+    c = {k: x * v for k, v in [("a", 1), ("b", n)]}
+    return (
+        a,
+        b,
+        c,
+        sum(x[i] * i for i in range(3)),
+        [v * 2 for v in x],
+        [(i, v) for i, v in enumerate(x)],
+        len({i for i in (1, 1)}),
+    )
+
+
+TREE = {"a": np.array([1.0, 2.0]), "b": [np.array(3.0), (np.array([4.0, 5.0]), 2)]}
+
+CASES = [
+    Case(fields_in_a_loop, [(X, 4), (X, 0)], (0,)),
+    Case(methods_in_nested_control, [(X, 6), (X, 0)], (0,)),
+    Case(two_objects, [(X, 5)], (0,)),
+    Case(aliases, [(X, 3)], (0,)),
+    Case(argument, [(Body(X, X * 2, 1), 3), (Body(X, X * 2, 1), 0)]),
+    Case(branches, [(X, 5), (X, 2)], (0,)),
+    Case(early_exit, [(X, 3), (X, 20)], (0,)),
+    Case(unrolled_early_exit, [(X, 2), (X, 9)], (0,)),
+    Case(early_return, [(X, 2), (X, 9)], (0,)),
+    Case(frozen_replaced, [(X, 4)], (0,)),
+    Case(replaced_and_changed, [(X, 4), (X, 0)], (0,)),
+    Case(slots, [(X, 4)], (0,)),
+    Case(named_tuples, [(X, 6)], (0,)),
+    Case(nested_tree, [(TREE, 3)]),
+    Case(lists, [(X, 4), (X, 0)], (0,)),
+    Case(dicts, [(X, 4), (X, 0)], (0,)),
+    Case(rebound_and_new, [(X, 3), (X, 0)], (0,)),
+    Case(rotated_list, [(X, 4)], (0,)),
+    Case(both_branches_append, [(X, 4), (X, 1)], (0,)),
+    Case(list_made_in_the_loop, [(X, 2), (X, 1)], (0,)),
+    Case(objects, [(X, 5), (X, 1)], (0,)),
+    Case(items_of_an_object, [(X, 2)], (0,)),
+    Case(class_made_inside, [(X, 3)], (0,)),
+    Case(closure, [(X, 3)], (0,)),
+    Case(carried_by_a_nonlocal, [(X, 3)], (0,)),
+    Case(parameters, [(X, 4)], (0,)),
+    Case(unpacking, [(X, 4)], (0,)),
+    Case(comprehensions, [(X, 4)], (0,)),
+]
+
+
+@each(CASES)
+def test_programs(case: Case) -> None:
+    check_program(case)
+
+
+@each(differentiated(CASES))
+def test_gradients(case: Case) -> None:
+    check_gradient(case)
+
+
+def test_the_argument_of_the_caller_stays_as_it_was() -> None:
+    body = Body(X, X)
+    st.function(argument)(body, 3)
+    np.testing.assert_array_equal(body.position, X)
+    assert body.hits == 0
+
+
+# ---- refusals -------------------------------------------------------------------------------------
+
+OUTSIDE = {"total": 0.0}
+
+
+def _changes_shape(x: Any, n: Any) -> Any:
+    body = Body(x, x)
+    for _ in st.range(n):
+        body.position = st.concat([body.position, x])
+    return body
+
+
+def _changes_text(x: Any, n: Any) -> Any:
+    t = {"mode": "train"}
+    if n > 3:
+        t["mode"] = "eval"
+    return x
+
+
+def _set_in_one_branch(x: Any, n: Any) -> Any:
+    running = Running(x)
+    if n > 3:
+        running.extra = x
+    return running.total
+
+
+def _grows(x: Any, n: Any) -> Any:
+    rows = []
+    for i in st.range(n):
+        rows.append(x * i)
+    return rows
+
+
+def _shrinks(x: Any, n: Any) -> Any:
+    rows = [x, x]
+    if n > 3:
+        rows.pop()
+    return rows
+
+
+def _outside(x: Any, n: Any) -> Any:
+    for _ in st.range(n):
+        OUTSIDE["total"] = x.sum()
+    return x
+
+
+def _either_of_two(x: Any, n: Any) -> Any:
+    a, b = [x], [x * 2]
+    chosen = a if n > 3 else b
+    chosen[0] = x * 5
+    return a, b
+
+
+def _seen_by_another_name(x: Any, n: Any) -> Any:
+    state = {"h": x}
+    seen = state
+    for _ in st.range(n):
+        state["h"] = state["h"] * 2.0
+        state = {"h": state["h"] + 1.0}
+    return state, seen
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "message", "hint"),
+    [
+        (
+            _changes_shape,
+            CarriedValueError,
+            "`body.position` is f64 (3,) before the loop and f64 (6,) after",
+            "body.position",
+        ),
+        (_changes_text, CarriedValueError, "`t[\"mode\"]` is the value 'eval'", "only numbers and arrays can differ"),
+        (
+            _set_in_one_branch,
+            UnboundNameError,
+            "`running.extra` is not bound on every path",
+            "set `running.extra` before",
+        ),
+        (
+            _grows,
+            StaticStateError,
+            "the list `rows` changes its length inside the loop at line",
+            "st.Stack(like, max=...)",
+        ),
+        (_shrinks, StaticStateError, "the list `rows` changes its length inside the `if` at line", "st.Stack"),
+        (_outside, StaticStateError, "the dict `OUTSIDE` changes inside the loop at line", "st.Variable"),
+        (
+            _either_of_two,
+            StaticStateError,
+            "`chosen` changes in place, and `a` may be the same object",
+            "change a copy",
+        ),
+        (
+            _seen_by_another_name,
+            StaticStateError,
+            "`state` changes in place, and `seen` may be the same",
+            "change a copy",
+        ),
+    ],
+)
+def test_refusals(program: Any, error: Any, message: str, hint: str) -> None:
+    with pytest.raises(error) as caught:
+        st.function(program).stage(X, 4)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+    assert caught.value.where is not None
+    assert caught.value.where.file == __file__
