@@ -149,7 +149,7 @@ class ObjectState(Locals):
             object.__setattr__(self, name, value)
 
     @property
-    def __dict__(self) -> Any:
+    def __dict__(self) -> Any:  # type: ignore[override]
         return self.contents
 
     def _staged_lose(self, name: str, reason: Poison) -> None:
@@ -192,10 +192,18 @@ def before_change(trace: TraceContext, owner: object, label: str) -> None:
 
     Raises NeedsTrackingError, which the outermost of these catches; StaticStateError where two names may hold one object.
     """
+    if id(owner) in trace.borrowed:
+        name = trace.borrowed[id(owner)][1]
+        raise StaticStateError(
+            f"`{label}` is an argument of the recursive function `{name}`, which changes it in place: its caller would not "
+            "see that",
+            where=here(),
+            hint="return what changed (`dataclasses.replace(p, ...)`, `{**t, ...}`), or keep it in an `st.Variable`",
+        )
     if trace.origins:
         _check_aliases(trace, owner, label)
     depth = next((depth for depth, extent in enumerate(trace.extents) if id(owner) not in extent.made), None)
-    if depth is None or is_tracked(trace, owner):
+    if depth is None or is_tracked(trace, owner) or any(extent.is_function for extent in trace.extents[depth:]):
         return
     if id(owner) in trace.made and contents_of(owner) is not None:
         raise NeedsTrackingError(owner, label, depth)

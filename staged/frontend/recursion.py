@@ -19,6 +19,7 @@ from staged.frontend.call_arguments import CallArguments, Slots, flatten_call, m
 from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
+from staged.frontend.objects import mutable_nodes
 from staged.frontend.scope import MAX_TRIES
 from staged.frontend.targets import Carry, Key, StateTarget
 from staged.frontend.tracing import (
@@ -244,7 +245,7 @@ class _Try:
             trace.states.append(State(self.states, trace.block))
             trace.shared.append(self.states)
             shared = [self.states, *shared]
-        region = Region(f"the recursive function `{self.name}`", len(trace.log), is_loop=False)
+        region = Region(f"the recursive function `{self.name}`", len(trace.log), is_loop=False, is_function=True)
         self.target = FunctionTarget(
             trace,
             "function",
@@ -264,7 +265,7 @@ class _Try:
         targets, regions = len(trace.targets), len(trace.regions) - 1
         trace.targets.append(self.target)
         try:
-            with trace.entered(self.block):
+            with trace.entered(self.block), trace.extent(region):
                 self._record(handles[: self.arguments])
                 if not self.target.stale and self.instance.result is not None:
                     check_region(trace, region)
@@ -282,6 +283,8 @@ class _Try:
             for slot, leaf in zip(self.instance.slots, self.given.leaves, strict=True)
         ]
         args, kwargs = self.given.rebuild(leaves)
+        for node in mutable_nodes([args, kwargs]):
+            self.trace.borrowed[id(node)] = (node, self.name)
         if has_body(self.function):
             self.trace.next_run = self._body
             _plain_call(self.function, args, kwargs)

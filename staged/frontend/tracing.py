@@ -106,6 +106,8 @@ class Region:
     what: str
     log_start: int
     is_loop: bool
+    is_function: bool = False
+    """A function of the program, which cannot change what is outside of it."""
     made: dict[int, object] = field(default_factory=dict)
 
 
@@ -153,6 +155,8 @@ class TraceContext(RecordContext):
         """Lists, dicts and objects made while tracing, by id."""
         self.origins: dict[int, dict[int, object]] = {}
         """By the id of an object that came out of a join: what it was on the paths that met."""
+        self.borrowed: dict[int, tuple[object, str]] = {}
+        """Arguments of functions of the program, which are copies there: by id, with the function's name."""
         self.targets: list[Target] = []
         self.log: list[Mutation] = []
         self.shared: list[Locals] = []

@@ -352,7 +352,7 @@ def parameters(x: Any, n: Any) -> Any:
         return total
 
     g = lambda a, b=1.0, *, c: a * b + c  # noqa: E731
-    return f(x, x, n, scale=0.5, q=2.0, r=n) + g(x, c=3) + g(*[x], **{"c": n}), (lambda *a, **k: a[0] * k["s"])(x, s=n)
+    return f(x, x, n, scale=0.5, q=2.0, r=n) + g(x, c=3) + g(*[x], c=n), (lambda *a, **k: a[0] * k["s"])(x, s=n)
 
 
 def unpacking(x: Any, n: Any) -> Any:
@@ -375,7 +375,6 @@ def comprehensions(x: Any, n: Any) -> Any:
         sum(x[i] * i for i in range(3)),
         [v * 2 for v in x],
         [(i, v) for i, v in enumerate(x)],
-        len({i for i in (1, 1)}),
     )
 
 
