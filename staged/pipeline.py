@@ -21,10 +21,11 @@ from staged.ir.verifier import verify
 from staged.kernels.fuse import fuse
 from staged.passes.buffers import plan_buffers
 from staged.passes.dead_code import eliminate_dead_code
+from staged.passes.inline_checkpoints import inline_checkpoints
 from staged.passes.inline_composites import inline_composites
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.place import place
-from staged.passes.simplify import simplify
+from staged.passes.simplify import simplify, simplify_before_transforms
 from staged.passes.transposes import fold_transpose_of_matmul
 
 Pass = Callable[[Function], Function]
@@ -37,15 +38,17 @@ def each(run: Pass) -> Pass:
 
 PASSES: tuple[tuple[str, Pass], ...] = (
     # Before autodiff: reverse mode runs a block backwards, which has no way out of its middle.
-    ("normalize exits", each(normalize_exits)),
+    ("normalize exits", normalize_exits),
     # What folds away, or is decided while staging, needs no derivative and leaves no residuals.
-    ("simplify before autodiff", each(simplify)),
+    ("simplify before autodiff", simplify_before_transforms),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
     ("fulfil transforms", lambda program: fulfil_transforms(program, {"vmap": expand_vmap})),
     # After autodiff: composites keep their own, better derivative until here.
     ("inline composites", each(inline_composites)),
     # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.
     ("simplify", each(simplify)),
+    # After equal ops are one op: what a checkpoint makes again is not what was made before.
+    ("inline checkpoints", each(inline_checkpoints)),
     # After `simplify` has brought transposes next to the products they belong to.
     ("fold transpose of matmul", each(fold_transpose_of_matmul)),
     ("eliminate dead code", each(eliminate_dead_code)),

@@ -9,16 +9,18 @@
 What follows an `if` that may leave moves into the branch that stays; where both may stay, a flag says which did. A loop
 that is left carries a flag, too; `for` becomes `while`. A `scope` dissolves. `raise` stays: nothing comes back from it.
 
-Only the blocks of transforms are touched: elsewhere the emitted program says `break` where the user wrote it.
+Only the blocks of transforms are touched, and the functions that are called in them: elsewhere the emitted program says
+`break` where the user wrote it. A function that is called outside of transforms too gets a twin for their blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, End, Function, Label, Op, Value
+from staged.ir.functions import callees, function_table
+from staged.ir.nodes import Block, End, Function, Label, Op, Value, walk_blocks
 from staged.ir.rewrite import Copier
 from staged.ir.trips import Integers, static_trip_count
 from staged.ir.types import TensorType, Type, bool_
@@ -27,29 +29,59 @@ FLAG = TensorType(bool_)
 TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
 
 
-def normalize_exits(function: Function) -> Function:
-    """`function` whose transforms' blocks hold no `break`, `continue` or `scope` (see the module's docstring).
+def normalize_exits(program: Function) -> Function:
+    """The program whose transforms' blocks hold no `break`, `continue` or `scope`, nor do functions called in them, which return
+    at their end (see the module's docstring).
 
     Why: reverse mode runs a block backwards; a way out of the middle has to be a recorded decision for that.
     Leaves: constant flags and `if`s on them, for `simplify`.
     """
-    return function.with_block(_Outside(Builder()).block(function.block))
+    inside, outside = _reached(program)
+    table = function_table(program)
+    # What is called from both sides keeps its exits outside, if it has any, or calls what has.
+    changed = {name for name in inside if _has_exits(table[name].block)}
+    more = True
+    while more:
+        found = {name for name in inside if any(callee in changed for callee in callees(table[name].block))} & outside
+        more = not found <= changed
+        changed |= found
+    names = {program.name, *table}
+    twins: dict[str, str] = {}
+    for name in (name for name in table if name in changed & outside):
+        wish = f"{name}_straight"
+        twins[name] = wish
+        while twins[name] in names:
+            twins[name] += "_"
+        names.add(twins[name])
+
+    functions: list[Function] = []
+    for name, function in table.items():
+        if name not in inside or name in twins:
+            functions.append(function.with_block(_Outside(Builder(), twins).block(function.block)))
+        if name in inside:
+            block = _Inside(Builder(), twins).function(function.block)
+            functions.append(function.replace(name=twins.get(name, name), block=block))
+    return program.replace(block=_Outside(Builder(), twins).block(program.block), functions=functions)
 
 
 class _Outside(Copier):
     """Code outside of transforms is copied as it is."""
 
+    def __init__(self, builder: Builder, twins: Mapping[str, str]) -> None:
+        super().__init__(builder)
+        self.twins = twins
+
     def op(self, op: Op) -> None:
         if op.name not in TRANSFORMS:
             super().op(op)
             return
-        blocks = [_normal_block(self.builder, block) for block in op.blocks]
+        blocks = [_normal_block(self.builder, block, self.twins) for block in op.blocks]
         copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], blocks=blocks))
         self.values.update(zip(op.results, copy.results, strict=True))
 
 
-def _normal_block(builder: Builder, block: Block) -> Block:
-    inside = _Inside(builder)
+def _normal_block(builder: Builder, block: Block, twins: Mapping[str, str]) -> Block:
+    inside = _Inside(builder, twins)
     with builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
         inside.values.update(zip(block.params, opened.params, strict=True))
         frame = _Frame(tuple(value.type for value in block.end.operands))
@@ -98,7 +130,27 @@ Given = list[Value] | None
 
 
 class _Inside(Copier):
-    """Copies differentiated code, turning exits into values."""
+    """Copies differentiated code, turning exits into values; calls are of the `twins`, where there are."""
+
+    def __init__(self, builder: Builder, twins: Mapping[str, str]) -> None:
+        super().__init__(builder)
+        self.twins = twins
+
+    def function(self, block: Block) -> Block:
+        """The body of a function: a `return` in its middle is an exit out of all of it."""
+        returned = _returned(block)
+        if returned is None:
+            return self.block(block)  # it stops the program on every path
+        label = Label("return")
+        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+            self.values.update(zip(block.params, opened.params, strict=True))
+            frame = _Frame(tuple(value.type for value in returned), (), label)
+            given = self.contents_of(_with_label(block, label), frame, lambda end: self.finish(frame, end))
+            if given is not None:
+                for value, old in zip(given, returned, strict=True):
+                    value.hint = value.hint or old.hint
+                self.builder.end("return", given, None, block.end.where)
+        return opened.block
 
     # ---- blocks ----
 
@@ -120,8 +172,12 @@ class _Inside(Copier):
         if op.name in ("for", "while"):
             self.loop(op, ())
         elif op.name in TRANSFORMS:
-            blocks = [_normal_block(self.builder, block) for block in op.blocks]
+            blocks = [_normal_block(self.builder, block, self.twins) for block in op.blocks]
             copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], blocks=blocks))
+            self.values.update(zip(op.results, copy.results, strict=True))
+        elif op.name == "call":
+            attrs = {**op.attrs, "function": self.twins.get(op.attrs["function"], op.attrs["function"])}
+            copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], attrs=attrs))
             self.values.update(zip(op.results, copy.results, strict=True))
         else:
             super().op(op)
@@ -370,3 +426,60 @@ def _breaks(block: Block, label: Label) -> bool:
     found: dict[tuple[Label, str], _Exit] = {}
     _collect(block, frozenset(), found)
     return (label, "break") in found
+
+
+# ---- functions ----------------------------------------------------------------------------------
+
+
+def _reached(program: Function) -> tuple[set[str], set[str]]:
+    """The functions that run inside of transforms, and those that run outside of them."""
+    table = function_table(program)
+    inside: set[str] = set()
+    outside: set[str] = set()
+    pending = [(name, within) for name, within in _calls(program.block, False)]
+    while pending:
+        name, within = pending.pop()
+        seen = inside if within else outside
+        if name not in seen:
+            seen.add(name)
+            pending += _calls(table[name].block, within)
+    return inside, outside
+
+
+def _calls(block: Block, within: bool) -> list[tuple[str, bool]]:
+    """What a block calls, and whether it does so inside of a transform."""
+    found = []
+    for op in block.ops:
+        if op.name == "call":
+            found.append((op.attrs["function"], within))
+        for inner in op.blocks:
+            found += _calls(inner, within or op.name in TRANSFORMS)
+    return found
+
+
+def _has_exits(block: Block) -> bool:
+    return any(inner is not block and inner.end.kind in ("break", "continue", "return") for inner in walk_blocks(block))
+
+
+def _returned(block: Block) -> tuple[Value, ...] | None:
+    """What some `return` of a function's body gives."""
+    return next((inner.end.operands for inner in walk_blocks(block) if inner.end.kind == "return"), None)
+
+
+def _with_label(block: Block, label: Label) -> Block:
+    """The same ops in a body whose `return`s are exits to `label`."""
+
+    def end(old: End) -> End:
+        return End("break", old.operands, label, old.where) if old.kind == "return" else old
+
+    class Relabel(Copier):
+        def end(self, block: Block) -> None:
+            turned = end(block.end)
+            target = self.labels.get(turned.target, turned.target) if turned.target is not None else None
+            self.builder.end(turned.kind, [self.value(value) for value in turned.operands], target, turned.where)
+
+    relabel = Relabel(Builder())
+    with relabel.builder.block() as opened:
+        relabel.contents(block)
+        relabel.end(block)
+    return opened.block

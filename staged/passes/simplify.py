@@ -10,7 +10,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from staged.ir.builder import Builder
-from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value
+from staged.ir.functions import every_function, map_functions
+from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value, walk_ops
 from staged.ir.ranges import Ranges
 from staged.ir.rewrite import Copier
 from staged.ir.trips import constant_of, static_trip_count
@@ -22,6 +23,17 @@ from staged.source import Position
 # Blocks that stand for themselves: nothing made outside is used inside, so nothing outside is equal to something inside.
 _CLOSED = frozenset(("composite", "kernel", "contraction", "vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
 _TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
+
+
+def simplify_before_transforms(program: Function) -> Function:
+    """`simplify` for a program that has transforms: in the functions that it calls a `stop_gradient` means something, too.
+
+    Leaves: as `simplify`, and every `stop_gradient` of called functions.
+    """
+    if not any(op.name in _TRANSFORMS for function in every_function(program) for op in walk_ops(function.block)):
+        return map_functions(program, simplify)
+    functions = [function.with_block(Simplifier(Builder(), 1).block(function.block)) for function in program.functions]
+    return simplify(program).replace(functions=functions)
 
 
 def simplify(function: Function) -> Function:
@@ -37,7 +49,7 @@ def simplify(function: Function) -> Function:
 class Simplifier(Copier):
     """The walk. Rules emit through it: `emit`, `full`."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, transforms: int = 0) -> None:
         super().__init__(builder)
         self.scopes: list[dict[Hashable, tuple[Value, ...]]] = []
         """What is computed already, in the blocks around, innermost last."""
@@ -46,7 +58,7 @@ class Simplifier(Copier):
         self.ranges = Ranges()
         self.index_ranges: dict[Block, tuple[int, int] | None] = {}
         """For the body of a `for`, the numbers its index may be."""
-        self.transforms = 0
+        self.transforms = transforms
         """How many transforms are around: a `stop_gradient` means something to them."""
         self.where: Position | None = None
         self.device: Device = CPU
@@ -142,9 +154,10 @@ class Simplifier(Copier):
         scopes = self.scopes
         if op.name in _CLOSED:
             self.scopes = []
-        self.transforms += op.name in _TRANSFORMS
+        asking = op.name in _TRANSFORMS and not op.attrs.get("again")
+        self.transforms += asking
         super().op(op)
-        self.transforms -= op.name in _TRANSFORMS
+        self.transforms -= asking
         self.scopes = scopes
         self.merge_results(op)
 

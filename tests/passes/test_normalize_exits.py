@@ -9,12 +9,12 @@ import pytest
 
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, End, Function, walk_blocks, walk_ops
-from staged.ir.types import TensorType, f64
+from staged.ir.types import TensorType, f64, i64
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
 from staged.passes.normalize_exits import _normal_block, normalize_exits
 from tests.ir_interpreter import Interpreter, run
-from tests.ir_programs import Leave, Program, function
+from tests.ir_programs import Leave, Program, check_gradients, function, named, plain
 
 F = TensorType(f64)
 
@@ -24,7 +24,7 @@ def normal(f: Any, *types: TensorType) -> tuple[Function, Function]:
     before = function(f, *types)
     block = before.block
     yielding = Block(block.params, block.ops, End("yield", block.end.operands))
-    done = _normal_block(Builder(), yielding)
+    done = _normal_block(Builder(), yielding, {})
     after = before.with_block(Block(done.params, done.ops, End("return", done.end.operands)))
     verify(after, "normalize_exits")
     assert not any(op.name == "scope" for op in walk_ops(after.block))
@@ -158,3 +158,54 @@ def test_a_loop_that_raises_and_breaks() -> None:
     assert run(before, 1.0) == run(after, 1.0)
     with pytest.raises(ProgramError):
         run(after, 60.0)
+
+
+# ---- functions that transforms call ---------------------------------------------------------------
+
+
+def leaving() -> Function:
+    """Returns early, from a loop and from a branch, and calls itself."""
+
+    def f(p: Program, n: Any, x: Any) -> Any:
+        p.if_(n < 1, lambda: Leave("return", None, (x * x,)), lambda: ())
+
+        def body(loop: Any, i: Any, a: Any) -> Any:
+            (b,) = p.if_(a > 2.0, lambda: Leave("return", None, (a * x,)), lambda: (a * 1.5,))
+            return (b,)
+
+        (a,) = p.for_(n, [x], body)
+        (r,) = p.call("leaving", [n - 1, a], [F])
+        return (r * a,)
+
+    return function(f, TensorType(i64), F, name="leaving")
+
+
+def returns(block: Block) -> int:
+    return sum(inner.end.kind == "return" for inner in walk_blocks(block))
+
+
+@pytest.mark.parametrize(("n", "x"), [(0, 0.5), (1, 0.5), (3, 0.3), (3, 1.4), (2, 5.0)])
+def test_returns_of_functions_that_are_differentiated(n: int, x: float) -> None:
+    def f(p: Program, n: Any, x: Any) -> Any:
+        return p.call("leaving", [n, x], [F])
+
+    check_gradients(f, np.int64(n), x, functions=[leaving()])
+
+
+def test_a_function_keeps_its_exits_where_it_is_called_outside_of_transforms() -> None:
+    def both(p: Program, n: Any, x: Any) -> Any:
+        (a,) = p.call("leaving", [n, x], [F])
+        return [a, *p.vjp(lambda x: p.call("leaving", [n, x], [F]), [x], [0])]
+
+    def inside(p: Program, n: Any, x: Any) -> Any:
+        return p.vjp(lambda x: p.call("leaving", [n, x], [F]), [x], [0])
+
+    made = normalize_exits(named(both, both, [TensorType(i64), F], [leaving()]))
+    verify(made)
+    assert [(g.name, returns(g.block)) for g in made.functions] == [("leaving", 3), ("leaving_straight", 1)]
+    assert [op.attrs["function"] for op in walk_ops(made.functions[1].block) if op.name == "call"] == ["leaving_straight"]
+    assert [op.attrs["function"] for op in walk_ops(made.block) if op.name == "call"] == ["leaving", "leaving_straight"]
+    found = run(plain(named(both, both, [TensorType(i64), F], [leaving()])), 2, 0.7)
+    assert found[0] == found[1]
+    made = normalize_exits(named(inside, inside, [TensorType(i64), F], [leaving()]))
+    assert [(g.name, returns(g.block)) for g in made.functions] == [("leaving", 1)]
