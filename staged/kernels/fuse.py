@@ -421,6 +421,8 @@ class _BlockFuser:
             for value in free_values(inner):
                 if not (value.producer is not None and value.producer.name in FREE):
                     self.value(value)
+            for value in _wanted_in_memory(inner):
+                self.value(value)
         blocks = [_BlockFuser(inner, self.machine, self.values).run() for inner in op.blocks]
         copy = op.replace(operands=operands, blocks=blocks)
         self.append(op, copy)
@@ -569,6 +571,24 @@ def inputs_of(op: Op) -> list[Value]:
     for inner in op.blocks:
         found += [value for value in free_values(inner) if value not in found]
     return found
+
+
+def _wanted_in_memory(block: Block) -> list[Value]:
+    """Values of no group, made outside of `block`, that ops in it read from memory: made once, before the block runs.
+
+    Kernels are not among the readers: they have copies in their loops.
+    """
+    inside = dict.fromkeys(walk_ops(block))
+    found: dict[Value, None] = {}
+    for op in inside:
+        if _kind_of(op) not in ("alone", "contraction"):
+            continue
+        for value in op.operands:
+            while (producer := value.producer) is not None and is_view(producer):
+                value = producer.operands[0]
+            if producer is not None and producer not in inside and producer.name in FREE and not is_scalar(value):
+                found[value] = None
+    return list(found)
 
 
 def _is_source(value: Value) -> bool:

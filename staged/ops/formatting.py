@@ -5,6 +5,7 @@ What a value prints as:
 - an integer: its digits; a bool: `True` or `False`;
 - an f64: Python's `repr`, the shortest text that reads back as the same f64;
 - an f32: the shortest text that reads back as the same f32, in the layout of Python's `repr` (`0.1`, `1e-05`, `3.0`);
+- an integer with the type `c`: the character of that code; what is no code gives U+FFFD, the replacement character;
 - an array: nested brackets, elements separated by one space and padded on the left to one width, each row on a line of
   its own, a blank line between matrices; nothing is left out and no line is wrapped. A format spec on an array applies
   to every element. An array without elements prints `[]`. In lists and tuples arrays print the same.
@@ -75,8 +76,8 @@ def _refused(message: str, hint: str | None) -> StagingError:
 def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
     """The parsed form of a format spec for values of one kind: 'f', 'i', 'u', 'b' (a dtype's kind) or 's' for text.
 
-    Raises StagingError for a spec that Python refuses for this kind, and for what C cannot do the same way: the types
-    'n' (depends on the locale) and 'c', a width above 255, a precision above 100.
+    Raises StagingError for a spec that Python refuses for this kind, and for what C cannot do the same way: the type
+    'n' (depends on the locale), a width above 255, a precision above 100.
     """
     if conversion not in ("", "r", "s", "a"):
         raise _refused(f"unknown conversion `!{conversion}` in a format", "use `!r`, `!s` or none")
@@ -102,8 +103,6 @@ def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
     precision = None if match["precision"] is None else int(match["precision"])
     if type_ == "n":
         raise _refused("the format type 'n' depends on the locale", "group digits with `,` or `_` instead")
-    if type_ == "c":
-        raise _refused("the format type 'c' is not supported for staged values", "print the number")
     if fill is not None and not fill.isprintable():
         raise _refused(f"the fill character {fill!r} of a format spec is not printable", "use another one")
     if width > MAX_WIDTH or (precision is not None and precision > MAX_PRECISION):
@@ -159,6 +158,8 @@ def _format_scalar(value: bool | int | float, dtype: DType | None, spec: FormatS
     if dtype is f32 and (spec.conversion or (not spec.type and spec.precision is None)):
         # The f64 nearest to the shortest f32 text has that same text as its own shortest one.
         value = float(str(np.float32(value)))
+    if spec.type == "c" and not (0 <= value <= 0x10FFFF and not 0xD800 <= value < 0xE000):
+        value = 0xFFFD  # where Python's formatter raises, or gives what no file can hold
     return format(repr(value) if spec.conversion else value, spec.text)
 
 

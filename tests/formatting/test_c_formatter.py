@@ -153,6 +153,19 @@ def test_bools_print_as_words_and_format_as_integers(c_format: Any, spec: str) -
         assert format_value(np.bool_(value), spec) == format(value, spec)
 
 
+CODES = (0x20, 0x41, 0x7F, 0x80, 0xE9, 0x7FF, 0x800, 0x20AC, 0xFFFF, 0x10000, 0x1F600, 0x10FFFF)
+
+
+@pytest.mark.parametrize("spec", ["c", "3c", "<3c", "^4c", "é>5c", "05c", "=4c"])
+def test_integers_as_characters(c_format: Any, spec: str) -> None:
+    for code in CODES:
+        same(c_format, np.int64(code), spec)
+        assert format_value(code, spec) == format(code, spec)
+    for code in (-1, 0xD800, 0xDFFF, 0x110000, 2**40):  # no characters
+        same(c_format, np.int64(code), spec)
+        assert format_value(code, spec) == format(0xFFFD, spec)
+
+
 @pytest.mark.parametrize("spec", TEXT_SPECS)
 def test_conversions_format_text(c_format: Any, spec: str) -> None:
     for value in (np.float64(0.1), np.float32(0.1), np.int64(-12), np.bool_(True)):
@@ -195,7 +208,8 @@ def test_decimal_point_of_the_locale_never_shows(c_format_with_foreign_point: An
         (".2d", "i", "does not fit an integer"),
         (",x", "i", "Cannot specify ',' with 'x'"),
         ("n", "i", "depends on the locale"),
-        ("c", "i", "'c' is not supported"),
+        ("+c", "i", "Sign not allowed"),
+        (".1c", "i", "does not fit an integer"),
         ("300", "i", "at most 255"),
         (".101f", "f", "precision of at most 100"),
         ("hello", "f", "is not a format spec"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from harness import Program, check, fused, interpret, kernels, record, sample, tensor
 
+import staged as st
 from staged.ir.builder import Builder
 from staged.ir.machine import X86_64_V4
 from staged.ir.nodes import FAIL, IO, Effect, Function, VariableRef
@@ -180,3 +181,21 @@ def test_random_programs_agree_with_the_references(seed):
         program.pieces, program.in_place = pieces, in_place
         for got, want in zip(program(*arguments), expected, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+def test_what_a_loop_reads_from_memory_is_made_once_before_it():
+    @st.function
+    def f(x, rows):
+        turned = st.matrix_transpose(x)  # no op's loops can hold the transpose for a scatter
+        total = st.zeros((4, 6))
+        for i in st.range(3):
+            total = st.scatter_add(total, rows[i], st.dynamic_slice(turned, i, 2))
+        return total
+
+    x, rows = np.arange(30, dtype=np.float32).reshape(6, 5), np.array([[0, 3], [1, 1], [2, 0]])
+    program = f.stage(x, rows)
+    before = program.lowered_ir[: program.lowered_ir.index("for(")]
+    assert "fused='permute'" in before and program.lowered_ir.count("fused='permute'") == 1
+    with st.eager():
+        expected = f(x, rows)
+    np.testing.assert_array_equal(f(x, rows), expected)

@@ -313,6 +313,21 @@ __attribute__((unused)) static void st_put_f32(st_text *text, float x, st_spec s
 """
 
 _INTEGER = """\
+// The UTF-8 of a code point, ended by 0; what is no code point gives U+FFFD. Returns the number of bytes.
+static int32_t st_encode(char *out, int64_t code) {
+    if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
+        code = 0xFFFD;
+    }
+    const int32_t more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    const int32_t first = more == 0 ? 0 : more == 1 ? 0xC0 : more == 2 ? 0xE0 : 0xF0;
+    out[0] = (char)(uint8_t)(first | (int32_t)(code >> (6 * more)));
+    for (int32_t i = 1; i <= more; ++i) {
+        out[i] = (char)(uint8_t)(0x80 | (int32_t)(code >> (6 * (more - i)) & 0x3F));
+    }
+    out[more + 1] = '\\0';
+    return more + 1;
+}
+
 static int32_t st_format_integer(char *out, int64_t x, st_spec spec) {
     char head[4];
     char body[72];
@@ -320,6 +335,16 @@ static int32_t st_format_integer(char *out, int64_t x, st_spec spec) {
     const char type = is_text || spec.type == 0 ? 'd' : spec.type;
     if (strchr("eEfFgG%", type) != NULL) {
         return st_format_real(out, (double)x, false, spec);
+    }
+    if (type == 'c') {
+        const int32_t length = st_encode(body, x);
+        const char *fill = spec.fill == NULL ? " " : spec.fill;
+        const int32_t padding = spec.width > 1 ? spec.width - 1 : 0;
+        const int32_t before = spec.align == '<' ? 0 : spec.align == '^' ? padding / 2 : padding;
+        int32_t at = st_fill(out, fill, before);
+        memcpy(out + at, body, (size_t)length);
+        at += length;
+        return at + st_fill(out + at, fill, padding - before);
     }
     const uint64_t base = type == 'd' ? 10u : type == 'b' ? 2u : type == 'o' ? 8u : 16u;
     const char *symbols = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
