@@ -128,7 +128,9 @@ def record_for(
     """One loop of the program over `staged`, then the elements that differ in shape from those in it, then `orelse`."""
     where = here()
     what = f"the loop at line {where.line if where else 0}"
-    bounds = [materialise(trace, bound, WEAK_INT) for bound in staged.bounds()]
+    given = staged.bounds()
+    is_empty = all(isinstance(bound, int) for bound in given) and len(range(*given)) == 0
+    bounds = [materialise(trace, bound, WEAK_INT) for bound in given]
     staged.begin()
     breaks_further = names.breaks and (orelse is not None or staged.has_tail)
     hint = staged.index_hint or (word if word != "loop" else "index")
@@ -162,7 +164,8 @@ def record_for(
 
     def loop() -> Signal | None:
         catches = frozenset({"continue"} if breaks_further else {"continue", "break"})
-        StagedLoop(trace, scope, names, word, catches).run((WEAK_INT,), (hint,), one_turn, build)
+        if not is_empty:
+            StagedLoop(trace, scope, names, word, catches).run((WEAK_INT,), (hint,), one_turn, build)
         return run_turns(trace, scope, tail(), what)
 
     if breaks_further:

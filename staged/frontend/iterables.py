@@ -149,9 +149,7 @@ def _check_step(step: Any) -> None:
     if isinstance(step, StagedArray) and trace is not None:
         check(trace, METHODS["not_equal"](step, 0), "value", message)
     elif int(step) == 0:
-        if isinstance(step, Array):
-            raise ProgramValueError(message, where=here())
-        raise StagingError(message, where=here(), hint="give a step of 1 or more, or below 0 to count down")
+        raise ProgramValueError(message, where=here(), hint="give a step above 0, or below 0 to count down")
 
 
 def _check_integer(value: Any) -> None:
@@ -346,7 +344,9 @@ def as_staged_iterable(value: Any) -> StagedIterable | None:
 
 
 def zipped(values: tuple[Any, ...], strict: bool = False) -> Zip | None:
-    """`zip(*values)` as a staged iterable, when one of them is."""
+    """`zip(*values)` as a staged iterable, when one of them is; None in eager mode, where Python's own does it."""
+    if current_trace() is None:
+        return None
     staged = [as_staged_iterable(value) for value in values]
     if not any(staged):
         return None
@@ -370,6 +370,6 @@ def range_(*bounds: Any) -> Range:
     """`range(stop)`, `range(start, stop, step)` as one loop of the program, whatever the bounds are.
 
     Bounds are integers, staged or not; the index is a staged Python integer. In eager mode it counts as Python does.
-    Raises: StagingError for bounds that are no integers, or a step of zero.
+    Raises: StagingError for bounds that are no integers; ProgramValueError (a ValueError) for a step of zero.
     """
     return Range(*bounds)

@@ -92,7 +92,7 @@ class Converter:
         for node in statements:
             rule = _STATEMENTS.get(type(node))
             if rule is None:
-                raise self.refuse(node, f"the statement `{_word(node)}` cannot be staged")
+                raise self.refuse(node, f"the statement `{_word(node)}` cannot be staged", _HINTS.get(type(node)))
             made = rule(self, node)
             for new in made:
                 place(new, node)
@@ -310,6 +310,15 @@ _WORDS = {
     ast.AsyncFor: "async for",
     ast.AsyncWith: "async with",
     ast.TryStar: "except*",
+}
+
+_PLAIN = "stage a plain function, and call it from the coroutine"
+_HINTS: dict[type[ast.stmt], str] = {
+    ast.Match: "write `if` and `elif` with comparisons",
+    ast.AsyncFunctionDef: _PLAIN,
+    ast.AsyncFor: _PLAIN,
+    ast.AsyncWith: _PLAIN,
+    ast.TryStar: "use `except`",
 }
 
 

@@ -226,7 +226,7 @@ WRONG = (
         (X,),
         errors.StagingError,
         "the statement `match` cannot be staged",
-        "",
+        "write `if` and `elif` with comparisons",
     ),
     Wrong(
         "a generator as a helper",
@@ -498,19 +498,21 @@ WRONG = (
         "write a loop, or make the argument that ends the recursion static",
     ),
     Wrong(
-        "an `else` on a staged loop",
+        "an exit past a `finally`",
         """
         def f(x, n):
-            for i in st.range(n):  # !
-                x = x + i
-            else:
-                x = x * 2.0
+            for i in st.range(n):
+                try:
+                    if i > 1:  # !
+                        break
+                finally:
+                    x = x * 2.0
             return x
         """,
         (X, 3),
         errors.StagingError,
-        "`else` on a staged loop cannot be staged",
-        "set a flag before `break`",
+        "`break` under a staged condition cannot leave a `try` with `finally`",
+        "do what has to be done before the exit",
     ),
     Wrong(
         "a raise that a try would catch",

@@ -218,16 +218,16 @@ def differences(
 
 
 def _as_in_program(eager: Any, program: Any) -> Any:
-    """The eager result, its Python numbers in the program's dtypes: `total = 0.0` stays one where no iteration adds."""
+    """The eager result, its Python numbers in the program's dtypes: numbers of several paths have one type there."""
     leaves, spec = trees.flatten(eager)
     others, other_spec = trees.flatten(program)
     if spec != other_spec:
         return eager
     out = []
     for leaf, other in zip(leaves, others, strict=True):
-        is_number = isinstance(leaf, int | float) and not isinstance(leaf, np.generic)
-        wanted = np.asarray(other).dtype if isinstance(other, np.ndarray | np.generic) else None
-        out.append(wanted.type(leaf) if is_number and wanted is not None else leaf)
+        if isinstance(leaf, int | float) and not isinstance(leaf, np.generic):
+            leaf = other.dtype.type(leaf) if isinstance(other, np.ndarray | np.generic) else type(other)(leaf)
+        out.append(leaf)
     return trees.unflatten(spec, out)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import staged as st
 from staged.errors import ProgramAssertionError, StagingError
-from tests.frontend.harness import agree, ir, ops
+from tests.frontend.harness import Case, agree, check_gradient, check_program, differentiated, each, ir, ops
 
 X = np.arange(3, dtype=np.float32)
 
@@ -88,3 +89,58 @@ def test_raise_in_a_helper_ends_the_callers_path() -> None:
         return y
 
     agree(f, X, 1)
+
+
+# ---- sample programs ----------------------------------------------------------------------------
+
+
+def asserts_everywhere(x, n):
+    assert n > 0, f"n is {n}"
+    total = 0.0
+    for i in st.range(n):
+        assert i < 3 or x[0] > 0.0, "too many"
+        total = total + x[i]
+        if total > 4.0:
+            assert total < 100.0
+    while total > 2.0:
+        total = total * 0.5
+        assert total > 0.0, f"{total:.2f} after {n}"
+    assert 0 <= n < 5
+    return total
+
+
+def message_is_made_only_where_it_fails(x, i):
+    assert i < 3, f"{i} {100 // (i - 3)}"
+    return x[i] * 2.0
+
+
+def raises_in_loops(x, limit):
+    total = 0.0
+    for i in st.range(3):
+        if x[i] > limit:
+            raise ValueError(f"x[{i}] is {x[i]:.1f}")
+        for j in st.range(i):
+            total = total + x[j]
+            if total > 100.0 * limit:
+                raise OverflowError("too much")
+    else:
+        total = total * 2.0
+    return total
+
+
+Y = np.array([1.0, 2.0, 1.5], np.float32)
+CASES = [
+    Case(asserts_everywhere, [(Y, 3), (Y, 1), (Y, 0), (-Y, 3), (Y * 100, 2)], wrt=(0,)),
+    Case(message_is_made_only_where_it_fails, [(Y, 0), (Y, 4)], wrt=(0,)),
+    Case(raises_in_loops, [(Y, 10.0), (Y, 1.7), (-Y, -0.013)], wrt=(0,)),
+]
+
+
+@each(CASES)
+def test_programs(case: Case) -> None:
+    check_program(case)
+
+
+@each(differentiated(CASES))
+def test_gradients(case: Case) -> None:
+    check_gradient(case)

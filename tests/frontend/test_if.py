@@ -7,7 +7,7 @@ import pytest
 
 import staged as st
 from staged.errors import CarriedValueError, StagedValueError, StagingError, UnboundNameError
-from tests.frontend.harness import agree, ir, ops
+from tests.frontend.harness import Case, agree, check_gradient, check_program, differentiated, each, ir, ops
 
 X = np.arange(3, dtype=np.float32)
 
@@ -223,3 +223,100 @@ def test_constant_made_in_the_branch_that_goes_on() -> None:
         return x
 
     agree(f, X, 5)
+
+
+# ---- sample programs ----------------------------------------------------------------------------
+
+
+def branches_of_every_kind(x, n):
+    y = x * 1.0
+    if n > 3:
+        y = y * 2.0
+        count = 1
+    elif n > 1:
+        if x.sum() > 2.0:
+            y = y + x
+            count = 2
+        else:
+            count = 3
+    elif n == 1:
+        count = 4
+        y = y * y
+    else:
+        y = x.sum() * x
+        count = 5
+    if count > 2:
+        y = y - 1.0
+    return y, count
+
+
+def swap_by_branch(x, n):
+    a, b = x, x * x
+    if n > 2:
+        a, b = b, a
+    if n > 3:
+        a = a + b
+    return a - 2.0 * b
+
+
+def elements_set_in_branches(x, n):
+    y = x * 1.0
+    if n > 2:
+        y[0] = x[1] * x[2]
+    else:
+        y[1:3] += x[0]
+    if n == 0:
+        y[n] = 7.0
+    return y
+
+
+def variable_in_branches(x, n):
+    state = st.Variable(x * 2.0)
+    if n > 2:
+        state.value = state.value * x
+        if n > 4:
+            state.value = state.value + 1.0
+    else:
+        n = n + 10
+    return state.value * n
+
+
+def returns_in_branches(x, n):
+    if n > 4:
+        if x[0] > 0.0:
+            return x * 2.0
+        elif x[1] > 0.0:
+            return x * x
+    elif n == 0:
+        return -x
+    return x + n
+
+
+def raises_in_a_branch(x, n):
+    if n < 0:
+        raise ValueError(f"n is {n}")
+    elif n > 5:
+        raise IndexError("too large")
+    return x * n
+
+
+Y = np.array([-0.5, 2.0, 1.5], np.float32)
+VALUES = [(Y, 0), (Y, 1), (Y, 2), (Y, 3), (Y, 5), (-Y, 2), (-Y, 5)]
+CASES = [
+    Case(branches_of_every_kind, VALUES, wrt=(0,)),
+    Case(swap_by_branch, VALUES, wrt=(0,)),
+    Case(elements_set_in_branches, VALUES, wrt=(0,)),
+    Case(variable_in_branches, VALUES, wrt=(0,)),
+    Case(returns_in_branches, VALUES, wrt=(0,)),
+    Case(raises_in_a_branch, [(Y, 2), (Y, -1), (Y, 7)], wrt=(0,)),
+]
+
+
+@each(CASES)
+def test_programs(case: Case) -> None:
+    check_program(case)
+
+
+@each(differentiated(CASES))
+def test_gradients(case: Case) -> None:
+    check_gradient(case)

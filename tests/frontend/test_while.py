@@ -11,7 +11,17 @@ import pytest
 import staged as st
 from staged.errors import CarriedValueError
 from staged.frontend.trace import trace
-from tests.frontend.harness import agree, interpret, ir, ops
+from tests.frontend.harness import (
+    Case,
+    agree,
+    check_gradient,
+    check_program,
+    differentiated,
+    each,
+    interpret,
+    ir,
+    ops,
+)
 
 X = np.arange(1, 4, dtype=np.float32)
 
@@ -170,3 +180,198 @@ def test_staging_is_not_repeated_for_inner_loops() -> None:
     ir(f, X, 3)
     assert next(turns) <= 3
     np.testing.assert_allclose(interpret(trace(f, (X, 2))), f(X, 2))
+
+
+# ---- sample programs ----------------------------------------------------------------------------
+
+
+def guarded_by_and(x, n):
+    i = 0
+    while i < n and x[i] > 0.0:
+        i += 1
+    return i
+
+
+def guarded_in_both_directions(x, low, high):
+    total = 0.0
+    while 0 <= low < high <= 4 and (x[low] < 2.5 or x[high - 1] < 2.5):
+        if x[low] < x[high - 1]:
+            total = total + x[low]
+            low += 1
+        else:
+            total = total - x[high - 1]
+            high -= 1
+    return total, low, high
+
+
+def negated_and_nested(x, limit):
+    total = x[0]
+    i = 0
+    while not (total > limit or i >= 3) and not (i > 1 and not x[i] > 0.0):
+        i += 1
+        total = total * 1.5 + x[i]
+    return total, i
+
+
+def guarded_division(n, d):
+    count = 0
+    while d != 0 and n % d == 0 and n > 0:
+        n = n // d
+        count += 1
+    return n, count
+
+
+def condition_that_calls_a_helper(x, limit):
+    def far(value, other):
+        if value > limit:
+            return False
+        return value < 2.0 * other
+
+    value = x[0]
+    steps = 0
+    while far(value, x[1]):
+        value = value * 1.3
+        steps += 1
+    return value, steps
+
+
+def condition_that_prints(x, n):
+    def asked(i):
+        print(f"asked {i}")
+        return i < n
+
+    i = 0
+    total = 0.0
+    while asked(i):
+        total = total + x[i]
+        i += 1
+    return total
+
+
+def static_condition_that_prints(x):
+    def asked(k):
+        print(f"asked {k}")
+        return k < 2
+
+    k = 0
+    while asked(k):
+        x = x * 2.0
+        k += 1
+    return x
+
+
+def forever_with_exits(x, limit):
+    value = x[0]
+    count = 0
+    while True:
+        count += 1
+        if count > 50:
+            break
+        value = value * 1.2
+        if value < limit * 0.5:
+            continue
+        if value > limit:
+            break
+        value = value + 0.1 * x[1]
+    return value, count
+
+
+def static_flag_that_turns_staged(x, limit):
+    found = False
+    i = 0
+    while not found and i < 4:
+        if x[i] > limit:
+            found = True
+        else:
+            i += 1
+    return found, i
+
+
+def walrus_read_after_the_loop(x, limit):
+    value = x[0]
+    while (error := (value * value - x[1]) ** 2) > limit:
+        value = 0.5 * (value + x[1] / value)
+    return value, error
+
+
+def walrus_in_a_static_loop(x):
+    k = 0
+    parts = []
+    while (k := k + 1) < 3:
+        parts.append(x * k)
+    return parts[0] + parts[1], k
+
+
+def walrus_beside_break(x, limit):
+    total = 0.0
+    i = 0
+    while (value := x[i]) > 0.0:
+        total = total + value * value
+        if total > limit:
+            break
+        i += 1
+    return total, value
+
+
+def while_in_while(x, n):
+    i = 0
+    total = 0.0
+    while i < n:
+        j = i
+        while j > 0:
+            total = total + x[j] * 0.5
+            j -= 1
+        total = total * 0.9
+        i += 1
+    return total
+
+
+def arrays_carried(x, limit):
+    previous = x * 0.0
+    while ((x - previous) ** 2).sum() > limit:
+        previous = x
+        x = 0.5 * x + 0.25 * x.mean()
+    return x, previous
+
+
+def newton(x, tolerance):
+    root = x
+    while (abs(root * root - x) > tolerance).any():
+        root = 0.5 * (root + x / root)
+    return root
+
+
+P = np.array([0.5, 2.0, -1.0, 3.0], np.float32)
+Q = np.array([0.5, 2.0, 1.0, 3.0], np.float32)
+CASES = [
+    Case(guarded_by_and, [(P, 4), (P, 1), (P, 0), (Q, 4), (Q, 5)]),
+    Case(guarded_in_both_directions, [(P, 0, 4), (Q, 0, 4), (P, 3, 3), (P, -1, 4), (P, 0, 9)], wrt=(0,)),
+    Case(negated_and_nested, [(P, 1.1), (P, 100.0), (Q, 100.0), (Q, 0.1)], wrt=(0,)),
+    Case(guarded_division, [(48, 2), (48, 0), (0, 3), (45, 3)]),
+    Case(condition_that_calls_a_helper, [(P, 1.1), (P, 3.1), (P, 100.0)], wrt=(0,)),
+    Case(condition_that_prints, [(P, 0), (P, 3)], wrt=(0,)),
+    Case(static_condition_that_prints, [(P,)], wrt=(0,)),
+    Case(forever_with_exits, [(P, 1.1), (P, 9.0), (P, 1e9)], wrt=(0,)),
+    Case(static_flag_that_turns_staged, [(P, 1.1), (P, 10.0)]),
+    Case(walrus_read_after_the_loop, [(Q, 0.1), (Q, 1e-2), (Q, 100.0)], wrt=(0,), rtol=1e-3),
+    Case(walrus_in_a_static_loop, [(P,)], wrt=(0,)),
+    Case(walrus_beside_break, [(P, 100.0), (P, 1.1), (P, 0.1)], wrt=(0,)),
+    Case(while_in_while, [(P, 0), (P, 1), (P, 4)], wrt=(0,)),
+    Case(arrays_carried, [(P, 0.1), (P, 1e-3), (P, 100.0)], wrt=(0,)),
+    Case(newton, [(Q, 1e-3), (Q, 100.0)], wrt=(0,)),
+]
+
+
+@each(CASES)
+def test_programs(case: Case) -> None:
+    check_program(case)
+
+
+@each(differentiated(CASES))
+def test_gradients(case: Case) -> None:
+    check_gradient(case)
+
+
+def test_a_guarded_condition_is_readable() -> None:
+    text = st.function(guarded_by_and).stage(P, 4).source
+    assert "while (" in text or "for (;;)" in text

@@ -136,7 +136,7 @@ class StructureEmitter(CallEmitter):
                 if step_literal == 1
                 else f"--{index}"
                 if step_literal == -1
-                else f"{index} += {step_literal}"
+                else f"{index} {'+' if step_literal > 0 else '-'}= {abs(step_literal)}"
             )
         trip = self.begin_trips(op, index if (literal_int(start), step_literal) == (0, 1) else "")
         frame = self.enter(op, carried, trip)
