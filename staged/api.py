@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar, overload
 
 from staged.eager import eager_call, is_eager, unwrap, wrap
+from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
 from staged.frontend.calls import call
@@ -17,6 +18,7 @@ from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.program import Program
 from staged.runtime.compiler import CompileOptions
+from staged.source import position_of_recursion
 from staged.system import machine as this_machine
 from staged.system import target as target_machine
 
@@ -74,7 +76,12 @@ class StagedFunction:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
         with eager_call(self._seed):
             args, kwargs = arguments.rebuild([wrap(argument.value) for argument in arguments.staged])
-            return trees.map_leaves(unwrap, call(self.__wrapped__, *args, **kwargs))
+            try:
+                return trees.map_leaves(unwrap, call(self.__wrapped__, *args, **kwargs))
+            except RecursionError as error:
+                if isinstance(error, StagedError):
+                    raise
+                raise _too_deep(error) from None
 
     def stage(self, *args: Any, **kwargs: Any) -> Program:
         """The program for these arguments, without running it."""
@@ -95,6 +102,14 @@ class StagedFunction:
 
     def __repr__(self) -> str:
         return f"<staged function `{getattr(self, '__name__', '?')}`>"
+
+
+def _too_deep(error: RecursionError) -> ProgramRecursionError:
+    return ProgramRecursionError(
+        "the recursion is deeper than Python allows in eager mode",
+        where=position_of_recursion(error),
+        hint="the compiled program goes much deeper; in eager mode raise the limit with `sys.setrecursionlimit`",
+    )
 
 
 @overload

@@ -10,6 +10,7 @@ import inspect
 import linecache
 import os
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -76,11 +77,14 @@ def _positions(code: CodeType) -> tuple[tuple[int | None, int | None, int | None
 
 def position_of_frame(frame: FrameType) -> Position:
     """The expression that `frame` is evaluating."""
-    code = frame.f_code
+    return _position_at(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def _position_at(code: CodeType, instruction: int, fallback: int | None) -> Position:
     table = _positions(code)
-    index = frame.f_lasti // 2
+    index = instruction // 2
     line, end_line, column, end_column = table[index] if 0 <= index < len(table) else (None, None, None, None)
-    line = line or frame.f_lineno or code.co_firstlineno
+    line = line or fallback or code.co_firstlineno
     return Position(
         file=code.co_filename,
         line=line,
@@ -89,6 +93,22 @@ def position_of_frame(frame: FrameType) -> Position:
         end_column=_characters(code.co_filename, end_line or line, end_column or 0),
         function=_function_name(code),
     )
+
+
+def position_of_recursion(error: RecursionError) -> Position | None:
+    """The user's expression that is open most often where Python's recursion limit was met."""
+    places: Counter[tuple[CodeType, int]] = Counter()
+    entry = error.__traceback__
+    while entry is not None:
+        if not is_library_file(entry.tb_frame.f_code.co_filename):
+            places[entry.tb_frame.f_code, entry.tb_lasti] += 1
+        entry = entry.tb_next
+    if not places:
+        return None
+    most = max(places.values())
+    # Each level passes some places, outermost first: the last of them is the call of the next level.
+    code, instruction = [place for place, count in places.items() if count >= most - 1][-1]
+    return _position_at(code, instruction, None)
 
 
 def _characters(file: str, line: int, utf8_column: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.errors import StagedError, StagingError
 from staged.frontend import trees
 from staged.frontend.arguments import Argument, Arguments, flatten_arguments
 from staged.frontend.call_arguments import flatten_call
@@ -27,7 +28,7 @@ from staged.ir.types import TensorType
 from staged.ir.verifier import verify
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
-from staged.source import Position, position_of_function
+from staged.source import Position, position_of_function, position_of_recursion
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,10 @@ def trace(
             context.home[param] = block
         handles = [StagedArray(param, context) for param in params]
         with context.entered(block):
-            template = _record(context, function, arguments, handles, static)
+            try:
+                template = _record(context, function, arguments, handles, static)
+            except RecursionError as error:
+                raise endless(error) from None
     ir, hidden = _assemble(context, name, block.block, params, arguments, template, position_of_function(function))
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify(ir, "tracing")
@@ -93,6 +97,20 @@ def trace(
         tuple(variable for variable in outer if isinstance(variable, Variable)),
         template,
         tuple(context.notes),
+    )
+
+
+def endless(error: RecursionError) -> Exception:
+    """What a RecursionError of Python's means while staging; one that the user raised stays what it is."""
+    if isinstance(error, StagedError) or not str(error).startswith("maximum recursion depth"):
+        return error
+    where = position_of_recursion(error)
+    name = f"`{where.function}`" if where else "a function"
+    return StagingError(
+        f"{name} calls itself without end while staging",
+        where=where,
+        hint="decorate the function with `@st.function` (a lambda as a `def`): under a staged condition it then becomes a "
+        "function of the program",
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.errors import GradientError, StagingError, StaticStateError
+from staged.errors import GradientError, ProgramRecursionError, StagingError, StaticStateError
 from staged.frontend import trees
 from staged.frontend.trace import trace
 from tests.frontend.harness import interpret, ir
@@ -603,3 +603,20 @@ def test_recursion_on_the_gpu_is_refused() -> None:
     with pytest.raises(StagingError, match="recursive functions run on the CPU") as caught:
         ir(f, X, 3)
     assert "with_backend" in caught.value.hint
+
+
+def test_recursive_lambda_is_refused() -> None:
+    def f(n):
+        fib = lambda k: k if k < 2 else fib(k - 1) + fib(k - 2)  # noqa: E731
+        return fib(n)
+
+    with pytest.raises(StagingError, match="calls itself without end while staging") as caught:
+        ir(f, 10)
+    assert caught.value.where.text.startswith("fib = lambda k")
+    assert "a lambda as a `def`" in caught.value.hint
+
+
+def test_deep_recursion_in_eager_mode_is_an_error_with_the_line() -> None:
+    with st.eager(), pytest.raises(ProgramRecursionError, match="deeper than Python allows in eager mode") as caught:
+        factorial(100000)
+    assert caught.value.where.text.startswith(("return n * factorial(n - 1)", "if n < 2"))
