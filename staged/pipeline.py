@@ -24,6 +24,7 @@ from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.inline_checkpoints import inline_checkpoints
 from staged.passes.inline_composites import inline_composites
 from staged.passes.normalize_exits import normalize_exits
+from staged.passes.outline_functions import outline_functions
 from staged.passes.place import place
 from staged.passes.simplify import simplify, simplify_before_transforms
 from staged.passes.transposes import fold_transpose_of_matmul
@@ -37,6 +38,8 @@ def each(run: Pass) -> Pass:
 
 
 PASSES: tuple[tuple[str, Pass], ...] = (
+    # First: what was recorded alike is still alike, and every later pass has less to do.
+    ("outline functions", outline_functions),
     # Before autodiff: reverse mode runs a block backwards, which has no way out of its middle.
     ("normalize exits", normalize_exits),
     # What folds away, or is decided while staging, needs no derivative and leaves no residuals.

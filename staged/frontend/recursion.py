@@ -16,7 +16,7 @@ from typing import Any
 from staged.errors import GradientError, StagingError, StaticStateError
 from staged.frontend import trees
 from staged.frontend.call_arguments import CallArguments, Slots, flatten_call, meet, same_function
-from staged.frontend.join import Template, materialise, position_of
+from staged.frontend.join import Template, is_staged, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import mutable_nodes
@@ -35,7 +35,7 @@ from staged.frontend.tracing import (
 )
 from staged.frontend.variable import Variable, key_of, read_variable, write_variable
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Function, Op, Value, free_values, walk_ops
+from staged.ir.nodes import Block, End, Function, Op, Value, free_values, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.types import CPU, TensorType
 from staged.ops.array import StagedArray
@@ -112,7 +112,7 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     outermost, lifted = _lifted(alike, given)
     if outermost is not None:
         raise NeedsFunctionError(outermost, lifted)
-    return activate(trace, wrapped, given, lambda: _plain_call(wrapped, args, kwargs))
+    return activate(trace, wrapped, given, lambda: _marked_call(trace, wrapped, given, args, kwargs))
 
 
 def activate(
@@ -133,6 +133,32 @@ def activate(
         del trace.activations[depth:]
     trace.rollback(mark)
     return trace_function(trace, function, given, slots)
+
+
+def _marked_call(
+    trace: TraceContext,
+    function: Callable[..., Any],
+    given: CallArguments,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The call in place, between markers: where it is made alike several times it may become a function after all."""
+    number = next(trace.numbers)
+    name = getattr(function, "__name__", type(function).__name__)
+    begin = Op("call_begin", [], [], attrs={"function": name, "call": number}, where=here())
+    trace.emit_op(begin)
+    block, start = trace.block, len(trace.block.ops)
+    value = _plain_call(function, args, kwargs)
+    recorded = block.ops[start:]
+    if not recorded:
+        block.ops.pop()
+        return value
+    names = {leaf.value: path for leaf, path in zip(given.leaves, given.paths, strict=True) if is_staged(leaf)}
+    captures = free_values(Block((), recorded, End("yield")))
+    attrs = {"call": number, "names": tuple(names.get(value, "") for value in captures)}
+    # It says where the function was defined; the beginning, where it is called.
+    trace.emit_op(Op("call_end", [], [], attrs=attrs, where=position_of_function(function)))
+    return value
 
 
 def _plain_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ class Canonical:
 
     def ops(self, ops: Iterable[Op]) -> Hashable:
         """What a run of ops does, up to the names of its values. Positions and hints do not count."""
-        return tuple(self._op(op) for op in ops)
+        return tuple(self._op(op) for op in ops if op.name not in ("call_begin", "call_end"))
 
     def block(self, block: Block) -> Hashable:
         """What a block does."""
