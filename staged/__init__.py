@@ -39,6 +39,7 @@ from staged.errors import (
     UnsupportedError,
 )
 from staged.frontend.batches import batches
+from staged.frontend.dimensions import dim
 from staged.frontend.iterables import range_ as range
 from staged.frontend.regions import GPU, with_backend
 from staged.frontend.transforms import (
@@ -57,7 +58,6 @@ from staged.frontend.transforms import (
 from staged.frontend.variable import Variable, seed
 from staged.gradient_check import check_grads
 from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
-from staged.ir.types import Dim as dim  # noqa: N813  (`st.dim("N", max=64)` reads as a call)
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops import random
 from staged.program import Program

@@ -18,7 +18,7 @@ from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Function, Op, Value, VariableRef
-from staged.ir.types import TensorType, Type
+from staged.ir.types import Dim, TensorType, Type, dims_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive
@@ -138,6 +138,7 @@ class Mark:
     log: int
     variables: int
     shared: int
+    dims: int
     snapshots: list[tuple[Locals, Snapshot]]
 
 
@@ -196,6 +197,8 @@ class TraceContext(RecordContext):
         self.learned: dict[tuple[object, ...], Any] = {}
         """What a loop at a path had to carry, so that tracing an outer loop again starts right."""
         self.home: dict[Value, OpenBlock] = {}
+        self.dims: list[tuple[Dim, OpenBlock]] = []
+        """The dimensions that have been given a size, and where."""
 
     # ---- recording ----
 
@@ -203,10 +206,25 @@ class TraceContext(RecordContext):
         results = super().bind(primitive, [self.read(operand) for operand in operands], attrs)
         current = self.builder.current
         assert current is not None
+        for dim in {dim: None for result in results for dim in dims_of(result.type)}:
+            self.check_dim(dim, current)
+        if primitive.name == "extent":
+            self.check_dim(attrs["dim"], current)
         for result in results:
             assert isinstance(result, StagedArray)
             self.home[result.value] = current
         return results
+
+    def check_dim(self, dim: Dim, block: OpenBlock) -> None:
+        """Raise where a dimension is used that has its size in a block which has ended."""
+        home = next((home for known, home in self.dims if known == dim), None)
+        if home is not None and not _is_around(home, block):
+            raise LeakError(
+                f"the size of dimension `{dim.name}` is known only inside the branch, loop or transform that has ended",
+                where=self.locate(),
+                hint="give the dimension its size before the branch or loop, or write the elements into an array of a fixed "
+                "size inside: `x[:n] = part`",
+            )
 
     def read(self, operand: Array) -> Array:
         """What a Variable holds now; any other operand as it is."""
@@ -217,10 +235,7 @@ class TraceContext(RecordContext):
         value = super().value_of(self.read(array))
         home = self.home.get(value)
         if home is not None:
-            block = self.builder.current
-            while block is not None and block is not home:
-                block = block.parent
-            if block is None:
+            if not _is_around(home, self.builder.current):
                 name = f"`{value.hint}`" if value.hint else "a staged value"
                 made = f", line {value.producer.where.line}" if value.producer and value.producer.where else ""
                 raise LeakError(
@@ -327,6 +342,7 @@ class TraceContext(RecordContext):
             len(self.log),
             len(self.variables),
             len(self.shared),
+            len(self.dims),
             [(scope, snapshot(scope)) for scope in scopes],
         )
 
@@ -346,11 +362,18 @@ class TraceContext(RecordContext):
                 self.gone.append(ref)
         self.variables[mark.variables :] = [ref for ref in later if ref.outer or self._is_hidden(ref)]
         del self.shared[mark.shared :]
+        del self.dims[mark.dims :]
         for scope, state in mark.snapshots:
             restore(scope, state)
 
     def _is_hidden(self, ref: VariableRef) -> bool:
         return self.random is not None and self.refs.get(id(self.random.counter)) is ref
+
+
+def _is_around(home: OpenBlock, block: OpenBlock | None) -> bool:
+    while block is not None and block is not home:
+        block = block.parent
+    return block is home
 
 
 def _identifier(name: str) -> str:

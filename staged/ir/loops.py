@@ -8,22 +8,37 @@ which is cut into pieces for threads) is not in it: that is a `Schedule`, a sepa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from staged.ir.types import DType
+from staged.ir.types import Dim, DType, Extent, bound
 from staged.source import Position
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """A loop variable that runs over [0, extent)."""
+    """A loop variable that runs over [0, extent); with a `dim`, up to what the program finds for it, at most `extent`.
+
+    Memory has room for `extent` turns: strides follow from it. Merged with inner loops, an axis has `factor` turns per element
+    of its dimension.
+    """
 
     name: str
     extent: int
+    dim: Dim | None = None
+
+    @staticmethod
+    def over(name: str, extent: Extent) -> Axis:
+        """The axis of a dimension of an array."""
+        return Axis(name, bound(extent), extent if isinstance(extent, Dim) else None)
+
+    @property
+    def factor(self) -> int:
+        """Turns per element of the dimension."""
+        return self.extent if self.dim is None else self.extent // bound(self.dim)
 
     def __repr__(self) -> str:
-        return f"{self.name}<{self.extent}>"
+        return f"{self.name}<{self.extent if self.dim is None else self.dim}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,12 +98,16 @@ class Affine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayRef:
-    """An array the kernel reads or writes. Roles: 'input', 'output', 'scratch' (one per thread, `size` elements)."""
+    """An array the kernel reads or writes. Roles: 'input', 'output', 'scratch' (one per thread, `size` elements).
+
+    With a `dim`, `size` is the room that it has; the elements are those of its first so many rows.
+    """
 
     name: str
     dtype: DType
     size: int
     role: str
+    dim: Dim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +157,7 @@ class CheckIndex:
 
     target: Local
     index: Operand
-    extent: int
+    extent: Extent
     where: Position | None = None
 
 
@@ -265,6 +284,8 @@ class Nest:
     """Extent of the outermost loop if its turns are independent; 1 if the kernel runs as one piece."""
     in_place: tuple[tuple[int, int], ...] = ()
     """(output, input) pairs that may share a buffer: every element is read before it is written."""
+    counts: Mapping[Dim, Local] = field(default_factory=dict)
+    """The inputs that hold the sizes of dimensions."""
 
     def __repr__(self) -> str:
         return f"<nest {self.name}>"
@@ -343,6 +364,20 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
     return tuple(out)
 
 
+def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
+    """The dimensions whose sizes a tree's loops, checks and copies ask for, in order."""
+    found: dict[Dim | None, None] = {}
+    for s in walk(body):
+        match s:
+            case Loop(axis) | Tile(axis):
+                found[axis.dim] = None
+            case CheckIndex(extent=Dim() as dim):
+                found[dim] = None
+            case Copy(target):
+                found[target.dim] = None
+    return tuple(dim for dim in found if dim is not None)
+
+
 def collapse(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """Perfectly nested loops become one where every index walks both without a jump.
 
@@ -363,7 +398,7 @@ def _collapse_loop(loop: Loop) -> Loop:
     if len(loop.body) != 1 or not isinstance(loop.body[0], Loop):
         return loop
     inner = loop.body[0]
-    if inner.reductions:
+    if inner.reductions or inner.axis.dim is not None:
         return loop
     outer_axis, inner_axis = loop.axis, inner.axis
     used = [i for s in walk(inner.body) for i in indices_of(s)]
@@ -371,7 +406,7 @@ def _collapse_loop(loop: Loop) -> Loop:
         return loop
     if any(isinstance(s, Loop | Tile) and s.axis in (outer_axis, inner_axis) for s in walk(inner.body)):
         return loop
-    merged = Axis(inner_axis.name, outer_axis.extent * inner_axis.extent)
+    merged = Axis(inner_axis.name, outer_axis.extent * inner_axis.extent, outer_axis.dim)
 
     def change(index: Affine) -> Affine:
         stride = index.stride(inner_axis)

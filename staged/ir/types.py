@@ -87,16 +87,21 @@ def dtype_of(dtype: Any) -> DType | None:
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A symbolic dimension: a name, and a bound that the memory plan uses (`st.dim("N", max=64)`)."""
+    """A symbolic dimension: a name, and a bound that the memory plan uses (`st.dim("N", max=64)`).
+
+    A `dim` op gives it its value when the program runs; `number` tells those of one program apart that share a name. Arrays
+    lie in memory with room for `bound` elements along it, so that all strides are known while staging.
+    """
 
     name: str
     max: int | None = None
+    number: int = 0
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name}_{self.number + 1}" if self.number else self.name
 
     def __repr__(self) -> str:
-        return self.name
+        return str(self)
 
 
 Extent = int | Dim
@@ -172,11 +177,23 @@ Type = TensorType | SequenceType | FrameType
 
 
 def bound(extent: Extent) -> int:
-    """The extent, or the largest value that a symbolic one may have."""
+    """The extent, or the room that memory has for a symbolic one: the largest value that it may have, at least 2.
+
+    At least 2, so that no part of the compiler takes the axis for one of a single element, which needs no loop.
+    """
     if isinstance(extent, int):
         return extent
     assert extent.max is not None, f"dimension {extent.name} has no bound"
-    return extent.max
+    return max(extent.max, 2)
+
+
+def dims_of(type: Type) -> tuple[Dim, ...]:
+    """The symbolic dimensions that a type mentions, in order."""
+    while isinstance(type, SequenceType):
+        type = type.element
+    if not isinstance(type, TensorType):
+        return ()
+    return tuple(dict.fromkeys(extent for extent in type.shape if isinstance(extent, Dim)))
 
 
 def shape_text(shape: Sequence[object]) -> str:

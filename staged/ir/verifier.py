@@ -11,6 +11,8 @@
    a function that is called.
 9. A call gives its function what it takes and has its results' types; it has the effects of what the function does.
 10. Frames are saved and loaded with the fields that their record lists; functions and frames are listed by the program alone.
+11. A `dim` op gives a symbolic dimension its size for the rest of its block. Ops on arrays of that size stand where it has one;
+    control flow, sequences and frames only pass such arrays on, and may do so elsewhere.
 
 When it objects it names the pass, shows the op and its Python line.
 """
@@ -22,8 +24,10 @@ from collections.abc import Sequence
 from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, free_values
 from staged.ir.printer import print_op
-from staged.ir.types import FrameType, SequenceType, TensorType, Type, bool_, i64
+from staged.ir.types import Dim, FrameType, SequenceType, TensorType, Type, bool_, dims_of, i64
 
+_CARRIERS = {"if", "for", "while", "scope", "call"}
+"""Ops that pass values on as they are; with sequences and frames, they need not know how large these are."""
 _CLOSED = {"composite", "kernel", "vjp", "jvp", "vmap", "checkpoint", "custom_vjp"}
 
 
@@ -49,6 +53,7 @@ class _Verifier:
         self.seen: set[Value] = set()
         self.variables = set(function.variables)
         self.returns: tuple[Type, ...] | None = None
+        self.sized: set[Dim] = {dim for param in function.params for dim in dims_of(param.type)}
 
     def fail(self, message: str, op: Op | None = None) -> None:
         place = ""
@@ -68,10 +73,14 @@ class _Verifier:
 
     def block(self, block: Block, visible: set[Value], labels: dict[Label, tuple[Type, ...]], owner: Op | None) -> None:
         visible = set(visible)
+        around, self.sized = self.sized, set(self.sized)
         self.define(block.params, visible, owner)
         for op in block.ops:
             self.op(op, visible, labels)
             self.define(op.results, visible, op)
+            if op.name == "dim":
+                self.sized.add(op.attrs["dim"])
+        self.sized = around
         for operand in block.end.operands:
             if operand not in visible:
                 self.fail(f"the end `{block.end.kind}` uses {operand} before it is made", owner)
@@ -81,6 +90,11 @@ class _Verifier:
         for operand in op.operands:
             if operand not in visible:
                 self.fail(f"operand {operand} is used before it is made or outside its block", op)
+        if op.name not in _CARRIERS and not op.name.startswith(("sequence_", "frame_")):
+            for value in (*op.operands, *op.results):
+                for dim in dims_of(value.type):
+                    if dim not in self.sized:
+                        self.fail(f"the size of {value.type} is not known here: no `dim` op for {dim} stands before it", op)
         for effect in op.effects:
             if effect.target is not None and effect.target not in self.variables:
                 self.fail(f"variable {effect.target.name} is not listed by the function", op)

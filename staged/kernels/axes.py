@@ -12,7 +12,8 @@ from math import prod
 
 from staged.ir.loops import Axis
 from staged.ir.nodes import Op, Value
-from staged.kernels.kinds import FREE, GATHERS, REDUCTIONS, extents, is_elementwise
+from staged.ir.types import Dim, Extent, Shape, bound
+from staged.kernels.kinds import FREE, GATHERS, REDUCTIONS, is_elementwise, shape_of
 
 Run = tuple[Axis, ...]
 Dims = tuple[Run, ...]
@@ -40,11 +41,15 @@ class Space:
         left, right = self.leaves(a), self.leaves(b)
         while left and right:
             x, y = left[0], right[0]
+            if x.dim is not y.dim and x.dim != y.dim:
+                raise AxisConflict
             if x is y or x.extent == y.extent:
                 if x is not y:
                     self.parts[x] = (y,)
                 left.pop(0)
                 right.pop(0)
+            elif x.dim is not None:
+                raise AxisConflict
             elif x.extent % y.extent == 0:
                 left[:1] = self._split(x, y)
             elif y.extent % x.extent == 0:
@@ -59,14 +64,14 @@ class Space:
         self.parts[axis] = (first, rest)
         return [first, rest]
 
-    def regroup(self, run: Run, shape: Sequence[int]) -> Dims:
+    def regroup(self, run: Run, shape: Shape) -> Dims:
         """One row-major run, cut into dimensions of these extents."""
         left = self.leaves(run)
         if 0 in shape:
             # Nothing is walked: any axes will do.
-            return tuple(() if extent == 1 else (Axis("i", extent),) for extent in shape)
+            return tuple(() if extent == 1 else (Axis.over("i", extent),) for extent in shape)
         dims: list[Run] = []
-        for extent in shape:
+        for extent in map(bound, shape):
             taken: list[Axis] = []
             while prod(a.extent for a in taken) != extent:
                 missing = extent // prod(a.extent for a in taken)
@@ -74,7 +79,7 @@ class Space:
                     raise AxisConflict
                 axis = left.pop(0)
                 if missing % axis.extent:
-                    if axis.extent % missing:
+                    if axis.extent % missing or axis.dim is not None:
                         raise AxisConflict
                     axis, rest = self._split(axis, Axis(axis.name, missing))
                     left.insert(0, rest)
@@ -104,7 +109,7 @@ class Analysis:
         """The ways in which values from outside are walked through."""
         self.counter = 0
         for result in results:
-            dims = self.fresh(extents(result))
+            dims = self.fresh(shape_of(result))
             self.visit(result, dims)
             self.runs.setdefault(result, dims)
         self.unify_results()
@@ -114,13 +119,13 @@ class Analysis:
             if len(set(axes)) != len(axes):
                 raise AxisConflict
 
-    def fresh(self, shape: Sequence[int]) -> Dims:
+    def fresh(self, shape: Shape) -> Dims:
         """New axes; a dimension of one element needs none."""
         return tuple(() if extent == 1 else (self.new_axis(extent),) for extent in shape)
 
-    def new_axis(self, extent: int) -> Axis:
+    def new_axis(self, extent: Extent) -> Axis:
         self.counter += 1
-        return Axis(f"i{self.counter}", extent)
+        return Axis.over(f"i{self.counter}", extent)
 
     def leaves(self, dims: Dims) -> list[Axis]:
         return [axis for run in dims for axis in self.space.leaves(run)]
@@ -169,7 +174,7 @@ class Analysis:
         if name in ("constant", "iota"):
             return
         source = op.operands[0]
-        shape = extents(source)
+        shape = shape_of(source)
         if name == "stop_gradient":
             self.visit(source, dims)
         elif name == "broadcast_to":
@@ -182,7 +187,7 @@ class Analysis:
         elif name == "reshape":
             whole = tuple(axis for run in dims for axis in run)
             if any(axis in self.phantoms for axis in self.leaves(dims)):
-                if [n for n in shape if n != 1] != [n for n in extents(value) if n != 1]:
+                if [n for n in shape if n != 1] != [n for n in shape_of(value) if n != 1]:
                     raise AxisConflict
             self.visit(source, self.space.regroup(whole, shape))
         else:
@@ -194,19 +199,19 @@ class Analysis:
             for operand in op.operands[1:]:
                 self.visit(operand, ())
 
-    def phantom(self, extent: int) -> Run:
+    def phantom(self, extent: Extent) -> Run:
         axis = self.new_axis(extent)
         self.phantoms.add(axis)
         return (axis,)
 
     def shifted(self, op: Op, value: Value) -> list[bool]:
         """Which dimensions of a slice or pad walk its operand differently from its result."""
-        before, after = extents(op.operands[0]), extents(value)
+        before, after = shape_of(op.operands[0]), shape_of(value)
         steps = op.attrs.get("step", (1,) * len(before))
         return [a != b or step != 1 for a, b, step in zip(before, after, steps, strict=True)]
 
     def visit_reduction(self, op: Op, dims: Dims) -> None:
-        shape = extents(op.operands[0])
+        shape = shape_of(op.operands[0])
         gone = (op.attrs["axis"],) if "axis" in op.attrs else op.attrs["axes"]
         kept = iter(dims)
         whole: list[Run] = []
@@ -225,9 +230,9 @@ class Analysis:
     def visit_gather(self, op: Op, dims: Dims) -> None:
         table, indices = op.operands
         axis = op.attrs["axis"]
-        extent = extents(table)[axis]
+        extent = shape_of(table)[axis]
         if op.name == "take":
-            rank = len(extents(indices))
+            rank = len(shape_of(indices))
             self.visit(indices, dims[axis : axis + rank])
             self.visit(table, (*dims[:axis], self.phantom(extent), *dims[axis + rank :]))
         else:
@@ -236,11 +241,11 @@ class Analysis:
 
     def unify_results(self) -> None:
         """Results of one shape share their loops, also where they have only inputs in common."""
-        first: dict[tuple[int, ...], Value] = {}
+        first: dict[Shape, Value] = {}
         for result in self.results:
             if result not in self.runs:
                 continue
-            other = first.setdefault(extents(result), result)
+            other = first.setdefault(shape_of(result), result)
             if other is not result:
                 for a, b in zip(self.runs[other], self.runs[result], strict=True):
                     self.space.unify(a, b)
@@ -249,9 +254,9 @@ class Analysis:
         """Reductions over as many elements share the loop they reduce."""
         seen: list[Op] = []
         for op in self.reduced:
-            size = prod(axis.extent for axis in self.reduced[op])
+            size = _turns(self.reduced[op])
             for other in seen:
-                if prod(axis.extent for axis in self.reduced[other]) == size:
+                if _turns(self.reduced[other]) == size:
                     self.space.unify(self.reduced[other], self.reduced[op])
                     break
             else:
@@ -326,6 +331,11 @@ class Structure:
     def size(self) -> int:
         """Number of points of the innermost loops."""
         return _size(self.domain)
+
+
+def _turns(run: Run) -> tuple[int, tuple[Dim, ...]]:
+    """How many turns loops over a run have: a number, and the dimensions in it."""
+    return prod(axis.extent for axis in run), tuple(axis.dim for axis in run if axis.dim is not None)
 
 
 def _size(axes: frozenset[Axis]) -> int:

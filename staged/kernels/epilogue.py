@@ -30,6 +30,7 @@ def lower_epilogue(root: Op, body: Block) -> Nest:
     shape = matrix_shape(root)
     lowering = _Epilogue("epilogue", body)
     nest = lowering.nest()
+    # How far rows go is the product's business: the epilogue gets the tiles that there are.
     axes = [Axis(name, extent) for name, extent in zip(("batch", "row", "col"), shape, strict=True)]
     return _over(nest, axes, extents(root.results[0]))
 

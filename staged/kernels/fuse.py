@@ -12,13 +12,16 @@ from __future__ import annotations
 import linecache
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import prod
 
-from staged.ir.loops import Nest
+from staged.errors import UnsupportedError
+from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
 from staged.ir.nodes import FAIL, Block, End, Function, Op, Value, free_values, walk_ops
-from staged.ir.types import CPU, TensorType
+from staged.ir.types import CPU, Dim, TensorType, dims_of, i64
 from staged.kernels.axes import Analysis, AxisConflict, Structure
+from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.kinds import (
     ALONE,
@@ -32,6 +35,7 @@ from staged.kernels.kinds import (
     is_elementwise,
     is_scalar,
     may_fail,
+    shape_of,
 )
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
@@ -47,8 +51,8 @@ SMALL = 1 << 16
 
 def fuse(function: Function, machine: Machine) -> Function:
     """`function` with its tensor ops in kernels and contractions, each with its loop nest and schedule."""
-    split = split_long_reductions(function)
-    return split.with_block(_BlockFuser(split.block, machine, {}).run())
+    split = resolve_extents(split_long_reductions(function))
+    return split.with_block(_BlockFuser(split.block, machine, {}, {}).run())
 
 
 class _Node:
@@ -80,10 +84,14 @@ def _kind_of(op: Op) -> str:
 
 
 class _BlockFuser:
-    def __init__(self, block: Block, machine: Machine, outer: dict[Value, Value]) -> None:
+    def __init__(
+        self, block: Block, machine: Machine, outer: dict[Value, Value], sizes: dict[Dim, Value]
+    ) -> None:
         self.block = block
         self.machine = machine
         self.values: dict[Value, Value] = dict(outer)
+        self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.name == "dim"}
+        """The sizes of dimensions, here and in the blocks around."""
         self.nodes: list[_Node | None] = []
         self.node_of: dict[Op, _Node] = {}
         self.users: dict[Value, list[Op | None]] = {}
@@ -131,6 +139,9 @@ class _BlockFuser:
             if value in seen:
                 return
             seen.add(value)
+            for dim in dims_of(value.type):
+                if dim in self.sizes:
+                    visit(self.sizes[dim])
             producer = value.producer
             if producer is None:
                 return
@@ -140,9 +151,14 @@ class _BlockFuser:
                 for operand in producer.operands:
                     visit(operand)
 
-        for operand in inputs_of(op):
+        for operand in (*inputs_of(op), *op.results):
             visit(operand)
-        return list(found)
+        if self.sizes:
+            for result in (result for block in op.blocks for inner in walk_ops(block) for result in inner.results):
+                for dim in dims_of(result.type):
+                    if dim in self.sizes:
+                        visit(self.sizes[dim])
+        return [node for node in found if op not in node.ops]
 
     def order(self, first: _Node, second: _Node) -> None:
         """`first` runs before `second`."""
@@ -302,7 +318,7 @@ class _BlockFuser:
 
     def is_epilogue(self, root: Op, ops: Sequence[Op]) -> bool:
         if any(
-            not is_elementwise(op) or extents(op.results[0]) != extents(root.results[0]) for op in ops if op is not root
+            not is_elementwise(op) or shape_of(op.results[0]) != shape_of(root.results[0]) for op in ops if op is not root
         ):
             return False
         try:
@@ -423,7 +439,7 @@ class _BlockFuser:
                     self.value(value)
             for value in _wanted_in_memory(inner):
                 self.value(value)
-        blocks = [_BlockFuser(inner, self.machine, self.values).run() for inner in op.blocks]
+        blocks = [_BlockFuser(inner, self.machine, self.values, self.sizes).run() for inner in op.blocks]
         copy = op.replace(operands=operands, blocks=blocks)
         self.append(op, copy)
 
@@ -486,7 +502,25 @@ class _BlockFuser:
         types = [value.type for value in results]
         draft = Op("kernel", list(clone.params), types, attrs={"name": _name(ops, results)}, blocks=[body])
         nest = tile_transposes(lower(draft))
+        counts = {dim: clone.param(self.size(dim, ops[-1])) for dim in dims_in(nest.body)}
+        if counts:
+            # The sizes that its loops ask for are further inputs of the kernel.
+            inputs = list(nest.inputs)
+            inputs += [Local(param.hint or "size", i64) for param in list(clone.params.values())[len(inputs) :]]
+            body = Block(tuple(clone.params.values()), body.ops, body.end)
+            sizes = {dim: inputs[param.index] for dim, param in counts.items()}
+            nest = replace(nest, inputs=tuple(inputs), counts=sizes)
         return body, [self.value(value) for value in clone.params], nest
+
+    def size(self, dim: Dim, op: Op) -> Value:
+        """The value of a dimension that `op` works on."""
+        if op.device != CPU:
+            raise UnsupportedError(
+                f"dimension `{dim.name}` has a size that is known when the program runs: only the CPU back end has those",
+                where=op.where,
+                hint="leave this part out of `with_backend(GPU)`, or give the array a fixed size",
+            )
+        return self.sizes[dim]
 
     def finish(self, op: Op, results: Sequence[Value]) -> None:
         self.out.append(op)
@@ -508,8 +542,21 @@ class _BlockFuser:
         _, body, inputs, results = self.contraction_parts(root, node.ops)
         if not results:
             return
-        operands = [self.value(value) for value in (*root.operands, *inputs)]
+        dims = tuple(dict.fromkeys(dim for value in root.operands for dim in dims_of(value.type)))
+        for value in (*root.operands, *root.results):
+            shape_of(value)
+        sizes = [self.size(dim, root) for dim in dims]
+        if len(sizes) > 1 or sizes and root.name != "matmul":
+            raise UnsupportedError(
+                f"`{root.name}` takes arrays with one dimension whose size is known when the program runs, and only matrix "
+                f"products do; got {', '.join(str(value.type) for value in root.operands)}",
+                where=root.where,
+                hint="write one operand into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",
+            )
+        operands = [self.value(value) for value in (*root.operands, *inputs, *sizes)]
         attrs = {**root.attrs, "kind": root.name, "name": _name(node.ops, results), "fused": _fused(node.ops)}
+        if dims:
+            attrs["dims"] = dims
         if len(node.ops) > 1:
             attrs["nest"] = lower_epilogue(root, body)
             attrs["schedule"] = schedule(attrs["nest"], self.machine)
@@ -601,7 +648,7 @@ def is_view(op: Op) -> bool:
         return not is_scalar(op.operands[0]) and not is_scalar(op.results[0])
     if op.name not in ("slice", "dynamic_slice") or is_scalar(op.results[0]):
         return False
-    before, after = extents(op.operands[0]), extents(op.results[0])
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
     if op.name == "slice" and any(step != 1 for step in op.attrs.get("step", ())):
         return False
     # One element of some leading axes, a range of the next, all of the rest.

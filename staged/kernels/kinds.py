@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from staged.errors import UnsupportedError
+from staged.ir.loops import ArrayRef
 from staged.ir.nodes import Op, Value
-from staged.ir.types import TensorType
+from staged.ir.types import Dim, Shape, TensorType, bound
 
 UNARY = frozenset(
     """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 floor ceil round trunc
@@ -27,7 +30,7 @@ FREE = MOVES | SOURCES
 
 # One kernel each, with a loop tree of its own.
 ALONE = frozenset(
-    """concat scatter_add scatter_add_along max_pool2d max_pool2d_backward avg_pool2d avg_pool2d_backward dynamic_update
+    """concat scatter scatter_add scatter_add_along max_pool2d max_pool2d_backward avg_pool2d avg_pool2d_backward dynamic_update
     permutation""".split()
 )
 CONTRACTIONS = frozenset(("matmul", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"))
@@ -46,17 +49,38 @@ def is_scalar(value: Value) -> bool:
     return isinstance(value.type, TensorType) and not value.type.shape
 
 
-def extents(value: Value) -> tuple[int, ...]:
-    """The shape, all of ints; an UnsupportedError for one with a symbolic dimension."""
+def shape_of(value: Value) -> Shape:
+    """The shape of what a kernel works on; an UnsupportedError where another axis than the first is symbolic."""
     shape = value.tensor.shape
-    found = tuple(extent for extent in shape if isinstance(extent, int))
-    if len(found) != len(shape):
+    if any(isinstance(extent, Dim) for extent in shape[1:]):
         raise UnsupportedError(
-            f"a kernel needs sizes that are known while staging, got {value.type}",
+            f"a dimension whose size is known when the program runs is the first axis of an array, got {value.type}",
             where=value.producer.where if value.producer else None,
-            hint="call the function with arrays of fixed sizes instead of `st.dim`: each size gets its own program",
+            hint="put that axis first, or give the others sizes that are known while staging",
         )
-    return found
+    if shape and isinstance(shape[0], Dim) and shape[0].max is None:
+        raise UnsupportedError(
+            f"dimension {shape[0]} of {value.type} has no value and no bound",
+            where=value.producer.where if value.producer else None,
+            hint='give it both: `n = st.dim("N", n, max=64)`',
+        )
+    return shape
+
+
+def extents(value: Value) -> tuple[int, ...]:
+    """The room that memory has along each axis: the shape, with the bound of a symbolic dimension."""
+    return tuple(bound(extent) for extent in shape_of(value))
+
+
+def dim_of(value: Value) -> Dim | None:
+    """The symbolic dimension of a value's first axis."""
+    shape = shape_of(value)
+    return shape[0] if shape and isinstance(shape[0], Dim) else None
+
+
+def array_of(name: str, value: Value, role: str) -> ArrayRef:
+    """A value as an array of a loop nest."""
+    return ArrayRef(name, value.tensor.dtype, prod(extents(value)), role, dim_of(value))
 
 
 def is_elementwise(op: Op) -> bool:

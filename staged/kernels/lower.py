@@ -44,7 +44,18 @@ from staged.ir.loops import (
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import DType, i64
 from staged.kernels.axes import Analysis, AxisConflict, Dims, Structure
-from staged.kernels.kinds import ALONE, EXPENSIVE, FREE, GATHERS, RANDOM, REDUCTIONS, extents, is_scalar
+from staged.kernels.kinds import (
+    ALONE,
+    EXPENSIVE,
+    FREE,
+    GATHERS,
+    RANDOM,
+    REDUCTIONS,
+    array_of,
+    extents,
+    is_scalar,
+    shape_of,
+)
 
 Indices = tuple[Affine, ...]
 Key = tuple[Value, Indices, tuple[Bound, ...], Constant | None]
@@ -97,10 +108,9 @@ class Lowering:
             if is_scalar(param):
                 self.inputs[param] = Local(hint, param.tensor.dtype)
             else:
-                self.inputs[param] = ArrayRef(hint, param.tensor.dtype, prod(extents(param)), "input")
+                self.inputs[param] = array_of(hint, param, "input")
         self.outputs = [
-            ArrayRef(v.hint or (v.producer.name if v.producer else "out"), v.tensor.dtype, prod(extents(v)), "output")
-            for v in self.results
+            array_of(v.hint or (v.producer.name if v.producer else "out"), v, "output") for v in self.results
         ]
         self.scratch: list[ArrayRef] = []
         self.axes_of: dict[Local, frozenset[Axis]] = {}
@@ -295,7 +305,7 @@ class Lowering:
         letters = "ijklmnopqrs"
         fresh: dict[Axis, Axis] = {}
         for number, axis in enumerate(self.order):
-            fresh[axis] = Axis(letters[number] if number < len(letters) else f"i{number}", axis.extent)
+            fresh[axis] = Axis(letters[number] if number < len(letters) else f"i{number}", axis.extent, axis.dim)
         for old, new in fresh.items():
             self.analysis.space.parts[old] = (new,)
         self.order = [fresh[axis] for axis in self.order]
@@ -588,7 +598,7 @@ class Lowering:
         along = at if op.name == "take_along" else at[axis : axis + rank]
         index = self.eval(indices, along)
         checked = Local("index", i64)
-        extent = extents(table)[axis]
+        extent = shape_of(table)[axis]
         scope = self.put(CheckIndex(checked, index, extent, op.where), self.operand_axes((index,)))
         after = at[axis + 1 :] if op.name == "take_along" else at[axis + rank :]
         result = self.eval(table, (*at[:axis], Affine.of(checked), *after))

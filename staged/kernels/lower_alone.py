@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from staged.errors import UnsupportedError
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -33,7 +34,7 @@ from staged.ir.loops import (
 )
 from staged.ir.nodes import Block, Op
 from staged.ir.types import bool_, i32, i64
-from staged.kernels.kinds import extents, is_scalar
+from staged.kernels.kinds import array_of, dim_of, extents, is_scalar, shape_of
 
 
 class _Parts:
@@ -45,13 +46,10 @@ class _Parts:
         self.number = {param: number for number, param in enumerate(body.params)}
         for number, param in enumerate(body.params):
             hint, dtype = param.hint or f"input_{number}", param.tensor.dtype
-            self.inputs.append(
-                Local(hint, dtype) if is_scalar(param) else ArrayRef(hint, dtype, prod(extents(param)), "input")
-            )
-        self.outputs = [
-            ArrayRef(v.hint or op.name, v.tensor.dtype, prod(extents(v)), "output") for v in body.end.operands
-        ]
+            self.inputs.append(Local(hint, dtype) if is_scalar(param) else array_of(hint, param, "input"))
+        self.outputs = [array_of(v.hint or op.name, v, "output") for v in body.end.operands]
         self.shapes = [extents(operand) for operand in op.operands]
+        self.symbolic = [shape_of(operand) for operand in op.operands]
         self.result_numbers = [value.index for value in body.end.operands]
         """Which results of the op the kernel gives: a pool whose places nobody wants gives values alone."""
 
@@ -89,6 +87,12 @@ class _Parts:
 def lower_alone(name: str, body: Block) -> Nest:
     """The nest of a kernel that holds one op of `kinds.ALONE`."""
     (op,) = body.ops
+    if op.name in _STATIC and any(dim_of(value) is not None for value in (*op.operands, *op.results)):
+        raise UnsupportedError(
+            f"`{op.name}` needs sizes that are known while staging, got {', '.join(str(v.type) for v in op.operands)}",
+            where=op.where,
+            hint="write the elements into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",
+        )
     return _LOWER[op.name](name, _Parts(body, op))
 
 
@@ -112,7 +116,7 @@ def _concat(name: str, p: _Parts) -> Nest:
     axis = p.op.attrs["axis"]
     shape = extents(p.op.results[0])
     rows, width = prod(shape[:axis]), prod(shape[axis:])
-    outer = Axis("i", rows)
+    outer = Axis("i", rows, dim_of(p.op.results[0]))
     pieces: list[Statement] = []
     offset = 0
     for number, piece_shape in enumerate(p.shapes):
@@ -133,12 +137,12 @@ def _without(body: Sequence[Statement], axis: Axis) -> list[Statement]:
 def _dynamic_update(name: str, p: _Parts) -> Nest:
     whole, part = p.shapes[0], p.shapes[1]
     out, update = p.outputs[0], p.array(1)
-    axes = [Axis(letter, extent) for letter, extent in zip("ijklmnopqrs", part, strict=False)]
+    axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
     source = Affine()
     target = Affine()
     for axis, small, large in zip(axes, row_major(part), row_major(whole), strict=True):
         source, target = source + Affine.of(axis, small), target + Affine.of(axis, large)
-    for number, (large, n, m) in enumerate(zip(row_major(whole), whole, part, strict=True)):
+    for number, (large, n, m) in enumerate(zip(row_major(whole), p.symbolic[0], p.symbolic[1], strict=True)):
         if n != m:
             target = target + Affine.of(p.scalar(2 + number), large)
     value, load = p.load(update, source)
@@ -146,28 +150,30 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
     return p.nest(name, body, False, ((0, 0),))
 
 
-def _scatter_add(name: str, p: _Parts) -> Nest:
+def _scatter(name: str, p: _Parts) -> Nest:
+    """Writing rows, or adding to them: the array, then row by row where the indices say."""
     axis = p.op.attrs["axis"]
     shape, indices = p.shapes[0], p.shapes[1]
     before, extent, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    outer, place, inner = Axis("i", before), Axis("j", prod(indices)), Axis("k", after)
+    outer = Axis("i", before, dim_of(p.op.operands[0]) if axis else None)
+    place, inner = Axis("j", prod(indices), dim_of(p.op.operands[1])), Axis("k", after)
     out = p.outputs[0]
     index, load_index = p.load(p.array(1), Affine.of(place))
     checked = Local("index", i64)
-    check = CheckIndex(checked, index, extent, p.op.where)
+    check = CheckIndex(checked, index, p.symbolic[0][axis], p.op.where)
     update, load = p.load(
         p.array(2), Affine.of(outer, place.extent * after) + Affine.of(place, after) + Affine.of(inner)
     )
     target = Affine.of(outer, extent * after) + Affine.of(checked, after) + Affine.of(inner)
-    inside = Loop(inner, (load, *p.add_to(out, target, update)))
-    body = [Copy(out, p.array(0)), *loops([outer, place], [load_index, check, inside])]
+    write = p.add_to(out, target, update) if p.op.name == "scatter_add" else [Store(out, target, update)]
+    body = [Copy(out, p.array(0)), *loops([outer, place], [load_index, check, Loop(inner, (load, *write))])]
     return p.nest(name, body, False, ((0, 0),))
 
 
 def _scatter_add_along(name: str, p: _Parts) -> Nest:
     axis = p.op.attrs["axis"]
     shape, indices = p.shapes[0], p.shapes[1]
-    axes = [Axis(letter, extent) for letter, extent in zip("ijklmnopqrs", indices, strict=False)]
+    axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
     source, target = Affine(), Affine()
     checked = Local("index", i64)
     for number, (loop, small, large) in enumerate(zip(axes, row_major(indices), row_major(shape), strict=True)):
@@ -177,7 +183,7 @@ def _scatter_add_along(name: str, p: _Parts) -> Nest:
     update, load = p.load(p.array(2), source)
     inner = [
         load_index,
-        CheckIndex(checked, index, shape[axis], p.op.where),
+        CheckIndex(checked, index, p.symbolic[0][axis], p.op.where),
         load,
         *p.add_to(p.outputs[0], target, update),
     ]
@@ -370,10 +376,12 @@ def _permutation(name: str, p: _Parts) -> Nest:
     return p.nest(name, [call], False)
 
 
+_STATIC = frozenset(("max_pool2d", "max_pool2d_backward", "avg_pool2d", "avg_pool2d_backward", "permutation"))
 _LOWER: dict[str, Callable[[str, _Parts], Nest]] = {
     "concat": _concat,
     "dynamic_update": _dynamic_update,
-    "scatter_add": _scatter_add,
+    "scatter": _scatter,
+    "scatter_add": _scatter,
     "scatter_add_along": _scatter_add_along,
     "max_pool2d": _max_pool2d,
     "max_pool2d_backward": _max_pool2d_backward,

@@ -16,7 +16,8 @@ from staged.ir.nodes import FAIL
 from staged.ir.types import Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
-from staged.ops.elementwise import where
+from staged.ops.dimension import as_extent
+from staged.ops.elementwise import select, where
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
@@ -30,7 +31,7 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.shape import reshape
-from staged.ops.source import zeros_like
+from staged.ops.source import full, iota, zeros_like
 
 _DTYPES = (f32, f64, i32, i64, u8, bool_)
 
@@ -38,7 +39,7 @@ _DTYPES = (f32, f64, i32, i64, u8, bool_)
 # ---- staged scalars as indices --------------------------------------------------------------------
 
 
-def _infer_check(index: TensorType, extent: Extent, width: int = 0) -> TensorType:
+def _infer_check(index: TensorType, extent: Extent, width: Extent = 0) -> TensorType:
     if index.shape or index.dtype is not i64:
         raise DTypeError(f"an index is an i64 scalar, got {index}", hint="cast it: `st.astype(i, st.i64)`")
     return TensorType(i64)
@@ -81,13 +82,11 @@ def checked_index(index: Any, extent: Extent) -> Array:
     return bind(_check_op, [cast(as_array(index), i64)], extent=extent)
 
 
-def checked_window(start: Any, extent: Extent, width: int) -> Array:
+def checked_window(start: Any, extent: Extent, width: Extent) -> Array:
     """Where the slice `x[start:start + width]` starts, counted from the front; all of it is in range.
 
     A slice from a negative start that reaches the end is empty in Python (`x[-2:0]`): it does not fit.
     """
-    if not isinstance(extent, int):
-        raise shape_error("a window of a symbolic axis needs a size fixed while staging")
     return bind(_check_op, [cast(as_array(start), i64)], extent=extent, width=width)
 
 
@@ -340,6 +339,90 @@ _scatter_add_op: Primitive = primitive(
 )
 
 
+def _infer_scatter(x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
+    wanted = _infer_take(x, indices, axis)
+    if updates.dtype is not x.dtype:
+        raise DTypeError(f"scatter: cannot write {updates} into {x}", hint="cast one of them")
+    if updates.shape != wanted.shape:
+        raise ShapeError(f"scatter: updates must be {shape_text(wanted.shape)}, got {updates}")
+    return x
+
+
+def _scatter(
+    x: np.ndarray[Any, Any], indices: np.ndarray[Any, Any], updates: np.ndarray[Any, Any], axis: int
+) -> np.ndarray[Any, Any]:
+    result = np.moveaxis(x.copy(), axis, 0)
+    flat = _wrapped(indices, x.shape[axis]).reshape(-1)
+    places = range(axis, axis + indices.ndim)
+    rows = np.moveaxis(updates, places, range(indices.ndim)).reshape(flat.size, *result.shape[1:])
+    for position, row in zip(flat, rows, strict=True):
+        result[position] = row
+    return np.ascontiguousarray(np.moveaxis(result, 0, axis))
+
+
+def _last_writers(x: Array, indices: Array, like: Array, axis: int) -> Array:
+    """Bools of the shape of `like`, the updates: whether an update is the last one at its index, the one that stays."""
+    numbers = iota(indices.shape, 0)
+    for position in range(1, indices.ndim):
+        numbers = numbers * indices.shape[position] + iota(indices.shape, position)
+    nobody = full((x.shape[axis],), 0, i64)
+    last = bind(_take_op, [bind(_scatter_op, [nobody, indices, numbers], axis=0), indices], axis=0) == numbers
+    wide = (*[1] * axis, *indices.shape, *[1] * (x.ndim - axis - 1))
+    return broadcast(reshape(last, wide), like.shape)
+
+
+def _scatter_vjp(
+    ct: Array, y: Array, x: Array, indices: Array, updates: Array, axis: int
+) -> list[Array | None]:
+    stays = select(
+        _last_writers(x, indices, updates, axis), bind(_take_op, [ct, indices], axis=axis), zeros_like(updates)
+    )
+    return [bind(_scatter_op, [ct, indices, zeros_like(updates)], axis=axis), None, stays]
+
+
+_scatter_op: Primitive = primitive(
+    name="scatter",
+    kind="index",
+    infer=_infer_scatter,
+    reference=_scatter,
+    effects=FAIL,
+    vjp=_scatter_vjp,
+    jvp=lambda tangents, y, operands, axis: (
+        None
+        if tangents[0] is None and tangents[2] is None
+        else bind(
+            _scatter_op,
+            [
+                zeros_like(operands[0]) if tangents[0] is None else tangents[0],
+                operands[1],
+                zeros_like(operands[2]) if tangents[2] is None else tangents[2],
+            ],
+            axis=axis,
+        )
+    ),
+    samples=[
+        Sample(((4, 3), np.array([0, 2, 2, -1]), (4, 3)), {"axis": 0}, dtypes=_DTYPES),
+        Sample(((2, 3), np.array([[1, 0], [2, 2]], np.int32), (2, 2, 2)), {"axis": 1}),
+        Sample(((3,), np.array([1, 1, 1]), (3,)), {"axis": 0}),
+        Sample(((3, 2), np.zeros((0,), np.int64), (0, 2)), {"axis": 0}),
+    ],
+    bad=[
+        BadSample(
+            (TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f32, (3,))), ShapeError, "must be", {"axis": 0}
+        ),
+        BadSample(
+            (TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f64, (2,))), DTypeError, "cannot write", {"axis": 0}
+        ),
+    ],
+    doc="x with the updates written at the indices along `axis`; of an index that comes twice the last update stays.",
+)
+
+
+def scattered(x: Array, indices: Array, updates: Array, axis: int) -> Array:
+    """`x` with `updates` written at integer `indices` along `axis`, the last one where an index comes twice."""
+    return bind(_scatter_op, [x, indices, updates], axis=axis)
+
+
 def _infer_scatter_add_along(x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
     wanted = _infer_take_along(x, indices, axis)
     return _check_scatter("scatter_add_along", x, updates, wanted)
@@ -439,15 +522,23 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
 
 
 @public("dynamic_slice")
-def dynamic_slice(x: Any, start: Any, size: int, axis: int = 0) -> Array:
-    """`size` elements of `x` along `axis` from a staged `start` on; the size is fixed while staging.
+def dynamic_slice(x: Any, start: Any, size: Any, axis: int = 0) -> Array:
+    """`size` elements of `x` along `axis` from a staged `start` on; the size is fixed while staging, or a dimension.
 
-    A start from which `size` elements do not fit stops the program with the line. Negative starts count from the end.
+    A start from which `size` elements do not fit stops the program with the line. Negative starts count from the end, but
+    not for a dimension's elements.
     """
     array = as_array(x)
     along = axis_of(axis, array.ndim, "dynamic_slice")
-    extent = array.shape[along]
-    if isinstance(extent, int) and not 0 <= size <= extent:
+    extent, given = array.shape[along], size
+    size = as_extent(given)
+    if size is None:
+        raise shape_error(
+            f"dynamic_slice needs a size known while staging, got {given!r}",
+            array,
+            hint='give it a bound: `n = st.dim("N", n, max=64)`, then `st.dynamic_slice(x, start, n)`',
+        )
+    if isinstance(extent, int) and isinstance(size, int) and not 0 <= size <= extent:
         raise shape_error(f"dynamic_slice: {size} elements do not fit into axis {along} of {array.type}", array)
     begin = _window_start(start, extent, size)
     starts = [begin if a == along else constant(0, TensorType(i64)) for a in range(array.ndim)]
@@ -455,9 +546,9 @@ def dynamic_slice(x: Any, start: Any, size: int, axis: int = 0) -> Array:
     return bind(dynamic_slice_op, [array, *starts], sizes=sizes)
 
 
-def _window_start(start: Any, extent: Extent, size: int) -> Array:
-    if not isinstance(extent, int):
-        raise shape_error("a window of a symbolic axis needs a size fixed while staging")
+def _window_start(start: Any, extent: Extent, size: Extent) -> Array:
+    if not isinstance(size, int) or not isinstance(extent, int):
+        return checked_window(start, extent, size)
     begin = cast(as_array(start), i64)
     if size > 1:
         # Wrapped by hand: the check below must leave room for the window, not for one element.
@@ -474,7 +565,7 @@ def dynamic_update_slice(x: Any, update: Any, start: Any, axis: int = 0) -> Arra
     along = axis_of(axis, array.ndim, "dynamic_update_slice")
     new = as_array(update, array.dtype)
     size = new.shape[along] if new.ndim == array.ndim else None
-    if not isinstance(size, int):
+    if size is None:
         raise shape_error("dynamic_update_slice needs an update with the axes of the array", array, new)
     begin = _window_start(start, array.shape[along], size)
     starts = [begin if a == along else constant(0, TensorType(i64)) for a in range(array.ndim)]

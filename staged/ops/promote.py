@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedError
-from staged.ir.types import DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
+from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind, current_context
+from staged.ops.dimension import extent_op
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import operand_line
 from staged.source import here
@@ -97,6 +98,8 @@ def handle(x: Any) -> Any:
     x = read(x)
     if isinstance(x, Array) or is_number(x):
         return x
+    if isinstance(x, Dim):
+        return bind(extent_op, [], dim=x)
     if isinstance(x, list | tuple):
         return _from_list(x)
     if isinstance(x, np.ndarray | np.generic) or hasattr(x, "__array__"):

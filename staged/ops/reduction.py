@@ -5,6 +5,7 @@ The primitives drop the reduced axes; `keepdims` is a reshape afterwards.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -375,8 +376,13 @@ def extent_of(x: Array, axes: Sequence[int], dtype: DType) -> Any:
     """How many elements a reduction over `axes` takes: a Python float, or a scalar counted by the program."""
     if all(isinstance(x.shape[axis], int) for axis in axes):
         return float(_count(x, axes, "count"))
-    ones = broadcast(cast(as_array(1.0), dtype), tuple(x.shape[axis] for axis in axes))
-    return bind(_sum_op, [ones], axes=tuple(range(len(axes))))
+    known = float(math.prod(extent for axis in axes if isinstance(extent := x.shape[axis], int)))
+    total: Any = None
+    for axis in axes:
+        if not isinstance(x.shape[axis], int):
+            count = cast(as_array(x.shape[axis]), dtype)
+            total = count if total is None else total * count
+    return total if known == 1.0 else total * known
 
 
 @public("mean")

@@ -13,6 +13,7 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import Array
 from staged.ops.context import bind
+from staged.ops.dimension import as_extent
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
@@ -79,7 +80,7 @@ _broadcast_op: Primitive = primitive(
 def broadcast_to(x: Any, shape: Sequence[Extent]) -> Array:
     """`x` repeated to `shape`. Array API `broadcast_to`. Raises ShapeError where an extent is neither equal nor 1."""
     array = as_array(x)
-    wanted = tuple(shape)
+    wanted = tuple(extent if (known := as_extent(extent)) is None else known for extent in shape)
     if broadcast_shapes(array.shape, wanted) != wanted:
         raise shape_error(f"{array.type} does not broadcast to {shape_text(wanted)}", array)
     return broadcast(array, wanted)
@@ -141,14 +142,15 @@ def reshape(x: Any, *shape: Any) -> Array:
     """
     array = as_array(x)
     wanted = list(_shape_argument(shape))
-    for position, extent in enumerate(wanted):
-        if isinstance(extent, Array) or not isinstance(extent, int | np.integer | Dim):
+    for position, given in enumerate(wanted):
+        extent = as_extent(given)
+        if extent is None:
             raise shape_error(
-                f"reshape needs extents known while staging, got {extent!r}",
+                f"reshape needs extents known while staging, got {given!r}",
                 array,
                 hint="make the argument static: `st.function(static=(...))`",
             )
-        wanted[position] = extent if isinstance(extent, Dim) else int(extent)
+        wanted[position] = extent
     if wanted.count(-1) > 1:
         raise shape_error("reshape: only one extent may be -1", array)
     if -1 in wanted:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import DType, Extent, Shape, TensorType, f32, f64, i32, i64, shape_text, u8
+from staged.ir.types import Dim, DType, Extent, Shape, TensorType, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import Array
 from staged.ops.context import bind
+from staged.ops.dimension import as_extent
 from staged.ops.elementwise import equal, where
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
@@ -85,17 +86,20 @@ def iota(shape: Shape, axis: int = 0, dtype: DType = i64) -> Array:
 
 def static_shape(shape: Any, name: str) -> Shape:
     """A shape from an int or a sequence of extents known while staging; a ShapeError for a staged one."""
-    extents = (shape,) if isinstance(shape, int | np.integer | Array) else tuple(shape)
-    for extent in extents:
-        if isinstance(extent, Array):
+    extents = (shape,) if isinstance(shape, int | np.integer | Array | Dim) else tuple(shape)
+    found: list[Extent] = []
+    for given in extents:
+        extent = as_extent(given)
+        if extent is None:
             raise shape_error(
                 f"{name} needs a shape known while staging, got a staged extent",
-                extent,
-                hint='make the argument static: `st.function(static=("n",))`, or declare `st.dim("N")`',
+                *([given] if isinstance(given, Array) else []),
+                hint='make the argument static: `st.function(static=("n",))`, or give it a bound: `st.dim("N", n, max=64)`',
             )
-        if isinstance(extent, int | np.integer) and extent < 0:
+        if isinstance(extent, int) and extent < 0:
             raise shape_error(f"{name}: an extent is not negative, got {tuple(extents)}")
-    return tuple(int(extent) if isinstance(extent, np.integer) else extent for extent in extents)
+        found.append(extent)
+    return tuple(found)
 
 
 @public("full")
@@ -168,15 +172,18 @@ def asarray(x: Any, dtype: Any = None) -> Array:
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
     """start, start + step, ... up to, without, `stop`; i64 for ints, else f32. Array API `arange`.
 
-    Bounds are known while staging (the size follows from them). Raises ShapeError for staged bounds.
+    Bounds are known while staging (the size follows from them), or the stop is a dimension. Raises ShapeError for others.
     """
     if stop is None:
         start, stop = 0, start
+    size = as_extent(stop)
+    if isinstance(size, Dim) and (start, step) == (0, 1):
+        return iota((size,), 0, i64 if dtype is None else check_dtype(dtype))
     for bound in (start, stop, step):
-        if isinstance(bound, Array):
+        if isinstance(bound, Array | Dim):
             raise shape_error(
                 "arange needs bounds known while staging",
-                bound,
+                *([bound] if isinstance(bound, Array) else []),
                 hint="loop with `st.range(n)`, or make the argument static",
             )
     if step == 0:

@@ -17,7 +17,15 @@ from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_te
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind
 from staged.ops.elementwise import select, where
-from staged.ops.index import checked_index, checked_window, dynamic_slice_op, dynamic_update_op, scatter_add, take
+from staged.ops.index import (
+    checked_index,
+    checked_window,
+    dynamic_slice_op,
+    dynamic_update_op,
+    scatter_add,
+    scattered,
+    take,
+)
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import (
     as_array,
@@ -33,9 +41,7 @@ from staged.ops.promote import (
     read,
     shape_error,
 )
-from staged.ops.reduction import max_
 from staged.ops.shape import embed, permute_dims, reshape
-from staged.ops.source import iota
 from staged.ops.windows import width_of
 from staged.source import here
 
@@ -170,8 +176,9 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
 
 
 def _plan_window(plan: _Plan, x: Array, axis: int, bounds: tuple[Any, Any, Any]) -> None:
-    """`x[i:i + 4]`: bounds of which one is staged, with a size that is known while staging."""
+    """`x[i:i + 4]`: bounds of which one is staged, with a size that is known while staging, or that is a dimension's."""
     start, stop, step = bounds
+    start = 0 if start is None and dim_of(stop) is not None else start
     for bound in (start, stop):
         if isinstance(bound, Array) and (bound.ndim or not bound.dtype.is_integer):
             raise shape_error(f"slice bounds are integers, got {bound.type}", x)
@@ -180,14 +187,16 @@ def _plan_window(plan: _Plan, x: Array, axis: int, bounds: tuple[Any, Any, Any])
         raise shape_error(
             f"a slice of axis {axis} has a staged bound, so its size is not known while staging",
             x,
-            hint="write a width that is known while staging (`x[i:i + 4]`), or `st.dynamic_slice(x, start, size)`",
+            hint="write a width that is known while staging (`x[i:i + 4]`), or `st.dynamic_slice(x, start, size)`; "
+            'or give the width a bound: `n = st.dim("N", n, max=64)`, then `x[i:i + n]`',
         )
     extent = x.shape[axis]
-    if width <= 0:
-        plan.count[axis] = 0
-        return
-    if isinstance(extent, int) and width > extent:
-        raise shape_error(f"a slice of {width} elements does not fit into axis {axis} of {x.type}", x)
+    if isinstance(width, int):
+        if width <= 0:
+            plan.count[axis] = 0
+            return
+        if isinstance(extent, int) and width > extent:
+            raise shape_error(f"a slice of {width} elements does not fit into axis {axis} of {x.type}", x)
     plan.count[axis] = width
     plan.staged[axis] = checked_window(start, extent, width)
 
@@ -382,25 +391,12 @@ def _put_back(x: Array, plan: _Plan, new: Array) -> Array:
 
 
 def _set_arrays(x: Array, plan: _Plan, value: Any) -> Array:
-    """x[i] = v by integer arrays: for each place the last write to it, found by position, then one choice."""
+    """x[i] = v by integer arrays; the last write where an index comes twice."""
     merged, flat, at, order = _merged(x, plan)
-    extent = merged.shape[at]
-    before, after = merged.shape[:at], merged.shape[at + 1 :]
-    new = _value_for(x, value, (*before, *flat.shape, *after))
-    count = flat.size
-    if not count:
+    if 0 in flat.shape:
         return x
-    if not isinstance(extent, int):
-        raise shape_error(f"writing by an index array needs sizes fixed while staging, got {x.type}", x)
-    positions = reshape(flat, (count,))
-    new = reshape(new, (*before, count, *after))
-    # The range check of a read: a write out of range stops the program alike.
-    positions = take(iota((extent,)), positions, 0)
-    writers = where(iota((extent, count), 0) == broadcast(positions, (extent, count)), iota((extent, count), 1), -1)
-    last = max_(writers, 1)
-    written = take(new, where(last < 0, 0, last), at)
-    hit = reshape(last >= 0, (*[1] * at, extent, *[1] * len(after)))
-    result = select(broadcast(hit, merged.shape), written, merged)
+    new = _value_for(x, value, (*merged.shape[:at], *flat.shape, *merged.shape[at + 1 :]))
+    result = scattered(merged, flat, new, at)
     moved = tuple(x.shape[axis] for axis in order)
     back = tuple(int(axis) for axis in np.argsort(order))
     return permute_dims(reshape(result, moved), back)

@@ -1,7 +1,7 @@
 """Slices with staged bounds: `x[i:i + 4]` has a size that is known while staging, wherever it starts.
 
 The bounds are read as linear forms of the values they were computed from (`2 * i + 3`); where the forms differ by a
-constant, that is the width.
+constant, or by the value of a dimension, that is the width.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from staged.ir.nodes import Value
-from staged.ir.types import i64
+from staged.ir.types import Extent, i64
 from staged.ops.array import Array, StagedArray
+from staged.ops.dimension import bound_dim
 
 _Form = dict[Value | None, int]
 """Coefficients by value; that of None is the constant."""
 
 
-def width_of(start: Any, stop: Any) -> int | None:
-    """`stop - start` for integer bounds of which one is staged; None where it is not known while staging."""
+def width_of(start: Any, stop: Any) -> Extent | None:
+    """`stop - start` for integer bounds of which one is staged; None where it is neither known while staging nor a dimension."""
     if not isinstance(start, StagedArray) and not isinstance(stop, StagedArray):
         # Eager mode, where any two bounds have a known difference: refuse at least what no program can have.
         return int(stop) - int(start) if isinstance(start, Array) and isinstance(stop, Array) else None
@@ -28,6 +29,9 @@ def width_of(start: Any, stop: Any) -> int | None:
         return None
     difference = _sum(right, left, -1)
     width = difference.pop(None, 0)
+    if len(difference) == 1 and width == 0:
+        ((value, times),) = difference.items()
+        return bound_dim(value) if times == 1 and value is not None else None
     return None if difference else width
 
 

@@ -128,6 +128,10 @@ def test_bad_keys_are_refused_with_words(key, match) -> None:
 
 
 def test_a_slice_with_a_staged_bound_names_dynamic_slice() -> None:
+    @st.function
+    def window(x, start, stop):
+        return x[start:stop]
+
     with pytest.raises(st.ShapeError, match="staged bound") as caught:
         METHODS["get_item"](X, slice(wrap(0), 2))
     assert "st.dynamic_slice" in str(caught.value)

@@ -31,7 +31,7 @@ from staged.ir.buffers import Buffer, Plan, Stack
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.order import is_tensor, structural_blocks, structural_ops
 from staged.ir.ranges import Ranges
-from staged.ir.types import FrameType, SequenceType, TensorType
+from staged.ir.types import Dim, Extent, FrameType, SequenceType, Shape, TensorType, bound, dims_of
 from staged.source import Position
 
 
@@ -86,6 +86,8 @@ class BodyEmitter:
         self.collected_into = _collected_into(function)
         self.loop_trip: dict[Op, str] = {}
         self.scalar_variables: dict[VariableRef, Expr] = {}
+        self.sizes: dict[Dim, Expr] = {}
+        """The sizes of dimensions, in the blocks that are open."""
 
     @property
     def w(self) -> Writer:
@@ -197,6 +199,40 @@ class BodyEmitter:
         self.w.line(f"const {self.c_type(value)} {name} = {expression};")
         self.scalars[value] = Name(name)
 
+    # ---- dimensions ----
+
+    def emit_dim(self, op: Op) -> None:
+        """The size of a dimension, checked unless that has been done: what its arrays have room for is known."""
+        dim: Dim = op.attrs["dim"]
+        value = op.result
+        self.where(op.where)
+        name = self.name(value.hint or dim.name)
+        self.w.line(f"const int64_t {name} = {self.scalar(op.operands[0])};")
+        self.scalars[value] = self.sizes[dim] = Name(name)
+        if not op.effects:
+            return
+        self.need("fail")
+        with self.w.block(f"if ({name} < 0 || {name} > {op.attrs['most']})"):
+            message = f"dimension `{dim.name}` is %lld, it may be 0 to {op.attrs['most']}"
+            site = self.site_of(op.where)
+            self.w.line(f"st_fail(host, ST_VALUE_ERROR, {site}, {c_string(message)}, (long long){name});")
+            self.w.line("return host->error_kind;")
+
+    def extent(self, extent: Extent) -> Expr:
+        """The size of an axis: a number, or the name of what holds it."""
+        return self.sizes[extent] if isinstance(extent, Dim) else Literal(str(extent))
+
+    def count(self, type: TensorType) -> str:
+        """The number of elements that a value of this type has, as C of type size_t or a literal.
+
+        Where its dimension has no size (it is only passed on), the room that it has.
+        """
+        (dim,) = dims_of(type) or (None,)
+        if dim is None or dim not in self.sizes:
+            return str(type.size)
+        row = type.size // bound(dim)
+        return f"(size_t){self.sizes[dim]}" + (f" * {row}" if row != 1 else "")
+
     # ---- views ----
 
     def emit_view(self, op: Op) -> None:
@@ -266,7 +302,8 @@ class BodyEmitter:
         where = made.producer.where if made.producer is not None else None
         name = c_string(result.hint or made.hint or (made.producer.name if made.producer else "a value"))
         site = self.site_of(where)
-        with self.w.block(f"if (!st_check_finite_{dtype}(host, {site}, {name}, {pointer}, {result.tensor.size}))"):
+        count = self.count(result.tensor).replace("(size_t)", "")
+        with self.w.block(f"if (!st_check_finite_{dtype}(host, {site}, {name}, {pointer}, {count}))"):
             self.w.line("return host->error_kind;")
 
     # ---- Variables ----
@@ -318,7 +355,7 @@ class BodyEmitter:
 
     def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
         self.need("memcpy")
-        self.w.line(f"memcpy({target}, {source}, {type.size} * sizeof({type.dtype.c_name}));")
+        self.w.line(f"memcpy({target}, {source}, {self.count(type)} * sizeof({type.dtype.c_name}));")
 
     def settled(self, expression: Expr, hint: str) -> Expr:
         """A name or literal, so that C reading it on every turn repeats neither work nor effects."""
@@ -369,11 +406,11 @@ class BodyEmitter:
 # ---- small questions ----------------------------------------------------------------------------
 
 
-def _strides(shape: tuple[Any, ...]) -> list[int]:
+def _strides(shape: Shape) -> list[int]:
     strides, stride = [], 1
     for extent in reversed(shape):
         strides.append(stride)
-        stride *= extent
+        stride *= bound(extent)
     return strides[::-1]
 
 

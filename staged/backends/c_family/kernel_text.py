@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -34,5 +35,11 @@ class KernelText:
     """Name of a function `prepare(inputs..., shared)` called once before, which fills what all items share."""
     shared_bytes: int = 0
     """Size of that shared workspace; the kernel then takes it as `shared`, before `scratch`."""
+    items_text: str = ""
+    """How many work items there are, where the program finds that: C with `{3}` for argument 3 of the call; `items` is a bound."""
     support: tuple[tuple[str, str], ...] = ()
     """(name, text) of functions that kernels share and the registry of snippets does not have: once per program."""
+
+    def items_of(self, arguments: Sequence[object]) -> str:
+        """The number of work items of a call, as C."""
+        return self.items_text.format(*arguments) if self.items_text else str(self.items)

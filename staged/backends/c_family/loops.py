@@ -44,11 +44,13 @@ from staged.ir.loops import (
     Store,
     StorePair,
     Tile,
+    dims_in,
     walk,
 )
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
-from staged.ir.types import DType, i64
+from staged.ir.types import Dim, DType, i64
+from staged.ir.types import bound as bound_of
 from staged.source import Position
 
 Site = Callable[[Position | None], int]
@@ -140,7 +142,16 @@ class LoopEmitter(TotalsEmitter):
             self.can_fail,
             self.schedule.chunk,
             self.nest.in_place,
+            items_text=self.items_text(),
         )
+
+    def items_text(self) -> str:
+        """The number of work items as C, in terms of the call's arguments; nothing where it is a number."""
+        axis = next((s.axis for s in self.nest.body if isinstance(s, Loop | Tile)), None)
+        if self.nest.items == 1 or axis is None or axis.dim is None:
+            return ""
+        size = f"{{{self.nest.inputs.index(self.nest.counts[axis.dim])}}}"
+        return size if axis.factor == 1 else f"{size} * {axis.factor}"
 
     def parameters(self) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
@@ -360,8 +371,16 @@ class LoopEmitter(TotalsEmitter):
         """The rest of an array that is changed in part; in place there is nothing to do."""
         self.need("memcpy")
         a, b = self.arrays[target], self.arrays[source]
+        count = str(target.size)
+        if target.dim is not None:
+            row = target.size // bound_of(target.dim)
+            count = f"(size_t){self.size(target.dim)}" + (f" * {row}" if row != 1 else "")
         with self.block(f"if ({a} != {b})"):
-            self.w.line(f"memcpy({a}, {b}, {target.size} * sizeof({target.dtype.c_name}));")
+            self.w.line(f"memcpy({a}, {b}, {count} * sizeof({target.dtype.c_name}));")
+
+    def size(self, dim: Dim) -> Expr:
+        """The parameter that holds the size of a dimension."""
+        return self.values[self.nest.counts[dim]].expr
 
     def operand(self, operand: Operand) -> Vec:
         if isinstance(operand, Constant):
@@ -474,15 +493,17 @@ class LoopEmitter(TotalsEmitter):
     def check_index(self, s: CheckIndex) -> None:
         index = self.operand(s.index)
         raw = self.names.fresh("index")
+        extent = str(self.size(s.extent)) if isinstance(s.extent, Dim) else str(s.extent)
         self.w.line(f"int64_t {raw} = {index.expr};")
         with self.w.block(f"if ({raw} < 0)"):
-            self.w.line(f"{raw} += {s.extent};")
-        with self.w.block(f"if ({raw} < 0 || {raw} >= {s.extent})"):
+            self.w.line(f"{raw} += {extent};")
+        with self.w.block(f"if ({raw} < 0 || {raw} >= {extent})"):
             message = "index %lld is out of range for an axis of %lld elements"
             given = (
                 f"(long long){index.expr}" if isinstance(index.expr, Name | Literal) else f"(long long)({index.expr})"
             )
-            self.w.line(f'st_fail(host, ST_INDEX_ERROR, {self.site(s.where)}, "{message}", {given}, {s.extent}LL);')
+            limit = f"(long long){extent}" if isinstance(s.extent, Dim) else f"{extent}LL"
+            self.w.line(f'st_fail(host, ST_INDEX_ERROR, {self.site(s.where)}, "{message}", {given}, {limit});')
             self.w.line("return;")
         self.values[s.target] = Vec(Name(raw), i64, False)
 
@@ -513,7 +534,13 @@ class LoopEmitter(TotalsEmitter):
                 self.ranges[tile.axis] = before
 
     def range_of(self, axis: Axis) -> tuple[str, str]:
-        return self.ranges.get(axis, ("0", str(axis.extent)))
+        return self.ranges.get(axis, ("0", self.turns(axis)))
+
+    def turns(self, axis: Axis) -> str:
+        """How many turns a loop over all of an axis has, as C."""
+        if axis.dim is None:
+            return str(axis.extent)
+        return str(self.size(axis.dim)) if axis.factor == 1 else f"{self.size(axis.dim)} * {axis.factor}"
 
     def loop(self, loop: Loop) -> None:
         for reduction in loop.reductions:
@@ -552,7 +579,7 @@ class LoopEmitter(TotalsEmitter):
         count = self.unroll_of(loop) if fed else 1
         low, high = self.range_of(axis)
         i = self.scoped(axis)
-        static = axis not in self.ranges
+        static = axis not in self.ranges and axis.dim is None
         extent = axis.extent
         done = 0
         start, done_text = (low if not static else "0"), ""
@@ -634,7 +661,7 @@ def may_stop(s: Statement) -> bool:
 
 def used_sources(nest: Nest) -> set[ArrayRef | Local]:
     """The parameters that a nest reads at all."""
-    used: set[ArrayRef | Local] = set()
+    used: set[ArrayRef | Local] = {nest.counts[dim] for dim in dims_in(nest.body)}
     for s in walk(nest.body):
         match s:
             case LoadPair(_, _, array):

@@ -377,7 +377,7 @@ class ProgramEmitter:
             if kernel.can_fail:
                 extra += ", .host = host"
             w.line(
-                f"st_parallel(host->team, {kernel.items}, {kernel.chunk}, {kernel.name}_part, "
+                f"st_parallel(host->team, {kernel.items_of(arguments)}, {kernel.chunk}, {kernel.name}_part, "
                 f"&({kernel.name}_args){{{values}{extra}}});"
             )
         else:
@@ -393,7 +393,7 @@ class ProgramEmitter:
                 extras.append(scratch if c_type == "unsigned char *" else Cast(c_type, scratch))
             if kernel.can_fail:
                 extras.append(Name("host"))
-            call = ", ".join(map(str, [*arguments, *extras, Literal("0"), Literal(str(kernel.items))]))
+            call = ", ".join(map(str, [*arguments, *extras, Literal("0"), kernel.items_of(arguments)]))
             w.line(f"{kernel.name}({call});")
         if kernel.can_fail:
             structure.fail_check()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Infix, Literal, Name, Prefix, literal
 from staged.ir.nodes import Op
-from staged.ir.types import DType, f32
+from staged.ir.types import DType, Extent, f32
 from staged.source import Position
 
 COMPARISONS = {
@@ -42,6 +42,9 @@ class ProgramContext(Protocol):
     def site_of(self, where: Position | None) -> int:
         """The number of a Python position in the program's table."""
 
+    def extent(self, extent: Extent) -> Expr:
+        """The size of an axis: a number, or the name of a dimension's value."""
+
 
 def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext) -> Expr:
     """A 0-d op as a C expression. One that may fail reports to `host`: the caller looks there afterwards."""
@@ -52,11 +55,11 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
     if op.name in ("argmax", "argmin", "iota"):
         return literal(0, result)
     if op.name == "index_check":
-        extent = Literal(str(op.attrs["extent"]))
+        extent = program.extent(op.attrs["extent"])
         report = (Name("host"), Literal(str(program.site_of(op.where))))
         if "width" in op.attrs:
             program.need("check_window")
-            return Call("st_check_window", (*report, operands[0], Literal(str(op.attrs["width"])), extent))
+            return Call("st_check_window", (*report, operands[0], program.extent(op.attrs["width"]), extent))
         program.need("check_index")
         return Call("st_check_index", (*report, operands[0], extent))
     if is_checked(op.name, result) and op.effects:

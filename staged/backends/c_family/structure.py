@@ -66,7 +66,10 @@ class StructureEmitter(CallEmitter):
             return
         method = getattr(self, f"emit_{op.name}", None)
         if method is not None:
+            around = dict(self.sizes)
             method(op)
+            if op.blocks:
+                self.sizes = around  # dimensions of its blocks have no size after it
         elif op.results and view_of(op.results[0]) is not None:
             self.emit_view(op)
         elif op.name == "reshape" and is_tensor(op.operands[0]):

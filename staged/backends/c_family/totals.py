@@ -103,7 +103,8 @@ class TotalsEmitter:
 
     def is_whole(self, loop: Loop) -> bool:
         """Whether a vector loop has no single items left over."""
-        return loop.axis not in self.ranges and loop.axis.extent % self.schedule.lanes == 0
+        axis = loop.axis
+        return axis not in self.ranges and axis.dim is None and axis.extent % self.schedule.lanes == 0
 
     def varies_inside(self, reduction: Reduction, loop: Loop) -> bool:
         """In a loop over vectors across rows: whether what is taken in differs by lane."""

@@ -49,4 +49,5 @@ def _shape_of(kernel: KernelText) -> object:
     text = re.sub(rf"\b{kernel.name}(?=(_\w+)?\()", "KERNEL", "\n".join(lines))
     for number, index in enumerate(dict.fromkeys(_INDEX.findall(text))):
         text = re.sub(rf"\b{index}\b", f"INDEX_{number}", text)
-    return text, tuple(type for type, _ in kernel.parameters), kernel.shared_bytes, kernel.scratch_bytes, kernel.can_fail
+    types = tuple(type for type, _ in kernel.parameters)
+    return text, types, kernel.shared_bytes, kernel.scratch_bytes, kernel.can_fail, kernel.items_text

@@ -1,0 +1,40 @@
+"""Sizes of symbolic dimensions, as values: before fusion, every `extent` is the result of the `dim` op around it.
+
+n = extent() {dim=N}  ->  the result of dim(count) {dim=N}
+
+Until here code could ask for a size without knowing which value holds it: composites and derivatives know shapes alone.
+"""
+
+from __future__ import annotations
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import Block, Function, Op, Value, walk_ops
+from staged.ir.rewrite import Copier
+from staged.ir.types import Dim
+
+
+def resolve_extents(function: Function) -> Function:
+    """`function` without `extent` ops."""
+    if not any(op.name == "extent" for op in walk_ops(function.block)):
+        return function
+    return function.with_block(_Resolver(Builder()).block(function.block))
+
+
+class _Resolver(Copier):
+    def __init__(self, builder: Builder) -> None:
+        super().__init__(builder)
+        self.sizes: dict[Dim, Value] = {}
+
+    def block(self, block: Block) -> Block:
+        before = dict(self.sizes)
+        copy = super().block(block)
+        self.sizes = before
+        return copy
+
+    def op(self, op: Op) -> None:
+        if op.name == "extent":
+            self.values[op.result] = self.sizes[op.attrs["dim"]]
+            return
+        super().op(op)
+        if op.name == "dim":
+            self.sizes[op.attrs["dim"]] = self.value(op.result)

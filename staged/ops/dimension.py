@@ -1,0 +1,94 @@
+"""Dimensions whose size is known when the program runs: what binds one, and what reads its value.
+
+`dim` checks a count and binds a `Dim` to it for the block it stands in: types may mention the Dim from there on. `extent` is
+its value as a number, for code that knows an array by its shape alone (a mean, a derivative).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ProgramValueError, ShapeError
+from staged.ir.nodes import FAIL, Value
+from staged.ir.types import Dim, Extent, TensorType, f32, i64
+from staged.ops.array import StagedArray
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
+
+COUNT = TensorType(i64, (), weak=True)
+"""The type of a dimension's value: a staged Python int."""
+_SAMPLE = Dim("N", max=4)
+
+
+def check_size(name: str, value: int, most: int) -> None:
+    """Raise ProgramValueError where `value` is not one that the dimension may have."""
+    if not 0 <= value <= most:
+        raise ProgramValueError(f"dimension `{name}` is {value}, it may be 0 to {most}")
+
+
+def _infer_dim(count: TensorType, dim: Dim, most: int) -> TensorType:
+    if count.shape or not count.dtype.is_integer:
+        raise DTypeError(
+            f"the size of dimension `{dim.name}` is an integer scalar, got {count}",
+            hint="cast it: `st.astype(n, st.i64)`",
+        )
+    if most < 1:
+        raise ShapeError(f"dimension `{dim.name}` has room for {most} elements", hint="give `max` of at least 1")
+    return COUNT
+
+
+def _size(count: np.ndarray[Any, Any], dim: Dim, most: int) -> np.ndarray[Any, Any]:
+    check_size(dim.name, int(count), most)
+    return np.asarray(count, dtype=np.int64)
+
+
+dim_op: Primitive = primitive(
+    name="dim",
+    kind="effect",
+    infer=_infer_dim,
+    reference=_size,
+    effects=FAIL,
+    samples=[Sample((np.array(3),), {"dim": _SAMPLE, "most": 4}, dtypes=(i64,))],
+    bad=[
+        BadSample((TensorType(f32),), DTypeError, "integer scalar", {"dim": _SAMPLE, "most": 4}),
+        BadSample((TensorType(i64, (2,)),), DTypeError, "integer scalar", {"dim": _SAMPLE, "most": 4}),
+        BadSample((TensorType(i64),), ShapeError, "room for 0", {"dim": _SAMPLE, "most": 0}),
+    ],
+    doc="Binds a symbolic dimension to a count; stops the program where it is negative or larger than `most`.",
+    why_not_differentiable="its result is a size",
+)
+
+
+extent_op: Primitive = primitive(
+    name="extent",
+    kind="source",
+    infer=lambda dim: COUNT,
+    reference=lambda dim: np.asarray(dim, dtype=np.int64),
+    samples=[Sample((), {"dim": 3})],
+    doc="The value of a symbolic dimension that is bound around it (of an int: itself).",
+    why_not_differentiable="its result is a size",
+)
+
+
+def bound_dim(value: Value) -> Dim | None:
+    """The Dim of which `value` is the size: what `dim` and `extent` give."""
+    producer = value.producer
+    if producer is None or producer.name not in ("dim", "extent"):
+        return None
+    dim: Dim = producer.attrs["dim"]
+    return dim
+
+
+def dim_of(x: Any) -> Dim | None:
+    """The Dim of which a handle is the size; None for anything else."""
+    return bound_dim(x.value) if isinstance(x, StagedArray) else None
+
+
+def as_extent(x: Any) -> Extent | None:
+    """An int, a Dim or its value as an extent of a shape; None for what is none."""
+    if isinstance(x, Dim):
+        return x
+    if isinstance(x, int | np.integer) and not isinstance(x, bool):
+        return int(x)
+    return dim_of(x)
