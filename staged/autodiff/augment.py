@@ -12,7 +12,7 @@ from staged.ir.library import Library
 from staged.ir.nodes import FAIL, PURE, Block, Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.trips import COUNT, Integers
-from staged.ir.types import FrameType, SequenceType
+from staged.ir.types import FrameType, SequenceType, dims_of
 
 _FRAME_STORE = frozenset(("frames_mark", "frames_release"))
 
@@ -106,6 +106,11 @@ class Augmenter(Copier):
         return [self.value(value) if value in own else self.absent(value, op) for value, _ in extra.values]
 
     def absent(self, value: Value, op: Op) -> Value:
+        """A value of the other branch's type that nobody reads; of no elements, where that branch says how many there are."""
+        for attrs in [size.attrs for block in op.blocks for size in block.ops if size.name == "dim"]:
+            if attrs["dim"] in dims_of(value.type):
+                nothing = self.builder.op("constant", [], [COUNT], attrs={"value": 0}, where=op.where).result
+                self.builder.op("dim", [nothing], [COUNT], attrs=attrs, where=op.where)
         if isinstance(value.type, SequenceType):
             return self.builder.op("sequence_empty", [], [value.type], device=op.device, where=op.where).result
         if isinstance(value.type, FrameType):

@@ -7,6 +7,9 @@ they are made inside a branch or a loop body, are then *fetched*:
 - the rest becomes an *extra* result of the primal op: a branch yields it (the other branch yields zeros), a loop
   collects it in a sequence that the reverse loop reads by index, a function returns it (a recursive one in a frame).
 
+A dimension that a branch or body gives a size has that size again in the reverse: the `dim` op is repeated, unchecked. (In
+the other branch it has size 0, so that its zeros are none.)
+
 `Residuals` writes these decisions down; `Augmenter` (`augment.py`) carries them out when the primal is finally emitted.
 """
 
@@ -127,13 +130,16 @@ class _Fetch:
 
     def all(self, needed: Iterable[Value]) -> list[tuple[Value, Value]]:
         wanted = dict.fromkeys(value for value in needed if value in self.made)
-        if not wanted:
+        sizes = [op for op in self.block.ops if op.name == "dim"]
+        if not wanted and not sizes:
             return []
         order = [*self.block.params, *(result for op in self.block.ops for result in op.results)]
         ordered = [value for value in order if value in wanted]
         # Stand-ins for residuals of nested ops are made by no op of the primal: they come last, as they were met.
         ordered += [value for value in wanted if value not in set(ordered)]
         with self.front.open():
+            for op in sizes:
+                self.remake(op.result)
             for value in ordered:
                 if value not in self.residuals.alias:
                     self.one(value)

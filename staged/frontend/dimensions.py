@@ -36,7 +36,7 @@ def dim(name: str, value: Any = None, *, max: int | None = None) -> Any:
             where=here(),
             hint=f'say how large it may be: `st.dim("{name}", n, max=64)`',
         )
-    if isinstance(max, Array) or not isinstance(max, int | np.integer):
+    if not isinstance(max, int | np.integer):
         raise ShapeError(
             f"the bound of dimension `{name}` must be an int that is known while staging, got {max!r}",
             where=here(),

@@ -10,6 +10,9 @@ from staged.ir.types import TensorType
 OPAQUE = frozenset(("kernel", "contraction", "composite"))
 """Ops whose block is a description, not a part of the program's order."""
 
+UPDATES = frozenset(("scatter", "scatter_add", "scatter_add_along", "dynamic_update"))
+"""Ops that change their first operand in part: in place, if nobody wants it as it was."""
+
 VIEWS = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice", "sequence_get"))
 """Ops that, left outside of kernels, only look at their first operand's memory."""
 

@@ -33,7 +33,13 @@ class _Resolver(Copier):
 
     def op(self, op: Op) -> None:
         if op.name == "extent":
-            self.values[op.result] = self.sizes[op.attrs["dim"]]
+            dim = op.attrs["dim"]
+            if isinstance(dim, Dim):
+                self.values[op.result] = self.sizes[dim]
+            else:
+                attrs = {"value": dim}
+                made = self.builder.op("constant", [], [op.result.type], attrs=attrs, device=op.device, where=op.where)
+                self.values[op.result] = made.result
             return
         super().op(op)
         if op.name == "dim":

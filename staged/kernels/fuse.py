@@ -19,6 +19,7 @@ from staged.errors import UnsupportedError
 from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
 from staged.ir.nodes import FAIL, Block, End, Function, Op, Value, free_values, walk_ops
+from staged.ir.order import UPDATES
 from staged.ir.types import CPU, Dim, TensorType, dims_of, i64
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.dimensions import resolve_extents
@@ -103,6 +104,7 @@ class _BlockFuser:
             if op.name not in FREE:
                 self.add_node(op, position)
         self.join_siblings()
+        self.updates_last()
         self.emit_all()
         end = self.block.end
         operands = [self.value(operand) for operand in end.operands]
@@ -376,6 +378,16 @@ class _BlockFuser:
                     if a is not b and self.same_domain(a, b, value):
                         self.try_merge(a, b)
 
+    def updates_last(self) -> None:
+        """What changes an array in part runs after what reads it as it was, where it can: then it need not copy the rest."""
+        for node in self.nodes:
+            if node is None or node.ops[0].name not in UPDATES:
+                continue
+            for user in self.users_through(node.ops[0].operands[0]):
+                other = self.node_of.get(user)
+                if other is not None and other is not node and not other.before >> node.number & 1:
+                    self.order(other, node)
+
     def same_domain(self, a: _Node, b: _Node, shared: Value) -> bool:
         """Whether joining saves a pass over memory: both walk exactly the shared array's elements."""
         return all(
@@ -508,7 +520,11 @@ class _BlockFuser:
             inputs = list(nest.inputs)
             inputs += [Local(param.hint or "size", i64) for param in list(clone.params.values())[len(inputs) :]]
             body = Block(tuple(clone.params.values()), body.ops, body.end)
-            sizes = {dim: inputs[param.index] for dim, param in counts.items()}
+            sizes: dict[Dim, Local] = {}
+            for dim, param in counts.items():
+                held = inputs[param.index]
+                assert isinstance(held, Local)
+                sizes[dim] = held
             nest = replace(nest, inputs=tuple(inputs), counts=sizes)
         return body, [self.value(value) for value in clone.params], nest
 
@@ -520,7 +536,8 @@ class _BlockFuser:
                 where=op.where,
                 hint="leave this part out of `with_backend(GPU)`, or give the array a fixed size",
             )
-        return self.sizes[dim]
+        size: Value = self.sizes[dim]
+        return size
 
     def finish(self, op: Op, results: Sequence[Value]) -> None:
         self.out.append(op)

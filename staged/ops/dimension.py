@@ -45,7 +45,7 @@ def _size(count: np.ndarray[Any, Any], dim: Dim, most: int) -> np.ndarray[Any, A
 
 dim_op: Primitive = primitive(
     name="dim",
-    kind="effect",
+    kind="source",
     infer=_infer_dim,
     reference=_size,
     effects=FAIL,

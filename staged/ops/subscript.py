@@ -16,6 +16,7 @@ from staged.errors import ProgramIndexError, StagedValueError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_text
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind
+from staged.ops.dimension import dim_of
 from staged.ops.elementwise import select, where
 from staged.ops.index import (
     checked_index,

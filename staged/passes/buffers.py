@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned, sequence_storage
 from staged.ir.devices import value_devices
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
-from staged.ir.order import OPAQUE, is_tensor, root_of, structural_blocks, structural_ops, view_of
+from staged.ir.order import OPAQUE, UPDATES, is_tensor, root_of, structural_blocks, structural_ops, view_of
 from staged.ir.types import CPU, Device, SequenceType, TensorType, Type, i64
 from staged.passes.liveness import Interval, Liveness, liveness
 
@@ -78,6 +78,7 @@ class _Planner:
         self.join_calls()
         self.join_variables()
         self.join_outputs()
+        self.join_updates()
         return self.finish()
 
     def extend_views(self) -> None:
@@ -304,6 +305,14 @@ class _Planner:
                 others = [other for other in self.group.values() if other.buffer is buffer]
                 if _is_made(value) and not any(self.interfere(group, other) for other in others):
                     group.buffer = buffer
+
+    def join_updates(self) -> None:
+        """An array that is changed in part stays where it is: else all of it would be copied."""
+        for op in structural_ops(self.function.block):
+            if op.name == "kernel" and any(inner.name in UPDATES for inner in op.blocks[0].ops):
+                for result, operand in self.aliases(op):
+                    if is_tensor(op.results[result]):
+                        self.try_join(op.results[result], root_of(op.operands[operand]))
 
     def returns(self) -> list[Block]:
         """The blocks that end the function."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, End, Function, Label, Op, Value
 from staged.ir.rewrite import Copier
+from staged.ir.types import Dim, dims_of
 
 _LOOPS = frozenset(("for", "while"))
 # Ops whose results can go one by one, since they stand for values that the blocks pass out.
@@ -62,6 +63,8 @@ class _Live:
         self.effects: dict[Op, bool] = {}
         self.exits: dict[Label, list[End]] = {}
         self.pending: list[Value] = []
+        self.sizes: dict[Dim, list[Value]] = {}
+        """What gives a dimension its size: ops on arrays of that size need it, though they do not read it."""
         self.survey(block, None)
         self.enter(block)
         self.need(block.end.operands)
@@ -75,6 +78,8 @@ class _Live:
             self.exits.setdefault(block.end.target, []).append(block.end)
         for op in block.ops:
             self.around[op] = owner
+            if op.name == "dim":
+                self.sizes.setdefault(op.attrs["dim"], []).append(op.result)
             if op.name in _LOOPS:
                 for inner in op.blocks:
                     skip = 1 if op.name == "for" else 0
@@ -104,6 +109,12 @@ class _Live:
         around = self.around[op]
         if around is not None:
             self.keep(around)
+        if self.sizes:
+            for value in (*op.operands, *op.results):
+                for dim in dims_of(value.type):
+                    self.need(self.sizes.get(dim, ()))
+            if op.name == "extent":
+                self.need(self.sizes.get(op.attrs["dim"], ()))
         if op.name == "if":
             self.need(op.operands[:1])
         elif op.name == "for":

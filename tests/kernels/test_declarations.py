@@ -15,7 +15,7 @@ from staged.ops.context import bind_all
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 
 MACHINES = [PORTABLE, X86_64_V4]
-_PLAIN = {"index_check"}  # numbers only: the structure around kernels writes them
+_PLAIN = {"index_check", "dim", "extent"}  # numbers only: the structure around kernels writes them
 
 
 def operands_of(sample: Sample, dtype: Any, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:

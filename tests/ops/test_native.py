@@ -42,7 +42,7 @@ def check(cases) -> None:
     wrong = []
     for (primitive, sample, dtype, operands), results in zip(cases, run_all(cases), strict=True):
         expected = evaluate(primitive, operands, sample.attrs)
-        for got, want in zip(results, expected, strict=True):
+        for got, want in zip(map(np.asarray, results), expected, strict=True):
             label = f"{primitive.name} {dtype} {[o.shape for o in operands]} {sample.attrs}"
             if got.dtype != want.dtype or got.shape != want.shape:
                 wrong.append(f"{label}: {got.dtype} {got.shape} in place of {want.dtype} {want.shape}")

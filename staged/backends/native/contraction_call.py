@@ -21,7 +21,7 @@ from staged.backends.native.contraction.spec import KernelText as ContractionTex
 from staged.ir.loops import ArrayRef, Axis, Load, Local, Loop, Nest, indices_of, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op, Value
-from staged.ir.types import DType
+from staged.ir.types import DType, bound
 
 _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]] = {
     "conv2d": "forward",
@@ -44,8 +44,8 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
 
 
 def extents(value: Value) -> tuple[int, ...]:
-    """The shape, all of ints: fusion refuses anything else."""
-    return tuple(extent for extent in value.tensor.shape if isinstance(extent, int))
+    """The room along each axis: the shape, with the bound of a dimension whose size the program finds."""
+    return tuple(bound(extent) for extent in value.tensor.shape)
 
 
 def emit_product(op: Op, name: str, machine: Machine, epilogue: Epilogue | None) -> ContractionText:
@@ -66,7 +66,16 @@ def matmul_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Mat
     n = b[-2] if op.attrs.get("transpose_b", False) else b[-1]
     batch = a[:-2]
     c = row_major(*batch, m, n)
-    return MatmulSpec(name, m, n, k, dtype, batch, strides[0], strides[1], c, epilogue)
+    counted = counted_extent(op)
+    return MatmulSpec(name, m, n, k, dtype, batch, strides[0], strides[1], c, epilogue, counted=counted)
+
+
+def counted_extent(op: Op) -> Literal["", "m", "k", "batch"]:
+    """Which extent of a product is a dimension whose size the program finds: it is the first axis of its operands."""
+    a = op.operands[0].tensor
+    if not op.attrs.get("dims"):
+        return ""
+    return "batch" if a.ndim > 2 else "k" if op.attrs.get("transpose_a", False) else "m"
 
 
 def conv2d_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Conv2dSpec:
@@ -106,6 +115,8 @@ def _wrap(
     outputs = [_parameter(v.tensor.dtype, v.tensor.shape, f"output_{n}", False) for n, v in enumerate(op.results)]
     inputs[0], inputs[1] = (inputs[0][0], "a"), (inputs[1][0], "b")
     arguments: dict[str, str] = {}
+    if op.attrs.get("dims"):
+        inputs[-1] = ("int64_t ", "count")
     if nest is None:
         outputs[0] = (outputs[0][0], "c")
     else:
@@ -150,6 +161,8 @@ def _wrap(
     with w.block(wrapped(f"static void {name}({_head(parameters)})")):
         if shared and "shared" not in types:
             w.line("(void)shared;")
+        if op.attrs.get("dims") and "count" not in types:
+            w.line("(void)count;")
         w.line(product.call(last, {**arguments, **places("scratch")}) + ";")
     text = "\n".join(part for part in (inline, product.text, str(w)) if part)
     items = last.work_items
@@ -169,7 +182,8 @@ def _wrap(
         () if nest is None else tuple((o, i + 1) for o, i in nest.in_place),
         prepare,
         shared,
-        support,
+        items_text=last.items_text.replace("{count}", f"{{{len(op.operands) - 1}}}"),
+        support=support,
     )
 
 

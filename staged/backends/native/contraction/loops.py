@@ -19,10 +19,20 @@ def product_parameters(spec: MatmulSpec, scratch: bool = False) -> tuple[Paramet
         found.append((pointer, "c"))
     if scratch:
         found.append((pointer, "scratch"))
+    if spec.counted in ("m", "k"):
+        found.append(("int64_t ", "count"))
     found += [("int64_t ", "begin"), ("int64_t ", "end")]
     if spec.epilogue is not None:
         found += spec.epilogue.parameters
     return tuple(found)
+
+
+def batch_items(spec: MatmulSpec, items: int) -> str:
+    """The text of a number of work items that is a multiple of a counted batch."""
+    if spec.counted != "batch":
+        return ""
+    each = items // spec.batch[0]
+    return "{count}" if each == 1 else f"{{count}} * {each}"
 
 
 def batch_terms(extents: tuple[int, ...], strides: tuple[int, ...], index: str = "batch") -> list[str]:
@@ -56,7 +66,9 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
     strip = min(STRIP, spec.n)
     parameters = product_parameters(spec)
     a, b = spec.operand_names
-    unused = [] if spec.k else [f"(void){a};", f"(void){b};  // an empty sum"]
+    steps = "count" if spec.counted == "k" else str(spec.k)
+    unused = ["(void)count;"] if spec.counted == "m" else []
+    unused += [] if spec.k else [f"(void){a};", f"(void){b};  // an empty sum"]
     t.line(f"// ({spec.m}, {spec.k}) @ ({spec.k}, {spec.n}), {spec.dtype}, one work item per row")
     with t.function(f"static void {spec.name}", list(map(declared, parameters))):
         t.lines(*unused)
@@ -79,7 +91,7 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
                     width = "width"
                     t.line(f"const int64_t width = col + {strip} <= {spec.n} ? {strip} : {spec.n} - col;")
                 if spec.k:
-                    with t.block(f"for (int64_t k = 0; k < {spec.k}; ++k)"):
+                    with t.block(f"for (int64_t k = 0; k < {steps}; ++k)"):
                         t.line(f"const {scalar} x = left[{times(a_col, 'k')}];")
                         with t.block(f"for (int64_t s = 0; s < {width}; ++s)"):
                             t.line(_multiply_add(spec.dtype, added(times(b_row, "k"), times(b_col, "(col + s)"))))
@@ -93,7 +105,9 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
                     )
                     with t.block(f"for (int64_t s = 0; s < {width}; ++s)"):
                         t.line(_store(spec, offset))
-    return KernelText((), str(t), (Phase(spec.name, prod(spec.batch) * spec.m),), parameters, 0)
+    items = prod(spec.batch) * spec.m
+    text = "{count}" if spec.counted == "m" else batch_items(spec, items)
+    return KernelText((), str(t), (Phase(spec.name, items, text),), parameters, 0)
 
 
 def _multiply_add(dtype: str, index: str) -> str:

@@ -11,7 +11,7 @@ from math import prod
 from typing import Literal
 
 from staged.backends.native.contraction import loops, skinny
-from staged.backends.native.contraction.loops import batch_terms, product_parameters
+from staged.backends.native.contraction.loops import batch_items, batch_terms, product_parameters
 from staged.backends.native.contraction.spec import (
     ITEM_SIZES,
     KernelText,
@@ -97,6 +97,26 @@ class Plan:
         return prod(self.spec.batch) * self.row_blocks * self.col_blocks
 
     @property
+    def item_rows(self) -> int:
+        """Rows of an item, all but the last of counted ones."""
+        return self.rows_per_item * self.tile.rows.large
+
+    @property
+    def items_text(self) -> str:
+        if self.spec.counted != "m" or self.row_blocks == 1:
+            return batch_items(self.spec, self.work_items)
+        blocks = f"({{count}} + {self.item_rows - 1}) / {self.item_rows}"
+        return blocks if self.col_blocks == 1 else f"{blocks} * {self.col_blocks}"
+
+    @property
+    def row_sizes(self) -> tuple[int, ...]:
+        """Rows of the tiles that there are. Counted rows take the large ones, then each power of two below at most once."""
+        if self.spec.counted != "m":
+            return self.tile.rows.sizes
+        large = self.tile.rows.large
+        return (large, *(1 << power for power in reversed(range((large - 1).bit_length()))))
+
+    @property
     def result(self) -> Result:
         spec = self.spec
         return Result(spec.epilogue, self.c.row, self.c.col, spec.accumulate, self.turned)
@@ -164,7 +184,7 @@ def merged(spec: MatmulSpec) -> MatmulSpec:
     A (8, 16, d) batch of rows times one (d, n) matrix is one product of 128 rows. Not with an epilogue: it is told the batch.
     """
     batch, a, b, c = spec.batch, spec.a_strides, spec.b_strides, spec.c_strides
-    if spec.epilogue is not None or not batch:
+    if spec.epilogue is not None or not batch or spec.counted:
         return spec
     kept = [axis for axis in range(len(batch)) if batch[axis] != 1]
     ends = [len(batch), len(batch) + 1]
@@ -183,7 +203,9 @@ def merged(spec: MatmulSpec) -> MatmulSpec:
 
 
 def plan_matmul(spec: MatmulSpec, machine: Machine) -> Plan:
-    """The cheaper of computing the product as it stands and computing its transpose."""
+    """The cheaper of computing the product as it stands and computing its transpose; counted rows stay rows."""
+    if spec.counted == "m":
+        return _plan(spec, machine, False)
     straight, turned = (_plan(spec, machine, turned) for turned in (False, True))
     return turned if turned.cycles < 0.97 * straight.cycles else straight
 
@@ -291,7 +313,7 @@ class _Emitter:
         plan, spec = self.plan, self.spec
         size = ITEM_SIZES[spec.dtype]
         for vectors in plan.tile.vectors.sizes:
-            for rows in plan.tile.rows.sizes:
+            for rows in plan.row_sizes:
                 self.emit_tile(rows, vectors)
         parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
         self.emit_main(parameters)
@@ -300,7 +322,7 @@ class _Emitter:
         return KernelText(
             support=support_for(str(self.text), self.vector),
             text=str(self.text),
-            phases=(Phase(spec.name, plan.work_items),),
+            phases=(Phase(spec.name, plan.work_items, plan.items_text),),
             parameters=parameters,
             scratch_bytes=(packed_a + plan.panel_items + plan.partial_items) * size,
         )
@@ -343,8 +365,13 @@ class _Emitter:
             parameters.append(("int64_t ", "width"))
         if plan.k_blocks > 1:
             parameters += [("int64_t ", "part"), ("int64_t ", "steps"), (f"{vector.scalar} *restrict ", "sum")]
+        if self.parts == "parts":
+            parameters.append(("int64_t ", "parts"))
+        elif self.steps == "count":
+            parameters.append(("int64_t ", "count"))
         parameters += plan.result.parameters(vector)
-        t.line(f"// {rows} rows x {vectors} vectors of {vector.lanes}, kept in registers over all {self.spec.k} steps")
+        steps = "" if self.spec.counted == "k" else f" {self.spec.k}"
+        t.line(f"// {rows} rows x {vectors} vectors of {vector.lanes}, kept in registers over all{steps} steps")
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
         with t.function(head, list(map(declared, parameters))):
             emit_accumulators(t, vector, rows, vectors)
@@ -356,7 +383,7 @@ class _Emitter:
                 t.line(f"a += {step};")
                 t.line(f"b += {'b_step' if stride is None else stride};")
             if plan.k_blocks > 1:
-                with t.block(f"if (part < {plan.k_blocks - 1})"):
+                with t.block(f"if (part < {self.last_part})"):
                     self.emit_partial(rows, vectors, store=True)
                     t.line("return;")
             emit_finish(t, vector, plan.result, rows, vectors, widths)
@@ -373,7 +400,16 @@ class _Emitter:
     @property
     def steps(self) -> str:
         """Steps of the inner dimension that are done at once, as C."""
-        return "steps" if self.plan.k_blocks > 1 else str(self.spec.k)
+        return "steps" if self.plan.k_blocks > 1 else "count" if self.spec.counted == "k" else str(self.spec.k)
+
+    @property
+    def parts(self) -> str:
+        """Blocks of the inner dimension, as C."""
+        return "parts" if self.plan.k_blocks > 1 and self.spec.counted == "k" else str(self.plan.k_blocks)
+
+    @property
+    def last_part(self) -> str:
+        return "parts - 1" if self.parts == "parts" else str(self.plan.k_blocks - 1)
 
     def emit_tile_call(self, rows: int, vectors: int, left: str, right: str, right_step: str, width: str) -> None:
         arguments = [left, right]
@@ -388,6 +424,10 @@ class _Emitter:
             col = "col" if plan.col_blocks == 1 else "(col - col_begin)"
             sums = added("sums", times(large, col), times(vectors * self.vector.lanes, row))
             arguments += ["part", "steps", sums]
+        if self.parts == "parts":
+            arguments.append("parts")
+        elif self.steps == "count":
+            arguments.append("count")
         arguments += plan.result.arguments("batch", "row", "col", "result")
         self.text.line(f"{self.tile_name(rows, vectors)}({', '.join(arguments)});")
 
@@ -403,11 +443,16 @@ class _Emitter:
                     self.emit_part()
                     return
                 t.line(f"{self.vector.scalar} *const sums = {added('scratch', str(self.sums_start()))};")
-                with t.block(f"for (int64_t part = 0; part < {plan.k_blocks}; ++part)"):
+                if self.parts == "parts":
+                    whole = f"(count + {plan.k_block - 1}) / {plan.k_block}"
+                    t.line(f"const int64_t parts = count > {plan.k_block} ? {whole} : 1;")
+                with t.block(f"for (int64_t part = 0; part < {self.parts}; ++part)"):
                     last = spec.k - (plan.k_blocks - 1) * plan.k_block
                     steps = (
                         f"part < {plan.k_blocks - 1} ? {plan.k_block} : {last}" if last < plan.k_block else str(last)
                     )
+                    if self.parts == "parts":
+                        steps = f"part < parts - 1 ? {plan.k_block} : count - {times(plan.k_block, 'part')}"
                     t.line(f"const int64_t steps = {steps};")
                     self.emit_part()
                     t.line(f"left += {plan.k_block * plan.a.col};")
@@ -427,7 +472,8 @@ class _Emitter:
     def describe(self) -> list[str]:
         plan, spec = self.plan, self.spec
         batch = "".join(f"{extent}, " for extent in spec.batch)
-        text = f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {spec.dtype}"
+        m, k = ("count" if spec.counted == axis else str(size) for axis, size in (("m", spec.m), ("k", spec.k)))
+        text = f"// ({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {spec.dtype}"
         notes = []
         if plan.turned:
             notes.append("computed as its transpose, vectors along the rows of the result")
@@ -452,7 +498,14 @@ class _Emitter:
         if matrices > 1 or spec.epilogue is not None:
             t.line(f"const int64_t batch = {batch};")
         index = "item" if matrices == 1 else f"item % {blocks}"
-        if row_blocks > 1:
+        if spec.counted == "m":
+            block = "0" if row_blocks == 1 else "item" if col_blocks == 1 else f"item / {col_blocks}"
+            first, stop = times(plan.item_rows, block), "count"
+            if row_blocks > 1:
+                stop = f"row_begin + {plan.item_rows} < count ? row_begin + {plan.item_rows} : count"
+            t.line(f"const int64_t row_begin = {first};")
+            t.line(f"const int64_t row_end = {stop};")
+        elif row_blocks > 1:
             block = index if col_blocks == 1 else f"{index} / {col_blocks}"
             self.emit_bounds("row", block, plan.tile.rows, plan.rows_per_item, 1)
         if col_blocks > 1:
@@ -514,7 +567,8 @@ class _Emitter:
     def emit_pack_left(self) -> None:
         t, plan, k = self.text, self.plan, self.steps
         if plan.pack_a == "rows":
-            first, last = ("0", str(plan.m)) if plan.row_blocks == 1 else ("row_begin", "row_end")
+            whole = plan.row_blocks == 1 and self.spec.counted != "m"
+            first, last = ("0", str(plan.m)) if whole else ("row_begin", "row_end")
             with t.block(f"for (int64_t row = {first}; row < {last}; ++row)"):
                 source = added("left", times(plan.a.row, "row"))
                 t.line(copied(self.vector, self.packed_left(), source, k))
@@ -551,10 +605,26 @@ class _Emitter:
                     source, step = "source", f"width == {full} ? {plan.b.row} : {full}"
                 else:
                     source, step = "right + col", str(plan.b.row)
+                left = self.packed_left() if plan.pack_a else added("left", times(plan.a.row, "row"))
+                if self.spec.counted == "m":
+                    self.emit_counted_rows(vectors, left, source, step)
+                    continue
                 for rows, row_header in self.row_ranges():
-                    left = self.packed_left() if plan.pack_a else added("left", times(plan.a.row, "row"))
                     with t.block(row_header):
                         self.emit_tile_call(rows, vectors, left, source, step, "width")
+
+    def emit_counted_rows(self, vectors: int, left: str, source: str, step: str) -> None:
+        """The tiles of a panel over rows that the program counts: large ones, then what is left, each row in one tile."""
+        t = self.text
+        large, *rest = self.plan.row_sizes
+        t.line("int64_t row = row_begin;")
+        with t.block(f"for (; row + {large} <= row_end; row += {large})"):
+            self.emit_tile_call(large, vectors, left, source, step, "width")
+        for rows in rest:
+            with t.block(f"if (row + {rows} <= row_end)" if rows > 1 else "if (row < row_end)"):
+                self.emit_tile_call(rows, vectors, left, source, step, "width")
+                if rows > 1:
+                    t.line(f"row += {rows};")
 
     def emit_pad_right(self, full: int, width: int) -> None:
         """The last panel, row by row, filled up with zeros."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from staged.backends.native.contraction.loops import batch_terms, product_parameters
+from staged.backends.native.contraction.loops import batch_items, batch_terms, product_parameters
 from staged.backends.native.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec, Phase
 from staged.backends.native.contraction.text import Text, added, times
 from staged.backends.native.contraction.tile import Split, declared, each_row, split_evenly
@@ -60,7 +60,7 @@ class Plan:
 
 def plan_skinny(spec: MatmulSpec, machine: Machine) -> Plan | None:
     """A plan where these forms pay; None where register tiles over panels do better."""
-    if min(spec.m, spec.n) > MOST_ROWS:
+    if min(spec.m, spec.n) > MOST_ROWS or spec.counted in ("m", "k"):
         return None
     vector = vector_of(machine, spec.dtype)
     rank = len(spec.batch)
@@ -120,7 +120,8 @@ class _Emitter:
         support = support_for(str(t), self.vector)
         size = ITEM_SIZES[spec.dtype]
         items = prod(spec.batch) * plan.strips
-        return KernelText(support, str(t), (Phase(spec.name, items),), parameters, plan.scratch_items * size)
+        phase = Phase(spec.name, items, batch_items(spec, items))
+        return KernelText(support, str(t), (phase,), parameters, plan.scratch_items * size)
 
     def emit_item(self) -> None:
         t, plan, spec = self.text, self.plan, self.spec

@@ -41,6 +41,8 @@ class MatmulSpec:
 
     Shapes: a (*batch, m, k); b (*batch, k, n); c (*batch, m, n). Strides are per axis of these, 0 where an operand is
     broadcast. With an epilogue there is no `c`: its strides are ignored. `operand_names` are the parameters that hold a and b.
+    `counted` is the extent that the program knows as `count`, at most the number here: strides follow from the number, loops from
+    the count.
     """
 
     name: str
@@ -55,6 +57,7 @@ class MatmulSpec:
     epilogue: Epilogue | None = None
     accumulate: bool = False
     operand_names: tuple[str, str] = ("a", "b")
+    counted: Literal["", "m", "k", "batch"] = ""
 
     def __post_init__(self) -> None:
         rank = len(self.batch) + 2
@@ -135,6 +138,8 @@ class Phase:
 
     function: str
     work_items: int
+    items_text: str = ""
+    """The number of work items as C with `{count}` in it, where the program finds that; `work_items` is then a bound."""
 
 
 @dataclass(frozen=True, slots=True)
