@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from staged.autodiff.rules import closed_over, no_forward
 from staged.errors import GradientError
 from staged.ops.array import METHODS, Array
 from staged.ops.primitive import Primitive
@@ -21,10 +22,6 @@ from staged.ops.promote import cast
 from staged.source import Position
 
 Arrays = tuple[Array, ...]
-
-# The rule of a step that has no forward derivative.
-_NO_FORWARD = "`custom_vjp` gives a reverse derivative, there is no forward one"
-_FORWARD_HINT = "use reverse mode (`st.grad`, `st.vjp`, `st.jacrev`) through this function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,20 +171,6 @@ class Sealed:
     def note(self, node: Node, outer: tuple[Level, ...]) -> None:
         if any(level.depends(operand) for level in self.hidden for operand in node.operands):
             raise closed_over(self.name, node.where)
-
-
-def closed_over(name: str, where: Position | None) -> GradientError:
-    """The error for a `custom_vjp` that reads what is differentiated past its arguments."""
-    return GradientError(
-        f"`{name}`, a `custom_vjp`, reads a value that is being differentiated and is not among its arguments",
-        where=where,
-        hint="pass it as an argument, so that its cotangent has a place, or put `st.stop_gradient(...)` around it",
-    )
-
-
-def no_forward(name: str, where: Position | None) -> GradientError:
-    """The error for forward mode through a `custom_vjp`."""
-    return GradientError(f"forward mode through `{name}`: {_NO_FORWARD}", where=where, hint=_FORWARD_HINT)
 
 
 Step = Callable[..., Sequence[Array]]

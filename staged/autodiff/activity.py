@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from staged.autodiff.duals import duals
+from staged.autodiff.rules import closed_over
 from staged.errors import GradientError
 from staged.ir.library import Library
 from staged.ir.nodes import Block, Op, Value, free_values
@@ -86,6 +87,8 @@ class Activity:
             elif op.name == "frame_save" and self.forward:
                 active.update(result for result in op.results if self.duals.has(result.type))
             elif op.name == "custom_vjp":
+                if any(v in active for number, v in enumerate(op.operands) if number not in op.attrs["wrt"]):
+                    raise closed_over(op.attrs.get("name", "a function"), op.where)
                 if any(op.operands[number] in active for number in op.attrs["wrt"]):
                     active.update(result for result in op.results if self.duals.has(result.type))
             elif op.name not in _BARRIERS and any(operand in active for operand in op.operands):

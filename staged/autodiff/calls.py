@@ -17,17 +17,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from staged.autodiff.activity import has_frames
 from staged.autodiff.augment import Augmenter, Resolver, is_loud
 from staged.autodiff.composites import open_composites
 from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.recursion import Group, group_of, wanted
 from staged.autodiff.residuals import Front
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.functions import callees, components
-from staged.ir.library import Library
-from staged.ir.nodes import Block, FrameRecord, Function, Op, Value, walk_ops
+from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
 from staged.ir.types import FrameType, Type
-from staged.source import Position
 
 if TYPE_CHECKING:
     from staged.autodiff.reverse import Reverse
@@ -52,11 +49,9 @@ class Pair:
 def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of a call: takes the cotangents of its results, adds to those of its arguments."""
     found = [env.take(result) for result in op.results]
-    seeds = tuple(number for number, cotangent in enumerate(found) if cotangent is not None)
-    active = tuple(number for number, operand in enumerate(op.operands) if operand in reverse.active)
-    # A weight from outside of this block is added to in place; the cotangent of what the block makes is used up at once.
-    lasting = tuple(number for number in active if is_from_outside(op.operands[number], env))
-    pair = pair_for(reverse, op, active, seeds, lasting)
+    pair = pair_for(reverse, op, env, tuple(number for number, ct in enumerate(found) if ct is not None))
+    lost = [number for number, ct in enumerate(found) if ct is not None and number not in pair.seeds]
+    assert not lost, f"the cotangents of results {lost} of {op} would be lost"
     reverse.leaves_frames |= pair.leaves_frames
     extra = reverse.residuals.extra(op)
     extra.function = pair.forward
@@ -64,26 +59,27 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     env.made.update(extra.own)
 
     operands = [*extra.own, *(op.operands[number] for number in pair.shared)]
-    operands += [cotangent for cotangent in found if cotangent is not None]
+    operands += [reverse.or_zeros(found[number], op.results[number], op) for number in pair.seeds]
     first_sum = len(operands)
-    begun: set[Value] = set()
+    begun: dict[Value, int] = {}
     for number in pair.sums:
         operand = op.operands[number]
-        operands.append(reverse.or_zeros(None if operand in begun else env.get(operand), operand, op))
-        begun.add(operand)
+        # An argument that is passed twice has one sum so far, which only one of them goes on with.
+        so_far = env.get(operand) if operand in reverse.active and begun.setdefault(operand, number) == number else None
+        operands.append(reverse.or_zeros(so_far, operand, op))
     given = [*pair.plain, *pair.sums]
     types = [reverse.duals.type(op.operands[number].type) for number in given]
     in_place = tuple((first_sum + number, len(pair.plain) + number) for number in range(len(pair.sums)))
     attrs = {"function": pair.backward, "in_place": in_place} if in_place else {"function": pair.backward}
     call = reverse.builder.op("call", operands, types, attrs=attrs, where=op.where)
-    for number, result in reversed(list(zip(given, call.results, strict=True))):
-        operand = op.operands[number]
-        result.hint = d_name(operand)
-        if number in pair.sums and operand in begun:
-            begun.discard(operand)
-            env.set(operand, result)
-        else:
-            reverse.accumulate(env, operand, result)
+    results = dict(zip(given, call.results, strict=True))
+    for number, result in results.items():
+        result.hint = d_name(op.operands[number])
+    for operand, number in begun.items():
+        if operand in reverse.active:
+            env.set(operand, results.pop(number))
+    for number, result in results.items():
+        reverse.accumulate(env, op.operands[number], result)
 
 
 def is_from_outside(value: Value, env: Cotangents) -> bool:
@@ -91,20 +87,28 @@ def is_from_outside(value: Value, env: Cotangents) -> bool:
     return value not in env.made or (env.around is None and value.producer is None)
 
 
-def pair_for(
-    reverse: Reverse, call: Op, active: tuple[int, ...], seeds: tuple[int, ...], lasting: tuple[int, ...]
-) -> Pair:
+def pair_for(reverse: Reverse, call: Op, env: Cotangents, seeds: tuple[int, ...]) -> Pair:
     """The pair for a function, the arguments that get cotangents and the results that have them: made when first needed."""
     library, name = reverse.library, call.attrs["function"]
+    active = tuple(number for number, operand in enumerate(call.operands) if operand in reverse.active)
     quiet = reverse.quiet and is_loud(library, call)
+    asked = reverse.wanted
+    group = None
+    if name not in asked:
+        group = group_of(library, name, call.where)
+        asked = {name: (active, seeds)} if group is None else wanted(reverse.activity, group, call, active, seeds)
+    active, seeds = asked[name]
     key = ("vjp", name, active, seeds, quiet)
     if key not in library.memo:
         group = group_of(library, name, call.where)
         writer = _Writer(reverse, call, active, seeds, quiet)
         if group is None:
+            # A weight from outside of the block is added to in place; what the block makes is used up at once.
+            lasting = tuple(number for number in active if is_from_outside(call.operands[number], env))
             library.memo[key] = writer.finish(lasting)
         else:
             # Entered before it is written: calls inside it refer to it by name.
+            writer.reverse.wanted = asked
             library.memo[key] = writer.pair = writer.recursive(group)
             writer.finish(())
     found = library.memo[key]
@@ -128,7 +132,7 @@ class _Writer:
         self.reverse = reverse.another(self.block, [self.block.params[number] for number in active], quiet)
         self.pair: Pair | None = None
 
-    def recursive(self, group: dict[str, frozenset[int]]) -> Pair:
+    def recursive(self, group: Group) -> Pair:
         """The pair of a function that calls itself: all of its signature follows from what is asked for."""
         name = self.function.name
         shared = tuple(sorted(group[name]))
@@ -252,44 +256,3 @@ class _Writer:
 
 def _copy(value: Value) -> Value:
     return Value(value.type, None, 0, value.hint)
-
-
-# ---- recursion -----------------------------------------------------------------------------------
-
-
-def group_of(library: Library, name: str, where: Position | None) -> dict[str, frozenset[int]] | None:
-    """The functions that call one another around `name`, each with its invariant parameters; None if there is no recursion."""
-    known: dict[str, dict[str, frozenset[int]] | None] = library.memo.setdefault("groups", {})
-    if name not in known:
-        table = Function("", library.body(name, where).block, functions=tuple(library.functions.values()))
-        for group in components(table):
-            if any(member in known for member in group) or name not in group:
-                continue
-            alone = len(group) == 1 and name not in callees(library.functions[name].block)
-            made = None if alone else invariants({member: library.body(member, where) for member in group})
-            known.update((member, made) for member in group)
-    return known[name]
-
-
-def invariants(group: dict[str, Function]) -> dict[str, frozenset[int]]:
-    """Per function of a group the parameters that each call inside the group fills with such a parameter of the caller.
-
-    Frames are none: a call makes its own.
-    """
-    found = {
-        name: {number for number, param in enumerate(function.params) if not has_frames(param)}
-        for name, function in group.items()
-    }
-    news = True
-    while news:
-        news = False
-        for name, function in group.items():
-            passed = {function.params[number] for number in found[name]}
-            for op in walk_ops(function.block):
-                if op.name == "call" and op.attrs["function"] in group:
-                    callee = found[op.attrs["function"]]
-                    for number, operand in enumerate(op.operands):
-                        if number in callee and operand not in passed:
-                            callee.discard(number)
-                            news = True
-    return {name: frozenset(numbers) for name, numbers in found.items()}

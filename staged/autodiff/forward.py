@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from staged.autodiff.activity import Activity, carried_of, has_frames
 from staged.autodiff.duals import duals
-from staged.autodiff.rules import RuleContext, refusal
-from staged.errors import GradientError
+from staged.autodiff.recursion import Wanted, group_of, wanted
+from staged.autodiff.rules import RuleContext, no_forward, refusal
 from staged.ir.builder import Builder
 from staged.ir.library import Library
 from staged.ir.nodes import Block, Function, Label, Op, Value
@@ -58,6 +58,8 @@ class Forward(Copier):
         self.active = active
         self.tangents: dict[Value, Value] = {}
         """By the value of the code that is copied."""
+        self.wanted: Wanted = {}
+        """In the body of a function that calls itself: which arguments move in calls among all that call one another."""
         self.where: Position | None = None
         self.context = RuleContext(builder, locate=lambda: self.where)
 
@@ -116,11 +118,7 @@ class Forward(Copier):
             self.sequence(op)
             return
         if op.name == "custom_vjp":
-            raise GradientError(
-                "forward mode through a `custom_vjp` function: only its reverse is given",
-                where=op.where,
-                hint="use `st.grad` or `st.vjp`, or differentiate the function without its custom rule",
-            )
+            raise no_forward(op.attrs.get("name", "a function"), op.where)
         if not any(self.duals.has(result.type) for result in op.results):
             return
         declared = PRIMITIVES.get(op.name)
@@ -291,8 +289,8 @@ class Forward(Copier):
         if not moved and not any(has_frames(result) and self.duals.has(result.type) for result in op.results):
             super().op(op)
             return
-        name, chosen = jvp_function(self.library, op, moved)
-        operands = [*map(self.value, op.operands), *(self.tangents[op.operands[number]] for number in moved)]
+        name, moved, chosen = self.jvp_function(op, moved)
+        operands = [*map(self.value, op.operands), *(self.or_zeros(op.operands[number], op) for number in moved)]
         types = [result.type for result in op.results]
         types += [self.duals.type(op.results[number].type) for number in chosen]
         attrs = {**op.attrs, "function": name}
@@ -305,39 +303,48 @@ class Forward(Copier):
         copy = self.builder.append(op.replace(operands=operands, attrs=attrs, result_types=types))
         self.took(op, copy.results, [*op.results, *(None for _ in chosen)], chosen)
 
+    def jvp_function(self, call: Op, moved: tuple[int, ...]) -> tuple[str, tuple[int, ...], list[int]]:
+        """The function that computes what `call` calls with tangents: its name, of which arguments it takes tangents, and of
+        which results it gives them.
 
-def jvp_function(library: Library, call: Op, moved: tuple[int, ...]) -> tuple[str, list[int]]:
-    """The function that computes what `call` calls with the tangents of the arguments `moved`, and whose tangents it gives.
-
-    It takes the arguments, then the tangents; it returns the results, then the tangents of the results listed.
-    """
-    original = call.attrs["function"]
-    key = ("jvp", original, moved)
-    if key in library.memo:
-        known: tuple[str, list[int]] = library.memo[key]
+        It takes the arguments, then the tangents; it returns the results, then the tangents.
+        """
+        library, original = self.library, call.attrs["function"]
+        activity = activity_of(library)
+        asked = self.wanted
+        if original not in asked:
+            group = group_of(library, original, call.where)
+            asked = {} if group is None else wanted(activity, group, call, moved, ())
+        if original in asked:
+            moved, _ = asked[original]
+        key = ("jvp", original, moved)
+        if key not in library.memo:
+            chosen = sorted(activity.results(call, moved))
+            # Entered before it is written: it may call itself.
+            library.memo[key] = (library.fresh(f"{original}_jvp"), moved, chosen)
+            library.add(self.written(library.memo[key][0], call, moved, chosen, asked))
+        known: tuple[str, tuple[int, ...], list[int]] = library.memo[key]
         return known
-    function = library.body(original, call.where)
-    activity = activity_of(library)
-    chosen = sorted(activity.results(call, moved))
-    name = library.fresh(f"{original}_jvp")
-    library.memo[key] = (name, chosen)
-    block = function.block
-    builder = Builder()
-    forward = Forward(builder, library, activity.values(block, [block.params[number] for number in moved]))
-    types = [param.type for param in block.params] + [forward.duals.type(block.params[n].type) for n in moved]
-    hints = [param.hint for param in block.params] + [dot_name(block.params[number]) for number in moved]
-    with builder.block(types, hints) as opened:
-        forward.values.update(zip(block.params, opened.params, strict=False))
-        tangents = opened.params[len(block.params) :]
-        forward.tangents.update(zip((block.params[number] for number in moved), tangents, strict=True))
-        forward.contents(block)
-        if block.end.kind == "return":
-            builder.end("return", forward.yields(block, chosen, call), None, block.end.where)
-        else:
-            forward.end(block)
-    paths = list(function.param_paths) + [dot_name(block.params[number]) for number in moved]
-    library.add(Function(name, opened.block, variables=function.variables, param_paths=paths, where=function.where))
-    return name, chosen
+
+    def written(self, name: str, call: Op, moved: Sequence[int], chosen: Sequence[int], asked: Wanted) -> Function:
+        function = self.library.body(call.attrs["function"], call.where)
+        block = function.block
+        moving = [block.params[number] for number in moved]
+        builder = Builder()
+        forward = Forward(builder, self.library, activity_of(self.library).values(block, moving))
+        forward.wanted = asked
+        types = [param.type for param in block.params] + [self.duals.type(param.type) for param in moving]
+        hints = [param.hint for param in block.params] + [dot_name(param) for param in moving]
+        with builder.block(types, hints) as opened:
+            forward.values.update(zip(block.params, opened.params, strict=False))
+            forward.tangents.update(zip(moving, opened.params[len(block.params) :], strict=True))
+            forward.contents(block)
+            if block.end.kind == "return":
+                builder.end("return", forward.yields(block, chosen, call), None, block.end.where)
+            else:
+                forward.end(block)
+        paths = [*function.param_paths, *map(dot_name, moving)]
+        return Function(name, opened.block, variables=function.variables, param_paths=paths, where=function.where)
 
 
 def dot_name(value: Value) -> str:

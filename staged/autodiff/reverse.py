@@ -18,6 +18,7 @@ from staged.autodiff.composites import open_composites
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.duals import duals
 from staged.autodiff.loops import reverse_loop
+from staged.autodiff.recursion import Wanted
 from staged.autodiff.residuals import Front, Residuals
 from staged.autodiff.rules import RuleContext, refusal
 from staged.ir.builder import Builder, OpenBlock
@@ -40,7 +41,10 @@ class Reverse:
     def __init__(self, library: Library, block: Block, wrt: Sequence[Value], quiet: bool = False) -> None:
         self.library = library
         self.quiet = quiet
-        self.active = Activity(library).values(block, wrt)
+        self.activity = Activity(library)
+        self.active = self.activity.values(block, wrt)
+        self.wanted: Wanted = {}
+        """In the body of a function that calls itself: what is asked for of all that call one another."""
         self.duals = duals(library)
         self.forced: set[Op] = set()
         self.force(block)

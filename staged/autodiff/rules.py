@@ -11,6 +11,7 @@ from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES, Primitive
 from staged.ops.record import RecordContext
+from staged.source import Position
 
 
 class RuleContext(RecordContext):
@@ -40,4 +41,22 @@ def refusal(op: Op, name: str, declared: object) -> GradientError:
         f"cannot differentiate through `{name}`: {why}",
         where=op.where,
         hint="put `st.stop_gradient(...)` around its operand if no gradient should flow through it",
+    )
+
+
+def closed_over(name: str, where: Position | None) -> GradientError:
+    """The error for a `custom_vjp` that reads what is differentiated past its arguments."""
+    return GradientError(
+        f"`{name}`, a `custom_vjp`, reads a value that is being differentiated and is not among its arguments",
+        where=where,
+        hint="pass it as an argument, so that its cotangent has a place, or put `st.stop_gradient(...)` around it",
+    )
+
+
+def no_forward(name: str, where: Position | None) -> GradientError:
+    """The error for forward mode through a `custom_vjp`."""
+    return GradientError(
+        f"forward mode through `{name}`: `custom_vjp` gives a reverse derivative, there is no forward one",
+        where=where,
+        hint="use reverse mode (`st.grad`, `st.vjp`, `st.jacrev`) through this function",
     )
