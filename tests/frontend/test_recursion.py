@@ -509,6 +509,29 @@ def test_variables_are_passed_as_state_under_a_transform() -> None:
     assert "call(" in vjp and "variable_write" in vjp
 
 
+def test_checkpoint_around_a_call_of_itself() -> None:
+    seen = st.Variable(np.float32(0.0), "seen")
+
+    @st.function
+    def rises(x, n):
+        seen.value = seen + x
+        if n == 0:
+            return x
+        return st.checkpoint(lambda y: rises(st.sin(y) * y, n - 1))(x)
+
+    def f(x, n):
+        return rises(x, n)
+
+    def counted(x, n):
+        seen.value = 0.0
+        return rises(x, n), seen.value
+
+    text = ir(f, np.float32(0.7), 3)
+    assert functions(text) == ["rises", "f"]
+    assert "func rises(x: f32 (), n: i64 () weak, seen: f32 ())" in text
+    agree(counted, np.float32(0.7), 3)
+
+
 # ---- refusals -----------------------------------------------------------------------------------
 
 
@@ -595,7 +618,7 @@ def test_derivative_that_needs_itself_is_refused() -> None:
             return st.sin(x)
         return st.grad(lambda y: f(y, n - 1))(x)
 
-    with pytest.raises(GradientError, match="a derivative inside `f` needs `f` itself") as caught:
+    with pytest.raises(GradientError, match="a transform inside `f` needs `f` itself") as caught:
         ir(f.__wrapped__, 0.5, 3)
     assert "lambda y: f(y, n - 1)" in caught.value.where.text
 
