@@ -10,14 +10,17 @@ PYTHON_IN_VENV := $(VENV)/bin/python
 INSTALL := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
 # How many tests run side by side: `make test JOBS=4`, or JOBS=0 for one process.
 JOBS ?= 2
+# How many random programs `make fuzz` checks.
+SEEDS ?= 2000
 # Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
 ARGS ?=
 
-.PHONY: help mnist test lint format bench clean
+.PHONY: help mnist test fuzz lint format bench clean
 
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
 	@echo "make test    run the tests"
+	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, gradients)"
 	@echo "make lint    ruff, mypy, import layering"
 	@echo "make format  let ruff rewrite the layout of the sources"
 	@echo "make bench   measure against PyTorch, JAX and NumPy, and rewrite docs/benchmarks.md"
@@ -30,6 +33,9 @@ mnist: $(VENV)/.installed-examples
 
 test: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) $(ARGS)
+
+fuzz: $(VENV)/.installed-test
+	$(PYTHON_IN_VENV) -m tests.fuzz --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(PYTHON_IN_VENV) -m ruff check .

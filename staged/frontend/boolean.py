@@ -60,8 +60,7 @@ def truth(value: Any) -> Any:
     if reader is not None:
         value = reader()
     if not isinstance(value, StagedArray):
-        counted = getattr(value, "__staged_len__", None)
-        return bool(value) if counted is None else truth(counted() > 0)
+        return bool(value)
     if value.shape:
         name = f"`{value.value.hint}`" if value.value.hint else "a value"
         raise StagedValueError(
