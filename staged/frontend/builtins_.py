@@ -13,6 +13,7 @@ from staged.errors import StagedValueError, StagingError
 from staged.frontend import math_
 from staged.frontend.assign import delete_attribute, set_attribute
 from staged.frontend.boolean import truth
+from staged.frontend.files import open_
 from staged.frontend.iterables import (
     Enumerate,
     Range,
@@ -32,13 +33,11 @@ from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
 from staged.source import here
 
-BUILTINS: dict[Any, Callable[..., Any]] = {print: print_}
+BUILTINS: dict[Any, Callable[..., Any]] = {print: print_, open: open_}
 """What a call of a builtin does while tracing."""
 
-_NO_FILES = "pass the data as arguments, and write results from Python"
 REFUSED: dict[Any, str] = {
     builtins.input: "pass the value as an argument",
-    builtins.open: _NO_FILES,
     builtins.exec: "write the code out",
     builtins.eval: "write the code out",
     builtins.locals: "name the variables",

@@ -21,11 +21,13 @@ def print_(*values: Any, sep: str | None = None, end: str | None = None, file: A
     if trace is None:
         print(*values, sep=sep, end=end, file=file, flush=flush)
         return
-    if file is not None and file not in (sys.stdout, sys.__stdout__):
+    from staged.frontend.files import StagedFile, emit_write
+
+    if file is not None and not isinstance(file, StagedFile) and file not in (sys.stdout, sys.__stdout__):
         raise StagingError(
-            "a staged `print` goes to standard output",
+            "a staged `print` goes to standard output, or to a file that the program has opened",
             where=here(),
-            hint="return the value and write the file from Python",
+            hint='open the file in the staged function: `with open("log.txt", "w") as f: print(x, file=f)`',
         )
     separator = " " if sep is None else sep
     parts: list[Part] = []
@@ -33,6 +35,9 @@ def print_(*values: Any, sep: str | None = None, end: str | None = None, file: A
         if index:
             parts.append(separator)
         parts += parts_of(value)
+    if isinstance(file, StagedFile):
+        emit_write(trace, file, parts, "\n" if end is None else end)
+        return
     emit_print(trace, parts, "\n" if end is None else end)
 
 

@@ -91,6 +91,10 @@ class StateTarget(Target):
 
     def leave(self, kind: str, value: Any = None) -> None:
         """End the current block with the state as it is now."""
+        if self.trace.files:
+            from staged.frontend.files import close_left
+
+            close_left(self.trace, self)
         self.exits += 1
         self.breaks = self.breaks or kind == "break"
         where = here()

@@ -27,6 +27,7 @@ from staged.source import Position
 
 if TYPE_CHECKING:
     from staged.frontend.cleanup import cleanup
+    from staged.frontend.files import StagedFile
     from staged.frontend.recursion import Activation
     from staged.frontend.targets import Target
 
@@ -156,6 +157,8 @@ class TraceContext(RecordContext):
         """Lists, dicts and objects made while tracing, by id."""
         self.origins: dict[int, dict[int, object]] = {}
         """By the id of an object that came out of a join: what it was on the paths that met."""
+        self.files: list[tuple[StagedFile, int]] = []
+        """The files whose `with` is open, and how many targets there were when it began."""
         self.borrowed: dict[int, tuple[object, str]] = {}
         """Arguments of functions of the program, which are copies there: by id, with the function's name."""
         self.targets: list[Target] = []

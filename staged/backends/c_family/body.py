@@ -23,7 +23,7 @@ from staged.backends.c_family.expr import (
     literal,
     scaled,
 )
-from staged.backends.c_family.messages import emit_failure, emit_print
+from staged.backends.c_family.messages import emit_failure, emit_file_open, emit_file_print, emit_print
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
 from staged.backends.c_family.writer import Names, Writer, c_string
@@ -369,7 +369,23 @@ class BodyEmitter:
 
     def emit_print(self, op: Op) -> None:
         self.where(op.where)
-        self.need(*emit_print(self.w, op, self.operand))
+        if op.attrs.get("file") == "file":
+            self.need(*emit_file_print(self.w, op, self.operand, self.site_of(op.where)))
+        else:
+            self.need(*emit_print(self.w, op, self.operand))
+
+    def emit_file_open(self, op: Op) -> None:
+        self.where(op.where)
+        name = self.name(op.result.hint)
+        self.need(*emit_file_open(self.w, op, self.operand, self.site_of(op.where), name))
+        self.fail_check()
+        self.scalars[op.result] = Name(name)
+
+    def emit_file_close(self, op: Op) -> None:
+        self.where(op.where)
+        self.need("files")
+        with self.w.block(f"if (!st_file_close(host, {self.site_of(op.where)}, {self.scalar(op.operands[0])}))"):
+            self.w.line("return host->error_kind;")
 
     def emit_progress(self, op: Op) -> None:
         self.where(op.where)

@@ -35,6 +35,39 @@ def _extents(value: Value) -> tuple[int | str, ...]:
     return tuple(extent if isinstance(extent, int) else extent.name for extent in value.tensor.shape)
 
 
+def emit_file_open(w: Writer, op: Op, operand: Callable[[Value], Expr], site: int, name: str) -> tuple[str, ...]:
+    """Write the opening of a file, whose number becomes `name`; returns the support snippets that it needs."""
+    mode = c_string(op.attrs["mode"])
+    if not op.operands:
+        path = c_string("".join(op.attrs["parts"]))
+        w.line(f"const int64_t {name} = st_file_open(host, {site}, {path}, {mode});")
+        return ("files",)
+    made = statements(op.attrs["parts"], op.operands, operand)
+    w.line(f"int64_t {name};")
+    with w.block(""):
+        w.line("st_text text;")
+        w.line("st_text_begin(&text, NULL);")
+        for line in made.lines:
+            w.line(line)
+        w.line(f"{name} = st_file_open(host, {site}, st_text_message(&text), {mode});")
+    return (*made.needs, "files")
+
+
+def emit_file_print(w: Writer, op: Op, operand: Callable[[Value], Expr], site: int) -> tuple[str, ...]:
+    """Write a `print` to a file, which stops the program where it fails; returns the support snippets that it needs."""
+    *values, file = op.operands
+    made = statements((*op.attrs["parts"], op.attrs["end"]), values, operand)
+    number = operand(file)
+    with w.block(""):
+        w.line("st_text text;")
+        w.line(f"st_file_begin(&text, host, {site}, {number});")
+        for line in made.lines:
+            w.line(line)
+        with w.block(f"if (!st_file_end(&text, host, {site}, {number}))"):
+            w.line("return host->error_kind;")
+    return (*made.needs, "files")
+
+
 def emit_print(w: Writer, op: Op, operand: Callable[[Value], Expr]) -> tuple[str, ...]:
     """Write a `print`; returns the support snippets that it needs."""
     made = statements((*op.attrs["parts"], op.attrs["end"]), op.operands, operand)

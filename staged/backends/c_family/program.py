@@ -593,6 +593,11 @@ class ProgramEmitter:
             body = f"static int {own}(const void *given, void *arena, st_host *host)"
             w.comment(f"What `{self.name}` does, on the program's own stack.")
             begin += 1
+        around, inside = body, ""
+        if "files" in structure.text.snippets:
+            inside = self.names.fresh(f"{self.name}_with_files")
+            given = "void *given" if self.is_recursive else f"{self.name}_args *args"
+            body = f"static int {inside}(const {given}, void *arena, st_host *host)"
         with w.block(body):
             if self.is_recursive:
                 w.line(f"const {self.name}_args *const args = given;")
@@ -624,6 +629,12 @@ class ProgramEmitter:
                     w.line(f"{variable.type.dtype.c_name} {name} = 0;")
             w.lines += structure.w.lines
         w.lines[begin:] = drop_unused_locals(w.lines[begin:])
+        if inside:
+            w.line()
+            w.comment("Files that are still open are closed, however the program ends.")
+            with w.block(around):
+                w.line(f"(void){inside}({'given' if self.is_recursive else 'args'}, arena, host);")
+                w.line("return st_close_files(host);")
         if self.is_recursive:
             w.line()
             with w.block(head):

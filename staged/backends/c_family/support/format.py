@@ -20,18 +20,23 @@ _TEXT = """\
 // Text on its way to the host; with host NULL, a message that keeps what fits.
 typedef struct st_text {
     st_host *host;
+    FILE *file;  // where it goes instead, if not NULL
     int32_t length;
     char data[1024];
 } st_text;
 
 __attribute__((unused)) static void st_text_begin(st_text *text, st_host *host) {
     text->host = host;
+    text->file = NULL;
     text->length = 0;
 }
 
 // Hand over what has been put.
 __attribute__((unused)) static void st_text_end(st_text *text) {
-    if (text->host != NULL) {
+    if (text->file != NULL) {
+        (void)fwrite(text->data, 1, (size_t)text->length, text->file);  // its error flag is looked at afterwards
+        text->length = 0;
+    } else if (text->host != NULL) {
         st_write(text->host, text->data, text->length);
         text->length = 0;
     }

@@ -1,0 +1,163 @@
+"""Files that a program writes: `with open("log.txt", "w") as f: f.write(...)` and `print(..., file=f)`.
+
+Text goes through the formatter that `print` uses, in UTF-8, with `\\n` at the end of lines. A file is closed where its
+`with` ends, on every path out of it, and at the latest when the program ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from staged.errors import ProgramFileError, StagedValueError, StagingError
+from staged.frontend.effects import check_effect
+from staged.frontend.print_ import encode
+from staged.frontend.strings import Part, StagedString, parts_of
+from staged.frontend.tracing import TraceContext, current_trace
+from staged.ir.nodes import FAIL, IO, Op
+from staged.ir.types import CPU, TensorType, i64
+from staged.ops.array import StagedArray
+from staged.source import here
+
+_MODES = {"w": "w", "wt": "w", "a": "a", "at": "a", "x": "wx", "xt": "wx"}
+"""The modes of Python's `open` that a program has, and what C calls them."""
+_EFFECTS = (*IO, *FAIL)
+
+
+def open_(
+    file: Any,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+) -> Any:
+    """Python's `open` for converted code: a text file to write (`"w"`), to append to (`"a"`) or to create (`"x"`)."""
+    check_effect("print", "a file")
+    if mode not in _MODES:
+        raise StagingError(
+            f"a program writes text files, the mode {mode!r} cannot be staged",
+            where=here(),
+            hint="read in Python and pass the data as arguments; write with mode `'w'`, `'a'` or `'x'`",
+        )
+    plain = (buffering == -1, encoding in (None, "utf-8", "utf8", "UTF-8"), errors is None, newline in (None, "", "\n"))
+    if not all(plain):
+        raise StagingError(
+            "a program writes UTF-8 with its own buffering",
+            where=here(),
+            hint='leave the options of `open` away, but for `encoding="utf-8"`',
+        )
+    trace = current_trace()
+    if trace is None:
+        try:
+            return open(file, mode, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise ProgramFileError(f'cannot open "{os.fspath(file)}": {error.strerror}', where=here()) from None
+    if not isinstance(file, str | StagedString | os.PathLike):
+        raise StagedValueError(f"the path of a file is text, got {type(file).__name__}", where=here())
+    path = file if isinstance(file, str | StagedString) else os.fspath(file)
+    operands, parts = encode(trace, parts_of(path))
+    op = Op(
+        "file_open",
+        operands,
+        [TensorType(i64)],
+        attrs={"parts": parts, "mode": _MODES[mode]},
+        effects=_EFFECTS,
+        device=CPU,
+        where=here(),
+    )
+    op.results[0].hint = "file"
+    return StagedFile(trace.emit_op(op)[0])
+
+
+class StagedFile:
+    """A file of the program, as the user's code sees it while staging."""
+
+    def __init__(self, number: StagedArray) -> None:
+        self.number = number
+
+    def write(self, text: Any) -> int | None:
+        """Write text; the number of its characters where that is known while staging."""
+        if not isinstance(text, str | StagedString):
+            raise StagedValueError(
+                f"a file takes text, got {type(text).__name__}",
+                where=here(),
+                hint='write an f-string: f.write(f"{x}\\n")',
+            )
+        emit_write(_trace(), self, parts_of(text), "")
+        return len(text) if isinstance(text, str) else None
+
+    def writelines(self, lines: Iterable[Any]) -> None:
+        """Write several texts, one after another."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Nothing to do: whoever looks while the program runs sees what the system's buffers have passed on."""
+
+    def close(self) -> None:
+        """Close the file; closing it again does nothing."""
+        _emit(_trace(), "file_close", self)
+
+    def __enter__(self) -> StagedFile:
+        trace = _trace()
+        trace.files.append((self, len(trace.targets)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        trace = _trace()
+        trace.files.pop()
+        if kind is None and not trace.block.ended:
+            self.close()
+            if trace.cleanups:
+                trace.cleanups[-1].expect(1)  # exits that leave the `with` close the file themselves
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise StagingError(
+            f"a file of the program has no `{name}`",
+            where=here(),
+            hint="use `write`, `writelines`, `print(..., file=f)`",
+        )
+
+
+def emit_write(trace: TraceContext, file: StagedFile, parts: list[Part], end: str) -> None:
+    """Record a `print` op that goes to a file, whose number is its last operand."""
+    operands, attr = encode(trace, parts)
+    trace.emit_op(
+        Op(
+            "print",
+            [*operands, trace.value_of(file.number)],
+            [],
+            attrs={"parts": attr, "end": end, "file": "file"},
+            effects=_EFFECTS,
+            device=trace.builder.device,
+            where=here(),
+        )
+    )
+
+
+def _emit(trace: TraceContext, name: str, file: StagedFile) -> None:
+    trace.emit_op(Op(name, [trace.value_of(file.number)], [], effects=_EFFECTS, device=CPU, where=here()))
+
+
+def close_left(trace: TraceContext, target: object) -> None:
+    """Before an exit towards `target`: close the files whose `with` it leaves."""
+    depth = next(depth for depth, other in enumerate(trace.targets) if other is target)
+    for file, entered in reversed(trace.files):
+        if entered > depth:
+            file.close()
+
+
+def _trace() -> TraceContext:
+    trace = current_trace()
+    if trace is None:
+        raise StagingError(
+            "a file of a program is used outside of it", where=here(), hint="open it where it is written"
+        )
+    return trace
