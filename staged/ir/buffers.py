@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from staged.ir.nodes import Op, Value, VariableRef
+from staged.ir.sequences import Handles
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, i64
 from staged.source import Position
 
@@ -86,6 +87,10 @@ class Plan:
     """Size of the arena of each other device."""
     slots: list[list[Buffer]] = field(default_factory=list)
     """The buffers of one call of a recursive function: those of a slot are alive one after the other."""
+    handles: Handles = field(default_factory=Handles)
+    """The sequences that are kept in the program's store."""
+    copied_handles: frozenset[tuple[object, int]] = frozenset()
+    """(op or end, operand): a handle that is needed as it is after the op adds to it, so that the op gets a copy."""
 
     def arena_buffers(self) -> list[Buffer]:
         return [buffer for buffer in self.buffers if buffer.kind == "arena"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from staged.ir.nodes import Block, Op, Value
+from staged.ir.nodes import Block, End, Op, Value
 from staged.ir.types import TensorType
 
 OPAQUE = frozenset(("kernel", "contraction", "composite"))
@@ -14,12 +14,14 @@ UPDATES = frozenset(("scatter", "scatter_add", "scatter_add_along", "dynamic_upd
 """Ops that change their first operand in part: in place, if nobody wants it as it was."""
 
 VIEWS = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice", "sequence_get"))
-"""Ops that, left outside of kernels, only look at their first operand's memory."""
+"""Ops that, left outside of kernels, only look at their first operand's memory; so does `frame_load` for its arrays."""
 
 
 def view_of(value: Value) -> Value | None:
     """The value that `value` is a view of, if it is one."""
     producer = value.producer
+    if producer is not None and producer.name == "frame_load" and is_tensor(value):
+        return producer.operands[0]
     if producer is not None and producer.name in VIEWS and not producer.blocks and is_tensor(value):
         return producer.operands[0]
     return None
@@ -53,3 +55,21 @@ def structural_blocks(block: Block) -> Iterator[Block]:
         if op.name not in OPAQUE:
             for inner in op.blocks:
                 yield from structural_blocks(inner)
+
+
+def ends_of_loop(op: Op) -> list[tuple[Block, End]]:
+    """The blocks inside a loop that go on with it or leave it, with the ends that pass its carried values."""
+    label = op.attrs["label"]
+    found = [(op.blocks[-1], op.blocks[-1].end)] if op.blocks[-1].end.kind == "yield" else []
+    for block in structural_blocks(op.blocks[-1]):
+        if block.end.target is label:
+            found.append((block, block.end))
+    return found
+
+
+def ends_of_branch(op: Op) -> list[tuple[Block, End]]:
+    found = [(block, block.end) for block in op.blocks if block.end.kind == "yield"]
+    if op.name == "scope":
+        label = op.attrs["label"]
+        found += [(block, block.end) for block in structural_blocks(op.blocks[0]) if block.end.target is label]
+    return found

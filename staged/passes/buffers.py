@@ -15,12 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned, sequence_storage
+from staged.ir.buffers import Buffer, Called, Plan, aligned
 from staged.ir.devices import value_devices
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
-from staged.ir.order import OPAQUE, UPDATES, is_tensor, root_of, structural_blocks, structural_ops, view_of
-from staged.ir.types import CPU, Device, SequenceType, TensorType, Type, i64
+from staged.ir.order import (
+    OPAQUE,
+    UPDATES,
+    ends_of_branch,
+    ends_of_loop,
+    is_tensor,
+    root_of,
+    structural_blocks,
+    structural_ops,
+    view_of,
+)
+from staged.ir.sequences import sequence_handles
+from staged.ir.types import CPU, Device, TensorType
 from staged.passes.liveness import Interval, Liveness, liveness
+from staged.passes.sequences import copied_handles, plan_sequences
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
@@ -193,7 +205,7 @@ class _Planner:
                 self.hold(param, finish, finish)
                 if op.results[index] in self.group:
                     self.merge(self.group[param], self.group[op.results[index]])
-                for block, end in _ends_of_loop(op):
+                for block, end in ends_of_loop(op):
                     position = self.live.block_end[block]
                     self.hold(param, position, position)
                     self.allow(end.operands[index], param, position)
@@ -201,7 +213,7 @@ class _Planner:
     def hold_branches(self) -> None:
         """A branch's result is written where the branch ends."""
         for op in self.branches():
-            for block, end in _ends_of_branch(op):
+            for block, end in ends_of_branch(op):
                 position = self.live.block_end[block]
                 for result, operand in zip(op.results, end.operands, strict=True):
                     if result in self.group:
@@ -211,13 +223,13 @@ class _Planner:
     def join_loops(self) -> None:
         for op in self.loops():
             for index, param, initial in self.carried(op):
-                for _, end in _ends_of_loop(op):
+                for _, end in ends_of_loop(op):
                     self.try_join(end.operands[index], param)
                 self.try_join(initial, param)
 
     def join_branches(self) -> None:
         for op in self.branches():
-            for _, end in _ends_of_branch(op):
+            for _, end in ends_of_branch(op):
                 for result, operand in zip(op.results, end.operands, strict=True):
                     if result in self.group:
                         self.try_join(operand, result)
@@ -392,7 +404,9 @@ class _Planner:
             if view_of(value) is not None and root_of(value) in place:
                 place[value] = place[root_of(value)]
         buffers += [buffer for buffer in self.outputs if buffer is not None and buffer not in buffers]
-        sequences, stacks = self.sequences(buffers)
+        handles = sequence_handles(self.function, self.called is not None and self.called.recursive)
+        storage = plan_sequences(self.function, self.live, handles)
+        buffers += storage.buffers
         staging = self.staging(place, buffers)
         peak = _peak(buffers)
         slots: list[list[Buffer]] = []
@@ -404,7 +418,18 @@ class _Planner:
         sizes = self.assign_devices(buffers)
         arena_bytes = sizes.pop(CPU, 0)
         return Plan(
-            place, buffers, sequences, stacks, staging, frozenset(self.copied), arena_bytes, peak, sizes, slots
+            place,
+            buffers,
+            storage.places,
+            storage.stacks,
+            staging,
+            frozenset(self.copied),
+            arena_bytes,
+            peak,
+            sizes,
+            slots,
+            handles,
+            copied_handles(self.function, self.live, handles),
         )
 
     def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:
@@ -430,54 +455,6 @@ class _Planner:
             role="gradient" if named.hint.startswith("d_") else "",
         )
 
-    def sequences(self, buffers: list[Buffer]) -> tuple[dict[Value, Buffer | Stack], list[Stack]]:
-        """Storage of collected sequences; an inner loop's sequence is a range of the storage of the outer one."""
-        storage: dict[Value, Buffer | Stack] = {}
-        stacks: list[Stack] = []
-        branches = _sequences_of_branches(self.function)
-
-        def place(value: Value, where: Buffer | Stack) -> None:
-            """`value` and what it is made of in branches and inner loops are kept in one storage."""
-            storage[value] = where
-            for source in branches.get(value, ()):
-                place(source, where)
-
-        def stack(type: Type, name: str, op: Op) -> Stack:
-            inner = stack(type.element, name, op) if isinstance(type, SequenceType) else None
-            element = type if isinstance(type, TensorType) else TensorType(i64)
-            made = Stack(name if inner is None else f"{name}_starts", element, len(stacks), op.where, inner)
-            stacks.append(made)
-            return made
-
-        loops = [op for op in structural_ops(self.function.block) if op.attrs.get("collected", 0)]
-        for op in loops:  # outer loops come first
-            collected = op.attrs["collected"]
-            for result, yielded in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
-                assert isinstance(result.type, SequenceType)
-                if result not in storage:
-                    seen_as = _outermost(result, branches)
-                    element, count = sequence_storage(result.type)
-                    name = (yielded.hint or "value") + "_history"
-                    if count is None:
-                        place(seen_as, stack(result.type.element, name, op))
-                    else:
-                        whole = TensorType(element.dtype, (count, *element.shape))
-                        size = max(whole.nbytes, 1)
-                        buffer = Buffer(
-                            name, whole, "arena", size, op.device, where=op.where, role="residuals of a loop"
-                        )
-                        buffer.values = [result]
-                        last = self.live.intervals.get(seen_as, [(0, self.live.finish[op])])[-1][1]
-                        buffer.intervals = [(self.live.start[op], last)]
-                        buffers.append(buffer)
-                        place(seen_as, buffer)
-                if isinstance(yielded.type, SequenceType):
-                    where = storage[result]
-                    inner = where.inner if isinstance(where, Stack) else where
-                    assert inner is not None
-                    place(yielded, inner)
-        return storage, stacks
-
     def staging(self, place: dict[Value, Buffer], buffers: list[Buffer]) -> dict[tuple[object, int], Buffer]:
         """Temporaries for ends that pass a carried buffer on into another one (`a, b = b, a`)."""
         staging: dict[tuple[object, int], Buffer] = {}
@@ -501,13 +478,13 @@ class _Planner:
                 continue
             skip = 1 if op.name == "for" else 0
             carried = op.blocks[-1].params[skip:]
-            for block, end in _ends_of_loop(op):
+            for block, end in ends_of_loop(op):
                 targets = {place[param] for param in carried if param in place}
                 for index, param in enumerate(carried):
                     if param not in place:
                         continue
-                    source = place[root_of(end.operands[index])]
-                    if source is not place[param] and source in targets:
+                    source = place.get(root_of(end.operands[index]))
+                    if source is not None and source is not place[param] and source in targets:
                         device = self.devices.get(param, CPU)
                         stage(end, index, param.hint, param.tensor, self.live.block_end[block], device)
         return staging
@@ -586,43 +563,6 @@ def _peak(buffers: list[Buffer]) -> int:
         alive += change
         peak = max(peak, alive)
     return peak
-
-
-def _sequences_of_branches(function: Function) -> dict[Value, list[Value]]:
-    """For a sequence that is the result of an `if`: the sequences that the branches yield for it."""
-    found: dict[Value, list[Value]] = {}
-    for op in structural_ops(function.block):
-        for result in op.results if op.name == "if" else ():
-            if isinstance(result.type, SequenceType):
-                yields = [block.end.operands[result.index] for block in op.blocks if block.end.kind == "yield"]
-                found[result] = [value for value in yields if value.producer and value.producer.name != "sequence_empty"]
-    return found
-
-
-def _outermost(value: Value, branches: dict[Value, list[Value]]) -> Value:
-    """The result of the outermost `if` that passes the sequence `value` on; itself where none does."""
-    for result, sources in branches.items():
-        if value in sources:
-            return _outermost(result, branches)
-    return value
-
-
-def _ends_of_loop(op: Op) -> list[tuple[Block, End]]:
-    """The blocks inside a loop that go on with it or leave it, with the ends that pass its carried values."""
-    label = op.attrs["label"]
-    found = [(op.blocks[-1], op.blocks[-1].end)] if op.blocks[-1].end.kind == "yield" else []
-    for block in structural_blocks(op.blocks[-1]):
-        if block.end.target is label:
-            found.append((block, block.end))
-    return found
-
-
-def _ends_of_branch(op: Op) -> list[tuple[Block, End]]:
-    found = [(block, block.end) for block in op.blocks if block.end.kind == "yield"]
-    if op.name == "scope":
-        label = op.attrs["label"]
-        found += [(block, block.end) for block in structural_blocks(op.blocks[0]) if block.end.target is label]
-    return found
 
 
 def _in_place(op: Op) -> list[tuple[int, int]]:

@@ -318,21 +318,3 @@ def test_a_step_called_from_python_keeps_its_parameters_in_place():
     design = np.column_stack([x, np.ones(20)])
     best = np.linalg.lstsq(design, y, rcond=None)[0]
     np.testing.assert_allclose(np.asarray(model.weight), best[:3].T, atol=1e-3)
-
-
-def test_a_second_derivative_through_a_loop_is_refused_with_the_line_and_right_in_eager_mode():
-    @st.function
-    def curvature(x):
-        def cube(x):
-            a = x
-            for _ in st.range(2):  # here
-                a = a * x
-            return a
-
-        return st.grad(st.grad(cube))(x)
-
-    with pytest.raises(st.UnsupportedError, match="second derivative through a loop") as caught:
-        curvature(1.5)
-    assert "# here" in str(caught.value) and "eager" in str(caught.value)
-    with st.eager():
-        assert curvature(1.5) == 9.0

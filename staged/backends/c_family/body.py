@@ -105,16 +105,27 @@ class BodyEmitter:
 
     def c_type(self, value: Value) -> str:
         if isinstance(value.type, SequenceType):
-            return "int64_t"
+            return "st_sequence" if value in self.plan.handles.values else "int64_t"
         return self.frame_type(value.type) if isinstance(value.type, FrameType) else value.tensor.dtype.c_name
+
+    def variable(self, value: Value, name: str) -> str:
+        """The declaration of a C variable for a scalar, up to its value."""
+        c_type = self.c_type(value)
+        return f"{c_type}{name}" if c_type.endswith("*") else f"{c_type} {name}"
+
+    def constant(self, value: Value, name: str) -> str:
+        """The same for one that does not change."""
+        c_type = self.c_type(value)
+        return f"{c_type}const {name}" if c_type.endswith("*") else f"const {c_type} {name}"
 
     def frame_type(self, type: FrameType) -> str:
         """The C type of a frame: a pointer to its record."""
         return f"const {self.frame_names[type.name]} *"
 
     def scalar(self, value: Value) -> Expr:
-        """The C expression for a scalar; for a sequence, where it starts in its storage."""
-        return self.bases[value] if isinstance(value.type, SequenceType) else self.scalars[value]
+        """The C expression for a scalar or a handle; for another sequence, where it starts in its storage."""
+        is_place = isinstance(value.type, SequenceType) and value not in self.plan.handles.values
+        return self.bases[value] if is_place else self.scalars[value]
 
     def pointer(self, value: Value) -> Expr:
         """The C expression for a tensor's first element."""
@@ -196,7 +207,7 @@ class BodyEmitter:
 
     def declare(self, value: Value, expression: Expr) -> None:
         name = self.name(value.hint)
-        self.w.line(f"const {self.c_type(value)} {name} = {expression};")
+        self.w.line(f"{self.constant(value, name)} = {expression};")
         self.scalars[value] = Name(name)
 
     # ---- dimensions ----

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from staged.backends.c_family.expr import Expr, Name, Prefix, literal
-from staged.backends.c_family.residuals import ResidualEmitter
+from staged.backends.c_family.frames import FrameEmitter
 from staged.ir.nodes import End, Function, Op, Value
 from staged.ir.order import is_tensor
-from staged.ir.types import SequenceType, TensorType
+from staged.ir.types import FrameType, TensorType
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,13 @@ class Signature:
         return [*state, ("st_host *", "host"), *self.params, *own]
 
 
-class CallEmitter(ResidualEmitter):
+class CallEmitter(FrameEmitter):
     """Emits calls and returns. `results` are the places of the function's results, as pointers."""
 
     signatures: Mapping[str, Signature]
     results: list[Expr]
+    mark: str = ""
+    """How much of the store was in use when the function was called, where it gives back the rest."""
 
     def emit_call(self, op: Op) -> None:
         """`if (f(m, host, arguments, results) != ST_OK) return`, with what is made in place brought there before."""
@@ -75,8 +77,10 @@ class CallEmitter(ResidualEmitter):
         """A C variable for a number that a call gives."""
         name = self.name(value.hint)
         # A call that fails leaves before it has a result, and compilers see that.
-        begun = literal(0, value.type.dtype) if isinstance(value.type, TensorType) else Name("NULL")
-        self.w.line(f"{self.c_type(value)} {name} = {begun};")
+        begun: object = "NULL" if isinstance(value.type, FrameType) else "{NULL, 0}"
+        if isinstance(value.type, TensorType):
+            begun = literal(0, value.type.dtype)
+        self.w.line(f"{self.variable(value, name)} = {begun};")
         self.scalars[value] = Name(name)
 
     def emit_return(self, end: End) -> None:
@@ -92,12 +96,13 @@ class CallEmitter(ResidualEmitter):
             if (end, index) in self.plan.staging:
                 continue
             if not is_tensor(value):
-                assert not isinstance(value.type, SequenceType)
                 self.w.line(f"*{target} = {self.scalar(value)};")
             elif str(self.pointer(value)) != str(target):
                 self.copy(target, self.pointer(value), value.tensor)
         for index, temporary, type in late:
             self.copy(self.results[index], self.field(temporary), type)
+        if self.mark:
+            self.release_store(self.mark)
         self.before_return(end)
         self.w.line("return ST_OK;")
 

@@ -16,9 +16,9 @@ from staged.backends.c_family.unused import drop_unused_locals, mentions
 from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
-from staged.ir.nodes import Function
-from staged.ir.order import is_tensor, structural_ops
-from staged.ir.types import FrameType, TensorType, Type, shape_text
+from staged.ir.nodes import Function, Value
+from staged.ir.order import is_tensor, structural_blocks, structural_ops
+from staged.ir.types import FrameType, SequenceType, TensorType, Type, shape_text
 
 WIDTH = 116
 """Columns of a line of generated text, where it can be broken."""
@@ -59,10 +59,9 @@ def called_functions(program: Function) -> dict[str, Called]:
 
 
 def make_signature(
-    function: Function, called: Called, names: Names, frames: Mapping[str, str], has_state: bool
+    function: Function, called: Called, name: str, names: Names, frames: Mapping[str, str], has_state: bool
 ) -> tuple[Signature, Names]:
-    """The function's C signature, and the names inside it."""
-    name = names.fresh(function.name)
+    """The signature of the function that C calls `name`, and the names inside it."""
     local = Names(names)
     local.used |= {"own"}
     in_place = {result: param for param, result in called.in_place}
@@ -84,7 +83,8 @@ def _c_type(type: Type, written: bool, frames: Mapping[str, str]) -> str:
     """A parameter's C type, up to its name."""
     if isinstance(type, FrameType):
         return f"const {frames[type.name]} *"
-    assert isinstance(type, TensorType), f"a parameter of type {type}"
+    if isinstance(type, SequenceType):
+        return "st_sequence "
     if type.shape:
         return f"{'' if written else 'const '}{type.dtype.c_name} *"
     return f"{type.dtype.c_name} "
@@ -94,7 +94,8 @@ def _pointer(type: Type, frames: Mapping[str, str]) -> str:
     """The C type of a pointer for a result, up to its name."""
     if isinstance(type, FrameType):
         return f"const {frames[type.name]} **"
-    assert isinstance(type, TensorType), f"a result of type {type}"
+    if isinstance(type, SequenceType):
+        return "st_sequence *"
     return f"{type.dtype.c_name} *"
 
 
@@ -239,3 +240,9 @@ def prototypes(program: Function, made: Mapping[str, CFunction]) -> list[str]:
 def stack_bytes(made: Sequence[CFunction]) -> int:
     """The most that one call of a recursive function keeps on the stack in buffers."""
     return max((sum(slot[0].nbytes + 64 for slot in each.plan.slots) for each in made), default=0)
+
+
+def returned_values(function: Function) -> list[Value]:
+    """What a function returns, on all of its paths."""
+    ends = [block.end for block in structural_blocks(function.block) if block.end.kind == "return"]
+    return [value for end in ends for value in end.operands]

@@ -10,6 +10,7 @@ from typing import Protocol
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.constants import emit_constant_table
 from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name, Prefix
+from staged.backends.c_family.frames import frame_text, storing_functions
 from staged.backends.c_family.functions import (
     CFunction,
     arena_offsets,
@@ -17,6 +18,7 @@ from staged.backends.c_family.functions import (
     make_signature,
     place_values,
     prototypes,
+    returned_values,
     stack_bytes,
     write_function,
     write_locals,
@@ -30,13 +32,12 @@ from staged.backends.c_family.support.team import team_definitions
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
-from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
-from staged.ir.nodes import Function, Op, Value, VariableRef
+from staged.ir.nodes import FrameRecord, Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, structural_ops
-from staged.ir.types import SequenceType, shape_text
+from staged.ir.types import shape_text
 from staged.source import Position, display_path
 
 
@@ -107,7 +108,10 @@ class ProgramEmitter:
         self.shared_bytes = 0
         self.support = ""
         self.functions: dict[str, CFunction] = {}
-        self.frame_names: dict[str, str] = {}
+        self.frame_names = {record.name: self.names.fresh(record.name) for record in function.frames}
+        self.frame_fields = {record.name: _field_names(record) for record in function.frames}
+        self.storing: frozenset[str] = frozenset()
+        self.uses_store = False
         self.is_recursive = False
         self.stacks: list[Stack] = []
         self.state: list[State] = []
@@ -118,7 +122,8 @@ class ProgramEmitter:
     # ---- the steps ----
 
     def run(self, planner: Planner) -> Emitted:
-        self.refuse_carried_sequences()
+        # Functions have the first choice of names: kernels are called after the lines that call them.
+        self.c_names = {called.name: self.names.fresh(called.name) for called in self.function.functions}
         library = self.make_library(self.machine, self.names, self.site)
         kernels = {
             op: library.kernel(op)
@@ -138,17 +143,21 @@ class ProgramEmitter:
         for number, stack in enumerate(self.stacks):
             stack.index = number
         self.is_recursive = any(how.recursive for how in called.values())
+        self.storing = storing_functions(self.function, plans)
         structure = self.new_structure(self.function, plan)
         input_fields = self.declare_parameters(structure)
         for param, field in input_fields.items():
             if not param.tensor.shape:
                 structure.scalars[param] = Member(Name("args"), field)
+        self.uses_store = bool(self.function.frames or self.storing) or structure.takes_store(self.function.block)
         self.name_buffers(structure)
         inner = self.declare_inner_scalars(structure)
         self.make_functions(called, table, plans, structure)
         structure.signatures = {name: made.signature for name, made in self.functions.items()}
-        for made in self.functions.values():
+        for name_, made in self.functions.items():
             made.structure.signatures = structure.signatures
+            if name_ in self.storing and not made.plan.handles.refer(returned_values(made.signature.function)):
+                made.structure.mark = made.structure.keep_store("kept")
             made.structure.block(made.signature.function.block)
             made.structure.end(made.signature.function.block, None)
         structure.block(self.function.block)
@@ -193,6 +202,8 @@ class ProgramEmitter:
             function, plan, self.kernels, self.names, self.call_kernel, self.site, self.check_nan
         )
         structure.frame_names = self.frame_names
+        structure.frame_fields = self.frame_fields
+        structure.storing = self.storing
         structure.w.depth = 1
         return structure
 
@@ -204,7 +215,9 @@ class ProgramEmitter:
         self.add_state(entry, called, plans, offsets)
         for name, how in called.items():
             function, plan = table[name], plans[name]
-            signature, local = make_signature(function, how, self.names, self.frame_names, bool(self.state))
+            signature, local = make_signature(
+                function, how, self.c_names[name], self.names, self.frame_names, bool(self.state)
+            )
             structure = self.new_structure(function, plan)
             structure.local_names = local
             structure.variable_fields = {}
@@ -274,25 +287,16 @@ class ProgramEmitter:
             entry.need("own_stack", "stop")
             head = place("st_own_stack", self.own_stack_offset())
             self.state.append(State("const st_own_stack *", "stack", head, "what recursive functions run on"))
+        if self.uses_store:
+            entry.need("frames")
+            head = place("st_frames", self.frames_offset())
+            self.state.append(State("st_frames *", "frames", head, "grows: what is kept for gradients of calls"))
         if self.shared_bytes:
             note = "packed operands of one kernel"
             self.state.append(State("unsigned char *", "shared", f"base + {self.buffers_bytes}", note))
         if self.scratch_bytes:
             note = "workspace, one part per thread"
             self.state.append(State("unsigned char *", "scratch", f"base + {self.scratch_offset()}", note))
-
-    def refuse_carried_sequences(self) -> None:
-        """Residuals that a loop changes as it goes: what a gradient of a gradient through a loop comes to."""
-        for function in every_function(self.function):
-            for op in structural_ops(function.block):
-                carried = op.operands if op.name in ("for", "while") else ()
-                is_carried = any(isinstance(value.type, SequenceType) for value in carried)
-                if is_carried or op.name in ("sequence_zeros", "sequence_add", "sequence_sum"):
-                    raise UnsupportedError(
-                        "a second derivative through a loop has no compiled form",
-                        where=op.where,
-                        hint="take it in eager mode (`with staged.eager():`), or differentiate the loop once",
-                    )
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
@@ -436,11 +440,11 @@ class ProgramEmitter:
 
     def has_release(self) -> bool:
         """Whether the program keeps things between calls that the arena itself does not hold."""
-        return bool(self.stacks) or self.is_recursive
+        return bool(self.stacks) or self.is_recursive or self.uses_store
 
     def arena_bytes(self) -> int:
         """Buffers, then what kernels share, then one scratch area per thread, then the heads of what grows."""
-        return self.own_stack_offset() + HEAD * self.is_recursive
+        return self.frames_offset() + HEAD * self.uses_store
 
     def scratch_offset(self) -> int:
         return self.buffers_bytes + self.shared_bytes
@@ -450,6 +454,9 @@ class ProgramEmitter:
 
     def own_stack_offset(self) -> int:
         return self.stacks_offset() + HEAD * len(self.stacks)
+
+    def frames_offset(self) -> int:
+        return self.own_stack_offset() + HEAD * self.is_recursive
 
     def assemble(
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
@@ -479,6 +486,7 @@ class ProgramEmitter:
         self.support = self.support_text(includes, support) if support.strip() else ""
         if self.support:
             w.line(f'#include "{self.name}_support.h"  // printing, errors, maths: what every program of staged may use')
+        self.write_frames(w)
         self.write_buffers(w, structure)
         self.write_constants(w, structure)
         for title, members in _sections(kernels, [*(made.structure for made in self.functions.values()), structure]):
@@ -512,6 +520,19 @@ class ProgramEmitter:
             for name, buffer in rows:
                 emit_constant_table(w, name, buffer)
 
+    def write_frames(self, w: Writer) -> None:
+        """The records that calls leave for their reverse."""
+        if not self.function.frames:
+            return
+        w.section("frames")
+        w.comment("What calls keep for the gradient.")
+        for record in self.function.frames:
+            w.line(f"typedef struct {self.frame_names[record.name]} {self.frame_names[record.name]};")
+        for record in self.function.frames:
+            w.line()
+            for line in frame_text(record, self.frame_names[record.name], self.frame_fields[record.name], self.frame_names):
+                w.line(line)
+
     def write_functions(self, w: Writer) -> None:
         if not self.functions:
             return
@@ -538,6 +559,8 @@ class ProgramEmitter:
             for state in self.state:
                 if state.c_type == "st_stack *":
                     w.line(f"st_stack_release({state.value});  // {state.name}")
+            if self.uses_store:
+                w.line(f"st_frames_free((st_frames *)(void *)(base + {self.frames_offset()}));")
             if self.is_recursive:
                 w.line(f"st_own_stack_release((st_own_stack *)(void *)(base + {self.own_stack_offset()}));")
 
@@ -621,9 +644,11 @@ class ProgramEmitter:
                 w.line("host->error_claimed = 0;")
             if not self.parameters:
                 w.line("(void)args;")
+            if self.uses_store:
+                w.line("st_frames_release(m->frames, 0);")
             for made in self.functions.values():
                 for stack in made.plan.stacks:
-                    w.line(f"st_stack_reset({structure.field(stack)});")
+                    w.line(f"st_stack_reset({made.structure.field(stack)});")
             for variable, name in inner:
                 if (variable, name) not in early:
                     w.line(f"{variable.type.dtype.c_name} {name} = 0;")
@@ -640,6 +665,11 @@ class ProgramEmitter:
             with w.block(head):
                 place = f"(st_own_stack *)(void *)((unsigned char *)arena + {self.own_stack_offset()})"
                 w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {own}, args, arena, host);")
+
+
+def _field_names(record: FrameRecord) -> tuple[str, ...]:
+    names = Names()
+    return tuple(names.fresh(name) for name, _ in record.fields)
 
 
 def describe(buffer: Buffer) -> str:

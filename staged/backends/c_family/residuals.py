@@ -64,31 +64,35 @@ class ResidualEmitter(BodyEmitter):
         """Keep this iteration's residuals."""
         if not values:
             return
-        trip = Name(self.loop_trip[op])
         for result, value in zip(op.results[-len(values) :], values, strict=True):
-            storage = self.plan.sequences[result]
-            if isinstance(value.type, SequenceType) and isinstance(storage, Buffer):
-                continue  # the inner loop has written into its range of the same storage
-            type = storage.element if isinstance(storage, Stack) else value.tensor
-            base = self.bases[result]
-            if isinstance(storage, Stack):
-                self.need("stack")
-                source = self.pointer(value) if is_tensor(value) else None
-                if source is None:
-                    name = self.name("kept")
-                    self.w.line(f"const {type.dtype.c_name} {name} = {self.scalar(value)};")
-                    source = Prefix("&", Name(name))
-                count = f"{type.size} * " if type.size != 1 else ""
-                push = f"st_stack_push(host, {self.field(storage)}, {source}, {count}sizeof({type.dtype.c_name}))"
-                with self.w.block(f"if ({push} != ST_OK)"):
-                    self.w.line("return host->error_kind;")
-                continue
-            position = trip if str(base) == "0" else Infix("+", base, trip)
-            if is_tensor(value):
-                offset = scaled(position, type.size) or Literal("0")
-                self.copy(Infix("+", self.field(storage), offset), self.pointer(value), type)
-            else:
-                self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
+            self.collect_one(op, result, value)
+
+    def collect_one(self, op: Op, result: Value, value: Value) -> None:
+        """Keep one value, in the sequence that is the loop's `result`."""
+        trip = Name(self.loop_trip[op])
+        storage = self.plan.sequences[result]
+        if isinstance(value.type, SequenceType) and isinstance(storage, Buffer):
+            return  # the inner loop has written into its range of the same storage
+        type = storage.element if isinstance(storage, Stack) else value.tensor
+        base = self.bases[result]
+        if isinstance(storage, Stack):
+            self.need("stack")
+            source = self.pointer(value) if is_tensor(value) else None
+            if source is None:
+                name = self.name("kept")
+                self.w.line(f"const {type.dtype.c_name} {name} = {self.scalar(value)};")
+                source = Prefix("&", Name(name))
+            count = f"{type.size} * " if type.size != 1 else ""
+            push = f"st_stack_push(host, {self.field(storage)}, {source}, {count}sizeof({type.dtype.c_name}))"
+            with self.w.block(f"if ({push} != ST_OK)"):
+                self.w.line("return host->error_kind;")
+            return
+        position = trip if str(base) == "0" else Infix("+", base, trip)
+        if is_tensor(value):
+            offset = scaled(position, type.size) or Literal("0")
+            self.copy(Infix("+", self.field(storage), offset), self.pointer(value), type)
+        else:
+            self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
 
     def emit_sequence_empty(self, op: Op) -> None:
         """Nobody reads it: it starts anywhere."""

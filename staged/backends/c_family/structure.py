@@ -22,7 +22,7 @@ from staged.backends.c_family.writer import Writer
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Block, End, Label, Op, Value
-from staged.ir.order import OPAQUE, is_tensor, root_of, view_of
+from staged.ir.order import OPAQUE, ends_of_loop, is_tensor, root_of, view_of
 from staged.ir.types import SequenceType, TensorType
 
 
@@ -107,10 +107,11 @@ class StructureEmitter(CallEmitter):
         """A C variable for a scalar that several paths assign."""
         if is_tensor(result):
             return
-        name = self.name("first" if isinstance(result.type, SequenceType) else result.hint)
-        self.w.line(f"{self.c_type(result)} {name};")
+        is_place = isinstance(result.type, SequenceType) and not self.is_handle(result)
+        name = self.name("first" if is_place else result.hint)
+        self.w.line(f"{self.variable(result, name)};")
         self.scalars[result] = Name(name)
-        if isinstance(result.type, SequenceType):
+        if is_place:
             self.bases[result] = Name(name)
 
     # ---- loops ----
@@ -120,7 +121,7 @@ class StructureEmitter(CallEmitter):
         start, stop, step = (self.scalar(operand) for operand in op.operands[:3])
         self.where(op.where)
         carried = body.params[1:]
-        self.begin_carried(carried, op.operands[3:])
+        self.begin_carried(op, carried, 3)
         index = self.name(body.params[0].hint or "i")
         span = self.ranges.of_index(list(op.operands))
         if span is not None:
@@ -142,9 +143,12 @@ class StructureEmitter(CallEmitter):
                 else f"{index} {'+' if step_literal > 0 else '-'}= {abs(step_literal)}"
             )
         trip = self.begin_trips(op, index if (literal_int(start), step_literal) == (0, 1) else "")
+        mark = self.mark_turns(op)
         frame = self.enter(op, carried, trip)
         with self.w.block(f"for (int64_t {index} = {start}; {condition}; {advance})"):
             self.poll(op)
+            if mark:
+                self.release_store(mark)
             self.block(body)
             self.end(body, op)
             self.finish_body(op, frame, trip != index)
@@ -155,13 +159,14 @@ class StructureEmitter(CallEmitter):
         condition, body = op.blocks
         self.where(op.where)
         carried = body.params
-        self.begin_carried(carried, op.operands)
+        self.begin_carried(op, carried, 0)
         for seen, param in zip(condition.params, carried, strict=True):
             if is_tensor(seen):
                 self.pointers[seen] = self.pointer(param)
             else:
                 self.scalars[seen] = self.scalars[param]
         trip = self.begin_trips(op, "")
+        mark = self.mark_turns(op)
         frame = self.enter(op, carried, trip)
         # The condition is an expression of the `while` itself where that is all there is to it.
         outer, self.text.body = self.text.body, Writer()
@@ -171,6 +176,8 @@ class StructureEmitter(CallEmitter):
         test = self.scalar(condition.end.operands[0])
         simple = not any(line.strip() and not line.strip().startswith("//") for line in inner.lines)
         with self.w.block(f"while ({test})" if simple else "for (;;)"):
+            if mark:
+                self.release_store(mark)
             if not simple:
                 self.w.lines += inner.lines
                 with self.w.block(f"if ({Prefix('!', test)})"):
@@ -182,17 +189,23 @@ class StructureEmitter(CallEmitter):
         self.leave(op, frame)
         self.bind_results(op, carried)
 
-    def begin_carried(self, carried: tuple[Value, ...], initial: tuple[Value, ...]) -> None:
-        """Carried scalars become C variables; carried tensors start in their buffer."""
-        for param, value in zip(carried, initial, strict=True):
+    def begin_carried(self, op: Op, carried: tuple[Value, ...], first: int) -> None:
+        """Carried scalars and handles become C variables; carried tensors start in their buffer."""
+        for index, (param, value) in enumerate(zip(carried, op.operands[first:], strict=True)):
             if is_tensor(param):
                 self.move(param, value)
-            elif isinstance(param.type, SequenceType):
-                raise AssertionError("a loop carries a sequence: second derivatives through loops are refused before")
             else:
+                given = self.taken(op, first + index, value)
                 name = self.name(param.hint or value.hint)
-                self.w.line(f"{self.c_type(param)} {name} = {self.scalar(value)};")
+                self.w.line(f"{self.variable(param, name)} = {given};")
                 self.scalars[param] = Name(name)
+
+    def mark_turns(self, op: Op) -> str:
+        """For a loop whose turns leave nothing of what they take from the store: the mark to which each turn gives back."""
+        passed = [value for _, end in ends_of_loop(op) for value in end.operands]
+        if self.plan.handles.refer(passed) or not any(self.takes_store(block) for block in op.blocks):
+            return ""
+        return self.keep_store("kept")
 
     def move(self, target: Value, source: Value) -> None:
         """Copy a tensor into the buffer of `target`, unless the plan has put both in one."""
@@ -237,6 +250,7 @@ class StructureEmitter(CallEmitter):
         collected = op.attrs.get("collected", 0)
         for result in op.results[len(op.results) - collected :] if collected else ():
             self.bases.setdefault(result, Literal("0"))
+        self.finish_handles(op)
 
     def emit_scope(self, op: Op) -> None:
         for result in op.results:
@@ -306,8 +320,8 @@ class StructureEmitter(CallEmitter):
         for pointer, temporary, type in staged:
             self.copy(pointer, self.field(temporary), type)
         scalars = [
-            (self.scalars[target], self.scalar(source), target, source)
-            for target, source in pairs
+            (self.scalars[target], self.taken(end, index, source), target, source)
+            for index, (target, source) in enumerate(pairs)
             if not is_tensor(target) and target in self.scalars
         ]
         scalars = [entry for entry in scalars if str(entry[0]) != str(entry[1])]
@@ -316,7 +330,7 @@ class StructureEmitter(CallEmitter):
         for name, expression, target, source in scalars:
             if len(scalars) > 1 and _mentions(expression, written - {str(name)}):
                 next_name = self.name(f"{target.hint or 't'}_next")
-                self.w.line(f"const {self.c_type(target)} {next_name} = {expression};")
+                self.w.line(f"{self.constant(target, next_name)} = {expression};")
                 expression = Name(next_name)
             settled.append((name, expression, source))
         for name, expression, source in settled:
@@ -342,6 +356,6 @@ def _is_empty(block: Block, owner: Op, emitter: StructureEmitter) -> bool:
     if block.ops or block.end.kind != "yield":
         return False
     for result, operand in zip(owner.results, block.end.operands, strict=True):
-        if not is_tensor(result) or emitter.plan.place[result] is not emitter.plan.place[root_of(operand)]:
+        if not is_tensor(result) or emitter.plan.place[result] is not emitter.plan.place.get(root_of(operand)):
             return False
     return True

@@ -1,0 +1,299 @@
+"""What is kept in the program's store: frames of calls, and the sequences that are handles (`ir/sequences.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from staged.backends.c_family.expr import Expr, Index, Infix, Literal, Member, Name, Prefix, scaled
+from staged.backends.c_family.residuals import ResidualEmitter
+from staged.ir.buffers import Plan, Stack
+from staged.ir.functions import components, function_table
+from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
+from staged.ir.order import is_tensor, structural_ops
+from staged.ir.sequences import takes_store
+from staged.ir.types import FrameType, SequenceType, TensorType, Type
+
+
+class FrameEmitter(ResidualEmitter):
+    """Emits frames and handles. `frame_fields` has, by record, the C names of a frame's fields."""
+
+    frame_fields: Mapping[str, tuple[str, ...]]
+    storing: frozenset[str]
+    """The functions of the program that do."""
+
+    # ---- types ----
+
+    def item_type(self, type: SequenceType) -> str:
+        """The C type of what an array of elements consists of."""
+        element = type.element
+        if isinstance(element, SequenceType):
+            return "st_sequence"
+        return self.frame_type(element) if isinstance(element, FrameType) else element.dtype.c_name
+
+    def item_bytes(self, type: SequenceType) -> str:
+        """The size of one element, as C writes it."""
+        element = type.element
+        count = element.size if isinstance(element, TensorType) else 1
+        return f"{'' if count == 1 else f'{count} * '}sizeof({self.item_type(type)})"
+
+    def is_handle(self, value: Value) -> bool:
+        return value in self.plan.handles.values
+
+    def try_(self, call: str) -> None:
+        """A call of a support function that may fail."""
+        with self.w.block(f"if ({call} != ST_OK)"):
+            self.w.line("return host->error_kind;")
+
+    def new_handle(self, hint: str) -> Name:
+        name = Name(self.name(hint))
+        self.need("sequence")
+        self.w.line(f"st_sequence {name} = {{NULL, 0}};")
+        return name
+
+    def items(self, handle: Expr, type: SequenceType, written: bool = False) -> str:
+        """The elements of a handle as a C array."""
+        item = self.item_type(type)
+        if written:
+            array = f"{item}*" if item.endswith("*") else f"{item} *"
+        else:
+            array = f"{item}const *" if item.endswith("*") else f"const {item} *"
+        return f"(({array}){Member(handle, 'data', False)})"
+
+    # ---- sequences ----
+
+    def begin_trips(self, op: Op, index: str) -> str:
+        collected = op.attrs.get("collected", 0)
+        results = [result for result in op.results[len(op.results) - collected :] if self.is_handle(result)]
+        if not results:
+            return super().begin_trips(op, index)
+        index = super().begin_trips(op, "")  # it is needed after the loop
+        for result in results:
+            assert isinstance(result.type, SequenceType)
+            stack = self.plan.sequences.get(result)
+            if isinstance(stack, Stack):
+                self.need("sequence_take")
+                name = self.name("first")
+                self.w.line(f"const int64_t {name} = {self.field(stack)}->length;")
+                self.bases[result] = Name(name)
+            else:
+                handle = self.new_handle(result.hint or "history")
+                count, item = result.type.bound, self.item_bytes(result.type)
+                self.try_(f"st_sequence_make(host, m->frames, {count}, {item}, &{handle})")
+                self.scalars[result] = handle
+        return index
+
+    def sequence_base(self, result: Value) -> Expr:
+        return Literal("0") if self.is_handle(result) else super().sequence_base(result)
+
+    def collect_one(self, op: Op, result: Value, value: Value) -> None:
+        if not self.is_handle(result):
+            super().collect_one(op, result, value)
+            return
+        assert isinstance(result.type, SequenceType)
+        stack = self.plan.sequences.get(result)
+        if isinstance(stack, Stack):
+            if is_tensor(value):
+                source: Expr = self.pointer(value)
+            else:
+                name = self.name("kept")
+                self.w.line(f"{self.constant(value, name)} = {self.scalar(value)};")
+                source = Prefix("&", Name(name))
+            self.try_(f"st_stack_push(host, {self.field(stack)}, {source}, {self.item_bytes(result.type)})")
+            return
+        trip, items = Name(self.loop_trip[op]), self.items(self.scalars[result], result.type, written=True)
+        if is_tensor(value):
+            offset = scaled(trip, value.tensor.size) or Literal("0")
+            self.copy(Infix("+", Name(items), offset), self.pointer(value), value.tensor)
+        else:
+            self.w.line(f"{Index(Name(items), trip)} = {self.scalar(value)};")
+
+    def finish_handles(self, op: Op) -> None:
+        """After a loop: how long what it has collected is, and out of the stacks with it."""
+        collected = op.attrs.get("collected", 0)
+        for result in op.results[len(op.results) - collected :]:
+            if not self.is_handle(result):
+                continue
+            assert isinstance(result.type, SequenceType)
+            stack = self.plan.sequences.get(result)
+            if isinstance(stack, Stack):
+                handle = self.new_handle(result.hint or "history")
+                first, item = self.bases[result], self.item_bytes(result.type)
+                self.try_(f"st_sequence_take(host, m->frames, {self.field(stack)}, {first}, {item}, &{handle})")
+                self.scalars[result] = handle
+            else:
+                self.w.line(f"{Member(self.scalars[result], 'length', False)} = {self.loop_trip[op]};")
+
+    def emit_sequence_empty(self, op: Op) -> None:
+        if self.is_handle(op.result):
+            self.need("sequence")
+            self.scalars[op.result] = Name("(st_sequence){NULL, 0}")
+        else:
+            super().emit_sequence_empty(op)
+
+    def emit_sequence_get(self, op: Op) -> None:
+        sequence, index = op.operands
+        if not self.is_handle(sequence):
+            super().emit_sequence_get(op)
+            return
+        assert isinstance(sequence.type, SequenceType)
+        self.where(op.where)
+        value = op.result
+        items, trip = Name(self.items(self.scalar(sequence), sequence.type)), self.scalar(index)
+        name = self.name(value.hint)
+        if is_tensor(value):
+            offset = scaled(trip, value.tensor.size) or Literal("0")
+            self.w.line(f"const {value.tensor.dtype.c_name} *const {name} = {Infix('+', items, offset)};")
+            self.pointers[value] = Name(name)
+        else:
+            self.w.line(f"{self.constant(value, name)} = {Index(items, trip)};")
+            self.scalars[value] = Name(name)
+
+    def emit_sequence_zeros(self, op: Op) -> None:
+        """Zeros of the same lengths."""
+        depth, item, _ = self.innermost(op.result.type)
+        handle = self.new_handle(op.result.hint or "zeros")
+        self.where(op.where)
+        like = self.scalar(op.operands[0])
+        self.try_(f"st_sequence_zeros(host, m->frames, {like}, {depth}, {item}, &{handle})")
+        self.scalars[op.result] = handle
+
+    def emit_sequence_add(self, op: Op) -> None:
+        """Add to one element, where it stands unless somebody still needs the sequence as it was."""
+        sequence, index, element = op.operands
+        self.where(op.where)
+        handle = self.taken(op, 0, sequence)
+        assert isinstance(sequence.type, SequenceType)
+        place = Index(Name(self.items(handle, sequence.type, written=True)), self.scalar(index))
+        if isinstance(element.type, SequenceType):
+            depth, _, type = self.innermost(element.type)
+            self.need(f"sequence_add_{type.dtype}")
+            self.w.line(f"st_sequence_add_{type.dtype}({place}, {self.scalar(element)}, {depth}, {type.size});")
+        elif is_tensor(element):
+            type = element.tensor
+            self.need(f"sequence_add_{type.dtype}")
+            offset = scaled(self.scalar(index), type.size) or Literal("0")
+            target = Infix("+", Name(self.items(handle, sequence.type, written=True)), offset)
+            self.w.line(f"st_add_{type.dtype}({target}, {self.pointer(element)}, {type.size});")
+        else:
+            self.w.line(f"{place} += {self.scalar(element)};")
+        self.scalars[op.result] = handle
+
+    def emit_sequence_sum(self, op: Op) -> None:
+        """Element by element, into the first unless somebody still needs it as it was."""
+        left, right = op.operands
+        self.where(op.where)
+        handle = self.taken(op, 0, left)
+        depth, _, type = self.innermost(left.type)
+        self.need(f"sequence_add_{type.dtype}")
+        self.w.line(f"st_sequence_add_{type.dtype}({handle}, {self.scalar(right)}, {depth}, {type.size});")
+        self.scalars[op.result] = handle
+
+    def taken(self, site: object, index: int, value: Value) -> Expr:
+        """A handle that may be added to: a copy of its own where the plan says so."""
+        given = self.scalar(value)
+        if (site, index) not in self.plan.copied_handles:
+            return given
+        depth, item, _ = self.innermost(value.type)
+        handle = self.new_handle(value.hint or "copy")
+        self.try_(f"st_sequence_copy(host, m->frames, {given}, {depth}, {item}, &{handle})")
+        return handle
+
+    def innermost(self, type: Type) -> tuple[int, str, TensorType]:
+        """How many sequences are around the innermost ones, the size of their elements in C, and the elements' type."""
+        depth = 0
+        assert isinstance(type, SequenceType)
+        while isinstance(type.element, SequenceType):
+            type, depth = type.element, depth + 1
+        assert isinstance(type.element, TensorType), "frames are not added"
+        return depth, self.item_bytes(type), type.element
+
+    # ---- frames ----
+
+    def emit_frame_save(self, op: Op) -> None:
+        """A record in the store, with a copy of each field."""
+        self.where(op.where)
+        self.need("frames")
+        type = op.result.type
+        assert isinstance(type, FrameType)
+        record = self.frame_names[type.name]
+        name = self.name(op.result.hint or "frame")
+        self.w.line(f"{record} *const {name} = st_frames_push(host, m->frames, sizeof({record}));")
+        with self.w.block(f"if ({name} == NULL)"):
+            self.w.line("return host->error_kind;")
+        for field, value in zip(self.frame_fields[type.name], op.operands, strict=True):
+            place = Member(Name(name), field)
+            if is_tensor(value):
+                self.copy(place, self.pointer(value), value.tensor)
+            else:
+                self.w.line(f"{place} = {self.scalar(value)};")
+        self.scalars[op.result] = Name(name)
+
+    def emit_frame_load(self, op: Op) -> None:
+        """The fields are read where they are needed."""
+        (frame,) = op.operands
+        type = frame.type
+        assert isinstance(type, FrameType)
+        handle = self.scalar(frame)
+        for field, value in zip(self.frame_fields[type.name], op.results, strict=True):
+            place = Member(handle, field)
+            if is_tensor(value):
+                self.pointers[value] = place
+            else:
+                self.scalars[value] = place
+
+    def emit_frame_null(self, op: Op) -> None:
+        self.scalars[op.result] = Name("NULL")
+
+    def emit_frames_mark(self, op: Op) -> None:
+        """The store is given back where a turn of a loop or a call ends (`keep_store`): nothing reads a mark."""
+        self.scalars[op.result] = Literal("0")
+
+    def emit_frames_release(self, op: Op) -> None:
+        """See `emit_frames_mark`."""
+
+    # ---- giving back ----
+
+    def takes_store(self, block: Block) -> bool:
+        """Whether anything in `block` takes memory of the store."""
+        return any(
+            takes_store(op, self.plan.handles) or (op.name == "call" and op.attrs["function"] in self.storing)
+            for op in structural_ops(block)
+        )
+
+    def keep_store(self, hint: str) -> str:
+        """Note how much of the store is in use; returns the C name of the mark."""
+        self.need("frames")
+        name = self.name(hint)
+        self.w.line(f"const int64_t {name} = st_frames_mark(m->frames);")
+        return name
+
+    def release_store(self, mark: str) -> None:
+        self.w.line(f"st_frames_release(m->frames, {mark});")
+
+
+def storing_functions(program: Function, plans: Mapping[str, Plan]) -> frozenset[str]:
+    """The functions of a program that take memory of the store, themselves or through what they call."""
+    found: set[str] = set()
+    table = function_table(program)
+    for group in components(program):
+        ops = [(op, plans[name].handles) for name in group for op in structural_ops(table[name].block)]
+        if any(takes_store(op, handles) or (op.name == "call" and op.attrs["function"] in found) for op, handles in ops):
+            found.update(group)
+    return frozenset(found)
+
+
+def frame_text(record: FrameRecord, c_name: str, fields: tuple[str, ...], frames: Mapping[str, str]) -> list[str]:
+    """The C struct of a frame, line by line."""
+    lines = [f"struct {c_name} {{"]
+    for (_, type), field in zip(record.fields, fields, strict=True):
+        if isinstance(type, FrameType):
+            lines.append(f"    const {frames[type.name]} *{field};")
+        elif isinstance(type, SequenceType):
+            lines.append(f"    st_sequence {field};  // {type}")
+        elif type.shape:
+            lines.append(f"    {type.dtype.c_name} {field}[{max(type.size, 1)}];")
+        else:
+            lines.append(f"    {type.dtype.c_name} {field};")
+    if not fields:
+        lines.append("    char none;  // the call keeps nothing: what it was given says it all")
+    return [*lines, "};"]

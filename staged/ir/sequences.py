@@ -1,0 +1,122 @@
+"""Which sequences have a place of their own, and which are handles on the program's store.
+
+The residuals of most loops are kept in an array, or on a stack, that the memory plan has set aside for that loop. A sequence that
+travels (into a frame, through a call, round a loop), one that is added to, and one of frames is a handle instead: where its
+elements start in the store of the program, and how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from staged.ir.nodes import Function, Op, Value
+from staged.ir.order import structural_blocks, structural_ops
+from staged.ir.types import FrameType, SequenceType, Type
+
+
+@dataclass(frozen=True)
+class Handles:
+    """The sequences of a function that are handles, and those among them that ops add to where they stand."""
+
+    values: frozenset[Value] = frozenset()
+    changed: frozenset[Value] = frozenset()
+
+    def refer(self, values: Iterable[Value]) -> bool:
+        """Whether anything in the program's store is reached through one of `values`."""
+        return any(isinstance(value.type, FrameType) or value in self.values for value in values)
+
+
+def sequence_handles(function: Function, recursive: bool = False) -> Handles:
+    """The handles of a function; of a `recursive` one also all sequences without a bound: its calls share stacks."""
+    groups = _Groups()
+    travels: list[Value] = list(function.params)
+    added: list[Value] = []
+    for block in structural_blocks(function.block):
+        if block.end.kind == "return":
+            travels += block.end.operands
+    targets: dict[object, tuple[Value, ...]] = {}
+    for op in structural_ops(function.block):
+        label = op.attrs.get("label")
+        if op.name in ("for", "while"):
+            collected = op.attrs.get("collected", 0)
+            count = len(op.results) - collected
+            skip = 1 if op.name == "for" else 0
+            initial = op.operands[3 * skip :]
+            groups.join(op.results, initial)
+            for block in op.blocks:
+                groups.join(block.params[skip:], initial)
+            if op.blocks[-1].end.kind == "yield":
+                groups.join(op.results, op.blocks[-1].end.operands)
+            targets[label] = op.results[:count]
+            travels += initial
+        elif op.name in ("if", "scope"):
+            targets[label] = op.results
+            for block in op.blocks:
+                if block.end.kind == "yield":
+                    groups.join(op.results, block.end.operands)
+        elif op.name == "sequence_get":
+            groups.join(op.results, op.operands[:1])
+        elif op.name in ("sequence_zeros", "sequence_add", "sequence_sum"):
+            travels += (*op.operands, *op.results)
+            if op.name != "sequence_zeros":
+                groups.join(op.results, op.operands[:1])
+                added += op.results
+        elif op.name in ("frame_save", "frame_load", "call"):
+            travels += (*op.operands, *op.results)
+    for block in structural_blocks(function.block):
+        if block.end.target in targets:
+            groups.join(targets[block.end.target], block.end.operands)
+    handles = {groups.find(value) for value in travels if isinstance(value.type, SequenceType)}
+    everything = dict.fromkeys([*groups.above, *(v for v in travels if isinstance(v.type, SequenceType))])
+    for value in everything:
+        if holds_frames(value.type) or (recursive and not is_bounded(value.type)):
+            handles.add(groups.find(value))
+    changed = {groups.find(value) for value in added}
+    return Handles(
+        frozenset(value for value in everything if groups.find(value) in handles),
+        frozenset(value for value in everything if groups.find(value) in changed),
+    )
+
+
+def holds_frames(type: Type) -> bool:
+    """Whether a frame is in it."""
+    while isinstance(type, SequenceType):
+        type = type.element
+    return isinstance(type, FrameType)
+
+
+def is_bounded(type: Type) -> bool:
+    """Whether all of its lengths have bounds."""
+    while isinstance(type, SequenceType):
+        if type.bound is None:
+            return False
+        type = type.element
+    return True
+
+
+def takes_store(op: Op, handles: Handles) -> bool:
+    """Whether an op itself takes memory of the program's store."""
+    if op.name in ("frame_save", "sequence_zeros", "sequence_add", "sequence_sum"):
+        return True
+    return op.name in ("for", "while", "if", "scope") and any(result in handles.values for result in op.results)
+
+
+class _Groups:
+    """Sequences that flow into one another (disjoint sets)."""
+
+    def __init__(self) -> None:
+        self.above: dict[Value, Value] = {}
+
+    def find(self, value: Value) -> Value:
+        while self.above.get(value, value) is not value:
+            value = self.above[value]
+        return value
+
+    def join(self, values: Iterable[Value], others: Iterable[Value]) -> None:
+        for value, other in zip(values, others, strict=False):
+            for each in (value, other):
+                if isinstance(each.type, SequenceType):
+                    self.above.setdefault(each, each)
+            if isinstance(value.type, SequenceType) and isinstance(other.type, SequenceType):
+                self.above[self.find(value)] = self.find(other)

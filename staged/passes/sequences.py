@@ -1,0 +1,157 @@
+"""Where the memory plan keeps sequences: an array, a growable stack, or a handle on the program's store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from staged.ir.buffers import Buffer, Stack, sequence_storage
+from staged.ir.nodes import Function, Op, Value
+from staged.ir.order import ends_of_branch, ends_of_loop, structural_blocks, structural_ops
+from staged.ir.sequences import Handles
+from staged.ir.types import SequenceType, TensorType, Type, i64
+from staged.passes.liveness import Liveness
+
+
+@dataclass
+class SequencePlan:
+    """The storage of collected sequences; an inner loop's sequence is a range of the storage of the outer one."""
+
+    places: dict[Value, Buffer | Stack] = field(default_factory=dict)
+    stacks: list[Stack] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+
+
+def plan_sequences(function: Function, live: Liveness, handles: Handles) -> SequencePlan:
+    """Arrays where the trip count has a bound, stacks where it has none. Handles need a stack while they grow."""
+    plan = SequencePlan()
+    branches = _sequences_of_branches(function)
+
+    def place(value: Value, where: Buffer | Stack) -> None:
+        """`value` and what it is made of in branches and inner loops are kept in one storage."""
+        plan.places[value] = where
+        for source in branches.get(value, ()):
+            place(source, where)
+
+    def stack(type: Type, name: str, op: Op) -> Stack:
+        inner = stack(type.element, name, op) if isinstance(type, SequenceType) else None
+        element = type if isinstance(type, TensorType) else TensorType(i64)
+        made = Stack(name if inner is None else f"{name}_starts", element, len(plan.stacks), op.where, inner)
+        plan.stacks.append(made)
+        return made
+
+    loops = [op for op in structural_ops(function.block) if op.attrs.get("collected", 0)]
+    for op in loops:  # outer loops come first
+        collected = op.attrs["collected"]
+        for result, yielded in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
+            assert isinstance(result.type, SequenceType)
+            name = (yielded.hint or "value") + "_history"
+            if result in handles.values:
+                if result.type.bound is None:
+                    element = result.type.element if isinstance(result.type.element, TensorType) else TensorType(i64)
+                    plan.places[result] = Stack(name, element, len(plan.stacks), op.where)
+                    plan.stacks.append(plan.places[result])  # type: ignore[arg-type]
+                continue
+            if result not in plan.places:
+                seen_as = _outermost(result, branches)
+                element, count = sequence_storage(result.type)
+                if count is None:
+                    place(seen_as, stack(result.type.element, name, op))
+                else:
+                    whole = TensorType(element.dtype, (count, *element.shape))
+                    size = max(whole.nbytes, 1)
+                    buffer = Buffer(name, whole, "arena", size, op.device, where=op.where, role="residuals of a loop")
+                    buffer.values = [result]
+                    last = live.intervals.get(seen_as, [(0, live.finish[op])])[-1][1]
+                    buffer.intervals = [(live.start[op], last)]
+                    plan.buffers.append(buffer)
+                    place(seen_as, buffer)
+            if isinstance(yielded.type, SequenceType):
+                where = plan.places[result]
+                inner = where.inner if isinstance(where, Stack) else where
+                assert inner is not None
+                place(yielded, inner)
+    return plan
+
+
+def _sequences_of_branches(function: Function) -> dict[Value, list[Value]]:
+    """For a sequence that is the result of an `if`: the sequences that the branches yield for it."""
+    found: dict[Value, list[Value]] = {}
+    for op in structural_ops(function.block):
+        for result in op.results if op.name == "if" else ():
+            if isinstance(result.type, SequenceType):
+                yields = [block.end.operands[result.index] for block in op.blocks if block.end.kind == "yield"]
+                found[result] = [value for value in yields if value.producer and value.producer.name != "sequence_empty"]
+    return found
+
+
+def _outermost(value: Value, branches: dict[Value, list[Value]]) -> Value:
+    """The result of the outermost `if` that passes the sequence `value` on; itself where none does."""
+    for result, sources in branches.items():
+        if value in sources:
+            return _outermost(result, branches)
+    return value
+
+
+# ---- handles that ops add to --------------------------------------------------------------------
+
+
+def copied_handles(function: Function, live: Liveness, handles: Handles) -> frozenset[tuple[object, int]]:
+    """Where a handle must be copied before it is added to, or before it becomes one that is added to.
+
+    Adding happens where the elements stand. So whoever takes a sequence to change it must be the last to need it, and nobody may
+    know it under another name: what a function is given, what is in a frame or in another sequence is always copied.
+    """
+    if not handles.changed:
+        return frozenset()
+    _extend_elements(function, live, handles)
+    known_elsewhere = set(function.params)
+    for op in structural_ops(function.block):
+        if op.name in ("call", "frame_load", "sequence_get"):
+            known_elsewhere.update(op.results)
+        if op.name in ("call", "frame_save"):
+            known_elsewhere.update(op.operands)
+        collected = op.attrs.get("collected", 0)
+        if collected:
+            known_elsewhere.update(op.blocks[-1].end.operands[-collected:])
+    for block in structural_blocks(function.block):
+        if block.end.kind == "return":
+            known_elsewhere.update(block.end.operands)
+    copied: set[tuple[object, int]] = set()
+    for site, takers, position in _takers(function, live):
+        seen: set[Value] = set()
+        for index, value in takers:
+            if value not in handles.changed:
+                continue
+            needed_later = any(start <= position < end for start, end in live.intervals.get(value, ()))
+            if value in known_elsewhere or needed_later or value in seen:
+                copied.add((site, index))
+            seen.add(value)
+    return frozenset(copied)
+
+
+def _takers(function: Function, live: Liveness) -> Iterator[tuple[object, list[tuple[int, Value]], int]]:
+    """(op or end, the operands that it takes over, position)."""
+    for op in structural_ops(function.block):
+        if op.name in ("sequence_add", "sequence_sum"):
+            yield op, [(0, op.operands[0])], live.start[op]
+        elif op.name in ("for", "while"):
+            first = 3 if op.name == "for" else 0
+            yield op, list(enumerate(op.operands))[first:], live.start[op]
+            for block, end in ends_of_loop(op):
+                carried = len(op.operands) - first
+                yield end, list(enumerate(end.operands[:carried])), live.block_end[block]
+        elif op.name in ("if", "scope"):
+            for block, end in ends_of_branch(op):
+                yield end, list(enumerate(end.operands)), live.block_end[block]
+
+
+def _extend_elements(function: Function, live: Liveness, handles: Handles) -> None:
+    """A sequence is needed as long as the sequences that are its elements."""
+    gets = [op for op in structural_ops(function.block) if op.name == "sequence_get" and op.result in handles.changed]
+    for op in reversed(gets):
+        outer = op.operands[0]
+        spans = live.intervals.get(op.result, [])
+        live.intervals[outer] = sorted([*live.intervals.get(outer, []), *spans])
+
+
