@@ -42,6 +42,7 @@ from staged.frontend.batches import batches
 from staged.frontend.dimensions import dim
 from staged.frontend.iterables import range_ as range
 from staged.frontend.regions import GPU, with_backend
+from staged.frontend.stack import Stack
 from staged.frontend.transforms import (
     checkpoint,
     custom_vjp,
@@ -82,6 +83,7 @@ __all__ = [
     "Program",
     "ProgramError",
     "ShapeError",
+    "Stack",
     "StagedError",
     "StagedFunction",
     "StagedValueError",

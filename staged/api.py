@@ -11,7 +11,7 @@ from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
 from staged.frontend.calls import call
-from staged.frontend.recursion import call_staged
+from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
 from staged.ir.machine import Machine

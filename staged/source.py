@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
+import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OPENS = re.compile(r"\s*(@|def\b|async\b|class\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +127,21 @@ def _function_name(code: CodeType) -> str:
 
 
 def position_of_function(function: Any) -> Position | None:
-    """Where a function was defined; None for a callable without Python code."""
+    """The line of a function's `def`; None for a callable without Python code."""
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     if code is None:
         return None
-    return Position(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, function.__name__)
+    line = code.co_firstlineno
+    while linecache.getline(code.co_filename, line).lstrip().startswith("@"):
+        line = _after_decorator(code.co_filename, line)
+    return Position(code.co_filename, line, 0, line, 0, getattr(function, "__name__", code.co_name))
+
+
+def _after_decorator(file: str, line: int) -> int:
+    """The line after the decorator at `line`, which may go on over several: up to the next that opens a statement."""
+    while linecache.getline(file, line + 1) and not _OPENS.match(linecache.getline(file, line + 1)):
+        line += 1
+    return line + 1
 
 
 def here() -> Position | None:

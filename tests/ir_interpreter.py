@@ -133,7 +133,7 @@ class Interpreter:
     def inner(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
         return self.block(op.blocks[0], dict(zip(op.blocks[0].params, operands, strict=True)))
 
-    op_composite = op_kernel = inner
+    op_composite = op_kernel = op_checkpoint = op_custom_vjp = inner
 
     # ---- functions and what their calls leave ----
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from staged.batching.masks import Mask, nothing, within
+from staged.batching.spread import is_whole
 from staged.ir.nodes import Block, Op, Value, free_values
-from staged.ir.types import SequenceType
 from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
 
@@ -40,8 +40,8 @@ def branches(batch: Batch, op: Op) -> None:
         given = [side[number] for side in sides if side is not None]
         if len(given) == 1:
             results.append(given[0])
-        elif isinstance(result.type, SequenceType):
-            results.append(_sequence_of(batch, op, number, given))
+        elif is_whole(result):
+            results.append(_whole_of(batch, op, number, given))
         else:
             results.append(mask.choose(*given))
     batch.define(op.results, results)
@@ -85,14 +85,14 @@ def _is_harmless(op: Op) -> bool:
     return op.name in _HARMLESS and not op.effects and not op.blocks
 
 
-def _sequence_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:
-    """Residuals of a branch: the branch that made them gives them, the other an empty sequence.
+def _whole_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:
+    """Residuals of a branch: the branch that made them gives them, the other an empty sequence or frame.
 
     A sequence that a branch adds to passes through the other as it is; what is added for elements that only go along is 0.
     """
     yielded = [block.end.operands[number] for block in op.blocks]
     for mine, (value, other) in zip(given, (yielded, yielded[::-1]), strict=True):
-        if other.producer is not None and other.producer.name == "sequence_empty":
+        if other.producer is not None and other.producer.name in ("sequence_empty", "frame_null"):
             return mine
         outside = other not in {result for block in op.blocks for inner in block.ops for result in inner.results}
         if outside and value is not other:
@@ -104,4 +104,3 @@ def _sequence_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value
         "under `vmap` both branches of this `if` keep values for the reverse of a loop around it",
         "differentiate outside of the `vmap`: `st.grad` of a function that calls `st.vmap`",
     )
-

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from staged.batching.masks import Mask, within
-from staged.batching.values import index
+from staged.batching.spread import counts_by_trips, is_whole
+from staged.batching.values import index, spread_to_all, unchecked
 from staged.ir.nodes import Block, Op, Value, free_values
-from staged.ir.types import SequenceType
+from staged.ir.types import TensorType, i64
 from staged.ops.array import Array
 from staged.ops.elementwise import greater, greater_equal, less, less_equal, logical_and
 from staged.ops.reduction import any_, max_, min_
@@ -105,17 +106,22 @@ def _asked(batch: Batch, condition: Block, values: Sequence[Value]) -> Value:
 
 
 def _for_any(batch: Batch, op: Op) -> None:
-    """Counts through the indices of all elements; an element takes part while the index is one of its own."""
-    bounds, active = _bounds(batch, op)
+    """Runs until the last element is done; see `counts_by_trips` for the two ways of counting."""
     where, device = op.where, op.device
-    initial, params = _carried(op)
-    carried = [batch.full(value) for value in initial]
+    if op.operands[2] in batch.batched:
+        raise batch.refuse(
+            op, "the step of a loop under `vmap` differs between the elements", "use a `while`, or one step for all"
+        )
+    by_trips = counts_by_trips(op, batch.batched)
+    bounds, mine = (_by_trips if by_trips else _by_indices)(batch, op)
+    carried = [batch.full(value) for value in _carried(op)[0]]
     body = op.blocks[0]
-    types = [value.type for value in carried]
-    with batch.builder.block([body.params[0].type, *types], [p.hint for p in body.params]) as run:
-        batch.define(body.params[:1], run.params[:1])
-        mask = batch.context.value_of(active(batch.context.handle(run.params[0])))
-        kept, collected = _masked_body(batch, op, mask, run.params[1:])
+    number = TensorType(i64) if by_trips else body.params[0].type
+    hints = ["" if by_trips else body.params[0].hint, *(param.hint for param in body.params[1:])]
+    with batch.builder.block([number, *(value.type for value in carried)], hints) as run:
+        active, own_index = mine(batch.context.handle(run.params[0]))
+        batch.define(body.params[:1], [batch.context.value_of(own_index)])
+        kept, collected = _masked_body(batch, op, batch.context.value_of(active), run.params[1:])
         batch.builder.end("yield", [*kept, *collected], None, body.end.where)
     batch.where, batch.builder.device = where, device
     made = batch.builder.op(
@@ -129,9 +135,7 @@ def _for_any(batch: Batch, op: Op) -> None:
     batch.define(op.results, made.results)
 
 
-def _masked_body(
-    batch: Batch, op: Op, active: Value, carried: Sequence[Value]
-) -> tuple[list[Value], list[Value]]:
+def _masked_body(batch: Batch, op: Op, active: Value, carried: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     """The body for the elements that are active: the carried values after it, and what is collected."""
     body = op.blocks[-1]
     if body.end.kind != "yield":
@@ -146,37 +150,52 @@ def _masked_body(
     with within(batch, mask, [*params, *free_values(body)]):
         batch.ops(body)
         given = [batch.full(value) for value in body.end.operands]
-    kept = [
-        new if isinstance(new.type, SequenceType) else mask.choose(new, old)
-        for new, old in zip(given, carried, strict=False)
-    ]
+    kept = [new if is_whole(new) else mask.choose(new, old) for new, old in zip(given, carried, strict=False)]
     return kept, given[len(carried) :]
 
 
-def _bounds(batch: Batch, op: Op) -> tuple[list[Value], Any]:
-    """Bounds of a loop over the indices of all elements, and which elements an index belongs to."""
-    start, stop, step = op.operands[:3]
-    number = step.producer.attrs["value"] if step.producer is not None and step.producer.name == "constant" else None
-    own_start, own_stop = start in batch.batched, stop in batch.batched
-    if number is None or own_start == own_stop or (own_start and abs(number) != 1):
+Counting = tuple[list[Value], Callable[[Array], tuple[Array, Array]]]
+"""The bounds of the loop, and for its index: which elements are active, and the index that the body sees."""
+
+
+def _by_indices(batch: Batch, op: Op) -> Counting:
+    """From the outermost start to the outermost stop."""
+    own_start = op.operands[0] in batch.batched
+    first, last, step = (batch.context.handle(batch.value(bound)) for bound in op.operands[:3])
+    up = _is_up(batch, op)
+    if own_start:
+        bounds = [_outermost(batch, first, not up), last, step]
+        return _values(batch, bounds), lambda i: ((greater_equal if up else less_equal)(i, first), i)
+    bounds = [first, _outermost(batch, last, up), step]
+    return _values(batch, bounds), lambda i: ((less if up else greater)(i, last), i)
+
+
+def _by_trips(batch: Batch, op: Op) -> Counting:
+    """From 0 to the largest number of iterations."""
+    first, last, step = (batch.context.handle(batch.value(bound)) for bound in op.operands[:3])
+    span = last - first + step - (1 if _is_up(batch, op) else -1)
+    trips = unchecked("floor_divide", [span, spread_to_all(step, span)])
+    bounds = [index(0), _outermost(batch, trips, True), index(1)]
+    return _values(batch, bounds), lambda k: (less(k, trips), first + k * step)
+
+
+def _values(batch: Batch, bounds: Sequence[Array]) -> list[Value]:
+    return [batch.context.value_of(bound) for bound in bounds]
+
+
+def _is_up(batch: Batch, op: Op) -> bool:
+    step = op.operands[2]
+    if step.producer is None or step.producer.name != "constant":
         raise batch.refuse(
             op,
-            "a loop under `vmap` counts differently for each element",
-            "let `start` and `step` be the same for all elements (`st.range(n)` may end at a mapped `n`)",
+            "a loop under `vmap` counts differently for each element, by a step that is not known while staging",
+            "use a step that is a Python number",
         )
-    first, last = batch.context.handle(batch.value(start)), batch.context.handle(batch.value(stop))
-    up = number > 0
-    if own_start:
-        mine: Any = (lambda i: greater_equal(i, first)) if up else (lambda i: less_equal(i, first))
-        ends = [_outermost(batch, first, not up), last]
-    else:
-        mine = (lambda i: less(i, last)) if up else (lambda i: greater(i, last))
-        ends = [first, _outermost(batch, last, up)]
-    return [*(batch.context.value_of(end) for end in ends), batch.value(step)], mine
+    number: int = step.producer.attrs["value"]
+    return number > 0
 
 
 def _outermost(batch: Batch, bounds: Array, largest: bool) -> Array:
     if batch.size == 0:
         return index(0)
     return max_(bounds) if largest else min_(bounds)
-

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from staged.batching.spread import is_whole
 from staged.batching.values import apply, batched_type, index, spread_to
 from staged.ir.nodes import Value
-from staged.ir.types import SequenceType, TensorType, i32
+from staged.ir.types import FrameType, SequenceType, TensorType, i32
 from staged.ops.array import Array
 from staged.ops.elementwise import select
 from staged.ops.promote import cast
@@ -30,8 +31,8 @@ class Mask:
         self.batch = batch
         self.mask = batch.context.handle(mask)
         self.first = None if batch.size == 0 else apply("argmax", [cast(self.mask, i32)], {"axis": 0})[0]
-        self.sequences: set[Value] = set()
-        """Sequences from outside: their elements are replaced where they are read, and masked where they are added to."""
+        self.wholes: set[Value] = set()
+        """Sequences and frames from outside: what they hold is replaced where it is read, and masked where it is added."""
 
     def substitute(self, value: Value) -> Value:
         """A value with the leading axis, with that of `first` for the elements that only go along."""
@@ -70,8 +71,8 @@ def within(batch: Batch, mask: Mask, outside: Sequence[Value]) -> Iterator[None]
     for value in outside:
         if value not in batch.batched:
             continue
-        if isinstance(value.type, SequenceType):
-            mask.sequences.add(value)
+        if is_whole(value):
+            mask.wholes.add(value)
         else:
             batch.values[value] = mask.substitute(batch.value(value))
     batch.masks.append(mask)
@@ -88,7 +89,9 @@ def within(batch: Batch, mask: Mask, outside: Sequence[Value]) -> Iterator[None]
 
 def nothing(batch: Batch, result: Value) -> Value:
     """What stands for a result that no element has."""
-    type = batched_type(result.type, batch.size)
+    type = batched_type(result.type, batch.size, batch.library)
+    if isinstance(type, FrameType):
+        return batch.builder.op("frame_null", [], [type], where=batch.where).result
     if isinstance(type, SequenceType):
         return batch.builder.op("sequence_empty", [], [type], where=batch.where).result
     assert isinstance(type, TensorType)

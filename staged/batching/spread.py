@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.types import SequenceType
+from staged.ir.types import FrameType, SequenceType
 
 
 def batched_values(block: Block, mapped: set[Value]) -> set[Value]:
     """`mapped`, and every value in `block` and the blocks inside it that depends on them.
 
     A result depends on each operand, on the condition that chose it, and on the bounds of the loop that made it. A
-    sequence is batched as a whole: together with every sequence that it is added to or carried as.
+    sequence or frame is batched as a whole: together with all that it is added to, carried as or chosen from.
     """
     spread = _Spread(set(mapped))
     while True:
@@ -18,6 +18,24 @@ def batched_values(block: Block, mapped: set[Value]) -> set[Value]:
         spread.block(block)
         if len(spread.batched) == before:
             return spread.batched
+
+
+def is_whole(value: Value) -> bool:
+    """Whether a value is batched where it is made, and not repeated where it is used."""
+    return isinstance(value.type, SequenceType | FrameType)
+
+
+def counts_by_trips(op: Op, batched: set[Value]) -> bool:
+    """Whether a `for` whose bounds differ counts iterations, and each element has an index of its own.
+
+    Else it counts through the indices of all elements, each of which takes part while the index is one of its own; then
+    the index is the same for all, but what an element collects need not begin with the first iteration.
+    """
+    start, stop, step = op.operands[:3]
+    if start not in batched:
+        return False
+    number = step.producer.attrs["value"] if step.producer is not None and step.producer.name == "constant" else None
+    return stop in batched or number not in (1, -1) or op.attrs.get("collected", 0) > 0
 
 
 class _Spread:
@@ -31,10 +49,10 @@ class _Spread:
         self.batched.update(values)
 
     def pass_on(self, source: Value, target: Value) -> None:
-        """`target` is `source` later on; sequences are alike in both directions."""
+        """`target` is `source` later on; sequences and frames are alike in both directions."""
         if source in self.batched:
             self.batched.add(target)
-        elif isinstance(target.type, SequenceType) and target in self.batched:
+        elif is_whole(target) and target in self.batched:
             self.batched.add(source)
 
     def block(self, block: Block) -> None:
@@ -48,7 +66,7 @@ class _Spread:
             self.loop(op)
         elif op.name.startswith("sequence_"):
             self.sequence(op)
-        elif self.any(op.operands):
+        elif self.any(op.operands) or (op.name == "call" and self.any(op.results)):
             self.mark(op.results)
 
     def branches(self, op: Op) -> None:
@@ -59,6 +77,9 @@ class _Spread:
                     self.pass_on(value, result)
         if op.operands[0] in self.batched:
             self.mark(op.results)
+            for block in op.blocks:
+                if block.end.kind == "yield":
+                    self.mark(tuple(value for value in block.end.operands if is_whole(value)))
 
     def loop(self, op: Op) -> None:
         first = 3 if op.name == "for" else 0
@@ -74,13 +95,13 @@ class _Spread:
                 self.pass_on(param, asked)
         for block in op.blocks:
             self.block(block)
-        depends = self.any(op.operands[:first]) or (
-            op.name == "while" and op.blocks[0].end.operands[0] in self.batched
-        )
+        depends = self.any(op.operands[:first]) or (op.name == "while" and op.blocks[0].end.operands[0] in self.batched)
         if depends:
             # Elements go on for different numbers of iterations.
             self.mark(params)
             self.mark(op.results)
+        if op.name == "for" and counts_by_trips(op, self.batched):
+            self.mark(body.params[:1])
         if body.end.kind == "yield":
             for yielded, (_, param, _) in zip(body.end.operands, chains, strict=False):
                 self.pass_on(yielded, param)
@@ -88,7 +109,7 @@ class _Spread:
                 # The elements are the same ones, for whichever reason the sequence is batched.
                 if element in self.batched:
                     self.batched.add(collected)
-                elif collected in self.batched and isinstance(element.type, SequenceType):
+                elif collected in self.batched and is_whole(element):
                     self.batched.add(element)
 
     def sequence(self, op: Op) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staged.ir.builder import Builder
-from staged.ir.nodes import FAIL, PURE
+from staged.ir.library import Library
+from staged.ir.nodes import FAIL, PURE, FrameRecord
 from staged.ir.types import Extent, FrameType, SequenceType, TensorType, Type, i64
 from staged.ops.array import Array
 from staged.ops.context import bind, bind_all
@@ -23,12 +24,24 @@ class BatchContext(RecordContext):
         super().__init__(builder, locate=locate)
 
 
-def batched_type(type: Type, size: Extent) -> Type:
+def batched_type(type: Type, size: Extent, library: Library) -> Type:
     """The type of a value with the leading axis; a Python number becomes an array of its own precision."""
-    assert not isinstance(type, FrameType), "frames are made after transforms"
     if isinstance(type, SequenceType):
-        return SequenceType(batched_type(type.element, size), type.bound)
+        return SequenceType(batched_type(type.element, size, library), type.bound)
+    if isinstance(type, FrameType):
+        return FrameType(_batched_record(type.name, size, library))
     return TensorType(type.dtype, (size, *type.shape))
+
+
+def _batched_record(name: str, size: Extent, library: Library) -> str:
+    """The record of the frames `name` with every field batched."""
+    key = ("vmap record", name, size)
+    if key not in library.memo:
+        made = library.memo[key] = library.fresh_frame(f"{name}_vmap")
+        fields = [(field, batched_type(type, size, library)) for field, type in library.frames[name].fields]
+        library.add_frame(FrameRecord(made, tuple(fields)))
+    found: str = library.memo[key]
+    return found
 
 
 def repeat(x: Array, size: Extent) -> Array:
@@ -40,6 +53,11 @@ def repeat(x: Array, size: Extent) -> Array:
 def spread_to(x: Array, shape: Sequence[Extent]) -> Array:
     """x, of shape (size,), repeated along further axes: one value per element to `shape`, which begins with size."""
     return bind(PRIMITIVES["broadcast_to"], [x], shape=tuple(shape), axes=(0,))
+
+
+def spread_to_all(x: Array, like: Array) -> Array:
+    """A scalar in the shape of `like`."""
+    return bind(PRIMITIVES["broadcast_to"], [x], shape=like.shape, axes=())
 
 
 def index(number: int) -> Array:

@@ -1,8 +1,8 @@
 """The batched copy of a block: what depends on a mapped value gets a leading axis, the rest stays as it is.
 
-    vmap(x, w) {mapped=(True, False), size=8} (x, w):        y = broadcast_to(w) * x      # (8, 3)
-      y = w * x            # (3,)                      =>    sum(y, axes=(1,))            # (8,)
-      yield(sum(y))
+vmap(x, w) {mapped=(True, False), size=8} (x, w):        y = broadcast_to(w) * x      # (8, 3)
+  y = w * x            # (3,)                      =>    sum(y, axes=(1,))            # (8,)
+  yield(sum(y))
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from staged.batching.branches import branches
+from staged.batching.calls import call, frame
 from staged.batching.loops import loop
 from staged.batching.masks import Mask
 from staged.batching.rules import batch_composite, batch_op
-from staged.batching.spread import batched_values
+from staged.batching.spread import batched_values, is_whole
 from staged.batching.values import BatchContext, batched_type, repeat
 from staged.errors import StagingError
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.library import Library
 from staged.ir.nodes import Block, Label, Op, Value
-from staged.ir.types import Extent, FrameType, SequenceType
+from staged.ir.types import Extent
 from staged.ops.context import use_context
 from staged.ops.promote import cast
 from staged.ops.reduction import sum_
@@ -38,7 +39,7 @@ def expand_vmap(op: Op, builder: Builder, library: Library) -> list[Value]:
     """
     block = op.blocks[0]
     mapped = {param for param, is_mapped in zip(block.params, op.attrs["mapped"], strict=True) if is_mapped}
-    batch = Batch(builder, op.attrs["size"], batched_values(block, mapped), op.where)
+    batch = Batch(builder, library, op.attrs["size"], batched_values(block, mapped), op.where)
     batch.values.update(zip(block.params, op.operands, strict=True))
     with use_context(batch.context):
         batch.ops(block)
@@ -57,8 +58,11 @@ def expand_vmap(op: Op, builder: Builder, library: Library) -> list[Value]:
 class Batch:
     """Writes batched code. `values` maps the values of the mapped block to those that stand for them."""
 
-    def __init__(self, builder: Builder, size: Extent, batched: set[Value], where: Position | None) -> None:
+    def __init__(
+        self, builder: Builder, library: Library, size: Extent, batched: set[Value], where: Position | None
+    ) -> None:
         self.builder = builder
+        self.library = library
         self.size = size
         self.batched = batched
         self.where = where
@@ -80,7 +84,7 @@ class Batch:
 
     def repeated(self, value: Value) -> Value:
         """A value without the leading axis, repeated along it."""
-        assert not isinstance(value.type, SequenceType | FrameType), "sequences are batched where they are made"
+        assert not is_whole(value), "sequences and frames are batched where they are made"
         return self.context.value_of(repeat(self.context.handle(value), self.size))
 
     def wanted(self, value: Value, is_batched: bool) -> Value:
@@ -89,7 +93,7 @@ class Batch:
 
     def type_of(self, value: Value) -> Any:
         """The type of what stands for a value."""
-        return batched_type(value.type, self.size) if value in self.batched else value.type
+        return batched_type(value.type, self.size, self.library) if value in self.batched else value.type
 
     def define(self, old: Sequence[Value], new: Sequence[Value]) -> None:
         """Let new values stand for old ones, by the same names."""
@@ -124,6 +128,10 @@ class Batch:
             self.closed(op)
         elif op.name.startswith("sequence_"):
             self.sequence(op)
+        elif op.name == "call":
+            call(self, op)
+        elif op.name.startswith("frame_"):
+            frame(self, op)
         else:
             batch_op(self, op)
 
@@ -142,21 +150,30 @@ class Batch:
         for number, operand in enumerate(op.operands):
             is_index = number == 1 and op.name in ("sequence_get", "sequence_add")
             operands.append(self.value(operand) if is_index else self.full(operand))
-        masks = [mask for mask in self.masks if op.operands and op.operands[0] in mask.sequences]
+        masks = self.masks_around(op)
         if op.name == "sequence_add":
             for mask in masks:
                 operands[2] = self.zeroed(mask, operands[2], op)
-                mask.sequences.update(op.results)
+                mask.wholes.update(op.results)
         self.copied(op, operands, types)
-        if op.name == "sequence_get" and not isinstance(op.results[0].type, SequenceType):
+        if op.name == "sequence_get":
+            self.taken_out(op.results, masks)
+
+    def masks_around(self, op: Op) -> list[Mask]:
+        """The masks of the branches and loops that stand between here and where the first operand was made."""
+        return [mask for mask in self.masks if op.operands and op.operands[0] in mask.wholes]
+
+    def taken_out(self, results: Sequence[Value], masks: Sequence[Mask]) -> None:
+        """What was read from a sequence or frame of outside: replaced now for the elements that only go along."""
+        for result in results:
             for mask in masks:
-                self.values[op.results[0]] = mask.substitute(self.values[op.results[0]])
-        elif op.name == "sequence_get":
-            for mask in masks:
-                mask.sequences.update(op.results)
+                if is_whole(result):
+                    mask.wholes.add(result)
+                else:
+                    self.values[result] = mask.substitute(self.values[result])
 
     def zeroed(self, mask: Mask, element: Value, op: Op) -> Value:
-        if isinstance(element.type, SequenceType):
+        if is_whole(element):
             raise self.refuse(
                 op, "under `vmap` an inner loop is differentiated that runs for some elements only", _GRAD_HINT
             )
@@ -168,7 +185,7 @@ class Batch:
         """A `checkpoint` or `custom_vjp` whose blocks are batched in place: a derivative around asks for them."""
         mapped = [operand in self.batched for operand in op.operands]
         operands = [self.value(operand) for operand in op.operands]
-        types = [batched_type(result.type, self.size) for result in op.results]
+        types = [batched_type(result.type, self.size, self.library) for result in op.results]
         blocks = [self.batched_block(block, mapped) for block in op.blocks[:2]]
         if op.name == "custom_vjp":
             blocks.append(self.batched_reverse(op, mapped))
@@ -201,7 +218,7 @@ class Batch:
 
     def inside(self, block: Block, mapped: Sequence[bool]) -> tuple[Batch, Opening]:
         params = {param for param, is_mapped in zip(block.params, mapped, strict=True) if is_mapped}
-        inner = Batch(self.builder, self.size, batched_values(block, params), self.where)
+        inner = Batch(self.builder, self.library, self.size, batched_values(block, params), self.where)
         types = [inner.type_of(param) for param in block.params]
         return inner, self.builder.block(types, [param.hint for param in block.params])
 

@@ -94,6 +94,20 @@ def check(trace: TraceContext, condition: Array, kind: str, message: str) -> Non
     _emit_check(trace, [trace.value_of(condition)], (message,), kind)
 
 
+def require(condition: Any, error: type[BaseException], message: Any) -> None:
+    """Stop with `error` (one of `KINDS`) and a message, which may have staged parts, unless `condition` holds."""
+    held = truth(condition)
+    kind, raised = KINDS[error]
+    trace = current_trace()
+    if trace is None or (not is_staged(held) and (held or not trace.is_staged_control)):
+        if not held:
+            raise raised("".join(map(str, message_parts(message))), where=here())
+        return
+    value = materialise(trace, held, held.type if is_staged(held) else WEAK_BOOL)
+    operands, attr = encode(trace, message_parts(message))
+    _emit_check(trace, [value, *operands], attr, kind)
+
+
 def _emit_check(trace: TraceContext, operands: list[Value], parts: tuple[Any, ...], kind: str) -> None:
     attrs = {"parts": parts, "kind": kind}
     trace.emit_op(Op("assert", operands, [], attrs=attrs, effects=FAIL, device=trace.builder.device, where=here()))

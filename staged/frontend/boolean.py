@@ -60,7 +60,8 @@ def truth(value: Any) -> Any:
     if reader is not None:
         value = reader()
     if not isinstance(value, StagedArray):
-        return bool(value)
+        counted = getattr(value, "__staged_len__", None)
+        return bool(value) if counted is None else truth(counted() > 0)
     if value.shape:
         name = f"`{value.value.hint}`" if value.value.hint else "a value"
         raise StagedValueError(

@@ -88,6 +88,9 @@ def reversed_(iterable: Any) -> Any:
 
 @builtin(len)
 def len_(value: Any) -> Any:
+    counted = getattr(value, "__staged_len__", None)
+    if counted is not None:
+        return counted()
     if isinstance(value, StagedIterable) and not hasattr(type(value), "__len__"):
         return value.length
     return len(value)

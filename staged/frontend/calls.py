@@ -76,7 +76,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return _make(function, tracing, args, kwargs)
     inlined = getattr(function, "__staged_inline__", None)
     if inlined is not None:
-        from staged.frontend.recursion import call_staged
+        from staged.frontend.staged_calls import call_staged
 
         return call_staged(function, args, kwargs)
     if isinstance(function, functools.partial):

@@ -1,22 +1,20 @@
-"""Calls of staged functions inside a trace: recorded in place, or, where a function calls itself, as a function of its own.
+"""A staged function that calls itself: traced as a closed block, a function of the program.
 
-A call is traced in place until one with the same arguments (static ones equal, staged ones of joining types) is met inside it
-under staged control. Then the outermost of the two is taken back (`NeedsFunctionError`) and traced as a closed block: calls that
-match it become `call` ops. Its result is unknown at first, so in the first try such calls do not return and the base cases give
-the template; it is traced again until template, captures and state fit what the try before assumed.
+Calls that match it become `call` ops. Its result is unknown at first, so in the first try such calls do not return and the base
+cases give the template; it is traced again until template, captures and state fit what the try before assumed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType, MethodType
 from typing import Any
 
 from staged.errors import GradientError, StagingError, StaticStateError
 from staged.frontend import trees
-from staged.frontend.call_arguments import CallArguments, Slots, flatten_call, meet, same_function
-from staged.frontend.join import Template, is_staged, materialise, position_of
+from staged.frontend.call_arguments import CallArguments, Slots
+from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import mutable_nodes
@@ -31,18 +29,14 @@ from staged.frontend.tracing import (
     Signal,
     State,
     TraceContext,
-    current_trace,
 )
 from staged.frontend.variable import Variable, key_of, read_variable, write_variable
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, End, Function, Op, Value, free_values, walk_ops
+from staged.ir.nodes import Block, Function, Op, Value, free_values, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.types import CPU, TensorType
 from staged.ops.array import StagedArray
 from staged.source import Position, here, position_of_function
-
-SHALLOW = 32
-"""Calls inside one another that differ in static numbers only: from here on these numbers are staged instead of unrolled."""
 
 
 @dataclass(eq=False)
@@ -68,6 +62,13 @@ class Instance:
     waits: bool = False
     """Whether one of its paths ends in a call of a function around it whose result is unknown."""
 
+    with_state: bool = False
+    """Whether Variables are passed as state, though no transform is open around it."""
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.calls_unknown and self.result is None
+
     @property
     def user_name(self) -> str:
         return self.name.split("#")[0]
@@ -89,102 +90,6 @@ class Activation:
     instance: Instance | None = None
 
 
-def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a staged function by another one: its program goes on in the one that is traced."""
-    trace = current_trace()
-    wrapped = function.__staged_inline__
-    if trace is None:
-        return _plain_call(wrapped, args, kwargs)
-    given = flatten_call(wrapped, args, kwargs, function.__staged_static__)
-    alike = [
-        other
-        for other in trace.activations
-        if same_function(other.function, wrapped) and other.call.structure == given.structure
-    ]
-    for other in reversed(alike):
-        if other.instance is not None and meet(other.slots, given) == other.slots:
-            return emit_call(trace, other.instance, given)
-    for other in alike:
-        if other.instance is not None or _is_staged_since(trace, other):
-            joined = meet(other.slots, given)
-            if joined is not None:
-                raise NeedsFunctionError(other, joined)
-    outermost, lifted = _lifted(alike, given)
-    if outermost is not None:
-        raise NeedsFunctionError(outermost, lifted)
-    return activate(trace, wrapped, given, lambda: _marked_call(trace, wrapped, given, args, kwargs))
-
-
-def activate(
-    trace: TraceContext, function: Callable[..., Any], given: CallArguments, in_place: Callable[[], Any]
-) -> Any:
-    """`in_place()` as an open call of `function`; where that meets itself, a call of a function of the program instead."""
-    activation = Activation(function, given, given.slots, len(trace.targets), len(trace.regions))
-    mark = trace.mark([*trace.shared])
-    depth = len(trace.activations)
-    trace.activations.append(activation)
-    try:
-        return in_place()
-    except NeedsFunctionError as need:
-        if need.activation is not activation:
-            raise
-        slots = need.slots
-    finally:
-        del trace.activations[depth:]
-    trace.rollback(mark)
-    return trace_function(trace, function, given, slots)
-
-
-def _marked_call(
-    trace: TraceContext,
-    function: Callable[..., Any],
-    given: CallArguments,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
-    """The call in place, between markers: where it is made alike several times it may become a function after all."""
-    number = next(trace.numbers)
-    name = getattr(function, "__name__", type(function).__name__)
-    begin = Op("call_begin", [], [], attrs={"function": name, "call": number}, where=here())
-    trace.emit_op(begin)
-    block, start = trace.block, len(trace.block.ops)
-    value = _plain_call(function, args, kwargs)
-    recorded = block.ops[start:]
-    if not recorded:
-        block.ops.pop()
-        return value
-    names = {leaf.value: path for leaf, path in zip(given.leaves, given.paths, strict=True) if is_staged(leaf)}
-    captures = free_values(Block((), recorded, End("yield")))
-    attrs = {"call": number, "names": tuple(names.get(value, "") for value in captures)}
-    # It says where the function was defined; the beginning, where it is called.
-    trace.emit_op(Op("call_end", [], [], attrs=attrs, where=position_of_function(function)))
-    return value
-
-
-def _plain_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from staged.frontend.calls import call
-
-    return call(function, *args, **kwargs)
-
-
-def _is_staged_since(trace: TraceContext, activation: Activation) -> bool:
-    """Whether the program decides if what is traced now runs, given that `activation` does."""
-    if len(trace.regions) > activation.regions:
-        return True
-    return any(isinstance(target, StateTarget) and target.exits for target in trace.targets[activation.targets :])
-
-
-def _lifted(alike: list[Activation], given: CallArguments) -> tuple[Activation | None, Slots]:
-    """The outermost of many calls that differ in numbers known while staging, and slots for all of them."""
-    outermost, slots, count = None, given.slots, 0
-    for other in reversed(alike):
-        joined = meet(slots, other.call, lift=True)
-        if joined is None:
-            break
-        outermost, slots, count = other, joined, count + 1
-    return (outermost if count >= SHALLOW else None), slots
-
-
 # ---- the function -------------------------------------------------------------------------------
 
 
@@ -192,7 +97,7 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     """Trace `function` as a function of the program that serves `slots`, and call it."""
     name = getattr(function, "__name__", type(function).__name__)
     where = here()
-    instance = Instance(f"{name}#{next(trace.numbers)}", slots, len(trace.states) + bool(trace.states))
+    instance = _fresh_instance(trace, f"{name}#{next(trace.numbers)}", slots, bool(trace.states))
     for _ in range(MAX_TRIES):
         mark = trace.mark([*trace.shared])
         tried = _Try(trace, function, given, instance, name)
@@ -202,7 +107,7 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
             if need.activation is not tried.activation:
                 raise
             trace.rollback(mark)
-            instance = Instance(instance.name, need.slots, instance.level)
+            instance = _fresh_instance(trace, instance.name, need.slots, need.with_state or instance.with_state)
             continue
         if tried.settles():
             break
@@ -216,6 +121,10 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     made = tried.finish()
     trace.functions[instance.name] = made
     return emit_call(trace, instance, given)
+
+
+def _fresh_instance(trace: TraceContext, name: str, slots: Slots, with_state: bool) -> Instance:
+    return Instance(name, slots, len(trace.states) + with_state, with_state=with_state)
 
 
 def _never_returns(
@@ -264,11 +173,11 @@ class _Try:
         handles = [StagedArray(param, trace) for param in self.block.params]
         depths = len(trace.activations), len(trace.shared), len(trace.states), trace.builder.device
         shared = list(trace.shared)
-        if trace.states:
+        if self.instance.with_state:
             state = handles[self.arguments :]
             entries = {key_of(trace, v): handle for v, handle in zip(self.instance.state, state, strict=True)}
             self.states = VariableStates(entries)
-            trace.states.append(State(self.states, trace.block))
+            trace.states.append(State(self.states, trace.block, "function"))
             trace.shared.append(self.states)
             shared = [self.states, *shared]
         region = Region(f"the recursive function `{self.name}`", len(trace.log), is_loop=False, is_function=True)
@@ -313,10 +222,10 @@ class _Try:
             self.trace.borrowed[id(node)] = (node, self.name)
         if has_body(self.function):
             self.trace.next_run = self._body
-            _plain_call(self.function, args, kwargs)
+            plain_call(self.function, args, kwargs)
             return
         try:
-            value = _plain_call(self.function, args, kwargs)
+            value = plain_call(self.function, args, kwargs)
         except BlockEndedError:
             return
         assert self.target is not None
@@ -351,8 +260,14 @@ class _Try:
         if known and not target.stale and is_same_state and list(captures) == instance.captures:
             instance.result = target.result
             return True
-        self.learned = Instance(
-            instance.name, instance.slots, instance.level, target.result, state, target.next_carry(), list(captures)
+        self.learned = replace(
+            instance,
+            result=target.result,
+            state=state,
+            written=target.next_carry(),
+            captures=list(captures),
+            calls_unknown=False,
+            waits=False,
         )
         return False
 
@@ -428,6 +343,12 @@ def _closed(block: Block, captures: list[Value]) -> Block:
     return opened.block
 
 
+def plain_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from staged.frontend.calls import call
+
+    return call(function, *args, **kwargs)
+
+
 def has_body(function: Callable[..., Any]) -> bool:
     """Whether a call of `function` runs a converted body (not so for partials, callable objects and lambdas inside)."""
     from staged.frontend.convert import is_user_code
@@ -444,12 +365,18 @@ def has_body(function: Callable[..., Any]) -> bool:
 def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> Any:
     """A `call` op for these arguments; its value, in the tree that the function returns."""
     where = here()
-    if len(trace.states) > instance.level:
+    deeper = [state.kind for state in trace.states[instance.level :]]
+    if any(kind == "derivative" for kind in deeper):
         name = instance.user_name
         raise GradientError(
-            f"a derivative inside `{name}` needs `{name}` itself: it would be of an order that the program decides",
+            f"a transform inside `{name}` needs `{name}` itself: its order would be known only when the program runs",
             where=where,
             hint=f"take the derivative outside of `{name}`, or make the argument that ends the recursion static",
+        )
+    if deeper and not instance.with_state:
+        # A checkpoint inside it holds Variables as state, which it calls itself with.
+        raise NeedsFunctionError(
+            next(open_ for open_ in trace.activations if open_.instance is instance), instance.slots, True
         )
     if instance.result is None:
         _note_unknown(trace, instance)

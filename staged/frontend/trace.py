@@ -17,9 +17,10 @@ from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_tree
-from staged.frontend.recursion import activate, has_body
+from staged.frontend.recursion import has_body
 from staged.frontend.regions import ambient_device
 from staged.frontend.scope import traced_as_program
+from staged.frontend.staged_calls import activate
 from staged.frontend.tracing import Body, TraceContext
 from staged.frontend.variable import Variable, random_numbers
 from staged.ir.builder import Builder

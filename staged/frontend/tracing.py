@@ -69,13 +69,15 @@ class NeedsScopeError(BaseException):
 class NeedsFunctionError(BaseException):
     """A call inside itself, under staged control: the open `activation` is taken back and becomes a function of the program.
 
-    `slots` say which leaves of its arguments are staged there, with which types.
+    `slots` say which leaves of its arguments are staged there, with which types; `with_state`, that it takes and returns what
+    Variables hold.
     """
 
-    def __init__(self, activation: Activation, slots: tuple[Any, ...]) -> None:
+    def __init__(self, activation: Activation, slots: tuple[Any, ...], with_state: bool = False) -> None:
         super().__init__(activation)
         self.activation = activation
         self.slots = slots
+        self.with_state = with_state
 
 
 class NeedsTrackingError(BaseException):
@@ -128,6 +130,8 @@ class State:
     names: VariableStates
     outer: OpenBlock
     """Where it was opened: entry values are read there."""
+    kind: str = "derivative"
+    """'derivative', 'checkpoint' (computes what its function does), or 'function' (a function of the program)."""
 
 
 @dataclass
@@ -306,6 +310,11 @@ class TraceContext(RecordContext):
     def is_staged_control(self) -> bool:
         """Whether a staged branch or loop is open."""
         return bool(self.regions)
+
+    @property
+    def awaits_result(self) -> bool:
+        """Whether a path has ended in a call of a recursive function of whose result nothing is known yet."""
+        return any(open_.instance is not None and open_.instance.is_unknown for open_ in self.activations)
 
     def add_variable(self, variable: object, reference: VariableRef) -> None:
         """Enter a Variable into the program."""

@@ -495,7 +495,138 @@ WRONG = (
         (9,),
         errors.StagingError,
         "`fib` calls itself under a staged condition: staging it would never end",
-        "write a loop, or make the argument that ends the recursion static",
+        "decorate `fib` with `@st.function`: it becomes a function of the program",
+    ),
+    Wrong(
+        "recursion on every path",
+        """
+        @st.function
+        def endless(n):
+            if n > 3:
+                return endless(n - 1)
+            return endless(n + 1)  # !
+
+        def f(n):
+            return endless(n)
+        """,
+        (9,),
+        errors.StagingError,
+        "`endless` calls itself on every path: it would never return",
+        "return without a further call on one path",
+    ),
+    Wrong(
+        "a recursive lambda",
+        """
+        def f(n):
+            fib = lambda k: k if k < 2 else fib(k - 1) + fib(k - 2)  # !
+            return fib(n)
+        """,
+        (9,),
+        errors.StagingError,
+        "calls itself without end while staging",
+        "decorate the function with `@st.function` (a lambda as a `def`)",
+    ),
+    Wrong(
+        "an outer name changed by a recursive function",
+        """
+        def f(n):
+            total = 0.0
+
+            @st.function
+            def add(k):
+                nonlocal total
+                total = total + k * 1.0  # !
+                if k > 0:
+                    add(k - 1)
+
+            add(n)
+            return total
+        """,
+        (9,),
+        errors.StaticStateError,
+        "the outer name `total` changes inside the recursive function `add`",
+        "return the value, or make `total` an `st.Variable` before the call",
+    ),
+    Wrong(
+        "a list changed by a recursive function",
+        """
+        def f(n):
+            kept = []
+
+            @st.function
+            def collect(k):
+                kept.append(k)  # !
+                if k > 0:
+                    collect(k - 1)
+
+            collect(n)
+            return kept[0]
+        """,
+        (9,),
+        errors.StaticStateError,
+        "the list `kept` changes inside the recursive function `collect`",
+        "use an `st.Variable`",
+    ),
+    Wrong(
+        "a Variable made by a recursive function",
+        """
+        @st.function
+        def f(n):
+            v = st.Variable(0.0)  # !
+            if n == 0:
+                return v.value
+            return f(n - 1) + v.value
+        """,
+        (9,),
+        errors.StagingError,
+        "a Variable is made inside the recursive function `f`, whose calls would share it",
+        "make it before `f` is called",
+    ),
+    Wrong(
+        "a derivative that needs itself",
+        """
+        @st.function
+        def f(x, n):
+            if n == 0:
+                return st.sin(x)
+            return st.grad(lambda y: f(y, n - 1))(x)  # !
+        """,
+        (0.5, 3),
+        errors.GradientError,
+        "a transform inside `f` needs `f` itself: its order would be known only when the program runs",
+        "take the derivative outside of `f`",
+    ),
+    Wrong(
+        "recursion that returns other shapes",
+        """
+        @st.function
+        def f(x, n):
+            if n == 0:  # !
+                return x
+            return st.concat([x, f(x, n - 1)])
+        """,
+        (X, 3),
+        errors.StagingError,
+        "`f` returns f32 (3,) on one path and f32 (6,) on another",
+        "return the same structure, dtype and shape on every path",
+    ),
+    Wrong(
+        "recursion in a GPU region",
+        """
+        @st.function
+        def down(x, n):
+            if n == 0:  # !
+                return x
+            return down(x * 2.0, n - 1)
+
+        def f(x, n):
+            with st.with_backend(st.GPU, x):
+                return down(x, n)
+        """,
+        (X, 3),
+        errors.StagingError,
+        "recursive functions run on the CPU",
+        "call `down` outside of the `with_backend` region",
     ),
     Wrong(
         "an exit past a `finally`",

@@ -29,12 +29,13 @@ def functions(text: str) -> list[str]:
 
 
 def agree(function, *args):
-    """The program and eager mode give the same; returns the program's answer."""
-    got = interpret(traced(function, *args))
+    """The program, interpreted and compiled, and eager mode give the same; returns the program's answer."""
+    staged = st.function(getattr(function, "__wrapped__", function))
     with st.eager():
-        expected = st.function(getattr(function, "__wrapped__", function))(*args)
-    for left, right in zip(trees.flatten(got)[0], trees.flatten(expected)[0], strict=True):
-        np.testing.assert_allclose(np.asarray(left), np.asarray(right), rtol=1e-6)
+        expected = staged(*args)
+    for got in (interpret(traced(function, *args)), staged(*args)):
+        for left, right in zip(trees.flatten(got)[0], trees.flatten(expected)[0], strict=True):
+            np.testing.assert_allclose(np.asarray(left), np.asarray(right), rtol=1e-6)
     return got
 
 
@@ -398,6 +399,38 @@ def test_random_numbers_inside() -> None:
     agree(f, 4)
 
 
+@st.function
+def count_down(n, x):
+    if n == 0:
+        return x
+    return count_down(n - 1, x + 1.0) + 1.0
+
+
+def test_deep_chain_and_endless_recursion() -> None:
+    assert count_down(100000, 0.5) == 200000.5
+    with pytest.raises(ProgramRecursionError) as caught:
+        count_down(-1, 0.5)
+    assert "def count_down(n, x)" in str(caught.value)
+    assert count_down(10, 0.5) == 20.5  # it goes on after that
+
+
+def test_lines_of_c_do_not_depend_on_depth_and_call_sites() -> None:
+    def once(n):
+        return fibonacci(n)
+
+    def often(n):
+        total = fibonacci(n)
+        for k in range(10):
+            total = total + fibonacci(n + k)
+        return total
+
+    few, many = (st.function(f).stage(5).source for f in (once, often))
+    assert once.__name__ in few
+    calls = many.count("fibonacci(m, host,")
+    assert calls == few.count("fibonacci(m, host,") + 10
+    assert len(many.splitlines()) < len(few.splitlines()) + 80
+
+
 # ---- static values ------------------------------------------------------------------------------
 
 
@@ -474,6 +507,29 @@ def test_variables_are_passed_as_state_under_a_transform() -> None:
     assert "variable_read" not in called and "variable_write" not in called
     vjp = text.split("vjp(")[1]
     assert "call(" in vjp and "variable_write" in vjp
+
+
+def test_checkpoint_around_a_call_of_itself() -> None:
+    seen = st.Variable(np.float32(0.0), "seen")
+
+    @st.function
+    def rises(x, n):
+        seen.value = seen + x
+        if n == 0:
+            return x
+        return st.checkpoint(lambda y: rises(st.sin(y) * y, n - 1))(x)
+
+    def f(x, n):
+        return rises(x, n)
+
+    def counted(x, n):
+        seen.value = 0.0
+        return rises(x, n), seen.value
+
+    text = ir(f, np.float32(0.7), 3)
+    assert functions(text) == ["rises", "f"]
+    assert "func rises(x: f32 (), n: i64 () weak, seen: f32 ())" in text
+    agree(counted, np.float32(0.7), 3)
 
 
 # ---- refusals -----------------------------------------------------------------------------------
@@ -562,7 +618,7 @@ def test_derivative_that_needs_itself_is_refused() -> None:
             return st.sin(x)
         return st.grad(lambda y: f(y, n - 1))(x)
 
-    with pytest.raises(GradientError, match="a derivative inside `f` needs `f` itself") as caught:
+    with pytest.raises(GradientError, match="a transform inside `f` needs `f` itself") as caught:
         ir(f.__wrapped__, 0.5, 3)
     assert "lambda y: f(y, n - 1)" in caught.value.where.text
 

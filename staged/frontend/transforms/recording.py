@@ -63,6 +63,7 @@ def record(
     where: Position | None,
     variables: Sequence[Variable] = (),
     types: Sequence[Any] | None = None,
+    kind: str = "derivative",
 ) -> Recording:
     """Trace `run` with parameters in place of `primals`; `run` returns what the block yields.
 
@@ -78,10 +79,15 @@ def record(
     for variable, param in zip(variables, params, strict=False):
         entries[key_of(trace, variable)] = param
     names = VariableStates(entries)
-    with _state(trace, names), trace.entered(block):
+    outer = trace.block
+    with _state(trace, names, kind), trace.entered(block):
         try:
             returned = run(params)
         except BlockEndedError:
+            if trace.awaits_result:
+                with trace.entered(outer):
+                    trace.builder.end("raise", (), None, where)
+                raise
             raise GradientError(
                 f"`{name}` stops the program on every path, it has no derivative", where=where
             ) from None
@@ -95,10 +101,10 @@ def record(
 
 
 @contextmanager
-def _state(trace: TraceContext, names: VariableStates) -> Iterator[None]:
+def _state(trace: TraceContext, names: VariableStates, kind: str) -> Iterator[None]:
     """Reads and writes of Variables in this extent go through `names`."""
     variables_before = len(trace.shared)
-    trace.states.append(State(names, trace.block))
+    trace.states.append(State(names, trace.block, kind))
     trace.shared.append(names)
     regions, trace.regions = trace.regions, [*trace.regions]
     try:

@@ -214,9 +214,7 @@ def _strong(array: Array) -> Array:
 # ---- in eager mode ------------------------------------------------------------------------------
 
 
-def _run_eagerly(
-    f: Callable[..., Any], name: str, given: _Mapped, out_axes: Any, where: Position | None
-) -> Any:
+def _run_eagerly(f: Callable[..., Any], name: str, given: _Mapped, out_axes: Any, where: Position | None) -> Any:
     context = current_context()
     assert isinstance(given.size, int)
     rows: list[Outputs] = []

@@ -1,0 +1,63 @@
+"""Functions of the program in mapped code: a second function, which takes and gives values with the leading axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from staged.batching.spread import batched_values, is_whole
+from staged.batching.values import batched_type
+from staged.ir.builder import Builder
+from staged.ir.nodes import Function, Op
+from staged.ops.context import use_context
+
+if TYPE_CHECKING:
+    from staged.batching.vmap import Batch
+
+
+def call(batch: Batch, op: Op) -> None:
+    """Emit a call of the function's batched form, which is made once per set of mapped arguments."""
+    mapped = tuple(operand in batch.batched for operand in op.operands)
+    types = [batched_type(result.type, batch.size, batch.library) for result in op.results]
+    operands = [batch.value(operand) for operand in op.operands]
+    batch.copied(op, operands, types, attrs={**op.attrs, "function": _batched_function(batch, op, mapped)})
+
+
+def _batched_function(batch: Batch, op: Op, mapped: tuple[bool, ...]) -> str:
+    library, original = batch.library, op.attrs["function"]
+    key = ("vmap", original, mapped, batch.size)
+    if key in library.memo:
+        known: str = library.memo[key]
+        return known
+    function = library.body(original, op.where)
+    name = library.memo[key] = library.fresh(f"{original}_vmap")
+    block = function.block
+    assert block.end.kind in ("return", "raise"), "exits are normalised in functions that transforms reach"
+    start = {param for param, is_mapped in zip(block.params, mapped, strict=True) if is_mapped}
+    # All that it returns is batched; sequences and frames have to be so from where they are made.
+    start |= {value for value in block.end.operands if is_whole(value)}
+    inner = type(batch)(Builder(), library, batch.size, batched_values(block, start), op.where)
+    with inner.opened(block.params) as opened:
+        inner.define(block.params, opened.params)
+        with use_context(inner.context):
+            inner.ops(block)
+            given = [inner.full(value) for value in block.end.operands]
+            inner.builder.end(block.end.kind, given, None, block.end.where)
+    library.add(
+        Function(
+            name,
+            opened.block,
+            variables=function.variables,
+            param_paths=function.param_paths,
+            result_paths=function.result_paths,
+            where=function.where,
+        )
+    )
+    return name
+
+
+def frame(batch: Batch, op: Op) -> None:
+    """Save, load or stand for a frame of which every field is batched."""
+    masks = batch.masks_around(op) if op.name == "frame_load" else []
+    operands = [batch.full(operand) for operand in op.operands]
+    batch.copied(op, operands, [batch.type_of(result) for result in op.results])
+    batch.taken_out(op.results, masks)

@@ -1,0 +1,111 @@
+"""Calls of staged functions inside a trace: recorded in place, or, where a function calls itself, as a function of its own.
+
+A call is traced in place until one with the same arguments (static ones equal, staged ones of joining types) is met inside it
+under staged control. Then the outermost of the two is taken back (`NeedsFunctionError`) and traced by `recursion.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from staged.frontend.call_arguments import CallArguments, Slots, flatten_call, meet, same_function
+from staged.frontend.join import is_staged
+from staged.frontend.recursion import Activation, emit_call, plain_call, trace_function
+from staged.frontend.targets import StateTarget
+from staged.frontend.tracing import NeedsFunctionError, TraceContext, current_trace
+from staged.ir.nodes import Block, End, Op, free_values
+from staged.source import here, position_of_function
+
+SHALLOW = 32
+"""Calls inside one another that differ in static numbers only: from here on these numbers are staged instead of unrolled."""
+
+
+def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a staged function by another one: its program goes on in the one that is traced."""
+    trace = current_trace()
+    wrapped = function.__staged_inline__
+    if trace is None:
+        return plain_call(wrapped, args, kwargs)
+    given = flatten_call(wrapped, args, kwargs, function.__staged_static__)
+    alike = [
+        other
+        for other in trace.activations
+        if same_function(other.function, wrapped) and other.call.structure == given.structure
+    ]
+    for other in reversed(alike):
+        if other.instance is not None and meet(other.slots, given) == other.slots:
+            return emit_call(trace, other.instance, given)
+    for other in alike:
+        if other.instance is not None or _is_staged_since(trace, other):
+            joined = meet(other.slots, given)
+            if joined is not None:
+                raise NeedsFunctionError(other, joined)
+    outermost, lifted = _lifted(alike, given)
+    if outermost is not None:
+        raise NeedsFunctionError(outermost, lifted)
+    return activate(trace, wrapped, given, lambda: _marked_call(trace, wrapped, given, args, kwargs))
+
+
+def activate(
+    trace: TraceContext, function: Callable[..., Any], given: CallArguments, in_place: Callable[[], Any]
+) -> Any:
+    """`in_place()` as an open call of `function`; where that meets itself, a call of a function of the program instead."""
+    activation = Activation(function, given, given.slots, len(trace.targets), len(trace.regions))
+    mark = trace.mark([*trace.shared])
+    depth = len(trace.activations)
+    trace.activations.append(activation)
+    try:
+        return in_place()
+    except NeedsFunctionError as need:
+        if need.activation is not activation:
+            raise
+        slots = need.slots
+    finally:
+        del trace.activations[depth:]
+    trace.rollback(mark)
+    return trace_function(trace, function, given, slots)
+
+
+def _marked_call(
+    trace: TraceContext,
+    function: Callable[..., Any],
+    given: CallArguments,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The call in place, between markers: where it is made alike several times it may become a function after all."""
+    number = next(trace.numbers)
+    name = getattr(function, "__name__", type(function).__name__)
+    begin = Op("call_begin", [], [], attrs={"function": name, "call": number}, where=here())
+    trace.emit_op(begin)
+    block, start = trace.block, len(trace.block.ops)
+    value = plain_call(function, args, kwargs)
+    recorded = block.ops[start:]
+    if not recorded:
+        block.ops.pop()
+        return value
+    names = {leaf.value: path for leaf, path in zip(given.leaves, given.paths, strict=True) if is_staged(leaf)}
+    captures = free_values(Block((), recorded, End("yield")))
+    attrs = {"call": number, "names": tuple(names.get(value, "") for value in captures)}
+    # It says where the function was defined; the beginning, where it is called.
+    trace.emit_op(Op("call_end", [], [], attrs=attrs, where=position_of_function(function)))
+    return value
+
+
+def _is_staged_since(trace: TraceContext, activation: Activation) -> bool:
+    """Whether the program decides if what is traced now runs, given that `activation` does."""
+    if len(trace.regions) > activation.regions:
+        return True
+    return any(isinstance(target, StateTarget) and target.exits for target in trace.targets[activation.targets :])
+
+
+def _lifted(alike: list[Activation], given: CallArguments) -> tuple[Activation | None, Slots]:
+    """The outermost of many calls that differ in numbers known while staging, and slots for all of them."""
+    outermost, slots, count = None, given.slots, 0
+    for other in reversed(alike):
+        joined = meet(slots, other.call, lift=True)
+        if joined is None:
+            break
+        outermost, slots, count = other, joined, count + 1
+    return (outermost if count >= SHALLOW else None), slots

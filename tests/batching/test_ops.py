@@ -1,0 +1,175 @@
+"""Every op with a leading axis: the mapped program against a loop over rows, mapped operands alone and together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.ir.types import f64
+from staged.ops.composite import COMPOSITES
+from staged.ops.context import bind_all
+from staged.ops.primitive import PRIMITIVES, Primitive, Sample
+from tests.batching.harness import agrees, ops_of
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(4, 3))
+W = RNG.normal(size=(3, 3))
+I = np.array([2, 0, 1, 1])  # noqa: E741
+
+
+# ---- every primitive, from its declaration --------------------------------------------------------
+
+SIZE = 3
+NOT_MAPPED = {
+    "constant": "has no operand",
+    "iota": "has no operand",
+    "random_bits": "random numbers are refused under vmap",
+    "uniform": "random numbers are refused under vmap",
+    "normal": "random numbers are refused under vmap",
+    "bernoulli": "random numbers are refused under vmap",
+    "permutation": "random numbers are refused under vmap",
+}
+
+
+def rows_of(primitive: Primitive, sample: Sample, place: int, operand: Any) -> tuple[np.ndarray, np.ndarray]:
+    """SIZE variants of one operand of a sample, and one of them."""
+    if isinstance(operand, np.ndarray):
+        # Ready arrays are indices and the like: keep their values, in another order for each element.
+        flat = [np.roll(operand.reshape(-1), number).reshape(operand.shape) for number in range(SIZE)]
+        return np.stack(flat), operand
+    dtype = f64 if f64 in sample.dtypes else sample.dtypes[0]
+    made = RNG.uniform(sample.low, sample.high, size=(SIZE, *operand)).astype(dtype.numpy)
+    return made, made[0]
+
+
+def cases() -> Iterator[Any]:
+    for name, primitive in PRIMITIVES.items():
+        if name in NOT_MAPPED:
+            continue
+        for number, sample in enumerate(primitive.samples):
+            count = len(sample.operands)
+            masks = {tuple(place == one for place in range(count)) for one in range(count)} | {(True,) * count}
+            for mask in sorted(masks):
+                letters = "".join("x" if flag else "." for flag in mask)
+                yield pytest.param(primitive, sample, mask, id=f"{name}-{number}-{letters}")
+
+
+@pytest.mark.parametrize(("primitive", "sample", "mask"), list(cases()))
+def test_every_primitive(primitive: Primitive, sample: Sample, mask: tuple[bool, ...]) -> None:
+    given = [rows_of(primitive, sample, place, operand) for place, operand in enumerate(sample.operands)]
+    operands = [mapped if flag else one for (mapped, one), flag in zip(given, mask, strict=True)]
+
+    def element(*arrays: Any) -> Any:
+        return bind_all(primitive, list(map(st.asarray, arrays)), **sample.attrs)
+
+    def f(*arrays: Any) -> Any:
+        return st.vmap(element, in_axes=tuple(0 if flag else None for flag in mask))(*arrays)
+
+    agrees(f, *operands)
+
+
+def test_every_primitive_is_covered_or_says_why_not() -> None:
+    assert set(NOT_MAPPED) <= set(PRIMITIVES)
+    assert all(not any(sample.operands for sample in PRIMITIVES[name].samples) or "random" in why
+               for name, why in NOT_MAPPED.items())  # fmt: skip
+
+
+# ---- composites -----------------------------------------------------------------------------------
+
+COMPOSITE_CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "relu": lambda x, w, i: st.relu(x),
+    "sigmoid": lambda x, w, i: st.sigmoid(x),
+    "softplus": lambda x, w, i: st.softplus(x),
+    "silu": lambda x, w, i: st.silu(x),
+    "gelu": lambda x, w, i: st.gelu(x),
+    "softmax": lambda x, w, i: st.softmax(x * w[0]),
+    "log_softmax": lambda x, w, i: st.log_softmax(x[None] * w, axis=0),
+    "logsumexp": lambda x, w, i: st.logsumexp(x[None] * w, axis=(0, 1)),
+    "cross_entropy": lambda x, w, i: st.cross_entropy(x[None], i[None]),
+    "nll_loss": lambda x, w, i: st.nll_loss(st.log_softmax(x[None]), i[None]),
+    "layer_norm": lambda x, w, i: st.layer_norm(x, None, w[0], w[1]),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITE_CALLS)
+def test_composites_and_their_gradients(name: str) -> None:
+    call = COMPOSITE_CALLS[name]
+
+    def f(x, w, i):
+        def total(x, w):
+            return st.sin(st.vmap(call, in_axes=(0, None, 0))(x, w, i)).sum()
+
+        values = st.vmap(call, in_axes=(0, None, 0))(x, w, i)
+        d_x, d_w = st.grad(total, argnums=(0, 1))(x, w)
+        each = st.vmap(st.grad(lambda x, w, i: st.sin(call(x, w, i)).sum()), in_axes=(0, None, 0))(x, w, i)
+        return values, d_x, d_w, each
+
+    agrees(f, X, W, I)
+
+
+def test_every_composite_is_covered() -> None:
+    assert set(COMPOSITE_CALLS) == set(COMPOSITES)
+
+
+# ---- what becomes one wide op ---------------------------------------------------------------------
+
+
+def test_a_vector_times_one_matrix_becomes_one_product() -> None:
+    names = ops_of(lambda x, w: st.vmap(lambda r: r @ w)(x), X, W)
+    assert names.count("matmul") == 1 and "for" not in names
+
+
+def test_what_is_not_mapped_is_computed_once() -> None:
+    def f(x, w):
+        return st.vmap(lambda r: r * st.exp(w).sum())(x)
+
+    traced_names = ops_of(f, X, W)
+    assert traced_names.index("exp") < traced_names.index("multiply")
+    agrees(f, X, W)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 1000])
+def test_code_does_not_grow_with_the_axis(size: int) -> None:
+    def f(x, w):
+        return st.vmap(lambda r: st.sin(r) @ w + st.where(r > 0, r, -r).sum())(x)
+
+    assert len(ops_of(f, np.zeros((size, 3)), W)) == len(ops_of(f, np.zeros((7, 3)), W))
+
+
+# ---- reading and writing at places that differ ----------------------------------------------------
+
+
+def put(r: Any, i: Any) -> Any:
+    r[i] = r[i] * 2.0 + 1.0
+    return r
+
+
+PLACES: dict[str, Callable[..., Any]] = {
+    "read": lambda x, i: st.vmap(lambda r, i: r[i])(x, i),
+    "read what is not mapped": lambda x, i: st.vmap(lambda i: x[i])(i),
+    "read at two places": lambda x, i: st.vmap(lambda i: x[i, i % 3])(i),
+    "write": lambda x, i: st.vmap(put)(x, i),
+    "take": lambda x, i: st.vmap(lambda r, i: st.take(r, i))(x, i[:, None] * np.ones((1, 2), np.int64)),
+    "window": lambda x, i: st.vmap(lambda r, i: st.dynamic_slice(r, i % 2, 2))(x, i),
+    "write a window": lambda x, i: st.vmap(lambda r, i: st.dynamic_update_slice(r, r[:2] * 3.0, i % 2))(x, i),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_that_differ_and_their_gradients(name: str) -> None:
+    f = PLACES[name]
+    agrees(f, X, I)
+    agrees(lambda x, i: st.grad(lambda x: st.sin(f(x, i)).sum())(x), X, I)
+
+
+def test_an_index_out_of_range_stops_the_program() -> None:
+    for f in (
+        lambda x, i: st.vmap(lambda r, i: r[i])(x, i),
+        lambda x, i: st.vmap(lambda r, i: st.take(r, i[None]))(x, i),
+    ):
+        with pytest.raises(IndexError, match="index 3 is out of range for an axis of 3 elements"):
+            st.function(f)(X, np.array([0, 1, 3, 0]))
