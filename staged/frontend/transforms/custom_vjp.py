@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from staged.errors import GradientError
@@ -27,6 +28,11 @@ _HINTS = {
 }
 
 
+_ORDERS = 3
+"""How often a `forward` that calls the function itself is recorded in itself: once per order of derivative. The transforms
+around it may ask for more; a function of the program may be reached by transforms that come later."""
+
+
 class custom_vjp:
     """A function whose reverse derivative is given: decorate it, then name its two halves with `defvjp`.
 
@@ -37,9 +43,9 @@ class custom_vjp:
         f.defvjp(forward, backward)
 
     `forward` takes the arguments and gives the result and what backward needs (a tree); `backward` takes these and the
-    cotangent of the result (its tree, with zeros where there is none) and gives a tuple with one cotangent per argument,
-    in its tree; None for zero. `nondiff_argnums` are positions of arguments that have no derivative and come first in
-    backward. Higher derivatives are those of the code of the two halves. JAX `custom_vjp`.
+    cotangent of the result (its tree, zeros where there is none and None for what is no float), and gives a tuple with one
+    cotangent per argument, in its tree; None for zero. `nondiff_argnums` are positions of arguments that have no derivative
+    and come first in backward. Higher derivatives are those of the code of the two halves. JAX `custom_vjp`.
 
     Raises: GradientError where `defvjp` is missing, backward gives another number of cotangents or other types, in
     forward mode, and where what is differentiated is read past the arguments; StagingError for a written Variable.
@@ -70,7 +76,21 @@ class custom_vjp:
         call_ = _Call(self, args, where)
         trace = current_trace()
         with refusing(Refusal(f"`{call_.name}`, a `custom_vjp`", _HINTS)):
-            return _record(trace, call_) if trace is not None else _run_eagerly(call_)
+            if trace is None:
+                return _run_eagerly(call_)
+            open_ = _recording.get()
+            mine = [states for owner, states in open_ if owner is self]
+            if mine and len(mine) > max(mine[0], _ORDERS):
+                return call(self.f, *args)
+            token = _recording.set((*open_, (self, len(trace.states))))
+            try:
+                return _record(trace, call_)
+            finally:
+                _recording.reset(token)
+
+
+_recording: ContextVar[tuple[tuple[custom_vjp, int], ...]] = ContextVar("staged_custom_vjps", default=())
+"""Whose halves are being traced, and how many transforms were open around the call."""
 
 
 class _Call:
