@@ -27,10 +27,11 @@ from staged.frontend.print_ import print_
 from staged.frontend.strings import Part, StagedString, parts_of
 from staged.frontend.tracing import current_trace
 from staged.ir.nodes import IO, Op
-from staged.ir.types import TensorType, bool_, f64, i64
-from staged.ops.array import METHODS, Array
+from staged.ir.types import Dim, TensorType, bool_, f64, i64
+from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
+from staged.ops.promote import as_array
 from staged.source import here
 
 BUILTINS: dict[Any, Callable[..., Any]] = {print: print_, open: open_}
@@ -93,6 +94,8 @@ def len_(value: Any) -> Any:
         return counted()
     if isinstance(value, StagedIterable) and not hasattr(type(value), "__len__"):
         return value.length
+    if isinstance(value, StagedArray) and value.shape and isinstance(value.shape[0], Dim):
+        return as_array(value.shape[0])  # a staged int
     return len(value)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType, MethodType
 from typing import Any
 
-from staged.errors import GradientError, StagingError, StaticStateError
+from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
 from staged.frontend import trees
 from staged.frontend.call_arguments import CallArguments, Slots
 from staged.frontend.join import Template, materialise, position_of
@@ -34,7 +34,7 @@ from staged.frontend.variable import Variable, key_of, read_variable, write_vari
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Op, Value, free_values, walk_ops
 from staged.ir.rewrite import Copier
-from staged.ir.types import CPU, TensorType
+from staged.ir.types import CPU, TensorType, dims_of
 from staged.ops.array import StagedArray
 from staged.source import Position, here, position_of_function
 
@@ -156,6 +156,14 @@ class _Try:
         self.activation = Activation(function, given, instance.slots, len(trace.targets), len(trace.regions), instance)
         self.target: FunctionTarget | None = None
         types = [slot for slot in instance.slots if isinstance(slot, TensorType)]
+        if any(map(dims_of, types)):
+            raise ShapeError(
+                f"the recursive function `{name}` takes an array whose size is known when the program runs: "
+                f"{', '.join(str(type) for type in types if dims_of(type))}",
+                where=here(),
+                hint="pass the whole array and the count, and make the dimension inside the function: "
+                '`n = st.dim("N", count, max=64)`, then `x[:n]`',
+            )
         hints = [
             "".join(c if c.isalnum() else "_" for c in path)
             for path, slot in zip(given.paths, instance.slots, strict=True)

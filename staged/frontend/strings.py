@@ -10,8 +10,10 @@ from typing import Any
 from staged.errors import StagingError
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import current_trace
+from staged.ir.types import Dim
 from staged.ops.array import Array, StagedArray
 from staged.ops.formatting import parse_spec
+from staged.ops.promote import as_array
 from staged.source import here
 
 Part = str | tuple[StagedArray, str, str]
@@ -96,6 +98,7 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
     trace = current_trace()
     if trace is not None:
         value = trace.read(value) if isinstance(value, Array) else value
+        value = as_array(value) if isinstance(value, Dim) else value
     if isinstance(value, StagedArray):
         check_spec(value, spec, conversion)
         return [(value, spec, "" if conversion == "" else conversion)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from staged.errors import StagedError, StagingError
+from staged.errors import ShapeError, StagedError, StagingError
 from staged.frontend import trees
 from staged.frontend.arguments import Argument, Arguments, flatten_arguments
 from staged.frontend.call_arguments import flatten_call
@@ -25,7 +25,7 @@ from staged.frontend.tracing import Body, TraceContext
 from staged.frontend.variable import Variable, random_numbers
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks, walk_ops
-from staged.ir.types import TensorType
+from staged.ir.types import TensorType, dims_of
 from staged.ir.verifier import verify
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
@@ -173,6 +173,7 @@ def _assemble(
     body = Block(all_params, [*prelude, *block.ops], block.end)
     _name_variables(touched)
     paths = trees.paths(template.spec, "result")
+    _refuse_sizes(block, template, paths)
     function = Function(
         name,
         body,
@@ -183,6 +184,18 @@ def _assemble(
     )
     function = finish_functions(function, functions)
     return function, [np.asarray(array) for array, _ in hidden]
+
+
+def _refuse_sizes(block: Block, template: Template, paths: Sequence[str]) -> None:
+    """The caller gives a result its place before the program runs: its size must be known then."""
+    for path, leaf in zip(paths, template.leaves, strict=True):
+        if isinstance(leaf, TensorType) and dims_of(leaf):
+            ends = [inner.end for inner in walk_blocks(block) if inner.end.kind == "return"]
+            raise ShapeError(
+                f"`{path}` is {leaf}: the size of a result must be known before the program runs",
+                where=ends[0].where if ends else None,
+                hint="write it into an array of a fixed size and return that: `out = st.zeros(...); out[:n] = x`",
+            )
 
 
 def _touched(context: TraceContext, blocks: list[Block]) -> list[VariableRef]:

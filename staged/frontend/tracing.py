@@ -259,6 +259,8 @@ class TraceContext(RecordContext):
         assert current is not None
         for result in op.results:
             self.home[result] = current
+            for dim in dims_of(result.type):
+                self.check_dim(dim, current)
         return tuple(StagedArray(result, self, op.device) for result in op.results)
 
     def emit(self, op: Op) -> tuple[Array, ...]:

@@ -10,7 +10,7 @@ from staged.errors import DTypeError, LeakError, ShapeError, StagingError
 from staged.frontend.effects import check_effect
 from staged.frontend.tracing import RandomNumbers, TraceContext, current_trace
 from staged.ir.nodes import Effect, Op, VariableRef
-from staged.ir.types import TensorType, f32, i64, shape_text
+from staged.ir.types import TensorType, dims_of, f32, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import as_array
@@ -50,6 +50,12 @@ class Variable(Array):
                 "a Variable is made inside a staged loop",
                 where=here(),
                 hint="make it before the loop, and assign `v.value = ...` in it",
+            )
+        if dims_of(self._type):
+            raise ShapeError(
+                f"a Variable has a size that is known while staging, got {self._type}",
+                where=here(),
+                hint="make it as large as the dimension may become, and write the first elements: `v[:n] = x`",
             )
         function = next((a.instance.user_name for a in trace.activations if a.instance is not None), None)
         if function is not None:

@@ -127,10 +127,14 @@ def matmul(a: Any, b: Any) -> Array:
             right,
             hint=_inner_hint(left, right),
         )
-    if row:
-        left = expand_dims(left, 0)
     if column:
         right = expand_dims(right, 1)
+    if row and right.ndim == 2 and not left.type.is_static:
+        # A dimension whose size the program finds is the first axis of an array: a column, turned by the product.
+        product = squeeze(matrix_product(expand_dims(left, 1), right, transpose_a=True), 0)
+        return squeeze(product, -1) if column else product
+    if row:
+        left = expand_dims(left, 0)
     if right.ndim == 2 and left.ndim > 2:
         # One big product instead of many small ones.
         folded = matrix_product(reshape(left, (_product(left.shape[:-1], left), left.shape[-1])), right)

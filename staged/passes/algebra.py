@@ -14,7 +14,7 @@ import numpy as np
 
 from staged.ir.nodes import Op, Value
 from staged.ir.ranges import Ranges
-from staged.ir.types import DType, Extent, TensorType, Type, i64
+from staged.ir.types import Dim, DType, Extent, TensorType, Type, i64
 from staged.ops.primitive import PRIMITIVES
 
 Number = int | float | bool
@@ -78,6 +78,8 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
     primitive = PRIMITIVES.get(op.name)
     if primitive is None or primitive.kind != "elementwise" or not op.operands:
         return None
+    if any(isinstance(value, Dim) for value in op.attrs.values()):
+        return None  # a check against what the program knows alone
     numbers = [number_of(operand) for operand in op.operands]
     if any(number is None for number in numbers):
         return None
@@ -530,6 +532,7 @@ def index_known_to_fit(op: Op, emit: Emitter) -> Value | None:
     extent = op.attrs["extent"]
     found = emit.ranges.of(index)
     width = op.attrs.get("width", 1)
+    width = width.max if isinstance(width, Dim) else width
     if found is None or not isinstance(extent, int) or not 0 <= found[0] <= found[1] <= extent - width:
         return None
     return index if index.type == op.result.type else None

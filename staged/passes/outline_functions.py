@@ -14,7 +14,7 @@ from staged.ir.fingerprint import Canonical
 from staged.ir.functions import every_function, map_functions, with_call_effects
 from staged.ir.nodes import Block, Function, Label, Op, Value, walk_blocks, walk_ops
 from staged.ir.rewrite import Copier
-from staged.ir.types import CPU
+from staged.ir.types import CPU, dims_of
 
 FEWEST_OPS = 24
 """Smaller bodies stay in place: a C function would cost more lines and lost fusion than the copies of it."""
@@ -131,6 +131,8 @@ def _can_be_a_function(ops: list[Op]) -> bool:
     every = [inner for op in ops for inner in (op, *(one for block in op.blocks for one in walk_ops(block)))]
     if len(every) < FEWEST_OPS or any(op.device != CPU for op in every):
         return False
+    if any(dims_of(value.type) for op in every for value in (*op.operands, *op.results)):
+        return False  # a function would not know the sizes of its arguments
     labels = {op.attrs["label"] for op in every if isinstance(op.attrs.get("label"), Label)}
     ends = [inner.end for op in ops for block in op.blocks for inner in walk_blocks(block)]
     return all(end.kind != "return" and (end.target is None or end.target in labels) for end in ends)

@@ -275,7 +275,7 @@ class BodyEmitter:
         for start, stride, extent, size in zip(
             op.operands[1:], strides, source.tensor.shape, op.attrs["sizes"], strict=True
         ):
-            if size == extent:
+            if size == extent or str(self.scalar(start)) == "0":
                 continue
             term = scaled(self.scalar(start), stride)
             if term is not None and not (isinstance(term, Literal) and term.text == "0"):
@@ -381,14 +381,14 @@ class BodyEmitter:
     def emit_print(self, op: Op) -> None:
         self.where(op.where)
         if op.attrs.get("file") == "file":
-            self.need(*emit_file_print(self.w, op, self.operand, self.site_of(op.where)))
+            self.need(*emit_file_print(self.w, op, self, self.site_of(op.where)))
         else:
-            self.need(*emit_print(self.w, op, self.operand))
+            self.need(*emit_print(self.w, op, self))
 
     def emit_file_open(self, op: Op) -> None:
         self.where(op.where)
         name = self.name(op.result.hint)
-        self.need(*emit_file_open(self.w, op, self.operand, self.site_of(op.where), name))
+        self.need(*emit_file_open(self.w, op, self, self.site_of(op.where), name))
         self.fail_check()
         self.scalars[op.result] = Name(name)
 
@@ -400,7 +400,7 @@ class BodyEmitter:
 
     def emit_progress(self, op: Op) -> None:
         self.where(op.where)
-        self.need(*emit_progress(self.w, op, self.operand))
+        self.need(*emit_progress(self.w, op, self))
 
     emit_progress_start = emit_progress_update = emit_progress_end = emit_progress
 
@@ -427,7 +427,7 @@ class BodyEmitter:
         parts = op.attrs.get("parts", ())
         if what:
             parts = (f"{what}: ", *parts) if parts else (what,)
-        self.need(*emit_failure(self.w, kind, parts, values, self.site_of(op.where), self.operand))
+        self.need(*emit_failure(self.w, kind, parts, values, self.site_of(op.where), self))
 
 
 # ---- small questions ----------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.support.format import Printed, Statements, put_parts
 from staged.backends.c_family.writer import Writer, c_string
 from staged.ir.nodes import Op, Value
+from staged.ir.types import Extent
 
 KINDS = {
     "assertion": "ST_ASSERTION_ERROR",
@@ -25,24 +26,37 @@ KINDS = {
 }
 
 
-def statements(parts: Sequence[Any], values: Sequence[Value], operand: Callable[[Value], Expr]) -> Statements:
-    """The C statements that put `parts` into `text`; their values are written by `operand`."""
-    printed = [Printed(str(operand(value)), value.tensor.dtype, _extents(value)) for value in values]
+class Values(Protocol):
+    """How a program's text reaches values."""
+
+    def operand(self, value: Value) -> Expr:
+        """A scalar, or where an array starts."""
+
+    def extent(self, extent: Extent) -> Expr:
+        """The size of an axis."""
+
+
+def statements(parts: Sequence[Any], values: Sequence[Value], text: Values) -> Statements:
+    """The C statements that put `parts` into `text`; their values are written by `text`."""
+    printed = [
+        Printed(
+            str(text.operand(value)),
+            value.tensor.dtype,
+            tuple(extent if isinstance(extent, int) else str(text.extent(extent)) for extent in value.tensor.shape),
+        )
+        for value in values
+    ]
     return put_parts(parts, printed)
 
 
-def _extents(value: Value) -> tuple[int | str, ...]:
-    return tuple(extent if isinstance(extent, int) else extent.name for extent in value.tensor.shape)
-
-
-def emit_file_open(w: Writer, op: Op, operand: Callable[[Value], Expr], site: int, name: str) -> tuple[str, ...]:
+def emit_file_open(w: Writer, op: Op, text: Values, site: int, name: str) -> tuple[str, ...]:
     """Write the opening of a file, whose number becomes `name`; returns the support snippets that it needs."""
     mode = c_string(op.attrs["mode"])
     if not op.operands:
         path = c_string("".join(op.attrs["parts"]))
         w.line(f"const int64_t {name} = st_file_open(host, {site}, {path}, {mode});")
         return ("files",)
-    made = statements(op.attrs["parts"], op.operands, operand)
+    made = statements(op.attrs["parts"], op.operands, text)
     w.line(f"int64_t {name};")
     with w.block(""):
         w.line("st_text text;")
@@ -53,11 +67,11 @@ def emit_file_open(w: Writer, op: Op, operand: Callable[[Value], Expr], site: in
     return (*made.needs, "files")
 
 
-def emit_file_print(w: Writer, op: Op, operand: Callable[[Value], Expr], site: int) -> tuple[str, ...]:
+def emit_file_print(w: Writer, op: Op, text: Values, site: int) -> tuple[str, ...]:
     """Write a `print` to a file, which stops the program where it fails; returns the support snippets that it needs."""
     *values, file = op.operands
-    made = statements((*op.attrs["parts"], op.attrs["end"]), values, operand)
-    number = operand(file)
+    made = statements((*op.attrs["parts"], op.attrs["end"]), values, text)
+    number = text.operand(file)
     with w.block(""):
         w.line("st_text text;")
         w.line(f"st_file_begin(&text, host, {site}, {number});")
@@ -68,12 +82,12 @@ def emit_file_print(w: Writer, op: Op, operand: Callable[[Value], Expr], site: i
     return (*made.needs, "files")
 
 
-def emit_print(w: Writer, op: Op, operand: Callable[[Value], Expr]) -> tuple[str, ...]:
+def emit_print(w: Writer, op: Op, text: Values) -> tuple[str, ...]:
     """Write a `print`; returns the support snippets that it needs."""
-    made = statements((*op.attrs["parts"], op.attrs["end"]), op.operands, operand)
+    made = statements((*op.attrs["parts"], op.attrs["end"]), op.operands, text)
     if len(made.lines) == 1 and not op.operands:
-        text = "".join((*op.attrs["parts"], op.attrs["end"]))
-        w.line(f"st_write(host, {c_string(text)}, {len(text.encode())});")
+        words = "".join((*op.attrs["parts"], op.attrs["end"]))
+        w.line(f"st_write(host, {c_string(words)}, {len(words.encode())});")
         return ("write",)
     with w.block(""):
         w.line("st_text text;")
@@ -85,13 +99,13 @@ def emit_print(w: Writer, op: Op, operand: Callable[[Value], Expr]) -> tuple[str
 
 
 def emit_failure(
-    w: Writer, kind: str, parts: Sequence[Any], values: Sequence[Value], site: int, operand: Callable[[Value], Expr]
+    w: Writer, kind: str, parts: Sequence[Any], values: Sequence[Value], site: int, text: Values
 ) -> tuple[str, ...]:
     """Write what stops the program with an error of `kind`; returns the support snippets that it needs."""
-    made = statements(parts, values, operand)
+    made = statements(parts, values, text)
     if not values:
-        text = "".join(part for part in parts if isinstance(part, str))
-        w.line(f'st_fail(host, {KINDS[kind]}, {site}, "%s", {c_string(text)});')
+        words = "".join(part for part in parts if isinstance(part, str))
+        w.line(f'st_fail(host, {KINDS[kind]}, {site}, "%s", {c_string(words)});')
         return ("fail",)
     w.line("st_text text;")
     w.line("st_text_begin(&text, NULL);")

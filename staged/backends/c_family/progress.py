@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from staged.backends.c_family.expr import Expr
-from staged.backends.c_family.messages import statements
+from staged.backends.c_family.messages import Values, statements
 from staged.backends.c_family.writer import Writer
-from staged.ir.nodes import Op, Value
+from staged.ir.nodes import Op
 
 
-def emit_progress(w: Writer, op: Op, operand: Callable[[Value], Expr]) -> tuple[str, ...]:
+def emit_progress(w: Writer, op: Op, text: Values) -> tuple[str, ...]:
     """Write `progress_start`, `progress_update` or `progress_end`; returns the support snippets that it needs.
 
     The bar is a C local of the block that starts it: its loop and its end stand in the same block.
@@ -20,8 +17,8 @@ def emit_progress(w: Writer, op: Op, operand: Callable[[Value], Expr]) -> tuple[
         w.line(f"st_progress_end(host, &{bar}, {'true' if op.attrs['leave'] else 'false'});")
         return ("progress",)
     # The first operand counts; the others are for the text.
-    count = operand(op.operands[0])
-    made = statements(op.attrs["parts"], op.operands[1:], operand)
+    count = text.operand(op.operands[0])
+    made = statements(op.attrs["parts"], op.operands[1:], text)
     if op.name == "progress_start":
         w.line(f"st_progress {bar} = {{0}};")
         header, name, call = "", "label", f"st_progress_start(host, &{bar}, {count}, &text);"

@@ -130,7 +130,9 @@ class TotalsEmitter:
         """Vectors per turn: as many as the loop has, up to the schedule's; one around further loops."""
         if any(isinstance(s, Loop) for s in loop.body):
             return 1
-        return max(1, min(self.schedule.unroll, loop.axis.extent // self.schedule.lanes))
+        count = max(1, min(self.schedule.unroll, loop.axis.extent // self.schedule.lanes))
+        # Where whole turns end is found by masking when the program counts them: a power of two.
+        return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
 
     def accumulate(self, s: Accumulate) -> None:
         total = self.totals[s.reduction]
