@@ -530,12 +530,7 @@ class _BlockFuser:
 
     def size(self, dim: Dim, op: Op) -> Value:
         """The value of a dimension that `op` works on."""
-        if op.device != CPU:
-            raise UnsupportedError(
-                f"dimension `{dim.name}` has a size that is known when the program runs: only the CPU back end has those",
-                where=op.where,
-                hint="leave this part out of `with_backend(GPU)`, or give the array a fixed size",
-            )
+        assert op.device == CPU, f"{op.name} on a device, with dimension {dim.name}: tracing refuses that"
         size: Value = self.sizes[dim]
         return size
 

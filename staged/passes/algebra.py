@@ -533,7 +533,7 @@ def index_known_to_fit(op: Op, emit: Emitter) -> Value | None:
     found = emit.ranges.of(index)
     width = op.attrs.get("width", 1)
     width = width.max if isinstance(width, Dim) else width
-    if found is None or not isinstance(extent, int) or not 0 <= found[0] <= found[1] <= extent - width:
+    if found is None or width is None or not isinstance(extent, int) or not 0 <= found[0] <= found[1] <= extent - width:
         return None
     return index if index.type == op.result.type else None
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.errors import LeakError, ProgramIndexError, ProgramValueError, UnsupportedError
+from staged.errors import ProgramIndexError, ProgramValueError
 from staged.ir.types import Dim
 from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
 
@@ -188,7 +188,7 @@ def carried(x, n):
     n = st.dim("N", n, max=MOST)
     a = x[:n]
     b = a * 0.5
-    for i in st.range(3):
+    for _i in st.range(3):
         a, b = b, st.tanh(a + b)
         if st.sum(b) > 0.5:
             a = a + 1.0
@@ -252,6 +252,82 @@ CASES = [
 ]
 
 
+# ---- a tree network, level by level ---------------------------------------------------------------
+
+
+def levelled(left, right):
+    """The nodes of binary trees in order of their height, and where each height starts. A leaf has children -1."""
+    height = np.zeros(len(left), np.int64)
+    for node in range(len(left)):  # children come before their parents
+        if left[node] >= 0:
+            height[node] = 1 + max(height[left[node]], height[right[node]])
+    order = np.argsort(height, kind="stable")
+    return order, np.searchsorted(height[order], np.arange(height.max() + 2))
+
+
+def random_trees(rng, trees):
+    left, right = [], []
+    for _ in range(trees):
+        roots = list(range(len(left), len(left) + int(rng.integers(1, 7))))
+        left += [-1] * len(roots)
+        right += [-1] * len(roots)
+        while len(roots) > 1:
+            place = int(rng.integers(0, len(roots) - 1))
+            left.append(roots[place])
+            right.append(roots[place + 1])
+            roots[place : place + 2] = [len(left) - 1]
+    return np.array(left), np.array(right)
+
+
+NODES, WIDTH = 64, 4
+LEFT, RIGHT = random_trees(np.random.default_rng(4), 9)
+ORDER, STARTS = levelled(LEFT, RIGHT)
+SCORES = np.random.default_rng(5).integers(0, 3, len(LEFT))
+WORDS = np.random.default_rng(6).standard_normal((len(LEFT), WIDTH))
+U = np.random.default_rng(7).standard_normal((2, WIDTH, 2 * WIDTH)) * 0.5
+C = np.random.default_rng(8).standard_normal((WIDTH, 3)) * 0.5
+
+
+def by_level(order, starts, left, right, words, scores, u, c):
+    h = st.zeros((NODES, WIDTH), dtype=u.dtype)
+    total = st.zeros((), dtype=u.dtype)
+    for level in st.range(len(starts) - 1):
+        start = starts[level]
+        n = st.dim("N", starts[level + 1] - start, max=NODES)
+        ids = order[start : start + n]
+        has_children = (left[ids] >= 0)[:, None]
+        # The last row is nobody's: what leaves read for the children that they have not.
+        below = h[left[ids]] @ u[0] + h[right[ids]] @ u[1]
+        gate, value = st.split(below, 2, axis=1)
+        inner = st.sigmoid(gate) * st.tanh(value)
+        new = st.where(has_children, inner, words[ids])
+        h[ids] = new
+        total += st.sum(st.cross_entropy(new @ c, scores[ids], reduction="none"))
+    return total, h
+
+
+def node_by_node(order, starts, left, right, words, scores, u, c):
+    h = np.zeros((NODES, WIDTH))
+    total = 0.0
+    for node in range(len(left)):
+        if left[node] < 0:
+            h[node] = words[node]
+        else:
+            below = h[left[node]] @ u[0] + h[right[node]] @ u[1]
+            h[node] = 1 / (1 + np.exp(-below[:WIDTH])) * np.tanh(below[WIDTH:])
+        logits = h[node] @ c
+        total += np.log(np.sum(np.exp(logits))) - logits[scores[node]]
+    return total, h
+
+
+TREES = Case(by_level, [(ORDER, STARTS, LEFT, RIGHT, WORDS, SCORES, U, C)], (4, 6, 7), node_by_node)
+
+
+def test_trees_by_level_are_trees_node_by_node() -> None:
+    check_program(TREES)
+    check_gradient(Case(by_level, TREES.runs, (6, 7), node_by_node))
+
+
 def eagerly(function):
     """What a program means: itself in eager mode, an independent implementation of every op."""
 
@@ -273,3 +349,237 @@ def test_programs(case) -> None:
 @each(differentiated(CASES))
 def test_gradients(case) -> None:
     check_gradient(Case(case.function, case.runs[1:4], case.wrt, case.meaning))
+
+
+# ---- what the text promises -------------------------------------------------------------------------
+
+
+def test_text_does_not_depend_on_sizes() -> None:
+    def f(x, w, n, most):
+        n = st.dim("N", n, max=most)
+        return st.sum(st.tanh(x[:n] @ w), axis=0)
+
+    staged = st.function(f, static=("most",))
+    x = np.zeros((5000, 5), np.float32)
+    few, many = (staged.stage(x, W, 3, most).source for most in (3000, 5000))
+    assert abs(len(few.splitlines()) - len(many.splitlines())) <= 6
+    assert staged.stage(x, W, 4, 3000).source == few
+
+
+def test_one_program_serves_every_size() -> None:
+    staged = st.function(elementwise)
+    texts = {staged.stage(X, n).source for n in COUNTS}
+    assert len(texts) == 1
+
+
+def test_a_size_is_checked_once() -> None:
+    """The reverse of a loop makes the dimension again, and need not check it again."""
+    source = st.function(lambda *args: st.grad(lambda w: by_level(*args[:6], w, args[7])[0])(args[6])).stage(
+        *TREES.runs[0]
+    )
+    assert source.source.count("it may be 0 to 64") == 1
+    assert source.source.count("const int64_t n") >= 2
+
+
+def test_memory_is_that_of_the_bound() -> None:
+    def f(x, n, most):
+        n = st.dim("N", n, max=most)
+        a = st.exp(x[:n])
+        return st.sum(a) * st.max(st.sum(a, axis=1))
+
+    staged = st.function(f, static=("most",))
+    x = np.zeros((4000, 8), np.float32)
+    small, large = (staged.stage(x, 4, most)._artifact.arena_bytes for most in (100, 4000))
+    assert small < large < small + 4000 * 8 * 4 + 4096
+
+
+def test_two_dimensions_of_one_name_are_told_apart() -> None:
+    text = st.function(two_dimensions).stage(X, W, 3, 4).ir
+    assert "f32 (N, 7)" in text and "f32 (N_2, 7)" in text
+
+
+def test_an_older_meaning_is_kept() -> None:
+    assert st.dim("N", max=512) == Dim("N", 512) and st.dim("N").max is None
+
+
+def test_eager_mode_gives_the_number() -> None:
+    with st.eager():
+        assert st.dim("N", np.int64(3), max=4) == 3
+        with pytest.raises(ProgramValueError, match="dimension `N` is 5, it may be 0 to 4"):
+            st.dim("N", 5, max=4)
+
+
+# ---- what stops, and what is refused --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [-1, 5])
+def test_a_size_out_of_bounds_stops_with_the_line(n) -> None:
+    def f(x, n):
+        n = st.dim("N", n, max=4)
+        return st.sum(x[:n])
+
+    with pytest.raises(ProgramValueError, match=f"dimension `N` is {n}, it may be 0 to 4") as caught:
+        st.function(f)(X, n)
+    assert 'n = st.dim("N", n, max=4)' in str(caught.value)
+
+
+@pytest.mark.parametrize(("start", "n"), [(-1, 3), (38, 3), (MOST + 1, 0)])
+def test_a_window_out_of_range_stops_with_the_line(start, n) -> None:
+    def f(x, start, n):
+        n = st.dim("N", n, max=4)
+        return st.sum(x[start : start + n])
+
+    with pytest.raises(ProgramIndexError, match="out of range for an axis of 40") as caught:
+        st.function(f)(X, start, n)
+    assert "x[start : start + n]" in str(caught.value)
+
+
+def test_an_index_is_checked_against_the_size() -> None:
+    def f(x, i, n):
+        n = st.dim("N", n, max=8)
+        a = x[:n] * 2.0
+        return st.sum(a[i]), st.sum(a[st.arange(n) + i])
+
+    with pytest.raises(ProgramIndexError, match="index 5 is out of range for an axis of 5"):
+        st.function(f)(X, 5, 5)
+    with pytest.raises(ProgramIndexError, match="index 5 is out of range for an axis of 5"):
+        st.function(f)(X, 1, 5)
+
+
+def returned(x, n):
+    n = st.dim("N", n, max=4)
+    return st.sum(x), x[:n]
+
+
+def grew_in_the_loop(x, n):
+    a = x
+    for i in st.range(n):
+        k = st.dim("K", i, max=4)
+        a = x[:k]
+    return st.sum(a)
+
+
+def read_after_the_loop(x, n):
+    for i in st.range(n):
+        k = st.dim("K", i, max=4)
+        a = x[:k]
+    return st.sum(a)
+
+
+def left_the_branch(x, n):
+    if n > 2:
+        k = st.dim("K", n, max=4)
+        a = x[:k]
+    else:
+        raise ValueError("few")
+    return st.sum(a)
+
+
+def second_axis(x, n):
+    n = st.dim("N", n, max=4)
+    return st.sum(st.exp(x[:n].T), axis=1)
+
+
+def made_second(x, n):
+    n = st.dim("N", n, max=4)
+    return st.sum(st.zeros((3, n)) + x[0, 0])
+
+
+def joined_along(x, n):
+    n = st.dim("N", n, max=4)
+    return st.sum(st.concat([x[:n], x]))
+
+
+def merged_away(x, n):
+    n = st.dim("N", n, max=4)
+    return st.sum(st.reshape(x[:n], (-1,)))
+
+
+def different_sizes(x, n):
+    n, m = st.dim("N", n, max=4), st.dim("M", n, max=4)
+    return st.sum(x[:n] + x[:m])
+
+
+def convolved(x, n):
+    n = st.dim("N", n, max=4)
+    images = st.reshape(x[: 4 * 5], (4, 1, 5, 5))[:n]
+    return st.sum(st.conv2d(images, st.ones((2, 1, 3, 3))))
+
+
+def unbounded(x, n):
+    n = st.dim("N", n)
+    return st.sum(x[:n])
+
+
+def staged_bound(x, n):
+    n = st.dim("N", n, max=n)
+    return st.sum(x[:n])
+
+
+def no_integer(x, n):
+    n = st.dim("N", x[0, 0], max=4)
+    return st.sum(x[:n])
+
+
+def unnamed(x, n):
+    return st.sum(st.zeros((n, 3)) + x[0, :3])
+
+
+def in_a_variable(x, n):
+    n = st.dim("N", n, max=4)
+    v = st.Variable(x[:n])
+    return st.sum(v)
+
+
+def on_the_gpu(x, n):
+    with st.with_backend(st.GPU, x):
+        n = st.dim("N", n, max=4)
+        total = st.sum(st.exp(x[:n]))
+    return total
+
+
+def unrelated_width(x, n):
+    n = st.dim("N", n, max=4)
+    return st.sum(x[n : n + 3 * n])
+
+
+@st.function
+def recursive(a, n):
+    if n <= 0:
+        return st.sum(a)
+    return recursive(a * 2.0, n - 1)
+
+
+def into_recursion(x, n):
+    k = st.dim("N", n, max=4)
+    return recursive(x[:k], n)
+
+
+REFUSED = [
+    (returned, "`result.1` is f32 \\(N, 5\\): the size of a result must be known", "out[:n] = x"),
+    (grew_in_the_loop, "f32 \\(40, 5\\) before the loop and f32 \\(K, 5\\) after an iteration", "another name"),
+    (read_after_the_loop, "bound only inside the loop", "before the loop"),
+    (left_the_branch, "known only inside the branch", "before the branch or loop"),
+    (second_axis, "is the first axis of an array, got f32 \\(5, N\\)", "put that axis first"),
+    (made_second, "is the first axis of an array, got f32 \\(3, N\\)", "put that axis first"),
+    (joined_along, "concat along a symbolic axis", ""),
+    (merged_away, "what is left is no extent", ""),
+    (different_sizes, "do not broadcast: axis -2 has extents N and M", ""),
+    (convolved, "only matrix products do", "fixed size"),
+    (unbounded, "dimension `N` needs a bound", "max=64"),
+    (staged_bound, "must be an int that is known while staging", "static"),
+    (no_integer, "the size of dimension `N` is an integer scalar, got f32", "st.i64"),
+    (unnamed, "needs a shape known while staging", "st.dim"),
+    (in_a_variable, "a Variable has a size that is known while staging", "v[:n] = x"),
+    (on_the_gpu, "only the CPU back end has those", "with_backend"),
+    (unrelated_width, "a staged bound, so its size is not known", "st.dim"),
+    (into_recursion, "the recursive function `recursive` takes an array whose size is known when the program runs", "count"),
+]
+
+
+@pytest.mark.parametrize(("function", "words", "hint"), REFUSED, ids=[case[0].__name__ for case in REFUSED])
+def test_refused_with_the_line_and_the_way_out(function, words, hint) -> None:
+    with pytest.raises(st.StagedError, match=words) as caught:
+        st.function(function).stage(X, 3).source  # noqa: B018  (some are refused when the text is asked for)
+    assert "test_dimensions.py, line" in str(caught.value)
+    assert hint in str(caught.value)
