@@ -149,6 +149,8 @@ class _Writer:
         duals, builder = reverse.duals, reverse.builder
         sums = pair.sums if pair is not None else lasting
         plain = tuple(number for number in self.active if number not in sums)
+        # Shared parameters are at hand everywhere; those of a function that does not call itself are shared when they are read.
+        reverse.residuals.free.update(params if pair is None else (params[number] for number in pair.shared))
         env = Cotangents({*params, *(result for op in block.ops for result in op.results)})
         d_sums = [Value(duals.type(params[number].type), None, 0, d_name(params[number])) for number in sums]
         d_seeds = [Value(duals.type(returned[n].type), None, 0, d_name(returned[n]) or "d_result") for n in self.seeds]

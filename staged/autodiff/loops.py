@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from staged.autodiff.activity import carried_of, slots_reached
 from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
 from staged.autodiff.residuals import Front
-from staged.ir.nodes import Label, Op, Value
+from staged.ir.nodes import End, Label, Op, Value
 from staged.ir.trips import COUNT, Integers, static_trip_count
 from staged.ir.types import SequenceType
 
@@ -58,12 +58,17 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         sums = list(inner.sums)
         builder.end("yield", [*before, *(inner.local.get(value, inner.sums[value]) for value in sums)], where=where)
     opened.params = (*opened.params, *(inner.sums[value] for value in sums))
+    needed = reverse.needed(opened.block)
+    kept, handed_down = reverse.residuals.fetch_from_loop(op, inner.made, needed, Front(builder, opened), count)
+    env.made.update(kept)
+    opened.params = (*opened.params, *(down.param for down in handed_down))
     for index, param in enumerate(opened.params):
         param.index = index
-    needed = reverse.needed(opened.block)
-    env.made.update(reverse.residuals.fetch_from_loop(op, inner.made, needed, Front(builder, opened), count))
+    assert opened.ending is not None
+    opened.ending = End("yield", (*opened.ending.operands, *(down.next for down in handed_down)), None, where)
 
     start += [reverse.or_zeros(env.get(value), value, op) for value in sums]
+    start += [op.results[down.slot] for down in handed_down]
     label = op.attrs["label"]
     loop = builder.op(
         "for",
@@ -73,7 +78,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         blocks=[opened.block],
         where=where,
     )
-    for value, result in zip(sums, loop.results[len(slots) :], strict=True):
+    for value, result in zip(sums, loop.results[len(slots) :], strict=False):
         result.hint = d_name(value)
         env.set(value, result)
     for slot, result in zip(slots, loop.results, strict=False):

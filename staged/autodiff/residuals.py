@@ -4,6 +4,8 @@ The reverse of a block is first written in terms of the primal's own values. Tho
 they are made inside a branch or a loop body, are then *fetched*:
 
 - what is cheap to make again from values at hand is made again (constants, the index, broadcasts, views, cheap arithmetic);
+- what a loop computes alike in every iteration is made again once, before the reverse loop;
+- the next value of a carried one is handed down by the reverse loop itself: it is the value of the iteration after;
 - the rest becomes an *extra* result of the primal op: a branch yields it (the other branch yields zeros), a loop
   collects it in a sequence that the reverse loop reads by index, a function returns it (a recursive one in a frame).
 
@@ -19,10 +21,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from staged.autodiff.activity import carried_of
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import PURE, Block, Op, Value
-from staged.ir.trips import COUNT, Integers, trip_bound
-from staged.ir.types import SequenceType
+from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
+from staged.ir.types import SequenceType, TensorType
 from staged.ops.primitive import PRIMITIVES
 
 # Elementwise ops that cost more than reading their result back from memory.
@@ -34,6 +37,7 @@ _CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source"))
 _CHEAP_NAMES = frozenset(("dynamic_slice", "index_check", "sequence_get", "constant"))
 _MOST_RECOMPUTED = 12
 """Ops in a row that are worth redoing for one value: beyond, reading it back is cheaper."""
+_TOO_MUCH = _MOST_RECOMPUTED + 1
 
 
 @dataclass
@@ -63,6 +67,8 @@ class Residuals:
     def __init__(self) -> None:
         self.extras: dict[Op, Extra] = {}
         self.alias: dict[Value, Value] = {}
+        self.free: set[Value] = set()
+        """Primal values that every place can see at no cost: parameters of the differentiated code."""
 
     def resolve(self, value: Value) -> Value:
         while value in self.alias:
@@ -78,9 +84,13 @@ class Residuals:
 
     def fetch_from_loop(
         self, op: Op, made: set[Value], needed: Iterable[Value], front: Front, count: Value
-    ) -> list[Value]:
-        """Fetch `needed` values made in the body of a primal loop into the reverse body, in iteration `count`."""
-        return [outside for _, outside in _Fetch(self, op, op.blocks[-1], made, front, count).all(needed)]
+    ) -> tuple[list[Value], list[HandedDown]]:
+        """Fetch `needed` values made in the body of a primal loop into the reverse body, in iteration `count`.
+
+        Returns the new results that stand for them, and what the reverse loop is to carry.
+        """
+        fetch = _Fetch(self, op, op.blocks[-1], made, front, count)
+        return [outside for _, outside in fetch.all(needed)], fetch.handed_down
 
     def fetch_from_function(
         self, block: Block, made: set[Value], needed: Iterable[Value], front: Front
@@ -95,6 +105,18 @@ class Residuals:
             extra.count = Value(COUNT, None, 0, "trips")
             made.add(extra.count)
         return extra.count
+
+
+@dataclass(frozen=True)
+class HandedDown:
+    """What a reverse loop carries: the value that the primal's iteration has given to the next one.
+
+    It begins as the loop's result `slot`; each reverse iteration hands on what the carried value was when it began.
+    """
+
+    slot: int
+    param: Value
+    next: Value
 
 
 class Front:
@@ -114,6 +136,15 @@ class Front:
             self.builder.current = before
             self.opened.ops[:0] = prefix.ops
 
+    @contextmanager
+    def before(self) -> Iterator[None]:
+        """The block around it, which is still open."""
+        current, self.builder.current = self.builder.current, self.opened.parent
+        try:
+            yield
+        finally:
+            self.builder.current = current
+
 
 @dataclass
 class _Fetch:
@@ -127,6 +158,9 @@ class _Fetch:
     front: Front
     count: Value | None
     kept: list[tuple[Value, Value]] = field(default_factory=list)
+    handed_down: list[HandedDown] = field(default_factory=list)
+    invariant: dict[Value, bool] = field(default_factory=dict)
+    hoisted: dict[Value, Value] = field(default_factory=dict)
 
     def all(self, needed: Iterable[Value]) -> list[tuple[Value, Value]]:
         wanted = dict.fromkeys(value for value in needed if value in self.made)
@@ -150,10 +184,32 @@ class _Fetch:
             assert self.count is not None and self.op is not None
             integers = Integers(self.front.builder, self.op.where)
             self.residuals.alias[value] = integers.index(self.op, self.count)
-        elif self.cost(value) <= _MOST_RECOMPUTED:
+        elif self.is_invariant(value) and not _is_cheap_made(value):
+            self.residuals.alias[value] = self.hoist(value)
+        elif self.cost(value, _is_array(value)) <= _MOST_RECOMPUTED:
             self.remake(value)
         else:
-            self.keep(value)
+            root = self.root(value)
+            if root not in self.residuals.alias and not self.hand_down(root):
+                self.keep(root)
+            if value not in self.residuals.alias:
+                self.remake(value)
+
+    def root(self, value: Value) -> Value:
+        """What to keep for `value`: a value no larger that it is cheaply made of, which others may need too."""
+        steps = 0
+        for_array = _is_array(value)
+        while value.producer is not None and _is_cheap(value.producer):
+            producer = value.producer
+            costs = {operand: self.cost(operand, for_array) for operand in producer.operands}
+            missing = [operand for operand, cost in costs.items() if cost > _MOST_RECOMPUTED]
+            steps += 1 + sum(cost for cost in costs.values() if cost <= _MOST_RECOMPUTED)
+            if len(missing) != 1 or missing[0] not in self.made or steps > _MOST_RECOMPUTED:
+                break
+            if not _is_no_larger(missing[0], value):
+                break
+            (value,) = missing
+        return value
 
     @property
     def is_branch(self) -> bool:
@@ -162,23 +218,78 @@ class _Fetch:
     def is_index(self, value: Value) -> bool:
         return self.op is not None and self.op.name == "for" and value is self.block.params[0]
 
-    def cost(self, value: Value) -> int:
-        """How many ops it takes to make `value` again from what is at hand; more than any limit where that is not cheap."""
-        if value not in self.made or value in self.residuals.alias:
+    def cost(self, value: Value, for_array: bool) -> int:
+        """How many ops it takes to make `value` again from what is at hand; more than any limit where that is not cheap.
+
+        For an array, scalars may be kept on the way: an element's index instead of the element.
+        """
+        if value in self.residuals.alias:
             return 0
+        if value not in self.made:
+            return 0 if not self.is_branch or value in self.residuals.free or constant_of(value) is not None else _TOO_MUCH
         if self.is_index(value):
             return 1
         producer = value.producer
         if producer is None or not _is_cheap(producer):
-            return _MOST_RECOMPUTED + 1
-        if self.is_branch and producer.operands and not _moves_only(producer):
-            return _MOST_RECOMPUTED + 1  # in a branch: its operands would have to be kept instead
+            if self.is_invariant(value):
+                return 0
+            return 1 if for_array and not _is_array(value) and isinstance(value.type, TensorType) else _TOO_MUCH
+        if self.is_branch and _moves_only(producer) and producer.operands[0] not in self.made:
+            return 1  # what is repeated is smaller than the repeats
         total = 1
         for operand in producer.operands:
-            total += self.cost(operand)
+            total += self.cost(operand, for_array)
             if total > _MOST_RECOMPUTED:
                 break
         return total
+
+    # ---- what every iteration computes alike ----
+
+    def is_invariant(self, value: Value) -> bool:
+        """Whether a loop computes `value` from nothing of the iteration, and without effects."""
+        if self.count is None:
+            return False
+        if value not in self.made:
+            return True
+        if value not in self.invariant:
+            producer = value.producer
+            self.invariant[value] = (
+                producer is not None
+                and producer.name in PRIMITIVES
+                and not producer.blocks
+                and not producer.effects
+                and all(self.is_invariant(operand) for operand in producer.operands)
+            )
+        return self.invariant[value]
+
+    def hoist(self, value: Value) -> Value:
+        """Make `value`, and what it is made of, again before the reverse loop; returns what stands for it there."""
+        if value not in self.made:
+            return value
+        if value not in self.hoisted:
+            producer = value.producer
+            assert producer is not None
+            operands = [self.hoist(operand) for operand in producer.operands]
+            with self.front.before():
+                again = self.front.builder.append(producer.replace(operands=operands))
+            self.hoisted.update(zip(producer.results, again.results, strict=True))
+        return self.hoisted[value]
+
+    # ---- what the next iteration begins with ----
+
+    def hand_down(self, value: Value) -> bool:
+        """Let the reverse loop carry `value`, where it is the next value of a carried one that is kept anyway."""
+        if self.count is None or self.op is None or value.producer is None:
+            return False
+        carried, _ = carried_of(self.op)
+        kept = {inside for inside, _ in self.kept}
+        for slot, param in enumerate(carried):
+            if self.block.end.operands[slot] is value and param in kept:
+                down = Value(value.type, None, 0, value.hint)
+                self.handed_down.append(HandedDown(slot, down, self.residuals.alias[param]))
+                self.residuals.alias[value] = down
+                return True
+        return False
 
     def remake(self, value: Value) -> None:
         producer = value.producer
@@ -205,6 +316,23 @@ class _Fetch:
         if self.op is not None:
             self.residuals.extra(self.op).values.append((value, outside))
         self.kept.append((value, outside))
+
+
+def _is_array(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and bool(value.type.shape)
+
+
+def _is_no_larger(value: Value, other: Value) -> bool:
+    left, right = value.type, other.type
+    if not isinstance(left, TensorType) or not isinstance(right, TensorType):
+        return False
+    if left.shape == right.shape:
+        return left.dtype.size <= right.dtype.size
+    return left.is_static and right.is_static and left.nbytes <= right.nbytes
+
+
+def _is_cheap_made(value: Value) -> bool:
+    return value.producer is not None and _is_cheap(value.producer)
 
 
 def _is_cheap(op: Op) -> bool:

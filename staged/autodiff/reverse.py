@@ -276,6 +276,7 @@ def differentiate(
     """
     block = open_composites(block)
     reverse = Reverse(library, block, [block.params[index] for index in wrt], quiet)
+    reverse.residuals.free.update(block.params)
     env = Cotangents(made_in(block))
     scratch = reverse.builder
     scratch.device, reverse.where = op.device, op.where
