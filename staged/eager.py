@@ -106,6 +106,12 @@ class EagerArray(Array):
     def __contains__(self, item: Any) -> bool:
         return bool(np.any(np.asarray(METHODS["equal"](self, item))))
 
+    def __copy__(self) -> EagerArray:
+        return self  # a value
+
+    def __deepcopy__(self, memo: object) -> EagerArray:
+        return self
+
     def __setitem__(self, key: Any, value: Any) -> None:
         raise StagingError(
             "arrays are values: `x[i] = v` works on the names of a staged function",

@@ -16,7 +16,7 @@ import numpy as np
 
 from staged.errors import ShapeError, StagingError, StaticStateError
 from staged.frontend.locals import Locals
-from staged.frontend.mutation import note_if_new, note_made, record_mutation
+from staged.frontend.mutation import note_made, record_mutation
 from staged.frontend.names import subscript_root
 from staged.frontend.objects import contents_of
 from staged.frontend.syntax import Converter, expression, operator, place, statement, text
@@ -70,7 +70,10 @@ def assign(converter: Converter, target: ast.expr, value: ast.expr, where: ast.A
             out: list[ast.stmt] = [place(ast.Assign([ast.Tuple(stores, ast.Store())], place(unpacked, where)), where)]
             for name, part in zip(names, parts, strict=True):
                 inner = part.value if isinstance(part, ast.Starred) else part
-                out += assign(converter, inner, ast.Name(name, ast.Load()), where)
+                taken: ast.expr = ast.Name(name, ast.Load())
+                if isinstance(part, ast.Starred):
+                    taken = place(converter.call("made", taken), where)
+                out += assign(converter, inner, taken, where)
             return out
     raise converter.refuse(target, "this assignment cannot be staged")
 
@@ -291,8 +294,8 @@ def get_item(owner: Any, key: Any) -> Any:
     if isinstance(owner, np.ndarray) and current_trace() is not None and _has_staged(key):
         return METHODS["get_item"](owner, key)
     found = owner[key]
-    if isinstance(key, slice):
-        note_if_new(found)
+    if isinstance(key, slice) and isinstance(owner, list):
+        note_made(found)
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from staged.errors import StagedValueError, StagingError
-from staged.frontend import math_
+from staged.frontend import clocks, math_
 from staged.frontend.assign import delete_attribute, set_attribute
 from staged.frontend.boolean import truth
 from staged.frontend.files import open_
@@ -23,10 +23,10 @@ from staged.frontend.iterables import (
     zipped,
 )
 from staged.frontend.join import is_staged
+from staged.frontend.mutation import note_made
 from staged.frontend.print_ import print_
 from staged.frontend.strings import Part, StagedString, parts_of
 from staged.frontend.tracing import current_trace
-from staged.ir.nodes import IO, Op
 from staged.ir.types import Dim, TensorType, bool_, f64, i64
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind
@@ -255,7 +255,9 @@ def sorted_(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
     if current_trace() is None:
         return sorted(made, key=in_order, reverse=reverse)
     try:
-        return sorted(made, key=in_order, reverse=reverse)
+        made.sort(key=in_order, reverse=reverse)
+        note_made(made)
+        return made
     except StagedValueError as error:
         raise StagingError(
             "`sorted` of staged values cannot be staged: their order is known only when the program runs",
@@ -294,16 +296,5 @@ def delattr_(owner: Any, name: str) -> None:
     delete_attribute(owner, name)
 
 
-@builtin(time.time)
-@builtin(time.perf_counter)
-@builtin(time.monotonic)
-def clock() -> Any:
-    """Seconds, read when the program runs."""
-    trace = current_trace()
-    if trace is None:
-        return time.perf_counter()
-    (result,) = trace.emit_op(Op("clock", [], [TensorType(f64, (), True)], effects=IO, where=here()))
-    return result
-
-
+BUILTINS.update(clocks.handlers())
 BUILTINS.update(math_.handlers())

@@ -14,7 +14,7 @@ import numpy as np
 from staged.errors import StagingError
 from staged.frontend.assign import record_contents
 from staged.frontend.builtins_ import BUILTINS, REFUSED
-from staged.frontend.mutation import note_if_new, note_made
+from staged.frontend.mutation import note_made, note_new
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
 from staged.frontend.tracing import current_trace
@@ -62,8 +62,10 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if tracing:
         _refuse_if_random(function)
     if isinstance(function, FunctionType):
-        made = as_converted(function)(*args, **kwargs)
-        note_if_new(made)  # `dataclasses.replace`, `copy.copy`
+        converted = as_converted(function)
+        made = converted(*args, **kwargs)
+        if converted is function:
+            note_new(made, args, kwargs)  # `dataclasses.replace`, `copy.deepcopy`
         return made
     if isinstance(function, MethodType):
         inner = function.__func__
@@ -142,6 +144,7 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
         return made
     made = cls(*_converted_arguments(cls, args), **kwargs)
     note_made(made)
+    note_new(made, args, kwargs)
     return made
 
 

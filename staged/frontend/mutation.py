@@ -7,7 +7,6 @@ undone by the end of the branch or body.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -68,12 +67,17 @@ def note_tree(tree: object) -> None:
             note_made(node)
 
 
-def note_if_new(value: object) -> None:
-    """Note a list, dict or dataclass that nobody but the caller holds: it has just been made."""
-    if current_trace() is None or not (isinstance(value, list | dict) or dataclasses.is_dataclass(value)):
+def note_new(value: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    """Note what code that is not converted has made: the mutable nodes of its result that are not among its arguments."""
+    if current_trace() is None:
         return
-    if sys.getrefcount(value) <= 3:  # the caller's name, ours, and the count's own
-        note_made(value)
+    nodes = mutable_nodes(value)
+    if not nodes or sys.getrefcount(value) > 4:  # the names here and in the two callers, and the count's own
+        return
+    given = {id(node) for node in mutable_nodes([*args, *kwargs.values()])}
+    for node in nodes:
+        if id(node) not in given:
+            note_made(node)
 
 
 def check_region(trace: TraceContext, region: Region) -> None:

@@ -39,8 +39,9 @@ def convert_fstring(converter: Converter, node: ast.JoinedStr) -> ast.expr:
 def convert_binary(converter: Converter, node: ast.BinOp) -> ast.expr:
     if isinstance(node.op, ast.Mod):
         return converter.call("modulo", converter.expr(node.left), converter.expr(node.right))
+    makes_list = any(isinstance(side, ast.List | ast.ListComp) for side in (node.left, node.right))
     unchanged: ast.expr = converter.children(node)
-    return unchanged
+    return converter.call("made", unchanged) if makes_list else unchanged
 
 
 class StagedString:

@@ -234,6 +234,12 @@ class StagedArray(Array):
         name = f"{self.value.hint}: " if self.value.hint else ""
         return f"<staged {name}{self.type}>"
 
+    def __copy__(self) -> StagedArray:
+        return self  # a value
+
+    def __deepcopy__(self, memo: object) -> StagedArray:
+        return self
+
     def __iter__(self) -> Iterator[Array]:
         if not self.shape or not isinstance(self.shape[0], int):
             self._refuse("iterate over", "use `for row in x:` in a staged function over an array with a leading dimension")

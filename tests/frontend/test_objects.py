@@ -378,6 +378,34 @@ def comprehensions(x: Any, n: Any) -> Any:
     )
 
 
+@dataclasses.dataclass
+class Log:
+    totals: Any = dataclasses.field(default_factory=lambda: [0.0, 0.0])
+    by_name: Any = dataclasses.field(default_factory=dict)
+
+
+def lists_that_arise_in_expressions(x: Any, n: Any) -> Any:
+    log = Log(by_name={"a": x[0]})
+    twin = copy.deepcopy(log)
+    joined = [x[0]] + [x[1]]
+    repeated = [x[2]] * 2
+    first, *rest = [x[0], x[1], x[2]]
+    part = rest[:1]
+    order = sorted([2, 1])
+    replaced = dataclasses.replace(log, totals=[x[1], x[1]])
+    for i in range(n):
+        log.totals[0] += x[0] * i
+        log.by_name["a"] = log.by_name["a"] * 0.5
+        twin.totals[1] += x[1]
+        joined[1] = joined[0] + joined[1]
+        repeated[0] = repeated[1] * i
+        rest[0] = rest[0] * rest[1]
+        part[0] = part[0] + first
+        order[0] += i
+        replaced.totals[0] *= 2.0
+    return log.totals, log.by_name, twin.totals, twin.by_name, joined, repeated, rest, part, order, replaced.totals
+
+
 TREE = {"a": np.array([1.0, 2.0]), "b": [np.array(3.0), (np.array([4.0, 5.0]), 2)]}
 
 CASES = [
@@ -408,6 +436,7 @@ CASES = [
     Case(carried_by_a_nonlocal, [(X, 3)], (0,)),
     Case(parameters, [(X, 4)], (0,)),
     Case(unpacking, [(X, 4)], (0,)),
+    Case(lists_that_arise_in_expressions, [(X, 4), (X, 0)], (0,)),
     Case(comprehensions, [(X, 4)], (0,)),
 ]
 

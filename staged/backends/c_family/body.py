@@ -26,6 +26,7 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.messages import emit_failure, emit_file_open, emit_file_print, emit_print
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
+from staged.backends.c_family.support.clock import CLOCK_NAMES
 from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
@@ -405,10 +406,11 @@ class BodyEmitter:
     emit_progress_start = emit_progress_update = emit_progress_end = emit_progress
 
     def emit_clock(self, op: Op) -> None:
-        """`time.perf_counter()`: read here, once, whatever the expression around it."""
-        self.need("clock")
+        """`time.perf_counter()` and the like: read here, once, whatever the expression around it."""
+        self.need("clocks")
         self.where(op.where)
-        self.declare(op.result, Call("st_clock", ()))
+        read = "st_seconds" if op.result.tensor.dtype.is_float else "st_nanoseconds"
+        self.declare(op.result, Call(read, (Name(CLOCK_NAMES[op.attrs["clock"]]),)))
 
     def emit_assert(self, op: Op) -> None:
         self.where(op.where)
