@@ -14,7 +14,7 @@ import numpy as np
 from staged.errors import StagingError
 from staged.frontend.assign import record_contents
 from staged.frontend.builtins_ import BUILTINS, REFUSED
-from staged.frontend.mutation import note_made, note_new
+from staged.frontend.mutation import note_made, note_new, note_parts
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
 from staged.frontend.tracing import current_trace
@@ -144,7 +144,7 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
         return made
     made = cls(*_converted_arguments(cls, args), **kwargs)
     note_made(made)
-    note_new(made, args, kwargs)
+    note_parts(made, args, kwargs)
     return made
 
 

@@ -68,14 +68,17 @@ def note_tree(tree: object) -> None:
 
 
 def note_new(value: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-    """Note what code that is not converted has made: the mutable nodes of its result that are not among its arguments."""
+    """Note the result of a call of code that is not converted, where nobody but the caller holds it: it is new."""
+    if current_trace() is not None and sys.getrefcount(value) <= 4:  # names here and in the callers, the count's own
+        note_parts(value, args, kwargs)
+
+
+def note_parts(value: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    """Note the mutable nodes of a new object that are not among the arguments that it was made from."""
     if current_trace() is None:
         return
-    nodes = mutable_nodes(value)
-    if not nodes or sys.getrefcount(value) > 4:  # the names here and in the two callers, and the count's own
-        return
     given = {id(node) for node in mutable_nodes([*args, *kwargs.values()])}
-    for node in nodes:
+    for node in mutable_nodes(value):
         if id(node) not in given:
             note_made(node)
 
