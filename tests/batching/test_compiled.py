@@ -1,4 +1,3 @@
-
 """Mapped programs as C: one of each shape, so that what the interpreter accepts is also what back ends can write."""
 
 from __future__ import annotations
