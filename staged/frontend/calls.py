@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import StagingError
+from staged.errors import StagedError, StagedValueError, StagingError
+from staged.frontend import trees
 from staged.frontend.assign import record_contents
 from staged.frontend.builtins_ import BUILTINS, REFUSED
 from staged.frontend.mutation import note_made, note_new, note_parts
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
 from staged.frontend.tracing import current_trace
+from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
 from staged.source import here
 
@@ -63,9 +65,10 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_if_random(function)
     if isinstance(function, FunctionType):
         converted = as_converted(function)
-        made = converted(*args, **kwargs)
-        if converted is function:
-            note_new(made, args, kwargs)  # `dataclasses.replace`, `copy.deepcopy`
+        if converted is not function or not tracing:
+            return converted(*args, **kwargs)
+        made = _call_foreign(function, args, kwargs)
+        note_new(made, args, kwargs)  # `dataclasses.replace`, `copy.deepcopy`
         return made
     if isinstance(function, MethodType):
         inner = function.__func__
@@ -91,6 +94,26 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
+def _call_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of code that is not converted. Where it cannot go on with a staged value, the error says so."""
+    try:
+        return function(*args, **kwargs)
+    except StagedError:
+        raise
+    except (TypeError, AttributeError) as error:
+        given = [*args, *kwargs.values()]
+        module = getattr(function, "__module__", None) or ""
+        if module.split(".")[0] == "staged" or not any(isinstance(leaf, StagedArray) for leaf in trees.flatten(given)[0]):
+            raise
+        name = f"{module}.{function.__name__}" if module and module != "builtins" else function.__name__
+        raise StagedValueError(
+            f"`{name}` cannot take staged values: {error}",
+            where=here(),
+            hint="call it before or after the staged function, or write what it does with the functions of `staged`; "
+            "for a derivative of your own there is `st.custom_vjp`",
+        ) from error
+
+
 def _is_numpy_function(function: Any) -> bool:
     return type(function).__module__.startswith("numpy")
 
@@ -113,7 +136,7 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
         return _join(owner, *args)
     if isinstance(owner, list | dict | set) and function.__name__ in _MUTATING:
         record_contents(owner)
-    result = function(*_converted_arguments(function, args), **kwargs)
+    result = _call_foreign(function, _converted_arguments(function, args), kwargs)
     if function.__name__ == "copy" and isinstance(result, list | dict | set):
         note_made(result)
     return result

@@ -392,6 +392,154 @@ WRONG = (
         "st.astype",
     ),
     Wrong(
+        "the gradient of a choice between integers",
+        """
+        def f(x):
+            def steps(y):
+                return 1 if y.sum() > 2.0 else 2
+
+            return st.grad(steps)(x)  # !
+        """,
+        (X,),
+        errors.GradientError,
+        "needs a float, it returns i64 () weak",
+        "integers and bools have no gradient",
+    ),
+    Wrong(
+        "the gradient through a list that grows without a bound",
+        """
+        def f(x, n):
+            def loss(y):
+                rows = []
+                for i in st.range(n):
+                    rows.append(y * i)  # !
+                return st.sum(rows[0])
+
+            return st.grad(loss)(x)
+        """,
+        (X, 3),
+        errors.StaticStateError,
+        "the list `rows` changes its length inside the loop",
+        "st.Stack(like, max=...)",
+    ),
+    Wrong(
+        "the gradient through a Stack without a bound",
+        """
+        def f(x, n):
+            def loss(y):
+                rows = st.Stack(y)  # !
+                for i in st.range(n):
+                    rows.append(y * i)
+                return st.sum(rows.array())
+
+            return st.grad(loss)(x)
+        """,
+        (X, 3),
+        errors.StagingError,
+        "a Stack without a bound cannot be staged",
+        "st.Stack(like, max=1000)",
+    ),
+    Wrong(
+        "the gradient by a Stack, whose length is an integer",
+        """
+        def f(x):
+            rows = st.Stack(x, max=3)
+            return st.grad(lambda s: st.sum(s.array()))(rows)  # !
+        """,
+        (X,),
+        errors.GradientError,
+        "by an argument, i64 () weak, does not exist: it is not a float",
+        "differentiate by float arrays",
+    ),
+    Wrong(
+        "the gradient through a function of another library",
+        """
+        import json
+
+        def f(x):
+            return st.grad(lambda y: y * len(json.dumps(y)))(x)  # !
+        """,
+        (2.0,),
+        errors.StagedValueError,
+        "`json.dumps` cannot take staged values: Object of type StagedArray is not JSON serializable",
+        "st.custom_vjp",
+    ),
+    Wrong(
+        "the gradient through a function of NumPy that we do not have",
+        """
+        import numpy as np
+
+        def f(x):
+            return st.grad(lambda y: np.sort(y)[0])(x)  # !
+        """,
+        (X,),
+        errors.StagingError,
+        "np.sort is not available",
+        "use the functions of `staged`",
+    ),
+    Wrong(
+        "the gradient through a function without derivative of its own",
+        """
+        def f(x):
+            double = st.custom_vjp(lambda z: z * 2.0)
+            return st.grad(lambda y: double(y))(x)  # !
+        """,
+        (2.0,),
+        errors.GradientError,
+        "is a `custom_vjp` without derivative",
+        "defvjp(forward, backward)",
+    ),
+    Wrong(
+        "the gradient through what a file holds",
+        """
+        def f(x):
+            def loss(y):
+                with open("scale.txt") as file:  # !
+                    return y * float(file.read())
+
+            return st.grad(loss)(x)
+        """,
+        (2.0,),
+        errors.StagingError,
+        "a program writes text files, the mode 'r' cannot be staged",
+        "pass the data as arguments",
+    ),
+    Wrong(
+        "the gradient through an order",
+        """
+        def f(x):
+            return st.grad(lambda y: sorted([y[0], y[1]])[0])(x)  # !
+        """,
+        (X,),
+        errors.StagingError,
+        "`sorted` of staged values cannot be staged",
+        "min(a, b), max(a, b)",
+    ),
+    Wrong(
+        "the gradient of a text",
+        """
+        def f(x):
+            return st.grad(lambda y: f"{y}")(x)  # !
+        """,
+        (2.0,),
+        errors.GradientError,
+        "needs a float scalar, it returns a StagedString",
+        "return the loss",
+    ),
+    Wrong(
+        "the gradient through Python's gamma function",
+        """
+        import math
+
+        def f(x):
+            return st.grad(lambda y: math.gamma(y))(x)  # !
+        """,
+        (2.0,),
+        errors.StagingError,
+        "`math.gamma` of a staged value cannot be staged",
+        "pass the result as an argument",
+    ),
+    Wrong(
         "a Variable of another dtype",
         """
         v = st.Variable([1.0, 2.0, 3.0], name="w")
