@@ -23,6 +23,7 @@ from staged.passes.buffers import plan_buffers
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.inline_checkpoints import inline_checkpoints
 from staged.passes.inline_composites import inline_composites
+from staged.passes.narrow_functions import narrow_functions
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.outline_functions import outline_functions
 from staged.passes.place import place
@@ -44,6 +45,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("normalize exits", normalize_exits),
     # What folds away, or is decided while staging, needs no derivative and leaves no residuals.
     ("simplify before autodiff", simplify_before_transforms),
+    # Before autodiff: each value that reaches a function twice would have two cotangents.
+    ("narrow functions before autodiff", narrow_functions),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
     ("fulfil transforms", lambda program: fulfil_transforms(program, {"vmap": expand_vmap})),
     # After autodiff: composites keep their own, better derivative until here.
@@ -55,6 +58,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # After `simplify` has brought transposes next to the products they belong to.
     ("fold transpose of matmul", each(fold_transpose_of_matmul)),
     ("eliminate dead code", each(eliminate_dead_code)),
+    # What only dead code read of a function's arguments is not passed; what only an unread result needed is dead then.
+    ("narrow functions", lambda program: each(eliminate_dead_code)(narrow_functions(program)) if program.functions else program),
     # Before fusion: a kernel runs on one device; after dead code: nothing is copied for nobody.
     ("place", each(place)),
 )
