@@ -8,15 +8,18 @@ from staged.data.arrays import normalize, train_test_split
 from staged.data.digits import digits
 from staged.data.idx import read_idx
 from staged.data.mnist import MNIST_MEAN, MNIST_STD, Split, mnist, mnist_split
+from staged.data.treebank import Trees, treebank
 
 __all__ = [
     "MNIST_MEAN",
     "MNIST_STD",
     "Split",
+    "Trees",
     "digits",
     "mnist",
     "mnist_split",
     "normalize",
     "read_idx",
     "train_test_split",
+    "treebank",
 ]
