@@ -91,7 +91,7 @@ def parse() -> argparse.Namespace:
 def measure(framework: str, row: str, options: argparse.Namespace, cache: str) -> Iterator[Cell]:
     """The cells of one framework and row: cold starts of training rows with the most threads, then warm ones."""
     most = max(options.threads)
-    if ROWS[row].kind == "train" and not options.quick:
+    if ROWS[row].is_training and not options.quick:
         yield cell_of(framework, row, most, options, cache, cold="empty")
         yield cell_of(framework, row, most, options, cache, cold="full")
     for threads in options.threads:

@@ -18,7 +18,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.rows import ROWS, digest, operands, training_data
+from benchmarks.rows import ROWS, data_of, digest
 from benchmarks.timing import measure
 from benchmarks.workload import NotWritten
 
@@ -26,6 +26,7 @@ from benchmarks.workload import NotWritten
 FRAMEWORKS = {
     "staged": "benchmarks.frameworks.ours",
     "torch-eager": "benchmarks.frameworks.pytorch",
+    "torch-cells": "benchmarks.frameworks.pytorch_recurrent",
     "torch-compile": "benchmarks.frameworks.pytorch",
     "torch-max": "benchmarks.frameworks.pytorch",
     "jax": "benchmarks.frameworks.jax_xla",
@@ -33,7 +34,7 @@ FRAMEWORKS = {
     "numpy": "benchmarks.frameworks.plain_numpy",
 }
 LIBRARIES = ("staged", "torch", "jax", "jaxlib")  # what may be missing; any other missing module is a fault
-CHECK_STEPS = 8
+CHECK_STEPS = {"train": 8, "recurrent": 4, "trees": 1}
 
 
 def main() -> None:
@@ -61,7 +62,7 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[-options.threads :])
-    data = training_data(row) if row.kind == "train" else operands(row)
+    data = data_of(row)
     start = time.perf_counter()
     framework = importlib.import_module(FRAMEWORKS[options.framework])
     imported = time.perf_counter()
@@ -77,8 +78,8 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
         **workload.figures,
     }
     if not options.cold:
-        if row.kind == "train":
-            result = workload.run(CHECK_STEPS)
+        if row.is_training:
+            result = workload.run(CHECK_STEPS[row.kind])
         answer["digest"] = digest(workload.read(result))
         answer["timing"] = asdict(measure(workload.run, min_time=options.min_time, patience=options.patience))
     scale = 1 if sys.platform == "darwin" else 1024

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, nn
 
+from benchmarks.frameworks import jax_recurrent
 from benchmarks.rows import BATCHES, LEARNING_RATE, Row, parameters
 from benchmarks.workload import NotWritten, Workload
 
@@ -73,10 +74,12 @@ def in_jax_layout(name: str, value: np.ndarray) -> jax.Array:
     return jnp.asarray(np.ascontiguousarray(value))
 
 
-def build(framework: str, row: Row, threads: int, data: tuple[Any, ...]) -> Workload:
+def build(framework: str, row: Row, threads: int, data: Any) -> Workload:
     # XLA sizes its thread pool by the processor affinity, which the worker has set.
     if row.kind == "train":
         return training(row, data, whole_loop=framework == "jax-loop")
+    if row.kind in ("recurrent", "trees"):
+        return jax_recurrent.build(row, data, whole_loop=framework == "jax-loop")
     if framework == "jax-loop":
         raise NotWritten
     return op(row, data)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import staged as st
+from benchmarks.frameworks import ours_recurrent
+from benchmarks.frameworks.ours_recurrent import made
 from benchmarks.rows import BATCHES, LEARNING_RATE, Row, parameters
 from benchmarks.workload import NotWritten, Workload
 from staged import nn, optim
@@ -49,10 +50,12 @@ class Cnn(nn.Module):
 MODELS: dict[str, Callable[[], Any]] = {"mlp_mnist": Mlp, "cnn_mnist": Cnn}
 
 
-def build(framework: str, row: Row, threads: int, data: tuple[Any, ...]) -> Workload:
+def build(framework: str, row: Row, threads: int, data: Any) -> Workload:
     # The number of threads comes from the environment, which the caller of the worker sets.
     if row.kind == "train":
         return training(row, data)
+    if row.kind in ("recurrent", "trees"):
+        return ours_recurrent.build(row, data)
     if row.name not in OPS:
         raise NotWritten
     return op(row, data)
@@ -89,13 +92,3 @@ def op(row: Row, data: tuple[Any, ...]) -> Workload:
         return result
 
     return Workload(run, figures=figures)
-
-
-def made(function: st.StagedFunction, *arguments: Any) -> tuple[st.Program, dict[str, float]]:
-    """The program, ready to run, with seconds: `staging` traces, `compile` is all from IR to machine code, or the cache."""
-    start = time.perf_counter()
-    program = function.stage(*arguments)
-    staged = time.perf_counter()
-    program.compile()
-    done = time.perf_counter()
-    return program, {"staging_s": staged - start, "compile_s": done - staged}

@@ -43,7 +43,7 @@ def build(framework: str, row: Row, threads: int, data: tuple[Any, ...]) -> Work
     # The BLAS below NumPy reads its number of threads from the environment, which the caller of the worker sets.
     if row.name == "mlp_mnist":
         return mlp(row, data)
-    if row.kind == "train":
+    if row.is_training:
         raise NotWritten
     function = OPS[row.name]
 

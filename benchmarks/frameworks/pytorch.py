@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks.frameworks import pytorch_recurrent
 from benchmarks.rows import BATCHES, LEARNING_RATE, Row, parameters
 from benchmarks.workload import Workload
 
@@ -53,8 +54,10 @@ class Cnn(nn.Module):
 MODELS = {"mlp_mnist": Mlp, "cnn_mnist": Cnn}
 
 
-def build(framework: str, row: Row, threads: int, data: tuple[Any, ...]) -> Workload:
+def build(framework: str, row: Row, threads: int, data: Any) -> Workload:
     torch.set_num_threads(threads)
+    if row.kind in ("recurrent", "trees"):
+        return pytorch_recurrent.build(framework, row, threads, data)
 
     def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         if framework == "torch-eager":

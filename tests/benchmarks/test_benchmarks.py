@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import report
-from benchmarks.rows import ROWS, digest, digests_agree, operands, parameters, training_data
+from benchmarks.rows import ROWS, data_of, digest, digests_agree, operands, parameters, training_data, tree_data
 from benchmarks.timing import Timing, measure
 
 ROOT = Path(__file__).parent.parent.parent
@@ -130,3 +131,27 @@ def test_worker_says_what_a_framework_does_not_have() -> None:
     command = [sys.executable, "-m", "benchmarks.worker", "--framework", "numpy", "--row", "cnn_mnist"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"absent": "no such row in this framework"}
+
+
+@pytest.mark.parametrize("row", ["char_rnn", "char_lstm"])
+def test_recurrent_rows_train_the_same_network_in_every_way(row: str) -> None:
+    pytest.importorskip("torch")
+    from benchmarks.frameworks import ours_recurrent, pytorch_recurrent
+
+    data = data_of(ROWS[row])
+    ours = ours_recurrent.build(ROWS[row], data)
+    peers = [pytorch_recurrent.build(name, ROWS[row], 1, data) for name in ("torch-eager", "torch-cells")]
+    for steps in (1, 3):
+        loss = ours.read(ours.run(steps))
+        for peer in peers:
+            assert peer.read(peer.run(steps)) == pytest.approx(float(loss), rel=1e-4)
+
+
+def test_trees_are_whole_and_of_the_treebanks_size() -> None:
+    trees = tree_data()
+    inner = trees.lefts >= 0
+    sizes = np.diff(trees.starts)
+    assert len(sizes) == 64 and 30 < sizes.mean() < 45 and (sizes % 2 == 1).all()
+    assert ((trees.words >= 0) == ~inner).all() and (trees.lefts[inner] < np.flatnonzero(inner)).all()
+    children = np.sort(np.concatenate([trees.lefts[inner], trees.rights[inner], trees.starts[1:] - 1]))
+    assert (children == np.arange(len(trees.labels))).all()  # every node once: below another, or a root

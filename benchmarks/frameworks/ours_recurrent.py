@@ -1,0 +1,101 @@
+"""`staged`, recurrent rows and trees: the examples' models; a run is one generated program."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+import staged as st
+from benchmarks.rows import (
+    BATCHES,
+    CLIP,
+    HIDDEN,
+    LENGTH,
+    RECURRENT_RATE,
+    TREE_CLASSES,
+    TREE_HIDDEN,
+    TREE_RATE,
+    TREES,
+    VECTOR,
+    VOCABULARY,
+    Row,
+    Trees,
+    parameters,
+)
+from benchmarks.workload import Workload
+from examples.char_lstm.model import CharLSTM
+from examples.char_rnn.model import CharRNN
+from examples.treelstm.model import TreeLSTM
+from staged import optim
+
+
+def build(row: Row, data: Any) -> Workload:
+    return trees(row, data) if row.kind == "trees" else recurrent(row, data)
+
+
+def recurrent(row: Row, batches: Any) -> Workload:
+    model = (CharLSTM if row.name == "char_lstm" else CharRNN)(VOCABULARY, HIDDEN)
+    model.load_state_dict(parameters(row))
+    optimizer = optim.Adagrad(model.parameters(), lr=RECURRENT_RATE)
+
+    def loss_fn(text: Any) -> Any:
+        state, total = model.start(row.batch), 0.0
+        for t in st.range(LENGTH):
+            state, scores = model.step(state, text[t])
+            total += st.cross_entropy(scores, text[t + 1])
+        return total / LENGTH
+
+    @st.function
+    def train(batches: Any, steps: Any) -> Any:
+        loss = 0.0
+        for step in st.range(steps):
+            loss, grads = st.value_and_grad(loss_fn, wrt=model)(batches[step % BATCHES])
+            optimizer.step(optim.clip_grad_value(grads, CLIP))
+        return loss
+
+    program, figures = made(train, batches, 1)
+    return Workload(lambda steps: program(batches, steps), np.asarray, figures)
+
+
+def trees(row: Row, data: Trees) -> Workload:
+    model = TreeLSTM(VECTOR, TREE_HIDDEN, TREE_CLASSES)
+    model.load_state_dict(parameters(row))
+    optimizer = optim.Adagrad(model.parameters(), lr=TREE_RATE)
+
+    @st.function
+    def train(labels: Any, words: Any, lefts: Any, rights: Any, starts: Any, table: Any, epochs: Any) -> Any:
+        @st.function
+        def visit(node: Any) -> Any:
+            if lefts[node] < 0:
+                h, c = model.leaf(table[words[node]])
+                below = st.zeros(())
+            else:
+                left, loss_l = visit(lefts[node])
+                right, loss_r = visit(rights[node])
+                h, c = model.node(left, right)
+                below = loss_l + loss_r
+            scores = st.reshape(model.out(h), (1, TREE_CLASSES))
+            return (h, c), below + st.cross_entropy(scores, st.reshape(labels[node], (1,)))
+
+        loss = 0.0
+        for _ in st.range(epochs):
+            for tree in st.range(TREES):
+                loss, grads = st.value_and_grad(lambda root: visit(root)[1], wrt=model)(starts[tree + 1] - 1)
+                optimizer.step(grads)
+        return loss
+
+    given = (data.labels, data.words, data.lefts, data.rights, data.starts, data.table)
+    program, figures = made(train, *given, 1)
+    return Workload(lambda epochs: program(*given, epochs), np.asarray, figures)
+
+
+def made(function: st.StagedFunction, *arguments: Any) -> tuple[st.Program, dict[str, float]]:
+    """The program, ready to run, with seconds: `staging` traces, `compile` is all from IR to machine code, or the cache."""
+    start = time.perf_counter()
+    program = function.stage(*arguments)
+    staged = time.perf_counter()
+    program.compile()
+    done = time.perf_counter()
+    return program, {"staging_s": staged - start, "compile_s": done - staged}
