@@ -82,7 +82,7 @@ def scatter_in_a_loop(x, k):
     return out * out
 
 
-@program((X, K), fault=wrong_rule("select"))
+@program((X, K), fault=wrong_rule("scatter"))
 def elements_written_by_an_index_array(x, k):
     out = x * x
     out[k] += x[k] * 2.0
