@@ -24,7 +24,8 @@ from staged.autodiff.recursion import Group, group_of, wanted
 from staged.autodiff.residuals import Front
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
-from staged.ir.types import FrameType, Type
+from staged.ir.types import FrameType, TensorType, Type
+from staged.ops.primitive import PRIMITIVES
 
 if TYPE_CHECKING:
     from staged.autodiff.reverse import Reverse
@@ -204,7 +205,7 @@ class _Writer:
         taken: dict[str, int] = {}
         fields = []
         for inside, _ in kept:
-            name = inside.hint or "value"
+            name = inside.hint or _described(inside)
             taken[name] = taken.get(name, 0) + 1
             fields.append((name if taken[name] == 1 else f"{name}_{taken[name]}", inside.type))
         self.library.add_frame(FrameRecord(type.name, tuple(fields)))
@@ -254,6 +255,13 @@ class _Writer:
                 where=function.where,
             )
         )
+
+
+def _described(value: Value) -> str:
+    """A name for a field that the user has not named: what decides, or what it is made by."""
+    if isinstance(value.type, TensorType) and value.type.dtype.is_bool and not value.type.shape:
+        return "taken"
+    return value.producer.name if value.producer is not None and value.producer.name in PRIMITIVES else "value"
 
 
 def _copy(value: Value) -> Value:

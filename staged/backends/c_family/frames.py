@@ -165,9 +165,11 @@ class FrameEmitter(ResidualEmitter):
         assert isinstance(sequence.type, SequenceType)
         place = Index(Name(self.items(handle, sequence.type, written=True)), self.scalar(index))
         if isinstance(element.type, SequenceType):
-            depth, _, type = self.innermost(element.type)
-            self.need(f"sequence_add_{type.dtype}")
-            self.w.line(f"st_sequence_add_{type.dtype}({place}, {self.scalar(element)}, {depth}, {type.size});")
+            self.add_sequences(place, self.scalar(element), element.type)
+        elif isinstance(element.type, FrameType):
+            # A frame has one maker: what is there is NULL, or what is added is.
+            with self.w.block(f"if ({self.scalar(element)} != NULL)"):
+                self.w.line(f"{place} = {self.scalar(element)};")
         elif is_tensor(element):
             type = element.tensor
             self.need(f"sequence_add_{type.dtype}")
@@ -183,10 +185,19 @@ class FrameEmitter(ResidualEmitter):
         left, right = op.operands
         self.where(op.where)
         handle = self.taken(op, 0, left)
-        depth, _, type = self.innermost(left.type)
-        self.need(f"sequence_add_{type.dtype}")
-        self.w.line(f"st_sequence_add_{type.dtype}({handle}, {self.scalar(right)}, {depth}, {type.size});")
+        assert isinstance(left.type, SequenceType)
+        self.add_sequences(handle, self.scalar(right), left.type)
         self.scalars[op.result] = handle
+
+    def add_sequences(self, target: Expr, source: Expr, type: SequenceType) -> None:
+        """Add the elements of one sequence to those of another."""
+        depth, _, element = self.innermost(type)
+        if isinstance(element, FrameType):
+            self.need("sequence_join")
+            self.w.line(f"st_sequence_join({target}, {source}, {depth});")
+        else:
+            self.need(f"sequence_add_{element.dtype}")
+            self.w.line(f"st_sequence_add_{element.dtype}({target}, {source}, {depth}, {element.size});")
 
     def taken(self, site: object, index: int, value: Value) -> Expr:
         """A handle that may be added to: a copy of its own where the plan says so."""
@@ -198,13 +209,12 @@ class FrameEmitter(ResidualEmitter):
         self.try_(f"st_sequence_copy(host, m->frames, {given}, {depth}, {item}, &{handle})")
         return handle
 
-    def innermost(self, type: Type) -> tuple[int, str, TensorType]:
+    def innermost(self, type: Type) -> tuple[int, str, TensorType | FrameType]:
         """How many sequences are around the innermost ones, the size of their elements in C, and the elements' type."""
         depth = 0
         assert isinstance(type, SequenceType)
         while isinstance(type.element, SequenceType):
             type, depth = type.element, depth + 1
-        assert isinstance(type.element, TensorType), "frames are not added"
         return depth, self.item_bytes(type), type.element
 
     # ---- frames ----

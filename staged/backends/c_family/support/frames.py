@@ -199,6 +199,19 @@ __attribute__((unused)) static int st_sequence_take(st_host *host, st_frames *fr
 }
 """
 
+_JOIN = """\
+// Put the frames of a sequence where another has none; of sequences, `depth` levels down.
+__attribute__((unused)) static void st_sequence_join(st_sequence to, st_sequence from, int depth) {
+    for (int64_t i = 0; i < from.length; ++i) {
+        if (depth > 0) {
+            st_sequence_join(((st_sequence *)to.data)[i], ((const st_sequence *)from.data)[i], depth - 1);
+        } else if (((void *const *)from.data)[i] != NULL) {
+            ((void **)to.data)[i] = ((void *const *)from.data)[i];
+        }
+    }
+}
+"""
+
 SNIPPETS = (
     Snippet("frames", _FRAMES, needs=("host", "fail"), includes=("#include <stdint.h>", "#include <stdlib.h>")),
     Snippet(
@@ -207,6 +220,7 @@ SNIPPETS = (
         needs=("host", "fail", "frames"),
         includes=("#include <stddef.h>", "#include <stdint.h>", "#include <string.h>"),
     ),
+    Snippet("sequence_join", _JOIN, needs=("sequence",)),
     Snippet("sequence_take", _TAKE, needs=("sequence", "stack"), includes=("#include <string.h>",)),
     Snippet("sequence_add_f32", _add("float", "f32"), needs=("sequence",)),
     Snippet("sequence_add_f64", _add("double", "f64"), needs=("sequence",)),
