@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from staged.frontend import trees
 from staged.frontend.boolean import truth
 from staged.frontend.cleanup import note_exit
 from staged.frontend.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
@@ -23,6 +24,7 @@ from staged.frontend.tracing import (
     TraceContext,
     current_trace,
 )
+from staged.frontend.variable import Variable
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import End, Op, Value
 from staged.ir.types import TensorType
@@ -95,12 +97,17 @@ def conditional(scope: Locals, test: Any, then: Any, orelse: Any) -> Any:
 def choose(trace: TraceContext, scope: Locals, condition: StagedArray, then: Any, orelse: Any) -> Any:
     """The value of `then()` or `orelse()`, as an `if` of the program."""
     signal = staged_if(
-        trace, scope, condition, lambda: Signal("value", then()), lambda: Signal("value", orelse())
+        trace, scope, condition, lambda: Signal("value", _held(then())), lambda: Signal("value", _held(orelse()))
     )
     if signal is ENDED:
         raise BlockEndedError
     assert signal is not None
     return signal.value
+
+
+def _held(chosen: Any) -> Any:
+    """A side of a conditional expression as a value: a Variable stands for what it holds."""
+    return trees.map_leaves(lambda leaf: leaf.value if isinstance(leaf, Variable) else leaf, chosen)
 
 
 def staged_if(trace: TraceContext, scope: Locals, condition: StagedArray, then: Body, orelse: Body) -> Signal | None:

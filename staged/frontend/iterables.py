@@ -233,9 +233,11 @@ class Zip(StagedIterable):
 
     @property
     def length(self) -> Any:
-        shortest = self.inners[0].length
-        for inner in self.inners[1:]:
-            other = inner.length
+        lengths = [inner.length for inner in self.inners]
+        if any(_is(length, 0) for length in lengths):
+            return 0  # known while staging: the loop leaves its body out
+        shortest = lengths[0]
+        for other in lengths[1:]:
             staged = isinstance(shortest, Array) or isinstance(other, Array)
             shortest = METHODS["minimum"](shortest, other) if staged else min(shortest, other)
         return shortest

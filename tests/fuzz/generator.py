@@ -90,8 +90,8 @@ class Generator:
             forms += [
                 lambda: f"({self.scalar(below)} {self.pick('+', '-', '*')} {self.scalar(below)})",
                 lambda: f"st.{self.pick('sin', 'cos', 'tanh', 'sigmoid')}({self.scalar(below)})",
-                lambda: f"({self.scalar(below)} / (1.5 + {self.scalar(below)} ** 2))",
-                lambda: f"st.sqrt(1.0 + {self.scalar(below)} ** 2)",
+                lambda: f"({self.scalar(below)} / (1.5 + ({self.scalar(below)}) ** 2))",
+                lambda: f"st.sqrt(1.0 + ({self.scalar(below)}) ** 2)",
                 lambda: f"st.exp(-abs({self.scalar(below)}))",
                 lambda: f"{self.pick('max', 'min')}({self.scalar(below)}, {self.scalar(below)})",
                 lambda: f"({self.scalar(below)} if {self.condition(below)} else {self.scalar(below)})",
