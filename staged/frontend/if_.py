@@ -28,7 +28,7 @@ from staged.frontend.variable import Variable
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import End, Op, Value
 from staged.ir.types import TensorType
-from staged.ops.array import StagedArray
+from staged.ops.array import Array, StagedArray
 from staged.source import here
 
 
@@ -88,7 +88,9 @@ def conditional(scope: Locals, test: Any, then: Any, orelse: Any) -> Any:
     """`a if test else b`: only the chosen side is evaluated, or both are branches of the program."""
     condition = truth(test)
     if not is_staged(condition):
-        return then() if condition else orelse()
+        chosen = then() if condition else orelse()
+        # Eager mode decides as the program would: what an array chooses between are values.
+        return _held(chosen) if isinstance(test, Array) else chosen
     trace = current_trace()
     assert trace is not None
     return choose(trace, scope, condition, then, orelse)

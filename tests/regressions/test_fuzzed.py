@@ -13,7 +13,7 @@ X = np.array([0.5, -1.5, 2.0])
 def zip_with_an_empty_array(x, n):
     empty = x[:0]
     total = st.sum(x)
-    for i, row in zip(st.range(n), empty):
+    for i, row in zip(st.range(n), empty, strict=False):
         total += row * i
     return total
 
