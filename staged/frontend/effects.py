@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from staged.errors import StagingError
 from staged.source import here
@@ -13,10 +13,14 @@ from staged.source import here
 
 @dataclass(frozen=True)
 class Refusal:
-    """What refuses effects, and what to do instead: hints by kind of effect ('write', 'print', 'random')."""
+    """What refuses effects, and what to do instead: hints by kind of effect ('write', 'print', 'random').
+
+    Objects made inside may change there: `own`, which keeps them alive so that ids stay unique.
+    """
 
     what: str
     hints: dict[str, str]
+    own: dict[int, object] = field(default_factory=dict)
 
 
 _refusals: ContextVar[tuple[Refusal, ...]] = ContextVar("staged_refusals", default=())
@@ -32,8 +36,17 @@ def refusing(refusal: Refusal) -> Iterator[None]:
         _refusals.reset(token)
 
 
-def check_effect(kind: str, what: str) -> None:
-    """Raise StagingError where code around this refuses effects of this kind; `what` says which one it is."""
+def note_own(made: object) -> None:
+    """Note that an object is made here."""
     for refusal in _refusals.get():
-        if kind in refusal.hints:
+        refusal.own[id(made)] = made
+
+
+def check_effect(kind: str, what: str, changed: object = None) -> None:
+    """Raise StagingError where code around this refuses effects of this kind; `what` says which one it is.
+
+    `changed` is the object that changes, which may have been made inside.
+    """
+    for refusal in _refusals.get():
+        if kind in refusal.hints and id(changed) not in refusal.own:
             raise StagingError(f"{what} inside {refusal.what}", where=here(), hint=refusal.hints[kind])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, LeakError, ShapeError, StagingError
-from staged.frontend.effects import check_effect
+from staged.frontend.effects import check_effect, note_own
 from staged.frontend.tracing import RandomNumbers, TraceContext, current_trace
 from staged.ir.nodes import Effect, Op, VariableRef
 from staged.ir.types import TensorType, dims_of, f32, i64, shape_text
@@ -31,6 +31,7 @@ class Variable(Array):
 
     def __init__(self, value: Any, name: str | None = None) -> None:
         self._name = name or ""
+        note_own(self)
         trace = current_trace()
         array = as_array(value)
         dtype = array.dtype
@@ -67,6 +68,10 @@ class Variable(Array):
         reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self)
         trace.add_variable(self, reference)
         self._write(array)
+
+    def _end(self) -> None:
+        """Let nobody read it any more: what it was made in has ended."""
+        self._trace = _ENDED
 
     @property
     def is_inner(self) -> bool:
@@ -121,7 +126,7 @@ class Variable(Array):
             write_variable(trace, self, array)
             return
         self._check_alive()
-        check_effect("write", f"{_described(self._name)} is written")
+        check_effect("write", f"{_described(self._name)} is written", self)
         self._held = array
 
     def _refusal(self, array: Array) -> Exception:
@@ -174,6 +179,10 @@ class Variable(Array):
 
     def __repr__(self) -> str:
         return f"Variable({self._name or shape_text(self._type.shape)}: {self._type})"
+
+
+_ENDED: Any = object()
+"""Stands for the trace of a Variable that has ended with the transform it was made in."""
 
 
 def _fits(source: str, target: str) -> bool:
@@ -231,7 +240,7 @@ def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray
 
 def write_variable(trace: TraceContext, variable: Variable, value: Array) -> None:
     """Write now, or pass the value on as state of the innermost transform."""
-    check_effect("write", f"{_described(variable.name)} is written")
+    check_effect("write", f"{_described(variable.name)} is written", variable)
     if trace.states:
         if trace.made_in[id(reference_of(trace, variable))] < len(trace.states):
             _read_at(trace, variable, len(trace.states))  # its entry value: what the paths that do not write it have

@@ -165,3 +165,30 @@ def test_raise_in_a_branch_that_an_element_takes() -> None:
     np.testing.assert_array_equal(f(X), X * 2.0)
     with pytest.raises(ValueError, match="too large"):
         f(X * 100.0)
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_variables_made_inside_are_each_elements_own(is_eager: bool) -> None:
+    leaked: list[st.Variable] = []
+
+    def element(r, n):
+        total = st.Variable(r[0] * 0.0, name="total")
+        for i in st.range(n):
+            total.value = total + r[i]
+        leaked[:] = [total]
+        return total * 2.0
+
+    program = st.function(lambda x, n: st.vmap(element)(x, n))
+    expected = np.array([X[0, :1].sum(), X[1, :2].sum()]) * 2.0
+    if is_eager:
+        with st.eager():
+            np.testing.assert_array_equal(program(X, N), expected)
+        return
+    np.testing.assert_array_equal(program(X, N), expected)
+
+    def outside(x, n):
+        made = st.vmap(element)(x, n)
+        return made + leaked[0]
+
+    with pytest.raises(st.LeakError, match="`total` was made inside"):
+        st.function(outside).stage(X, N)

@@ -186,13 +186,13 @@ def _record(trace: TraceContext, call_: _Call) -> Any:
     """One op with three blocks, which have one parameter for each value that any of them uses."""
     name, where = call_.name, call_.where
     arguments = [trace.value_of(array) for array in call_.arrays]
-    primal = record(trace, name, arguments, call_.primal, where)
+    primal = record(trace, name, arguments, call_.primal, where, stateless=True)
     outputs = call_.outputs
 
     def ahead(params: list[Any]) -> list[Array]:
         return [*call_.ahead(params), *call_.residuals.arrays]
 
-    forward = record(trace, name, arguments, ahead, where)
+    forward = record(trace, name, arguments, ahead, where, stateless=True)
     count = len(outputs.arrays)
     _check_halves(call_, outputs, primal, forward, count)
     kept = forward.yields[count:]
@@ -209,7 +209,7 @@ def _record(trace: TraceContext, call_: _Call) -> Any:
             if array.dtype.is_float
         ]
 
-    backward = record(trace, name, [*kept, *floats], back, where)
+    backward = record(trace, name, [*kept, *floats], back, where, stateless=True)
     parts = (primal, forward, backward)
     free = list(dict.fromkeys(value for part in parts for value in free_values(part.block)))
     captures = [*arguments, *free]

@@ -64,10 +64,12 @@ def record(
     variables: Sequence[Variable] = (),
     types: Sequence[Any] | None = None,
     kind: str = "derivative",
+    stateless: bool = False,
 ) -> Recording:
     """Trace `run` with parameters in place of `primals`; `run` returns what the block yields.
 
-    The first parameters are also what `variables` hold at the start. `types` are the parameters', where they differ from
+    The first parameters are also what `variables` hold at the start. `stateless` code writes only Variables of its own, which
+    end with it. `types` are the parameters', where they differ from
     the primals'.
     """
     block = trace.open_block(
@@ -92,12 +94,24 @@ def record(
                 f"`{name}` stops the program on every path, it has no derivative", where=where
             ) from None
         written = list(names.__dict__)
+        if stateless:
+            _end_variables(trace, written)
+            written = []
         yields = [
             *(trace.value_of(array) for array in returned),
             *(trace.value_of(names.__dict__[key]) for key in written),
         ]
         trace.builder.end("yield", yields, None, where)
     return Recording(trace, block.block, list(primals), yields, written, where)
+
+
+def _end_variables(trace: TraceContext, written: Sequence[str]) -> None:
+    by_key = {trace.keys[id(ref)]: ref.identity for ref in trace.variables}
+    for key in written:
+        made = by_key[key]
+        assert isinstance(made, Variable)
+        trace.refs.pop(id(made))  # its reference keeps it alive, so that the id stays its own
+        made._end()
 
 
 @contextmanager
