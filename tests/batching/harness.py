@@ -27,13 +27,13 @@ def fulfilled(function: Function) -> Function:
     raise AssertionError(f"there is no pass called {UNTIL}")
 
 
-def agrees(f: Callable[..., Any], *args: Any, rtol: float = 1e-12) -> Any:
+def agrees(f: Callable[..., Any], *args: Any, rtol: float = 1e-12, atol: float | None = None) -> Any:
     """Check that the program gives what eager mode gives, where `vmap` is a loop over rows; returns that."""
     with st.eager():
         expected = st.function(f)(*args)
     traced = trace(f, args)
     traced = replace(traced, function=fulfilled(traced.function))
-    compare_trees(interpret(traced), expected, rtol=rtol)
+    compare_trees(interpret(traced), expected, rtol=rtol, atol=atol)
     return expected
 
 
