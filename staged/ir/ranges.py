@@ -58,12 +58,17 @@ def _product(a: Range, b: Range) -> Range:
     return min(corners), max(corners)
 
 
+def _quotient(a: Range, b: Range) -> Range:
+    corners = [x // y for x in a for y in b]
+    return min(corners), max(corners)
+
+
 _ARITHMETIC: dict[str, Callable[[Range, Range], Range | None]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "subtract": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "multiply": _product,
     "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
     "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "floor_divide": lambda a, b: (a[0] // b[1] if a[0] >= 0 else a[0] // b[0], a[1] // b[0]) if b[0] > 0 else None,
+    "floor_divide": lambda a, b: _quotient(a, b) if b[0] > 0 else None,
     "remainder": lambda a, b: (0, b[1] - 1) if b[0] > 0 else None,
 }

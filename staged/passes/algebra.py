@@ -347,6 +347,18 @@ def logic_with_known(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
+@rule("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
+    """n == n  ->  True;  n < n  ->  False;  not for floats, where NaN differs from itself
+
+    Why: compilers warn of it, and this is how a user's `0 <= i <= i` comes out.
+    """
+    a, b = op.operands
+    if a is not b or a.tensor.dtype.is_float:
+        return None
+    return emit.full(op.result.tensor, op.name in ("equal", "less_equal", "greater_equal"))
+
+
 @rule("logical_not")
 def not_of_not(op: Op, emit: Emitter) -> Value | None:
     """not not x  ->  x"""
