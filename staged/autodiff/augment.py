@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from staged.autodiff.duals import zeros_of
 from staged.autodiff.residuals import Extra, Residuals
+from staged.errors import GradientError
 from staged.ir.builder import Builder
 from staged.ir.functions import callees
 from staged.ir.library import Library
@@ -28,6 +29,13 @@ class Augmenter(Copier):
         self.extras = residuals.extras
         self.library = library
         self.quiet = quiet
+        self.missing: dict[Value, Op] = {}
+        """What is read from outside of the program (a clock) is not read again, nor what is made of it; by value, who read it."""
+
+    def value(self, value: Value) -> Value:
+        if value in self.missing:
+            raise read_again(self.missing[value])
+        return super().value(value)
 
     def op(self, op: Op) -> None:
         extra = self.extras.get(op)
@@ -56,8 +64,13 @@ class Augmenter(Copier):
 
     def is_silent(self, op: Op) -> bool:
         """Leave out an op that others see; of a check, as an `if` of which one branch raises, only the other is left."""
-        if not op.results and op.effects and not op.blocks:
-            return True
+        if not op.blocks:
+            origin = next((self.missing[operand] for operand in op.operands if operand in self.missing), None)
+            if origin is None and any(effect.kind == "io" for effect in op.effects):
+                origin = op
+            if origin is not None or (op.effects and not op.results):
+                self.missing.update((result, origin or op) for result in op.results)
+                return True
         if op.name == "if" and any(block.end.kind == "raise" for block in op.blocks):
             for block in op.blocks:
                 if block.end.kind == "yield":
@@ -184,13 +197,28 @@ class Augmenter(Copier):
 class Resolver(Copier):
     """Copies the reverse into place: primal values become their stand-ins, then their copies."""
 
-    def __init__(self, builder: Builder, residuals: Residuals, values: dict[Value, Value]) -> None:
+    def __init__(
+        self, builder: Builder, residuals: Residuals, values: dict[Value, Value], missing: dict[Value, Op]
+    ) -> None:
         super().__init__(builder)
         self.residuals = residuals
         self.values = dict(values)
+        self.missing = missing
 
     def value(self, value: Value) -> Value:
-        return super().value(self.residuals.resolve(value))
+        resolved = self.residuals.resolve(value)
+        if resolved in self.missing:
+            raise read_again(self.missing[resolved])
+        return super().value(resolved)
+
+
+def read_again(op: Op) -> GradientError:
+    """The error for code that is made again and depends on what is read from outside of the program."""
+    return GradientError(
+        f"a `checkpoint` computes with what `{op.name}` reads, which would be another value when it is made again",
+        where=op.where,
+        hint="read it outside of the checkpointed function, and pass it in",
+    )
 
 
 def is_loud(library: Library, call: Op) -> bool:

@@ -239,7 +239,7 @@ class _Writer:
 
     def backward(self, pair: Pair, opened: OpenBlock) -> None:
         """The reverse, closed over its parameters."""
-        resolver = Resolver(Builder(), self.reverse.residuals, {})
+        resolver = Resolver(Builder(), self.reverse.residuals, {}, {})
         made = resolver.block(opened.block)
         self.enter(pair.backward, made, [param.hint for param in made.params], [])
 

@@ -293,7 +293,7 @@ def differentiate(
     mark = builder.op("frames_mark", [], [COUNT], effects=IO, where=op.where).result if reverse.leaves_frames else None
     augmenter = Augmenter(builder, reverse.residuals, library, quiet)
     primal = augmenter.inline(block, captures)
-    resolver = Resolver(builder, reverse.residuals, augmenter.values)
+    resolver = Resolver(builder, reverse.residuals, augmenter.values, augmenter.missing)
     gradients = resolver.inline(opened.block, ())
     if mark is not None:
         mark.hint = "frames"
