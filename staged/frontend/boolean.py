@@ -11,7 +11,7 @@ from staged.errors import StagedValueError
 from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
 from staged.frontend.syntax import Converter, expression, operator, text
-from staged.frontend.tracing import current_trace
+from staged.frontend.tracing import BlockEndedError, Region, current_trace
 from staged.ir.types import bool_
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.source import here
@@ -99,9 +99,18 @@ def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[
     trace = current_trace()
     assert trace is not None
     mark = trace.mark([scope])
-    value = right()
-    recorded = trace.block.ops[mark.ops :]
-    if len(recorded) <= 8 and not any(op.effects or op.blocks for op in recorded) and len(trace.log) == mark.log:
+    region = Region(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False)
+    regions = len(trace.regions)
+    trace.regions.append(region)  # the program decides whether it runs
+    try:
+        value = right()
+        recorded = trace.block.ops[mark.ops :]
+        is_simple = len(recorded) <= 8 and not any(op.effects or op.blocks for op in recorded)
+    except BlockEndedError:
+        value, is_simple = None, False
+    finally:
+        del trace.regions[regions:]
+    if is_simple and len(trace.log) == mark.log:
         other = truth(value)
         if not is_staged(other):
             # `staged and True` is the left side, `staged and False` is False.

@@ -32,7 +32,7 @@ from staged.frontend.tracing import (
 )
 from staged.frontend.variable import Variable, key_of, read_variable, write_variable
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Function, Op, Value, free_values, walk_ops
+from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.types import CPU, TensorType, dims_of
 from staged.ops.array import StagedArray
@@ -402,6 +402,7 @@ def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> 
         operands,
         [*instance.result.types, *instance.written_types],
         attrs={"function": instance.name},
+        effects=FAIL,  # at least; what else it does is known once all functions are
         where=where,
     )
     handles = list(trace.emit_op(op))

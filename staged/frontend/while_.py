@@ -16,7 +16,7 @@ from staged.frontend.names import bindings_of
 from staged.frontend.scope import traced_in_scope
 from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.targets import tracked
-from staged.frontend.tracing import ENDED, Body, Signal, TraceContext, current_trace
+from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext, current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
 from staged.ops.array import StagedArray
@@ -101,10 +101,17 @@ def _record(
 
     def ask(target: LoopTarget) -> None:
         """The condition block, over its own copies of the carried values."""
+        outer = trace.block
         block = trace.open_block(target.types, target.hints())
         with trace.entered(block):
             target.bind([StagedArray(param, trace, trace.builder.device) for param in block.params])
-            condition = truth(test()) if kind == "" else True
+            try:
+                condition = truth(test()) if kind == "" else True
+            except BlockEndedError:
+                # The question is never answered: the loop is as far as any path gets.
+                with trace.entered(outer):
+                    trace.builder.end("raise", (), None, where)
+                raise
             trace.builder.end("yield", [materialise(trace, condition, _condition_type(condition))], None, where)
         conditions[:] = [block.block]
 

@@ -308,6 +308,55 @@ def test_call_of_itself_in_both_branches() -> None:
     agree(halves, 123)
 
 
+@st.function
+def reachable(n):
+    """Calls itself on the right of `and` and `or`, which may not run."""
+    return n == 0 or (n > 2 and reachable(n - 3)) or (n > 4 and reachable(n - 5))
+
+
+@st.function
+def climbs(n):
+    """Calls itself in the condition of a loop, and in a comprehension."""
+    if n <= 0:
+        return 1
+    k = 0
+    while k < climbs(n - 1):
+        k += 1
+    return k + sum(climbs(n - j) for j in (2, 3))
+
+
+def test_call_of_itself_in_conditions_and_comprehensions() -> None:
+    def f(n):
+        return [reachable(k) for k in (4, 7, 11)], reachable(n), climbs(n - 3)
+
+    assert [list(map(bool, agree(f, 6)[0]))] == [[False, False, True]]
+
+
+@st.function
+def quicksort(x, begin, end):
+    """Arrays as values: a permuted copy goes in and comes out."""
+    if end - begin <= 1:
+        return x
+    pivot = x[end - 1]
+    place = begin
+    for j in st.range(begin, end):
+        if x[j] < pivot or j == end - 1:
+            swapped = x[place]
+            x[place] = x[j]
+            x[j] = swapped
+            place = place + 1
+    return quicksort(quicksort(x, begin, place - 1), place, end)
+
+
+def test_arrays_as_values() -> None:
+    x = np.random.default_rng(0).permutation(9).astype(np.float64)
+
+    def f(x):
+        return quicksort(x, 0, 9)
+
+    np.testing.assert_array_equal(agree(f, x), np.arange(9.0))
+
+
 def test_loop_around_captures_and_its_index() -> None:
     def f(x, n):
         total = st.zeros((3,))
