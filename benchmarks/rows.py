@@ -187,7 +187,7 @@ def tree_data() -> Trees:
         starts.append(len(nodes))
     words, lefts, rights = np.array(nodes, np.int64).T.copy()
     labels = generator.integers(0, TREE_CLASSES, len(nodes))
-    table = (0.1 * generator.standard_normal((WORDS, VECTOR))).astype(np.float32)
+    table = (0.4 * generator.standard_normal((WORDS, VECTOR))).astype(np.float32)
     return Trees(labels, words, lefts, rights, np.array(starts, np.int64), table)
 
 

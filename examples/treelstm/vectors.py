@@ -15,9 +15,10 @@ def word_vectors(
     """A vector for each word, f32 (words, size).
 
     `file` holds a word and `size` numbers per line, as GloVe's files do; words are looked up as they are, then in lower
-    case. Those that it lacks, and without a file all of them, are drawn from N(0, 1) / 10, the same for the same `seed`.
+    case. Those that it lacks, and without a file all of them, are drawn from N(0, 0.4^2), about as wide as GloVe's, the
+    same for the same `seed`.
     """
-    vectors = (0.1 * np.random.default_rng(seed).standard_normal((len(vocabulary), size))).astype(np.float32)
+    vectors = (0.4 * np.random.default_rng(seed).standard_normal((len(vocabulary), size))).astype(np.float32)
     if file is None:
         return vectors
     places: dict[str, list[int]] = {}

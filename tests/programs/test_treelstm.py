@@ -1,0 +1,75 @@
+"""The tree LSTM: the numbers of PyTorch's recursion, memory that stays flat, text whose size no tree changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from examples.treelstm.train import train
+from examples.treelstm.vectors import word_vectors
+from staged import data
+from tests.programs import promises
+from tests.programs.tree_reference import torch_losses
+
+LR = 0.05
+SENTENCES = Path(__file__).parents[2] / "examples" / "treelstm" / "sentences.txt"
+
+
+@pytest.fixture
+def treebank(data_folder: Callable[[str], Path]) -> data.Trees:
+    """The dev part of the Stanford Sentiment Treebank."""
+    return data.treebank(data_folder("sst") / "dev.txt")
+
+
+@pytest.mark.parametrize(("dtype", "steps", "tolerance"), [(st.f64, 50, 1e-8), (st.f32, 20, 1e-4)], ids=str)
+def test_training_gives_the_losses_of_pytorch(dtype: Any, steps: int, tolerance: float, treebank: data.Trees) -> None:
+    pytest.importorskip("torch")
+    table = word_vectors(treebank.vocabulary).astype(dtype.numpy)
+    start, _, _ = train(*treebank[:5], table, 1, 0, LR, 3, dtype=dtype)
+    _, _, losses = train(*treebank[:5], table, steps, 1, LR, 3, dtype=dtype)
+    np.testing.assert_allclose(losses[:steps], torch_losses(start, treebank, table, steps, LR), rtol=tolerance)
+
+
+def test_eager_mode_gives_the_losses_of_the_program() -> None:
+    trees = data.treebank(SENTENCES)
+    table = word_vectors(trees.vocabulary, 6).astype(np.float64)
+    options: dict[str, Any] = {"hidden": 4, "dtype": st.f64}
+    weights, _, losses = train(*trees[:5], table, 3, 2, LR, 0, **options)
+    with st.eager():
+        expected, _, expected_losses = train(*trees[:5], table, 3, 2, LR, 0, **options)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-12)
+    for name, value in weights.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_the_sentences_are_learned() -> None:
+    trees = data.treebank(SENTENCES)
+    table = word_vectors(trees.vocabulary, 50)
+    _, means, _ = train(*trees[:5], table, len(trees.starts) - 1, 20, LR, 0, hidden=30)
+    assert means[19] < 0.05 * means[0]
+
+
+def test_lines_do_not_depend_on_the_trees(treebank: data.Trees) -> None:
+    short = data.treebank(SENTENCES)
+    table = np.zeros((len(treebank.vocabulary), 20), np.float32)
+    sources = [train.stage(*trees[:5], table, 10, 1, LR, 0, hidden=10).source for trees in (short, treebank)]
+    assert len(sources[0].splitlines()) == len(sources[1].splitlines())
+
+
+def test_memory_is_flat_over_an_epoch(treebank: data.Trees, tmp_path: Path) -> None:
+    table = word_vectors(treebank.vocabulary)
+    train.stage(*treebank[:5], table, 1, 1, LR, 0).export(tmp_path, target="native")
+    promises.build(tmp_path, promises.STRICT + " -march=native")
+    names = ("labels", "words", "lefts", "rights", "starts", "table")
+    arrays = dict(zip(names, (*treebank[:5], table), strict=True))
+    words = ["--lr", str(LR), "--seed", "0", "--trees"]
+    # Frames and stacks have grown as far as they do within the first 300 trees.
+    runs = [promises.run(tmp_path, "train", arrays, [*words, count, "--epochs", "1"]) for count in ("300", "1101")]
+    assert "epoch 1: loss" in runs[1].output
+    assert runs[0].allocations == runs[1].allocations > 0
+    assert runs[1].resident - runs[0].resident < 1 << 20
