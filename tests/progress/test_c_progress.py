@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,9 +58,10 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
         Value(TensorType(i64)),
     )
     names = {total: Name("total"), done: Name("done"), loss: Name("loss"), epoch: Name("epoch")}
+    text = SimpleNamespace(operand=names.__getitem__, extent=str)
     w = Writer()
     parts = {"id": 1, "parts": ("epoch ", (0, "", ""))}
-    needs = emit_progress(w, Op("progress_start", [total, epoch], [], attrs=parts, effects=IO), names.__getitem__)
+    needs = emit_progress(w, Op("progress_start", [total, epoch], [], attrs=parts, effects=IO), text)
     assert "progress" in needs
     with w.block("for (int64_t done = 1; done <= total; ++done)"):
         w.line("const float loss = 0.5f * (float)done;")
@@ -67,8 +69,8 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
             w.line('ST_PUT(&line, "hello\\n");')
             w.line("st_text_end(&line);")
         shown = {"id": 1, "parts": ("loss ", (0, ".3f", ""))}
-        emit_progress(w, Op("progress_update", [done, loss], [], attrs=shown, effects=IO), names.__getitem__)
-    emit_progress(w, Op("progress_end", [], [], attrs={"id": 1, "leave": leave}, effects=IO), names.__getitem__)
+        emit_progress(w, Op("progress_update", [done, loss], [], attrs=shown, effects=IO), text)
+    emit_progress(w, Op("progress_end", [], [], attrs={"id": 1, "leave": leave}, effects=IO), text)
     return f"""
     static st_host program;
     st_host *host = &program;
