@@ -40,15 +40,15 @@ class Kernel:
         scalar = C_TYPES[dtype]
         entries = []
         for index, phase in enumerate(text.phases):
-            arguments = {name: name for name in ("a", "b", "c", "shared", "scratch", "begin", "end")}
+            arguments = {name: name for name in ("a", "b", "c", "shared", "scratch", "count", "begin", "end")}
             entries.append(
                 f"void entry_{index}(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *shared, {scalar} *scratch,"
-                f" int64_t begin, int64_t end, {scalar} *out, int64_t *count) {{\n"
-                f"    (void)a; (void)b; (void)c; (void)shared; (void)scratch; (void)out; (void)count;\n"
+                f" int64_t count, int64_t begin, int64_t end, {scalar} *out, int64_t *writes) {{\n"
+                f"    (void)a; (void)b; (void)c; (void)shared; (void)scratch; (void)count; (void)out; (void)writes;\n"
                 f"    {text.call(phase, arguments)};\n}}\n"
             )
         support = "\n".join(part.text for part in text.support)
-        self.source = "\n".join(["#include <stdint.h>", "#include <string.h>", support, before, text.text, *entries])
+        self.source = "\n".join(["#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>", support, before, text.text, *entries])
         march = [f"-march={machine.march}"] if machine.march else []
         command = ["gcc", "-std=c11", "-O2", "-ffp-contract=fast", *WARNINGS, *march, *flags, "-shared", "-fPIC"]
         key = hashlib.sha256((self.source + " ".join(command)).encode()).hexdigest()[:24]
@@ -72,17 +72,24 @@ class Kernel:
         count: np.ndarray | None = None,
         pieces: int = 1,
         reverse: bool = False,
+        size: int = 0,
     ) -> None:
-        """Each phase in `pieces` ranges, each with its own scratch memory filled with NaN; guards around it must survive."""
-        size = np.dtype(DTYPES[self.dtype]).itemsize
-        shared = Guarded(self.text.shared_bytes // size, self.dtype)
+        """Each phase in `pieces` ranges, each with its own scratch memory filled with NaN; guards around it must survive.
+
+        `size` is the counted extent, where the product has one.
+        """
+        item = np.dtype(DTYPES[self.dtype]).itemsize
+        shared = Guarded(self.text.shared_bytes // item, self.dtype)
         for phase, entry in zip(self.text.phases, self.entries, strict=True):
-            bounds = [phase.work_items * i // pieces for i in range(pieces + 1)]
+            # The text of a number of items is C; of its operators only `/` is spelled differently in Python.
+            items = eval(phase.items_text.format(count=size).replace("/", "//")) if phase.items_text else phase.work_items
+            bounds = [items * i // pieces for i in range(pieces + 1)]
             ranges = list(zip(bounds[:-1], bounds[1:], strict=True))
             for begin, end in reversed(ranges) if reverse else ranges:
-                scratch = Guarded(self.text.scratch_bytes // size, self.dtype)
+                scratch = Guarded(self.text.scratch_bytes // item, self.dtype)
                 entry(
                     *(_address(x) for x in (a, b, c, shared.items, scratch.items)),
+                    ctypes.c_int64(size),
                     ctypes.c_int64(begin),
                     ctypes.c_int64(end),
                     _address(out),
@@ -120,12 +127,12 @@ def put_function(dtype: str, n: int, matrix: int) -> str:
     scalar = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}[dtype]
     return f"""
 static inline __attribute__((always_inline)) void put(int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
-        const {scalar} *tile, int64_t ld, {scalar} *out, int64_t *count) {{
+        const {scalar} *tile, int64_t ld, {scalar} *out, int64_t *writes) {{
     for (int64_t r = 0; r < rows; ++r) {{
         for (int64_t s = 0; s < cols; ++s) {{
             const int64_t at = batch * {matrix} + (row + r) * {n} + col + s;
             out[at] = 2 * tile[r * ld + s];
-            count[at] += 1;
+            writes[at] += 1;
         }}
     }}
 }}

@@ -79,7 +79,7 @@ def check(
     scalar = {"f32": "float", "f64": "double"}[spec.dtype]
     before = ""
     if epilogue and expected.size:
-        spec = replace(spec, epilogue=Epilogue("put", ((f"{scalar} *", "out"), ("int64_t *", "count"))))
+        spec = replace(spec, epilogue=Epilogue("put", ((f"{scalar} *", "out"), ("int64_t *", "writes"))))
         if spec.kind == "backward_weight":
             before = put_function(spec.dtype, expected[0].size, expected.size)
         else:

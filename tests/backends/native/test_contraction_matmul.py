@@ -15,7 +15,7 @@ from tests.backends.native.contraction_harness import DTYPES, Kernel, at_end_of_
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
 WIDEST = machines()[-1]
 
-EPILOGUE = Epilogue("put", (("{T} *", "out"), ("int64_t *", "count")))
+EPILOGUE = Epilogue("put", (("{T} *", "out"), ("int64_t *", "writes")))
 
 
 def operand(

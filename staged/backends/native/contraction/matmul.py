@@ -110,11 +110,19 @@ class Plan:
 
     @property
     def row_sizes(self) -> tuple[int, ...]:
-        """Rows of the tiles that there are. Counted rows take the large ones, then each power of two below at most once."""
-        if self.spec.counted != "m":
-            return self.tile.rows.sizes
+        """Rows of the tiles that there are; of counted ones, all but the last."""
+        return (self.tile.rows.large,) if self.spec.counted == "m" else self.tile.rows.sizes
+
+    @property
+    def tail_sizes(self) -> tuple[int, ...]:
+        """Rows that the last tile of counted rows may have, of which some are real: it reads the right operand once."""
         large = self.tile.rows.large
-        return (large, *(1 << power for power in reversed(range((large - 1).bit_length()))))
+        return (*(size for size in TAILS if size < large), large) if self.spec.counted == "m" else ()
+
+    @property
+    def packs_many(self) -> bool:
+        """Whether it depends on the number of rows if the right operand is copied together."""
+        return self.spec.counted == "m" and self.pack_b == "rows"
 
     @property
     def result(self) -> Result:
@@ -279,6 +287,7 @@ def blocked_k(k: int, lanes: int) -> int:
 
 
 LONGEST_K = 2048  # steps of the inner dimension; beyond, panels would not stay in the second-level cache
+TAILS = (4, 8)  # rows of a last tile with counted rows, if they are fewer
 PACK_RIGHT_ROWS = 4  # row tiles that read a panel before copying it pays
 PACK_LEFT_PANELS = 4
 LEAST_SHARED_ROWS = 60  # of an item, where rows are split among threads
@@ -315,6 +324,8 @@ class _Emitter:
         for vectors in plan.tile.vectors.sizes:
             for rows in plan.row_sizes:
                 self.emit_tile(rows, vectors)
+            for rows in plan.tail_sizes:
+                self.emit_tile(rows, vectors, tail=True)
         parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
         self.emit_main(parameters)
         alignment = 64 // size
@@ -342,16 +353,19 @@ class _Emitter:
         """Distance of rows of the right operand as a tile of `vectors` vectors reads it; None: told at run time."""
         plan = self.plan
         full = vectors * self.vector.lanes
+        if plan.packs_many:
+            return None if full in plan.widths(vectors) else full
         if plan.pack_b is not None:
             return full
         return plan.b.row if plan.widths(vectors) == (full,) else full if full not in plan.widths(vectors) else None
 
-    def tile_name(self, rows: int, vectors: int) -> str:
-        return f"{self.spec.name}_tile_{rows}x{vectors}"
+    def tile_name(self, rows: int, vectors: int, tail: bool = False) -> str:
+        return f"{self.spec.name}_{'tail' if tail else 'tile'}_{rows}x{vectors}"
 
     # ---- the tile ------------------------------------------------------------------------------
 
-    def emit_tile(self, rows: int, vectors: int) -> None:
+    def emit_tile(self, rows: int, vectors: int, tail: bool = False) -> None:
+        """The function of a tile; a tail has `live` rows, and repeats the last of them in place of the others."""
         t, plan, vector = self.text, self.plan, self.vector
         row_step, step = self.left_strides(rows)
         stride, widths = self.right_stride(vectors), plan.widths(vectors)
@@ -369,24 +383,33 @@ class _Emitter:
             parameters.append(("int64_t ", "parts"))
         elif self.steps == "count":
             parameters.append(("int64_t ", "count"))
+        if tail:
+            parameters.append(("int64_t ", "live"))
         parameters += plan.result.parameters(vector)
         steps = "" if self.spec.counted == "k" else f" {self.spec.k}"
-        t.line(f"// {rows} rows x {vectors} vectors of {vector.lanes}, kept in registers over all{steps} steps")
-        head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
+        count = f"up to {rows}" if tail else str(rows)
+        t.line(f"// {count} rows x {vectors} vectors of {vector.lanes}, kept in registers over all{steps} steps")
+        head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors, tail)}"
         with t.function(head, list(map(declared, parameters))):
+            left = f"a[{added(times(row_step, 'r'))}]"
+            if tail:
+                left = "a[start[r]]"
+                t.line(f"int64_t start[{rows}];")
+                with each_row(t, rows):
+                    t.line(f"start[r] = {times(row_step, '(r < live ? r : live - 1)')};")
             emit_accumulators(t, vector, rows, vectors)
             if plan.k_blocks > 1:
                 with t.block("if (part > 0)"):
                     self.emit_partial(rows, vectors, store=False)
             with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
-                emit_step(t, vector, rows, vectors, f"a[{added(times(row_step, 'r'))}]", "b")
+                emit_step(t, vector, rows, vectors, left, "b")
                 t.line(f"a += {step};")
                 t.line(f"b += {'b_step' if stride is None else stride};")
             if plan.k_blocks > 1:
                 with t.block(f"if (part < {self.last_part})"):
                     self.emit_partial(rows, vectors, store=True)
                     t.line("return;")
-            emit_finish(t, vector, plan.result, rows, vectors, widths)
+            emit_finish(t, vector, plan.result, rows, vectors, widths, tail)
         t.line()
 
     def emit_partial(self, rows: int, vectors: int, store: bool) -> None:
@@ -411,7 +434,9 @@ class _Emitter:
     def last_part(self) -> str:
         return "parts - 1" if self.parts == "parts" else str(self.plan.k_blocks - 1)
 
-    def emit_tile_call(self, rows: int, vectors: int, left: str, right: str, right_step: str, width: str) -> None:
+    def emit_tile_call(
+        self, rows: int, vectors: int, left: str, right: str, right_step: str, width: str, tail: bool = False
+    ) -> None:
         arguments = [left, right]
         if self.right_stride(vectors) is None:
             arguments.append(right_step)
@@ -428,8 +453,10 @@ class _Emitter:
             arguments.append("parts")
         elif self.steps == "count":
             arguments.append("count")
+        if tail:
+            arguments.append("live")
         arguments += plan.result.arguments("batch", "row", "col", "result")
-        self.text.line(f"{self.tile_name(rows, vectors)}({', '.join(arguments)});")
+        self.text.line(f"{self.tile_name(rows, vectors, tail)}({', '.join(arguments)});")
 
     # ---- the items -----------------------------------------------------------------------------
 
@@ -505,6 +532,9 @@ class _Emitter:
                 stop = f"row_begin + {plan.item_rows} < count ? row_begin + {plan.item_rows} : count"
             t.line(f"const int64_t row_begin = {first};")
             t.line(f"const int64_t row_end = {stop};")
+            if plan.packs_many:
+                enough = PACK_RIGHT_ROWS * plan.tile.rows.large
+                t.line(f"const bool packs = row_end - row_begin >= {enough};  // else copying would not pay")
         elif row_blocks > 1:
             block = index if col_blocks == 1 else f"{index} / {col_blocks}"
             self.emit_bounds("row", block, plan.tile.rows, plan.rows_per_item, 1)
@@ -594,7 +624,9 @@ class _Emitter:
                 if len(widths) > 1:
                     t.line(f"const int64_t width = col == {last} ? {plan.last_width} : {full};")
                 source, step = "panel", str(full)
-                if plan.pack_b is not None:
+                if plan.packs_many:
+                    source, step = self.emit_many_packed(full, widths)
+                elif plan.pack_b is not None:
                     self.emit_pack_right(full, widths)
                 elif full not in widths:
                     self.emit_pad_right(full, plan.last_width)
@@ -614,17 +646,35 @@ class _Emitter:
                         self.emit_tile_call(rows, vectors, left, source, step, "width")
 
     def emit_counted_rows(self, vectors: int, left: str, source: str, step: str) -> None:
-        """The tiles of a panel over rows that the program counts: large ones, then what is left, each row in one tile."""
+        """The tiles of a panel over rows that the program counts: large ones, then one for what is left."""
         t = self.text
-        large, *rest = self.plan.row_sizes
+        (large,), tails = self.plan.row_sizes, self.plan.tail_sizes
         t.line("int64_t row = row_begin;")
         with t.block(f"for (; row + {large} <= row_end; row += {large})"):
             self.emit_tile_call(large, vectors, left, source, step, "width")
-        for rows in rest:
-            with t.block(f"if (row + {rows} <= row_end)" if rows > 1 else "if (row < row_end)"):
-                self.emit_tile_call(rows, vectors, left, source, step, "width")
-                if rows > 1:
-                    t.line(f"row += {rows};")
+        t.line("const int64_t live = row_end - row;")
+        for rows, fewer in zip(reversed(tails), (*reversed(tails[:-1]), 0), strict=True):
+            with (t.block if rows == large else t.otherwise)(f"if (live > {fewer})"):
+                self.emit_tile_call(rows, vectors, left, source, step, "width", tail=True)
+
+    def emit_many_packed(self, full: int, widths: tuple[int, ...]) -> tuple[str, str]:
+        """The panel is copied where there are rows enough; gives where its rows are, and how far apart."""
+        t, plan, vector = self.text, self.plan, self.vector
+        last = plan.last_width
+        if full not in widths:
+            self.emit_pad_right(full, last)
+            return "panel", str(full)
+        both = len(widths) > 1
+        with t.block(f"if (packs && width == {full})" if both else "if (packs)"):
+            with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
+                t.line(copied(vector, f"panel + {times(full, 'k')}", added("right", times(plan.b.row, "k"), "col"), full))
+        if both:
+            with t.block(f"if (width != {full})"):
+                self.emit_pad_right(full, last)
+        copy = f"packs || width != {full}" if both else "packs"
+        t.line(f"const {vector.scalar} *const source = {copy} ? panel : right + col;")
+        t.line(f"const int64_t step = {copy} ? {full} : {plan.b.row};")
+        return "source", "step"
 
     def emit_pad_right(self, full: int, width: int) -> None:
         """The last panel, row by row, filled up with zeros."""

@@ -29,6 +29,17 @@ class Text:
         self.line("}")
 
     @contextmanager
+    def otherwise(self, head: str) -> Iterator[None]:
+        """A block that goes on from the brace of the one before: `} else if (...) {`."""
+        closing = self._lines.pop()
+        assert closing.strip() == "}", "no block before this one"
+        self._lines.append(f"{closing} else {head} {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line("}")
+
+    @contextmanager
     def unrolled(self, count: int, head: str) -> Iterator[None]:
         """A loop the compiler must unroll completely, so that small arrays become registers."""
         self.line(f"#pragma GCC unroll {count}")

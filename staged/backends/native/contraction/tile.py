@@ -162,17 +162,23 @@ def emit_spill(t: Text, vector: Vector, rows: int, vectors: int, into: str = "ti
             t.line(f"{vector.store(f'{into} + {offset}')} = acc[r][{v}];")
 
 
-def emit_finish(t: Text, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...]) -> None:
-    """Delivers the accumulators. `widths`: how many columns of the tile may be real; more than one, and `width` says which."""
+def emit_finish(
+    t: Text, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...], live: bool = False
+) -> None:
+    """Delivers the accumulators. `widths`: how many columns of the tile may be real; more than one, and `width` says which.
+
+    With `live`, `live` says how many rows are real.
+    """
+    assert not (live and result.needs_transpose()), "a tile of counted rows is not turned"
     full = vectors * vector.lanes
     if result.epilogue is None and result.col_stride == 1:
         if full in widths:
             if len(widths) > 1:
                 with t.block(f"if (width == {full})"):
-                    _emit_vector_stores(t, vector, result, rows, vectors)
+                    _emit_vector_stores(t, vector, result, rows, vectors, live)
                     t.line("return;")
             else:
-                _emit_vector_stores(t, vector, result, rows, vectors)
+                _emit_vector_stores(t, vector, result, rows, vectors, live)
         widths = tuple(width for width in widths if width != full)
         if not widths:
             return
@@ -191,32 +197,43 @@ def emit_finish(t: Text, vector: Vector, result: Result, rows: int, vectors: int
     for index, width in enumerate(widths):
         if len(widths) > 1 and index + 1 < len(widths):
             with t.block(f"if (width == {width})"):
-                _emit_delivery(t, vector, result, rows, width, full, padded_rows)
+                _emit_delivery(t, vector, result, rows, width, full, padded_rows, live)
                 t.line("return;")
         else:
-            _emit_delivery(t, vector, result, rows, width, full, padded_rows)
+            _emit_delivery(t, vector, result, rows, width, full, padded_rows, live)
 
 
-def _emit_vector_stores(t: Text, vector: Vector, result: Result, rows: int, vectors: int) -> None:
+def _emit_vector_stores(t: Text, vector: Vector, result: Result, rows: int, vectors: int, live: bool) -> None:
     with each_row(t, rows):
-        for v in range(vectors):
-            address = added("c", times(result.row_stride, "r"), str(v * vector.lanes))
-            t.line(f"{vector.store(address)} {'+=' if result.accumulate else '='} acc[r][{v}];")
+        if live:
+            with t.block("if (r < live)"):
+                _emit_row_stores(t, vector, result, vectors)
+        else:
+            _emit_row_stores(t, vector, result, vectors)
 
 
-def _emit_delivery(t: Text, vector: Vector, result: Result, rows: int, width: int, full: int, padded_rows: int) -> None:
+def _emit_row_stores(t: Text, vector: Vector, result: Result, vectors: int) -> None:
+    for v in range(vectors):
+        address = added("c", times(result.row_stride, "r"), str(v * vector.lanes))
+        t.line(f"{vector.store(address)} {'+=' if result.accumulate else '='} acc[r][{v}];")
+
+
+def _emit_delivery(
+    t: Text, vector: Vector, result: Result, rows: int, width: int, full: int, padded_rows: int, live: bool
+) -> None:
     """The spilled tile goes to the epilogue or, item by item, to `c`."""
+    here = "live" if live else str(rows)
     if result.epilogue is not None:
-        tile, shape, ld = ("turned", (width, rows), padded_rows) if result.turned else ("tile", (rows, width), full)
+        tile, shape, ld = ("turned", (width, here), padded_rows) if result.turned else ("tile", (here, width), full)
         names = "".join(f", {name}" for _, name in result.epilogue.parameters)
         t.line(f"{result.epilogue.function}(batch, row, col, {shape[0]}, {shape[1]}, {tile}, {ld}{names});")
         return
     assign = "+=" if result.accumulate else "="
     if result.needs_transpose():
-        outer, inner, source = ("s", width), ("r", rows), f"turned[s * {padded_rows} + r]"
+        outer, inner, source = ("s", str(width)), ("r", here), f"turned[s * {padded_rows} + r]"
         piece = f"turned + s * {padded_rows}"
     else:
-        outer, inner, source = ("r", rows), ("s", width), f"tile[r * {full} + s]"
+        outer, inner, source = ("r", here), ("s", str(width)), f"tile[r * {full} + s]"
         piece = f"tile + r * {full}"
     strides = {"r": result.row_stride, "s": result.col_stride}
     with t.block(f"for (int64_t {outer[0]} = 0; {outer[0]} < {outer[1]}; ++{outer[0]})"):
