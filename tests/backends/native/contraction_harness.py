@@ -48,7 +48,8 @@ class Kernel:
                 f"    {text.call(phase, arguments)};\n}}\n"
             )
         support = "\n".join(part.text for part in text.support)
-        self.source = "\n".join(["#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>", support, before, text.text, *entries])
+        headers = [f"#include <{name}.h>" for name in ("stdbool", "stdint", "string")]
+        self.source = "\n".join([*headers, support, before, text.text, *entries])
         march = [f"-march={machine.march}"] if machine.march else []
         command = ["gcc", "-std=c11", "-O2", "-ffp-contract=fast", *WARNINGS, *march, *flags, "-shared", "-fPIC"]
         key = hashlib.sha256((self.source + " ".join(command)).encode()).hexdigest()[:24]
