@@ -328,6 +328,45 @@ def test_trees_by_level_are_trees_node_by_node() -> None:
     check_gradient(Case(by_level, TREES.runs, (6, 7), node_by_node))
 
 
+# ---- derivatives of derivatives ---------------------------------------------------------------------
+
+
+def squares_in_a_loop(x, w, sizes):
+    start = 0
+    total = st.zeros((), dtype=x.dtype)
+    for i in st.range(len(sizes)):
+        k = st.dim("K", sizes[i], max=12)
+        a = st.tanh(x[start : start + k] @ w)
+        total = total + st.sum(a * a) / (k + 1) * (1 + total * 0.1)
+        start += k
+    return total
+
+
+def second_derivatives(x, w, sizes):
+    """A Hessian-vector product, forward over reverse and reverse over reverse, and a jvp; through a checkpoint too."""
+    gradient = st.grad(lambda w: squares_in_a_loop(x, w, sizes))
+    forward = st.jvp(gradient, (w,), (w * 0.5,))[1]
+    backward = st.grad(lambda w: st.sum(gradient(w) * w))(w)
+    slope = st.jvp(lambda w: squares_in_a_loop(x, w, sizes), (w,), (w * 0.5,))[1]
+    again = st.grad(lambda w: st.checkpoint(lambda w: squares_in_a_loop(x, w, sizes))(w))(w)
+    return forward, backward, slope, again - gradient(w)
+
+
+def test_second_derivatives() -> None:
+    args = X.astype(np.float64), W.astype(np.float64), SIZES
+    check_program(Case(second_derivatives, [args], meaning=eagerly(second_derivatives), rtol=1e-9))
+    with st.eager():
+        forward, backward, slope, none = st.function(second_derivatives)(*args)
+        gradient = np.asarray(st.grad(lambda w: squares_in_a_loop(args[0], w, SIZES))(args[1]))
+        ends = [
+            np.asarray(st.grad(lambda w: squares_in_a_loop(args[0], w, SIZES))(args[1] * (1 + h))) for h in (1e-5, -1e-5)
+        ]
+    np.testing.assert_allclose(forward, (ends[0] - ends[1]) / 4e-5, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(backward, 2 * np.asarray(forward) + gradient, rtol=1e-9)
+    np.testing.assert_allclose(slope, np.sum(gradient * args[1] * 0.5), rtol=1e-9)
+    np.testing.assert_allclose(none, 0, atol=1e-12)
+
+
 def eagerly(function):
     """What a program means: itself in eager mode, an independent implementation of every op."""
 

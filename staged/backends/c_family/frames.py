@@ -98,7 +98,7 @@ class FrameEmitter(ResidualEmitter):
                 name = self.name("kept")
                 self.w.line(f"{self.constant(value, name)} = {self.scalar(value)};")
                 source = Prefix("&", Name(name))
-            self.try_(f"st_stack_push(host, {self.field(stack)}, {source}, {self.item_bytes(result.type)})")
+            self.try_(self.pushed(stack, source, self.item_bytes(result.type), stack.element))
             return
         trip, items = Name(self.loop_trip[op]), self.items(self.scalars[result], result.type, written=True)
         if is_tensor(value):
@@ -175,7 +175,7 @@ class FrameEmitter(ResidualEmitter):
             self.need(f"sequence_add_{type.dtype}")
             offset = scaled(self.scalar(index), type.size) or Literal("0")
             target = Infix("+", Name(self.items(handle, sequence.type, written=True)), offset)
-            self.w.line(f"st_add_{type.dtype}({target}, {self.pointer(element)}, {type.size});")
+            self.w.line(f"st_add_{type.dtype}({target}, {self.pointer(element)}, {self.count(type)});")
         else:
             self.w.line(f"{place} += {self.scalar(element)};")
         self.scalars[op.result] = handle

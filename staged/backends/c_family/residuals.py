@@ -16,7 +16,7 @@ from staged.backends.c_family.expr import (
 from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Op, Value
 from staged.ir.order import is_tensor
-from staged.ir.types import SequenceType
+from staged.ir.types import SequenceType, TensorType
 
 
 class ResidualEmitter(BodyEmitter):
@@ -83,7 +83,7 @@ class ResidualEmitter(BodyEmitter):
                 self.w.line(f"const {type.dtype.c_name} {name} = {self.scalar(value)};")
                 source = Prefix("&", Name(name))
             count = f"{type.size} * " if type.size != 1 else ""
-            push = f"st_stack_push(host, {self.field(storage)}, {source}, {count}sizeof({type.dtype.c_name}))"
+            push = self.pushed(storage, source, f"{count}sizeof({type.dtype.c_name})", type)
             with self.w.block(f"if ({push} != ST_OK)"):
                 self.w.line("return host->error_kind;")
             return
@@ -93,6 +93,13 @@ class ResidualEmitter(BodyEmitter):
             self.copy(Infix("+", self.field(storage), offset), self.pointer(value), type)
         else:
             self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
+
+    def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
+        """The call that puts an item onto a stack: of an array with fewer rows than it may have, those that there are."""
+        item = f"host, {self.field(stack)}, {source}, {item_bytes}"
+        if self.count(type) == str(type.size):
+            return f"st_stack_push({item})"
+        return f"st_stack_push_part({item}, {self.count(type)} * sizeof({type.dtype.c_name}))"
 
     def emit_sequence_empty(self, op: Op) -> None:
         """Nobody reads it: it starts anywhere."""

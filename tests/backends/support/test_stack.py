@@ -51,6 +51,14 @@ int main(void) {
     st_host other = {0};
     printf("not addressable: %d", st_stack_push(&other, &large, &sum, SIZE_MAX) == ST_MEMORY_ERROR);
     printf(" %s\\n", other.message);
+    st_stack parts = {0};
+    for (int64_t i = 0; i < 3; ++i) {
+        const double item[1] = {(double)i};  // one number, where there is room for four
+        st_stack_push_part(&host, &parts, item, 4 * sizeof(double), sizeof item);
+    }
+    printf("parts: %lld of %.1f %.1f\n", (long long)parts.length, ((double *)(void *)parts.data)[4],
+           ((double *)(void *)parts.data)[8]);
+    st_stack_release(&parts);
     st_stack_release(&stack);
     printf("released %d %lld\\n", stack.data == NULL, (long long)stack.capacity);
     return 0;
@@ -61,7 +69,7 @@ int main(void) {
 def test_stack(tmp_path: Path) -> None:
     text = program(["stack"], _MAIN, PORTABLE)
     text = text.replace("unsigned char *data = realloc(", "unsigned char *data = counted_realloc(")
-    text = text.replace("// Append a copy", "static void *counted_realloc(void *data, size_t bytes);\n// Append a copy")
+    text = text.replace("// Append an item", "static void *counted_realloc(void *data, size_t bytes);\n// Append an item")
     (tmp_path / "stack.c").write_text(text)
     command = ["gcc", *FLAGS, *WARNINGS, "-g", "-fsanitize=address,undefined", "stack.c", "-o", "stack"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -75,4 +83,5 @@ def test_stack(tmp_path: Path) -> None:
     assert lines[4] == "empty items: 0 1"
     assert lines[5] == f"too large: 1 0 out of memory: a loop keeps 0 bytes for its gradient, and {2**50} more"
     assert lines[6] == "not addressable: 1 a loop keeps more for its gradient than can be addressed"
-    assert lines[7] == "released 1 0"
+    assert lines[7] == "parts: 3 of 1.0 2.0"
+    assert lines[8] == "released 1 0"

@@ -16,8 +16,10 @@ typedef struct st_stack {
 
 _Static_assert(sizeof(st_stack) <= 64, "the arena sets 64 bytes aside for each stack");
 
-// Append a copy of one item. Returns ST_OK, or ST_MEMORY_ERROR once `host` holds the report; the stack stays as it was.
-__attribute__((unused)) static int st_stack_push(st_host *host, st_stack *stack, const void *item, size_t bytes) {
+// Append an item of which only the first `filled` bytes are there: an array with fewer rows than it may have.
+// Returns ST_OK, or ST_MEMORY_ERROR once `host` holds the report; the stack stays as it was.
+__attribute__((unused)) static int st_stack_push_part(st_host *host, st_stack *stack, const void *item, size_t bytes,
+                                                      size_t filled) {
     if (bytes == 0) {
         ++stack->length;
         return ST_OK;
@@ -40,9 +42,14 @@ __attribute__((unused)) static int st_stack_push(st_host *host, st_stack *stack,
         stack->data = data;
         stack->capacity = (int64_t)capacity;
     }
-    memcpy(stack->data + used, item, bytes);
+    memcpy(stack->data + used, item, filled);
     ++stack->length;
     return ST_OK;
+}
+
+// Append a copy of one item.
+__attribute__((unused)) static int st_stack_push(st_host *host, st_stack *stack, const void *item, size_t bytes) {
+    return st_stack_push_part(host, stack, item, bytes, bytes);
 }
 
 // Forget the items, keep the storage.
