@@ -15,7 +15,7 @@ from staged.frontend import trees
 from staged.frontend.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
 from staged.frontend.mutation import check_region
-from staged.frontend.objects import with_objects
+from staged.frontend.objects import check_passed, mutable_nodes, with_objects
 from staged.frontend.scope import MAX_TRIES, traced_in_scope
 from staged.frontend.targets import Carry, Key, StateTarget, Target, fits, restore_all, target_of, tracked
 from staged.frontend.tracing import (
@@ -212,6 +212,7 @@ class StagedLoop:
         try:
             with trace.entered(block), trace.extent(region):
                 target.bind(params[indices:])
+                stand_ins = [node for key in target.carry for node in mutable_nodes(target.value_now(key))]
                 try:
                     signal = body(params[:indices])
                 except BlockEndedError:
@@ -223,6 +224,7 @@ class StagedLoop:
             made = [dict(scope.__dict__) for scope in self.scopes]
             if not target.stale:
                 check_region(trace, region)
+                check_passed(trace, region, target.passed_nodes(), stand_ins)
         finally:
             trace.path.pop()
             trace.targets.pop()

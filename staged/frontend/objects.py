@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 from staged.errors import StaticStateError, UnboundNameError
 from staged.frontend.join import describe
 from staged.frontend.locals import Locals, Poison
-from staged.frontend.tracing import Mutation, NeedsTrackingError, TraceContext
+from staged.frontend.tracing import Mutation, NeedsTrackingError, Region, TraceContext
 from staged.ops.array import Array
 from staged.source import here
 
@@ -217,13 +218,44 @@ def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: C
     depth = len(trace.extents)
     while True:
         mark = trace.mark(scopes())
+        watched = _watched(trace)
         try:
-            return run()
+            made = run()
+            _check_unnoticed(trace, watched)
+            return made
         except NeedsTrackingError as need:
+            for owner, held in watched:
+                _put_back(owner, held)
             if need.depth != depth:
                 raise
             trace.rollback(mark)
             _track(trace, need.owner, need.label)
+
+
+def _watched(trace: TraceContext) -> list[tuple[object, dict[str, Any]]]:
+    """The objects that methods may change which Python calls itself (operators, properties), and what they hold."""
+    found = []
+    for owner in trace.made.values():
+        if not isinstance(owner, list | dict) and hasattr(owner, "__dict__") and not is_tracked(trace, owner):
+            found.append((owner, dict(owner.__dict__)))
+    return found
+
+
+def _check_unnoticed(trace: TraceContext, watched: list[tuple[object, dict[str, Any]]]) -> None:
+    """Let objects that have changed without a statement of converted code be tracked, too."""
+    for owner, held in watched:
+        now = owner.__dict__
+        if is_tracked(trace, owner) or (
+            now.keys() == held.keys() and all(now[name] is value for name, value in held.items())
+        ):
+            continue
+        depth = next((depth for depth, extent in enumerate(trace.extents) if id(owner) not in extent.made), None)
+        raise NeedsTrackingError(owner, "", len(trace.extents) if depth is None else depth)
+
+
+def _put_back(owner: object, held: dict[str, Any]) -> None:
+    owner.__dict__.clear()
+    owner.__dict__.update(held)
 
 
 def _track(trace: TraceContext, owner: object, label: str) -> None:
@@ -295,13 +327,12 @@ def _is_frozen(node: object) -> bool:
 def _check_aliases(trace: TraceContext, owner: object, label: str) -> None:
     """Refuse a change of an object that may be another one that is still in use: only the program would know."""
     mine = {id(owner), *trace.origins.get(id(owner), {})}
-    seen: set[int] = set()
+    seen: dict[int, object] = {}
     for scope in [*trace.frames, *trace.shared]:
         for name, value in list(scope.__dict__.items()):
-            for node in mutable_nodes(value):
-                if node is owner or id(node) in seen:
+            for node in _reachable(trace, value, seen):
+                if node is owner:
                     continue
-                seen.add(id(node))
                 if mine & {id(node), *trace.origins.get(id(node), {})}:
                     raise StaticStateError(
                         f"`{label or describe(owner)}` changes in place, and `{name}` may be the same object: which "
@@ -309,6 +340,43 @@ def _check_aliases(trace: TraceContext, owner: object, label: str) -> None:
                         where=here(),
                         hint="change a copy (`dict(t)`, `list(xs)`, `dataclasses.replace(p)`), or set all names anew",
                     )
+
+
+def _reachable(trace: TraceContext, value: object, seen: dict[int, object]) -> Iterator[object]:
+    """The mutable nodes of a tree and of the attributes of objects in it, each once."""
+    if id(value) in seen:
+        return
+    if isinstance(value, list | dict | tuple) or id(value) in trace.made:
+        seen[id(value)] = value
+        if not isinstance(value, tuple):
+            yield value
+        items: Any = value if isinstance(value, list | tuple) else (contents_of(value) or {}).values()
+        for item in list(items):
+            yield from _reachable(trace, item, seen)
+
+
+def check_passed(trace: TraceContext, region: Region, passed: list[list[object]], stand_ins: list[object]) -> None:
+    """At the end of a loop's body: refuse changes of carried objects that the next iteration would have under two names.
+
+    `passed` are the mutable nodes that each exit passes on, `stand_ins` those that stood for them in this iteration.
+    """
+    doubtful: dict[int, object] = {}
+    for nodes in passed:
+        times = Counter(map(id, nodes))
+        for node in nodes:
+            if times[id(node)] > 1 or id(node) not in region.made:
+                doubtful[id(node)] = node
+    if not doubtful:
+        return
+    doubtful.update((id(node), node) for node in stand_ins)
+    for mutation in trace.log[region.log_start :]:
+        if id(mutation.owner) in doubtful:
+            raise StaticStateError(
+                f"{mutation.text} changes in place inside {region.what}, where it may be under two names in the next "
+                "iteration",
+                where=mutation.where,
+                hint="change a copy (`dict(t)`, `list(xs)`, `dataclasses.replace(p)`), or carry it under one name",
+            )
 
 
 # ---- values that leave a block ------------------------------------------------------------------

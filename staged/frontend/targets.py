@@ -26,7 +26,7 @@ from staged.frontend.join import (
     template_of,
 )
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, restore
-from staged.frontend.objects import note_joined
+from staged.frontend.objects import mutable_nodes, note_joined
 from staged.frontend.tracing import NeedsScopeError, Signal, TraceContext
 from staged.ir.nodes import Label, Value
 from staged.ir.types import TensorType
@@ -190,6 +190,11 @@ class StateTarget(Target):
             for leaf, slot in zip(leaves, self.result.leaves, strict=True)
             if isinstance(slot, TensorType)
         ]
+
+    def passed_nodes(self) -> list[list[object]]:
+        """The mutable nodes that each exit passed, of all carried names."""
+        exits = zip(*self.passed_trees.values(), strict=False)
+        return [[node for tree in passed for node in mutable_nodes(tree)] for passed in exits]
 
     def next_carry(self) -> Carry:
         """The assumption for the next try."""

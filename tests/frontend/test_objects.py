@@ -249,6 +249,62 @@ def list_made_in_the_loop(x: Any, n: Any) -> Any:
     return x
 
 
+class Counted:
+    """Changed by methods that Python itself calls."""
+
+    def __init__(self, x: Any) -> None:
+        self.calls, self.x = 0, x
+
+    def __add__(self, other: Any) -> Any:
+        self.calls += other
+        return self
+
+    def __len__(self) -> int:
+        self.calls += 100
+        return 3
+
+    @property
+    def halved(self) -> Any:
+        self.x = self.x * 0.5
+        return self.x
+
+    def __enter__(self) -> Any:
+        self.calls += 1000
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.calls += 10000
+
+
+def methods_that_python_calls(x: Any, n: Any) -> Any:
+    counted = Counted(x)
+    for i in range(n):
+        counted + 2
+        if i > 1:
+            len(counted)
+            x = x + counted.halved
+        with counted:
+            x = x * 0.5
+    return counted.calls, counted.x, x
+
+
+def swapped(x: Any, n: Any) -> Any:
+    a, b = Body(x, x), Body(x * 2, x)
+    for _ in range(n):
+        a.position = a.position + 1.0
+        a, b = b, a
+    return a.position, b.position
+
+
+def kept_history(x: Any, n: Any) -> Any:
+    state = {"h": x}
+    before = state
+    for _ in range(n):
+        before = state
+        state = {"h": before["h"] * 2.0}
+    return before, state
+
+
 class Running:
     """An object of the user's own, with state, a property and operators."""
 
@@ -430,6 +486,9 @@ CASES = [
     Case(both_branches_append, [(X, 4), (X, 1)], (0,)),
     Case(list_made_in_the_loop, [(X, 2), (X, 1)], (0,)),
     Case(objects, [(X, 5), (X, 1)], (0,)),
+    Case(methods_that_python_calls, [(X, 4), (X, 0)], (0,)),
+    Case(swapped, [(X, 3), (X, 0)], (0,)),
+    Case(kept_history, [(X, 3), (X, 0)], (0,)),
     Case(items_of_an_object, [(X, 2)], (0,)),
     Case(class_made_inside, [(X, 3)], (0,)),
     Case(closure, [(X, 3)], (0,)),
