@@ -40,8 +40,18 @@ def op(primitive: Primitive, *operands: Any) -> Any:
     return bind(primitive, [wrap(operand) for operand in operands])
 
 
-add_p = declare("add", lambda a, b: np.asarray(a + b), lambda ct, y, a, b: [ct, ct])
-mul_p = declare("multiply", lambda a, b: np.asarray(a * b), lambda ct, y, a, b: [op(mul_p, ct, b), op(mul_p, ct, a)])
+add_p = declare(
+    "add", lambda a, b: np.asarray(a + b), lambda ct, y, a, b: [ct, ct], jvp=lambda tangents, y, o: plus(*tangents)
+)
+mul_p = declare(
+    "multiply",
+    lambda a, b: np.asarray(a * b),
+    lambda ct, y, a, b: [op(mul_p, ct, b), op(mul_p, ct, a)],
+    jvp=lambda tangents, y, o: plus(
+        None if tangents[0] is None else op(mul_p, tangents[0], o[1]),
+        None if tangents[1] is None else op(mul_p, o[0], tangents[1]),
+    ),
+)
 cos_p = declare("cos", np.cos, lambda ct, y, x: [op(neg_p, op(mul_p, ct, op(sin_p, x)))])
 sin_p = declare("sin", np.sin, lambda ct, y, x: [op(mul_p, ct, op(cos_p, x))])
 neg_p = declare("negative", np.negative, lambda ct, y, x: [op(neg_p, ct)])
@@ -57,6 +67,10 @@ both_p = declare(
     ],
     infer=lambda x: (x, x),
 )
+
+
+def plus(a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else op(add_p, a, b)
 
 
 def full(like: EagerArray, value: float) -> EagerArray:
@@ -246,3 +260,99 @@ def test_integer_primals_have_no_gradient() -> None:
         _, pullback = context.vjp(lambda n, x: [x * x], [np.int32(3), np.float64(2.0)])
         d_n, d_x = pullback([wrap(np.float64(1.0))])
     assert (d_n.dtype, int(d_n), float(d_x)) == (i32, 0, 4.0)
+
+
+# ---- forward mode, and steps with a reverse of their own ------------------------------------------
+
+
+def slope(f: Callable[[Any], Any], at: Any, along: float = 1.0) -> Any:
+    _, (tangent,) = EagerContext().jvp(lambda x: [f(x)], [at], [wrap(np.float64(along))])
+    return tangent
+
+
+def test_tangents_along_python_control_flow() -> None:
+    def power(x: Any) -> Any:
+        result = x
+        for _ in range(3):
+            result = op(mul_p, result, x)
+        return result
+
+    with eager():
+        assert float(slope(power, np.float64(1.5), 2.0)) == pytest.approx(2.0 * 4 * 1.5**3)
+        assert float(slope(lambda x: np.float64(2.0), np.float64(1.0))) == 0.0
+
+
+def test_forward_and_reverse_nest_without_confusion() -> None:
+    def inner_fwd(x: Any) -> Any:
+        return slope(lambda y: op(mul_p, x, op(mul_p, y, y)), x)  # d/dy x y^2 = 2 x^2 at y = x
+
+    def inner_rev(x: Any) -> Any:
+        _, pullback = EagerContext().vjp(lambda y: [op(mul_p, x, op(mul_p, y, y))], [x])
+        return pullback([wrap(np.float64(1.0))])[0]
+
+    with eager():
+        for inner in (inner_fwd, inner_rev):
+            assert float(slope(inner, np.float64(3.0))) == pytest.approx(12.0)
+            _, pullback = EagerContext().vjp(lambda x, inner=inner: [inner(x)], [np.float64(3.0)])
+            assert float(pullback([wrap(np.float64(1.0))])[0]) == pytest.approx(12.0)
+
+
+def test_a_level_that_has_ended_sees_nothing_more() -> None:
+    with eager() as context:
+        kept: list[Any] = []
+        (_,), (tangent,) = context.jvp(
+            lambda x: [kept.append(x) or op(mul_p, x, x)], [np.float64(3.0)], [wrap(np.float64(1.0))]
+        )
+        assert float(tangent) == 6.0
+        assert float(slope(lambda y: op(mul_p, y, kept[0]), np.float64(2.0))) == 3.0
+
+
+def test_op_without_a_forward_rule_names_itself() -> None:
+    with eager(), pytest.raises(GradientError, match="`mystery` has no derivative: nobody knows its slope"):
+        slope(lambda x: op(floor_p, x), np.float64(1.5))
+
+
+def custom(x: Any, scale: float = 10.0) -> Any:
+    """x * x, whose reverse is made `scale` times larger."""
+    return EagerContext().custom_vjp(
+        "custom",
+        lambda given: [op(mul_p, given[0], given[0])],
+        lambda given: ([op(mul_p, given[0], given[0])], given[0]),
+        lambda kept, cts: [op(mul_p, op(mul_p, cts[0], kept), wrap(np.float64(2.0 * scale)))],
+        [x],
+    )[0]
+
+
+def test_custom_reverse_and_the_derivative_of_it() -> None:
+    assert gradient(custom, 3.0) == [60.0]
+    with eager():
+
+        def first(x: Any) -> Any:
+            _, pullback = EagerContext().vjp(lambda y: [custom(y)], [x])
+            return pullback([wrap(np.float64(1.0))])[0]
+
+        # 20 x, whose derivative is that of the reverse's own code, in both modes.
+        assert float(slope(first, np.float64(3.0))) == 20.0
+        _, pullback = EagerContext().vjp(lambda x: [first(x)], [np.float64(3.0)])
+        assert float(pullback([wrap(np.float64(1.0))])[0]) == 20.0
+        assert float(custom(np.float64(3.0))) == 9.0
+
+
+def test_custom_reverse_refuses_forward_mode_and_what_it_closes_over() -> None:
+    with eager():
+        with pytest.raises(GradientError, match="forward mode through `custom`"):
+            slope(custom, np.float64(3.0))
+
+        def closing(x: Any) -> Any:
+            return EagerContext().custom_vjp(
+                "closing",
+                lambda given: [op(mul_p, given[0], x)],
+                lambda given: ([op(mul_p, given[0], x)], None),
+                lambda kept, cts: [None],
+                [op(mul_p, x, x)],
+            )[0]
+
+        with pytest.raises(
+            GradientError, match="`closing`, a `custom_vjp`, reads a value that is being differentiated"
+        ):
+            EagerContext().vjp(lambda x: [closing(x)], [np.float64(3.0)])
