@@ -11,7 +11,7 @@ from staged.batching.values import index, spread_to_all, unchecked
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import TensorType, i64
 from staged.ops.array import Array
-from staged.ops.elementwise import greater, greater_equal, less, less_equal, logical_and
+from staged.ops.elementwise import greater, greater_equal, less, less_equal
 from staged.ops.reduction import any_, max_, min_
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def _while_any(batch: Batch, op: Op) -> None:
     with batch.builder.block(types, ["active", *(p.hint for p in body.params)]) as run:
         mask = run.params[0]
         kept, collected = _masked_body(batch, op, mask, run.params[1:])
+        # An element that is done keeps its values, and so stays done.
         again = _asked(batch, condition, kept)
-        both = logical_and(batch.context.handle(mask), batch.context.handle(again))
-        batch.builder.end("yield", [batch.context.value_of(both), *kept, *collected], None, body.end.where)
+        batch.builder.end("yield", [again, *kept, *collected], None, body.end.where)
     batch.where, batch.builder.device = where, device
     made = batch.builder.op(
         "while",
