@@ -21,6 +21,8 @@ from staged.ir.verifier import verify
 from staged.kernels.fuse import fuse
 from staged.passes.buffers import plan_buffers
 from staged.passes.dead_code import eliminate_dead_code
+from staged.passes.defer_products import defer_products
+from staged.passes.fill_sums import fill_sums
 from staged.passes.inline_checkpoints import inline_checkpoints
 from staged.passes.inline_composites import inline_composites
 from staged.passes.narrow_functions import narrow_functions
@@ -60,6 +62,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("eliminate dead code", each(eliminate_dead_code)),
     # What only dead code read of a function's arguments is not passed; what only an unread result needed is dead then.
     ("narrow functions", lambda program: each(eliminate_dead_code)(narrow_functions(program)) if program.functions else program),
+    # Last of what changes sums: products of vectors, by now next to what they are added to.
+    ("defer products", defer_products),
+    # After the last pass that makes equal ops one: these are equal on purpose.
+    ("fill sums", lambda program: each(eliminate_dead_code)(each(fill_sums)(program))),
     # Before fusion: a kernel runs on one device; after dead code: nothing is copied for nobody.
     ("place", each(place)),
 )

@@ -1,0 +1,315 @@
+"""Weight gradients of recursive functions: many products of two vectors become a few products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from staged.ir.builder import Builder
+from staged.ir.functions import components, function_table, recursive_functions, with_call_effects
+from staged.ir.nodes import Block, Effect, Function, Op, Value, VariableRef, walk_blocks, walk_ops
+from staged.ir.rewrite import Copier
+from staged.ir.types import TensorType, bool_, i64
+from staged.source import Position
+
+ROWS = 32
+"""Products that are put off before they are added together: enough for the sum to be read from memory rarely."""
+LEAST_ELEMENTS = 1 << 14
+"""Elements of a sum for which it pays: a smaller one stays in the cache next to the core."""
+
+Slot = tuple[str, int]
+"""A parameter that is a running sum: the function's name, the parameter's number."""
+
+
+def defer_products(program: Function) -> Function:
+    """In recursive functions: sum + a' b  ->  a and b are rows of two matrices A and B; once these are full, sum + A' B
+
+    Why: adding the product of two vectors to a matrix moves all of the matrix through the processor for one multiplication per
+    element. For a sum that is handed from call to call and only ever added to, the order does not matter.
+    Leaves: A, B and the number of rows as Variables of the program; whoever calls the recursion from outside adds what is left.
+    """
+    recursive = recursive_functions(program)
+    groups = [group for group in components(program) if set(group) <= recursive]
+    table = function_table(program)
+    queues: dict[Slot, _Queue] = {}
+    for group in groups:
+        queues.update(_Sums({name: table[name] for name in group}).queues())
+    if not queues:
+        return program
+    made = list(dict.fromkeys(queues.values()))
+    for number, queue in enumerate(made):
+        queue.make_variables("" if len(made) == 1 else f"_{number + 1}")
+    functions = tuple(_Deferrer(function, queues).run() for function in program.functions)
+    entry = _Deferrer(program, queues, made).run()
+    variables = (*program.variables, *(variable for queue in made for variable in queue.variables))
+    changed = entry.replace(
+        functions=[function.replace(variables=variables) for function in functions],
+        frames=program.frames,
+        variables=variables,
+    )
+    return with_call_effects(changed).replace(variables=variables)
+
+
+@dataclass(eq=False)
+class _Queue:
+    """The products that are put off for one sum."""
+
+    type: TensorType
+    name: str
+    products: dict[Op, Op] = field(default_factory=dict)
+    """By `add`, the product that it adds."""
+    variables: tuple[VariableRef, ...] = ()
+
+    def make_variables(self, suffix: str) -> None:
+        rows, columns = self.type.shape
+        dtype = self.type.dtype
+        self.variables = (
+            VariableRef(f"{self.name}_left{suffix}", TensorType(dtype, (ROWS, rows)), False),
+            VariableRef(f"{self.name}_right{suffix}", TensorType(dtype, (ROWS, columns)), False),
+            VariableRef(f"{self.name}_rows{suffix}", TensorType(i64), False),
+        )
+
+
+class _Sums:
+    """Finds the running sums of functions that call one another which nobody reads before the outermost call returns."""
+
+    def __init__(self, group: dict[str, Function]) -> None:
+        self.group = group
+        self.members: dict[Value, Slot] = {}
+        self.above: dict[Slot, Slot] = {}
+        self.products: dict[Slot, dict[Op, Op]] = {}
+        self.in_place: dict[Slot, int] = {}
+        self.refused: set[Slot] = set()
+        for function in group.values():
+            for op in walk_ops(function.block):
+                if op.name == "call" and op.attrs["function"] in group:
+                    for param, result in op.attrs.get("in_place", ()):
+                        self.in_place[op.attrs["function"], param] = result
+
+    def queues(self) -> dict[Slot, _Queue]:
+        for name, function in self.group.items():
+            for number, param in enumerate(function.params):
+                slot = (name, number)
+                if slot in self.in_place and _is_large(param.type):
+                    self.above[slot] = slot
+                    self.members[param] = slot
+        for function in self.group.values():
+            self.follow(function.block, function.name)
+        for function in self.group.values():
+            self.check(function)
+        refused = {self.find(slot) for slot in self.refused}
+        found: dict[Slot, _Queue] = {}
+        result: dict[Slot, _Queue] = {}
+        for slot in self.above:
+            top = self.find(slot)
+            if top in refused:
+                continue
+            param = self.group[top[0]].params[top[1]]
+            queue = found.setdefault(top, _Queue(param.tensor, param.hint or "sum"))
+            queue.products.update(self.products.get(slot, {}))
+            result[slot] = queue
+        return {slot: queue for slot, queue in result.items() if queue.products}
+
+    def find(self, slot: Slot) -> Slot:
+        while self.above[slot] != slot:
+            slot = self.above[slot]
+        return slot
+
+    def follow(self, block: Block, name: str) -> None:
+        """Note what the sums become on their way; a value of two sums refuses both."""
+        for op in block.ops:
+            if op.name == "add":
+                left, right = (self.members.get(operand) for operand in op.operands)
+                if left is not None and right is not None:
+                    self.refused |= {left, right}
+                slot = left if left is not None else right
+                if slot is not None:
+                    self.members[op.result] = slot
+                    other = op.operands[1 if left is not None else 0]
+                    if _is_outer(other):
+                        assert other.producer is not None
+                        self.products.setdefault(slot, {})[op] = other.producer
+            elif op.name == "call" and op.attrs["function"] in self.group:
+                for param, result in op.attrs.get("in_place", ()):
+                    taken = (op.attrs["function"], param)
+                    slot = self.members.get(op.operands[param])
+                    if taken not in self.above:
+                        continue
+                    if slot is None:
+                        self.refused.add(taken)
+                        continue
+                    self.above[self.find(slot)] = self.find(taken)
+                    self.members[op.results[result]] = slot
+            elif op.name == "if":
+                for inner in op.blocks:
+                    self.follow(inner, name)
+                for number, result_value in enumerate(op.results):
+                    given = [b.end.operands[number] for b in op.blocks if b.end.kind == "yield"]
+                    slots = {self.members.get(value) for value in given}
+                    if len(slots) == 1 and None not in slots:
+                        self.members[result_value] = slots.pop()  # type: ignore[assignment]
+                    else:
+                        self.refused |= {slot for slot in slots if slot is not None}
+
+    def check(self, function: Function) -> None:
+        """Refuse a sum that is read, or that goes where it is not followed."""
+
+        def refuse(values: Any) -> None:
+            self.refused |= {self.members[value] for value in values if value in self.members}
+
+        for op in walk_ops(function.block):
+            if op.name == "call" and op.attrs["function"] in self.group:
+                pairs = {param for param, _ in op.attrs.get("in_place", ())}
+                refuse(value for number, value in enumerate(op.operands) if number not in pairs)
+            elif op.name != "add":
+                refuse(op.operands)
+            if op.name in ("for", "while", "scope"):
+                for inner in op.blocks:
+                    for block in walk_blocks(inner):
+                        refuse(operand for each in block.ops for operand in each.operands)
+                        refuse(block.end.operands)
+        for block in walk_blocks(function.block):
+            if block.end.kind == "return":
+                for number, value in enumerate(block.end.operands):
+                    for slot in [slot for slot in self.above if slot[0] == function.name]:
+                        if (self.in_place[slot] == number) != (self.members.get(value) == slot):
+                            self.refused.add(slot)
+            elif block.end.kind != "yield":
+                refuse(block.end.operands)
+
+
+def _is_large(type: Any) -> bool:
+    return isinstance(type, TensorType) and type.ndim == 2 and type.is_static and type.size >= LEAST_ELEMENTS
+
+
+def _is_outer(value: Value) -> bool:
+    """Whether a value is the product of a column and a row."""
+    product = value.producer
+    if product is None or product.name != "matmul":
+        return False
+    left, right = (operand.tensor for operand in product.operands)
+    inner = (
+        left.shape[-2 if product.attrs.get("transpose_a", False) else -1] if left.ndim == 2 and right.ndim == 2 else 0
+    )
+    return inner == 1
+
+
+class _Deferrer(Copier):
+    """Copies a function: products join their queue, and calls from outside of a recursion are followed by what is left."""
+
+    def __init__(self, function: Function, queues: dict[Slot, _Queue], begin: list[_Queue] | None = None) -> None:
+        super().__init__(Builder())
+        self.function = function
+        self.queues = queues
+        self.begin = begin
+        self.own = {queue for (name, _), queue in queues.items() if name == function.name and begin is None}
+        self.adds = {op: (queue, product) for queue in self.own for op, product in queue.products.items()}
+        self.where: Position | None = None
+
+    def run(self) -> Function:
+        with self.builder.block(
+            [p.type for p in self.function.params], [p.hint for p in self.function.params]
+        ) as opened:
+            self.values.update(zip(self.function.params, opened.params, strict=True))
+            for queue in self.begin or ():
+                for variable in queue.variables:
+                    self.write(variable, self.zeros(variable.type))
+            self.contents(self.function.block)
+            self.end(self.function.block)
+        return self.function.with_block(opened.block)
+
+    def op(self, op: Op) -> None:
+        self.where = op.where
+        deferred = self.adds.get(op)
+        if deferred is not None:
+            queue, product = deferred
+            total = next(operand for operand in op.operands if operand is not product.result)
+            self.values[op.result] = self.put_off(queue, self.value(total), product)
+            self.values[op.result].hint = op.result.hint
+            return
+        super().op(op)
+        if op.name == "call":
+            self.where = op.where
+            for param, result in op.attrs.get("in_place", ()):
+                queue_of = self.queues.get((op.attrs["function"], param))
+                if queue_of is not None and queue_of not in self.own:
+                    self.values[op.results[result]] = self.add_rest(queue_of, self.values[op.results[result]])
+
+    # ---- what takes the place of a product ----
+
+    def put_off(self, queue: _Queue, total: Value, product: Op) -> Value:
+        """One more row of both matrices; where they are full, the sum of the products."""
+        left, right, rows = queue.variables
+        row, zero = self.read(rows), self.number(0)
+        for variable, operand in zip((left, right), product.operands, strict=True):
+            vector = self.emit(
+                "reshape", [self.value(operand)], TensorType(variable.type.dtype, (1, variable.type.shape[1]))
+            )
+            before = self.read(variable)
+            self.write(variable, self.emit("dynamic_update", [before, vector, row, zero], variable.type))
+        more = self.emit("add", [row, self.number(1)], rows.type)
+        full = self.emit("equal", [more, self.number(ROWS)], TensorType(bool_))
+        total, count = self.choose(full, lambda: [self.summed(queue, total), self.number(0)], lambda: [total, more])
+        self.write(rows, count)
+        return total
+
+    def add_rest(self, queue: _Queue, total: Value) -> Value:
+        """What is left when the outermost call has returned."""
+        rows = queue.variables[2]
+        some = self.emit("greater", [self.read(rows), self.number(0)], TensorType(bool_))
+
+        def then() -> list[Value]:
+            made = self.summed(queue, total)
+            self.write(rows, self.number(0))
+            return [made]
+
+        (found,) = self.choose(some, then, lambda: [total])
+        found.hint = total.hint
+        return found
+
+    def summed(self, queue: _Queue, total: Value) -> Value:
+        """The sum with all rows added; rows that come after start from zero."""
+        left, right, _ = queue.variables
+        attrs = {"transpose_a": True, "transpose_b": False}
+        product = self.emit("matmul", [self.read(left), self.read(right)], queue.type, attrs)
+        made = self.emit("add", [total, product], queue.type)
+        made.hint = total.hint
+        self.write(left, self.zeros(left.type))
+        return made
+
+    # ---- small pieces ----
+
+    def choose(
+        self, condition: Value, then: Callable[[], list[Value]], other: Callable[[], list[Value]]
+    ) -> tuple[Value, ...]:
+        blocks = []
+        for branch in (then, other):
+            with self.builder.block() as opened:
+                self.builder.end("yield", branch())
+            blocks.append(opened.block)
+        types = [value.type for value in blocks[0].end.operands]
+        return self.builder.op("if", [condition], types, blocks=blocks, where=self.where).results
+
+    def emit(self, name: str, operands: list[Value], type: TensorType, attrs: dict[str, Any] | None = None) -> Value:
+        attrs = {"shape": type.shape} if name == "reshape" else attrs or {}
+        return self.builder.op(name, operands, [type], attrs=attrs, where=self.where).result
+
+    def number(self, value: int) -> Value:
+        return self.builder.op("constant", [], [TensorType(i64)], attrs={"value": value}, where=self.where).result
+
+    def zeros(self, type: TensorType) -> Value:
+        if not type.shape:
+            return self.number(0)
+        zero = self.builder.op("constant", [], [TensorType(type.dtype)], attrs={"value": 0.0}, where=self.where).result
+        return self.emit("broadcast_to", [zero], type, {"shape": type.shape, "axes": ()})
+
+    def read(self, variable: VariableRef) -> Value:
+        attrs, effects = {"variable": variable}, (Effect("read", variable),)
+        op = self.builder.op("variable_read", [], [variable.type], attrs=attrs, effects=effects, where=self.where)
+        op.result.hint = variable.name
+        return op.result
+
+    def write(self, variable: VariableRef, value: Value) -> None:
+        attrs, effects = {"variable": variable}, (Effect("write", variable),)
+        self.builder.op("variable_write", [value], [], attrs=attrs, effects=effects, where=self.where)
