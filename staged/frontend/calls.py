@@ -65,7 +65,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         _refuse_if_random(function)
     if isinstance(function, FunctionType):
         converted = as_converted(function)
-        if converted is not function or not tracing:
+        if converted is not function or not tracing or getattr(function, "__staged_converted__", False):
             return converted(*args, **kwargs)
         made = _call_foreign(function, args, kwargs)
         note_new(made, args, kwargs)  # `dataclasses.replace`, `copy.deepcopy`

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from staged.errors import LeakError, UnsupportedError
 from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
@@ -144,6 +146,7 @@ class Mark:
     variables: int
     shared: int
     dims: int
+    hidden: int
     snapshots: list[tuple[Locals, Snapshot]]
 
 
@@ -179,8 +182,10 @@ class TraceContext(RecordContext):
         """The name under which transforms track a variable, by the id of its reference."""
         self.made_in: dict[int, int] = {}
         """How many transforms were open when a variable was made, by the id of its reference."""
-        self.gone: list[VariableRef] = []
-        """References of tries that were taken back: kept alive, so that ids stay unique."""
+        self.gone: list[object] = []
+        """References and arrays of tries that were taken back: kept alive, so that ids stay unique."""
+        self.retired: list[tuple[Any, Value]] = []
+        """The arrays of Python that the last try to be taken back has met first."""
         self.states: list[State] = []
         """One per open transform, innermost last."""
         self.seed = 0
@@ -347,10 +352,23 @@ class TraceContext(RecordContext):
     def _hidden(self, array: Any) -> Value:
         known = self.hidden.get(id(array))
         if known is None:
-            from_numpy = _type_of_array(array, self)
-            known = (array, Value(from_numpy, None, 0, f"hidden_{len(self.hidden)}"))
-            self.hidden[id(array)] = known
+            type_ = _type_of_array(array, self)
+            value = self._made_before(array, type_)
+            if value is None:
+                value = Value(type_, None, 0, f"hidden_{len(self.hidden)}")
+            known = self.hidden[id(array)] = (array, value)
         return known[1]
+
+    def _made_before(self, array: Any, type_: TensorType) -> Value | None:
+        """The value that stood for an equal array in a try that was taken back: what NumPy computes there is made anew."""
+        for number, (other, value) in enumerate(self.retired):
+            if value.type == type_ and np.asarray(other).tobytes() == np.asarray(array).tobytes():
+                del self.retired[number]
+                if self.hidden.get(id(other), (None, None))[1] is value:
+                    del self.hidden[id(other)]
+                self.gone.append(other)
+                return value
+        return None
 
     # ---- taking back ----
 
@@ -363,6 +381,7 @@ class TraceContext(RecordContext):
             len(self.variables),
             len(self.shared),
             len(self.dims),
+            len(self.hidden),
             [(scope, snapshot(scope)) for scope in scopes],
         )
 
@@ -383,6 +402,7 @@ class TraceContext(RecordContext):
         self.variables[mark.variables :] = [ref for ref in later if ref.outer or self._is_hidden(ref)]
         del self.shared[mark.shared :]
         del self.dims[mark.dims :]
+        self.retired = list(self.hidden.values())[mark.hidden :]
         for scope, state in mark.snapshots:
             restore(scope, state)
 

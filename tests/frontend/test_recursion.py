@@ -393,6 +393,25 @@ def test_captured_array_of_python() -> None:
     assert agree(f, 9) == 45.0
 
 
+def test_arrays_that_numpy_makes_inside_while_staging() -> None:
+    table = np.arange(3.0)
+
+    def f(n):
+        total = 0.0
+        for i in range(3):
+
+            @st.function
+            def down(k):
+                if k == 0:
+                    return table * i  # noqa: B023
+                return down(k - 1) * 0.5 + table * (i + 1)  # noqa: B023
+
+            total = total + down(n)
+        return total
+
+    agree(f, 3)
+
+
 class Model:
     """With a recursive method."""
 

@@ -68,7 +68,9 @@ def lost_operand(name: str, place: int) -> Callable[[], Any]:
         vjp = right.vjp
 
         def wrong(ct: Any, result: Any, *operands: Any, **attrs: Any) -> Sequence[Any]:
-            return [None if index == place else given for index, given in enumerate(vjp(ct, result, *operands, **attrs))]
+            return [
+                None if index == place else given for index, given in enumerate(vjp(ct, result, *operands, **attrs))
+            ]
 
         patch.setitem(PRIMITIVES, name, dataclasses.replace(right, vjp=wrong))
 
@@ -241,3 +243,51 @@ def _loops_are_inactive(patch: pytest.MonkeyPatch) -> None:
 
 results_of_loops_inactive = _fault(_loops_are_inactive)
 """The results of loops count as constants."""
+
+
+# ---- calls --------------------------------------------------------------------------------------
+
+
+def _after_calls(change: Callable[[Reverse, Op, Op | None], None]) -> Plant:
+    """`change` is done to every call of a backward function; it sees the one written before it in the same block."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        right = reverse_module.reverse_call
+
+        def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
+            current = reverse.builder.current
+            assert current is not None
+            before = [made for made in current.ops if made.name == "call"]
+            right(reverse, op, env)
+            made = next(made for made in reversed(current.ops) if made.name == "call")
+            change(reverse, made, before[-1] if before else None)
+
+        patch.setattr(reverse_module, "reverse_call", reverse_call)
+
+    return plant
+
+
+def _begin_anew(reverse: Reverse, made: Op, _: Op | None) -> None:
+    current = reverse.builder.current
+    assert current is not None
+    for place, _number in made.attrs.get("in_place", ()):
+        value = made.operands[place]
+        zero = Op("constant", [], [dataclasses.replace(value.tensor, shape=())], attrs={"value": 0.0})
+        ops = [zero]
+        if value.tensor.shape:
+            attrs = {"shape": value.tensor.shape, "axes": ()}
+            ops.append(Op("broadcast_to", [zero.result], [value.type], attrs=attrs))
+        at = current.ops.index(made)
+        current.ops[at:at] = ops
+        made.operands = (*made.operands[:place], ops[-1].result, *made.operands[place + 1 :])
+
+
+def _take_the_other_frame(_: Reverse, made: Op, before: Op | None) -> None:
+    if before is not None and before.operands[0].type == made.operands[0].type:
+        made.operands = (before.operands[0], *made.operands[1:])
+
+
+sums_over_calls_begin_anew = _fault(_after_calls(_begin_anew))
+"""The gradient of a weight that several calls share is that of one of them."""
+frame_of_another_call = _fault(_after_calls(_take_the_other_frame))
+"""The reverse of a call reads what another call has left."""

@@ -8,7 +8,7 @@ import pytest
 import staged as st
 from staged.runtime.compiler import CompileOptions
 from tests.gradients.harness import PROGRAMS, Program, WrongGradientError, check_forward, check_reverse
-from tests.gradients.programs import branches, exits, loops, memory, warp  # noqa: F401  (they enter their programs)
+from tests.gradients.programs import branches, exits, loops, memory, recursion, warp  # noqa: F401  (they enter their programs)
 
 each = pytest.mark.parametrize("entry", PROGRAMS.values(), ids=list(PROGRAMS))
 
