@@ -56,7 +56,7 @@ int main(void) {
         const double item[1] = {(double)i};  // one number, where there is room for four
         st_stack_push_part(&host, &parts, item, 4 * sizeof(double), sizeof item);
     }
-    printf("parts: %lld of %.1f %.1f\n", (long long)parts.length, ((double *)(void *)parts.data)[4],
+    printf("parts: %lld of %.1f %.1f\\n", (long long)parts.length, ((double *)(void *)parts.data)[4],
            ((double *)(void *)parts.data)[8]);
     st_stack_release(&parts);
     st_stack_release(&stack);
