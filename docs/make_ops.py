@@ -52,7 +52,7 @@ SECTIONS = {
     "composites": "Networks and losses",
     "random": "Random numbers",
 }
-ELSEWHERE = {"transforms": "elementwise", "subscript": "index"}
+ELSEWHERE = {"gradient": "elementwise", "subscript": "index"}
 DTYPES = (st.f32, st.f64, st.i32, st.i64, st.u8, st.u32, st.bool_)
 WORDS = {
     "any": {"f32", "f64", "i32", "i64", "u8", "u32", "bool"},

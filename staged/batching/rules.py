@@ -202,6 +202,7 @@ _SPECIAL: dict[str, Rule] = {
     "dynamic_update": write_window,
     "take": gather,
     "take_along": gather_along,
+    "scatter": scatter,
     "scatter_add": scatter,
     "scatter_add_along": gather_along,
     "matmul": _matmul,
