@@ -23,6 +23,7 @@ from staged.passes.buffers import plan_buffers
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.defer_products import defer_products
 from staged.passes.fill_sums import fill_sums
+from staged.passes.inline_calls import inline_calls
 from staged.passes.inline_checkpoints import inline_checkpoints
 from staged.passes.inline_composites import inline_composites
 from staged.passes.narrow_functions import narrow_functions
@@ -66,6 +67,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("defer products", defer_products),
     # After the last pass that makes equal ops one: these are equal on purpose.
     ("fill sums", lambda program: each(eliminate_dead_code)(each(fill_sums)(program))),
+    # Before placement, which looks at one body at a time.
+    ("inline calls", inline_calls),
     # Before fusion: a kernel runs on one device; after dead code: nothing is copied for nobody.
     ("place", each(place)),
 )

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from staged.ir.buffers import Plan
+from staged.ir.buffers import Called, Plan
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Effect, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.order import is_tensor, root_of
@@ -26,8 +26,10 @@ FLAG = TensorType(bool_)
 class Generator:
     """Random programs of kernels, loops, branches, exits and Variables over values of one type."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, leaves: bool = False) -> None:
         self.random = random.Random(seed)
+        self.leaves = leaves
+        """Whether branches may return."""
         self.builder = Builder()
         self.variables: list[VariableRef] = []
         self.in_place: dict[Op, list[tuple[int, int]]] = {}
@@ -45,7 +47,8 @@ class Generator:
             self.flag, self.n = body.params[2:]
             self.block(values, depth=0, loops=[])
             self.builder.end("return", [self.random.choice(values), self.random.choice(values)])
-        function = Function("f", body.block, variables=self.variables)
+        called = [stub(taken, given) for taken in (1, 2, 3) for given in (1, 2)]
+        function = Function("f", body.block, variables=self.variables, functions=called)
         verify(function)
         return function
 
@@ -59,6 +62,17 @@ class Generator:
             self.in_place[op] = [(0, 0)]
         return op.results[self.random.randrange(count)]
 
+    def call(self, values: list[Value]) -> tuple[Value, ...]:
+        """A call that may make one result in place of an argument, and touch a Variable."""
+        operands = [self.random.choice(values) for _ in range(self.random.randint(1, 3))]
+        effects = []
+        if self.variables and self.random.random() < 0.4:
+            effects = [Effect(self.random.choice(["read", "write"]), self.random.choice(self.variables))]
+        pairs = ((self.random.randrange(len(operands)), 0),) if self.random.random() < 0.6 else ()
+        types = [VECTOR] * self.random.randint(1, 2)
+        attrs = {"function": f"g_{len(operands)}_{len(types)}", "in_place": pairs}
+        return self.builder.op("call", operands, types, attrs=attrs, effects=tuple(effects)).results
+
     def write(self, variable: VariableRef, value: Value) -> None:
         self.builder.op(
             "variable_write", [value], [], attrs={"variable": variable}, effects=(Effect("write", variable),)
@@ -68,8 +82,10 @@ class Generator:
         for _ in range(self.random.randint(1, 6)):
             self.budget -= 1
             choice = self.random.random()
-            if choice < 0.4 or self.budget < 0 or depth > 3:
+            if choice < 0.3 or self.budget < 0 or depth > 3:
                 values.append(self.kernel(values))
+            elif choice < 0.4:
+                values += self.call(values)
             elif choice < 0.5:
                 values.append(
                     self.builder.op("reshape", [self.random.choice(values)], [VECTOR], attrs={"shape": (16,)}).result
@@ -99,6 +115,8 @@ class Generator:
                     label, carried = self.random.choice(loops)
                     kind = self.random.choice(["break", "continue"])
                     self.builder.end(kind, [self.random.choice(inner) for _ in range(carried)], label)
+                elif self.leaves and side == 0 and self.random.random() < 0.4:
+                    self.builder.end("return", [self.random.choice(inner), self.random.choice(inner)])
                 else:
                     self.builder.end("yield", [self.random.choice(inner) for _ in range(count)])
             blocks.append(body.block)
@@ -129,6 +147,14 @@ class Generator:
         values.extend(op.results)
 
 
+def stub(taken: int, given: int) -> Function:
+    """A function of so many parameters and results: what it does is not looked at."""
+    builder = Builder()
+    with builder.block([VECTOR] * taken) as body:
+        builder.end("return", [body.params[0]] * given)
+    return Function(f"g_{taken}_{given}", body.block)
+
+
 class Memory:
     """Runs a function abstractly: which token does each buffer hold?"""
 
@@ -145,6 +171,9 @@ class Memory:
                 self.tokens[param] = self.content[plan.place[param]] = object()
 
     def store(self, buffer, token) -> None:
+        for slot in self.plan.slots:
+            if buffer in slot:
+                self.content.update(dict.fromkeys(slot))
         if buffer.kind == "arena":
             for other in self.plan.arena_buffers():
                 apart = other.offset + other.nbytes <= buffer.offset or buffer.offset + buffer.nbytes <= other.offset
@@ -178,10 +207,22 @@ class Memory:
             self.tokens[target] = token
 
     def run(self) -> None:
-        kind, _, values = self.block(self.function.block, {})
+        kind, end, values = self.block(self.function.block, {})
         assert kind == "return"
-        for value in values:
-            self.read(value)
+        tokens = [self.read(value) for value in values]
+        outputs = {buffer.index: buffer for buffer in self.plan.buffers if buffer.kind == "output"}
+        late = []
+        for index, token in enumerate(tokens):
+            if (end, index) in self.plan.staging:
+                self.store(self.plan.staging[end, index], token)
+                late.append(index)
+        for index, value in enumerate(values):
+            if index not in late and self.plan.place[root_of(value)] is not outputs[index]:
+                self.store(outputs[index], self.read(value))
+        for index in late:
+            assert self.content[self.plan.staging[end, index]] is tokens[index]
+            self.store(outputs[index], tokens[index])
+        assert [self.content[outputs[index]] for index in range(len(values))] == tokens
 
     def block(self, block: Block, frames: dict):
         for op in block.ops:
@@ -192,7 +233,26 @@ class Memory:
         if end.target is not None:
             self.assign(frames[end.target], end.operands, end)
             return end.kind, end.target, None
-        return end.kind, None, end.operands
+        return end.kind, end if end.kind == "return" else None, end.operands
+
+    def call(self, op: Op) -> None:
+        """Results and Variables may be written before an argument is read for the last time."""
+        in_place = dict(op.attrs["in_place"])
+        for operand, result in in_place.items():
+            token = self.read(op.operands[operand])
+            if self.plan.place[op.results[result]] is not self.plan.place[root_of(op.operands[operand])]:
+                self.store(self.plan.place[op.results[result]], token)
+        for effect in op.effects:
+            assert self.content[self.variables[effect.target]] is self.state[effect.target]
+            if effect.kind == "write":
+                self.state[effect.target] = object()
+                self.store(self.variables[effect.target], self.state[effect.target])
+        for result in op.results:
+            token = self.tokens[result] = object()
+            self.store(self.plan.place[result], token)
+        for number, operand in enumerate(op.operands):
+            if number not in in_place:
+                self.read(operand)
 
     def op(self, op: Op, frames: dict):
         if op.name == "kernel":
@@ -201,6 +261,8 @@ class Memory:
             for result in op.results:
                 token = self.tokens[result] = object()
                 self.store(self.plan.place[result], token)
+        elif op.name == "call":
+            self.call(op)
         elif op.name == "variable_read":
             variable = op.attrs["variable"]
             assert self.content[self.variables[variable]] is self.state[variable], "a Variable was overwritten early"
@@ -251,6 +313,20 @@ def test_no_value_is_overwritten_while_it_is_needed(chunk):
         function = generator.function()
         plan = plan_buffers(function, lambda op: generator.in_place.get(op, ()))  # noqa: B023
         for run in range(6):
+            Memory(function, plan, run).run()
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_functions_that_are_called_return_from_anywhere_and_make_results_in_place(recursive):
+    for seed in range(400):
+        generator = Generator(seed, leaves=True)
+        function = generator.function()
+        pairs = generator.random.choice([(), ((0, 0),), ((1, 0),), ((0, 1), (1, 0))])
+        plan = plan_buffers(function, lambda op: generator.in_place.get(op, ()), Called(recursive, pairs))  # noqa: B023
+        assert not (recursive and plan.arena_buffers())
+        for param, result in pairs:
+            assert plan.place[function.params[param]].kind == "output" and plan.place[function.params[param]].index == result
+        for run in range(4):
             Memory(function, plan, run).run()
 
 
@@ -316,4 +392,4 @@ def test_offsets_never_overlap_and_small_buffers_fill_gaps():
 
 def test_programs_of_the_generator_are_varied():
     names = [op.name for seed in range(60) for op in walk_ops(Generator(seed).function().block)]
-    assert {"if", "for", "while", "kernel", "reshape", "variable_read", "variable_write"} <= set(names)
+    assert {"if", "for", "while", "kernel", "call", "reshape", "variable_read", "variable_write"} <= set(names)

@@ -108,9 +108,9 @@ class CudaProgramEmitter(ProgramEmitter):
         self.launchers: dict[str, str] = {}
         for called in function.functions:
             raise UnsupportedError(
-                f"`{called.name}` is a function of its own in a program with a GPU region, which has no form yet",
+                f"the recursion of `{called.name}` does not run in a program with a GPU region yet",
                 where=called.where,
-                hint="call it outside of the program with the region, or keep the recursion out of that program",
+                hint="call the part with the region and the part with the recursion from Python, each a program of its own",
             )
         for op in structural_ops(function.block):
             if op.device.index:

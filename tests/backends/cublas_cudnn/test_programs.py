@@ -230,9 +230,21 @@ def second_gpu(x: Any) -> Any:
         return x * 2.0  # the line
 
 
+@st.function
+def factorial(n: Any) -> Any:  # the line
+    return 1.0 if n < 1 else n * factorial(n - 1)
+
+
+def recursion_beside_a_region(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+    return y * factorial(st.astype(x[0, 0], st.i64))
+
+
 @pytest.mark.parametrize(
     ("function", "what"),
     [
+        (recursion_beside_a_region, "the recursion of `factorial`"),
         (matmul, "`matmul`"),
         (integer_division, "`floor_divide` of integers"),
         (gather, "an index"),
