@@ -114,6 +114,23 @@ def test_a_result_said_not_to_depend_on_what_is_mapped() -> None:
     program = st.function(lambda x: st.vmap(lambda r: r * 2.0, out_axes=None)(x))
     with pytest.raises(st.StagingError, match="with None in `out_axes` depends on what is mapped"):
         program.stage(X).source  # noqa: B018
+    with st.eager(), pytest.raises(st.StagingError, match="with None in `out_axes` depends on what is mapped"):
+        program(X)
+
+
+def test_effects_inside_a_jacobian_name_it() -> None:
+    def noisy(x):
+        print("noise")
+        return x * 2.0
+
+    for jacobian, name in ((st.jacfwd, "jacfwd"), (st.jacrev, "jacrev")):
+        if name == "jacrev":
+            # The function runs once, and its pullback, which prints nothing, is mapped.
+            st.function(lambda x, jacobian=jacobian: jacobian(noisy)(x)).stage(X[0])
+            continue
+        with pytest.raises(st.StagingError, match=f"`print` inside a `{name}`") as caught:
+            st.function(lambda x, jacobian=jacobian: jacobian(noisy)(x)).stage(X[0])
+        assert "after the `jacfwd`" in (caught.value.hint or "")
 
 
 def add(a: Any, b: Any) -> Any:

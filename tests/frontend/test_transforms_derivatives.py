@@ -326,6 +326,9 @@ def test_custom_vjp_with_static_arguments_trees_and_what_it_closes_over() -> Non
     close(d_p["w"], X * scale * 10.0)
     close(d_x, V * scale)
 
+    # By keyword, too.
+    close(agrees(lambda x: st.grad(lambda x: clipped(limit=0.8, x=x))(x), X), np.clip(2.0 * X, -0.8, 0.8))
+
     powers = st.custom_vjp(lambda n, x: x**n, nondiff_argnums=(0,))
     powers.defvjp(lambda n, x: (x**n, x), lambda n, x, ct: (ct * n * x ** (n - 1) * 100.0,))
     close(agrees(lambda x: st.grad(lambda x: powers(3, x).sum())(x), X), 300.0 * X * X)

@@ -42,7 +42,9 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
             made.append(Outputs(call(f, *given_args, **given_kwargs), staged_only=True))
             return list(made[0].arrays)
 
-        recording = record(trace, name, [trace.value_of(leaves[place]) for place in places], run, where, kind="checkpoint")
+        recording = record(
+            trace, name, [trace.value_of(leaves[place]) for place in places], run, where, kind="checkpoint"
+        )
         block, captures = recording.closed()
         op = Op(
             "checkpoint",

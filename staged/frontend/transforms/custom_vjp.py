@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -65,8 +66,10 @@ class custom_vjp:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         where = here()
+        if kwargs:  # halves take positional arguments
+            args = inspect.signature(self.f).bind(*args, **kwargs).args
         if self.forward is None or self.backward is None:
             raise GradientError(
                 f"`{name_of(self.f)}` is a `custom_vjp` without derivative",

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from staged.errors import ShapeError, StagingError
 from staged.frontend import trees
 from staged.frontend.calls import call
@@ -21,11 +23,14 @@ from staged.ops.context import current_context, use_context
 from staged.ops.promote import as_array, axis_of, cast
 from staged.source import Position, here
 
-_HINTS = {
-    "write": "return the new values, and write the Variable after the `vmap`",
-    "print": "return what is to be printed, and print it after the `vmap`",
-    "random": "draw the numbers before, for all elements, and pass them as a mapped argument",
-}
+
+def _hints(what: str) -> dict[str, str]:
+    after = what.removeprefix("a ")
+    return {
+        "write": f"return the new values, and write the Variable after the {after}",
+        "print": f"return what is to be printed, and print it after the {after}",
+        "random": "draw the numbers before, for all elements, and pass them as a mapped argument",
+    }
 
 
 def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
@@ -62,7 +67,7 @@ def batched(
     """One call of a mapped function; `what` it is called in messages."""
     given = _Mapped(name, args, kwargs, in_axes, where)
     trace = current_trace()
-    with refusing(Refusal(what, _HINTS)):
+    with refusing(Refusal(what, _hints(what))):
         if trace is not None:
             return _record(trace, f, name, what, given, out_axes, where)
         return _run_eagerly(f, name, given, out_axes, where)
@@ -175,7 +180,7 @@ def _record(
     types = [TensorType(array.dtype, array.shape[1:]) for array in given.arrays]
     recording = record(trace, name, primals, run, where, types=types, stateless=True)
     for op in effects_in(recording.block):
-        raise StagingError(f"`{op.name}` inside {what}", where=op.where, hint=_HINTS["print"])
+        raise StagingError(f"`{op.name}` inside {what}", where=op.where, hint=_hints(what)["print"])
     (outputs,) = made
     axes = _spread(name, "out_axes", out_axes, trees.unflatten(outputs.spec, outputs.leaves), where)
     axes = [axes[place] for place in outputs.places]
@@ -237,9 +242,20 @@ def _run_eagerly(f: Callable[..., Any], name: str, given: _Mapped, out_axes: Any
         axis = axes[place]
         column = [_strong(row.arrays[index]) for row in rows]
         if axis is None:
+            _check_alike(column, where)
             stacked.append(column[0])
         elif given.size:
             stacked.append(_placed(METHODS["stack"](column), axis))
         else:
             stacked.append(_placed(METHODS["zeros"]((0, *column[0].shape), column[0].dtype), axis))
     return first.rebuild(stacked)
+
+
+def _check_alike(column: Sequence[Array], where: Position | None) -> None:
+    first, *others = (np.asarray(array) for array in column)
+    if not all(np.array_equal(first, other, equal_nan=first.dtype.kind == "f") for other in others):
+        raise StagingError(
+            "a result with None in `out_axes` depends on what is mapped",
+            where=where,
+            hint="give it an axis, and choose or reduce after the `vmap`",
+        )
