@@ -102,7 +102,7 @@ class _Child:
         process = self.process or self.start()
         assert process.stdin is not None and process.stdout is not None
         try:
-            _send(process.stdin, (artifact, path, list(calls)))
+            _send(process.stdin, (artifact, path, list(calls), os.getcwd()))
             outcomes: list[SanitizedOutcome] = _receive(process.stdout)
         except (EOFError, BrokenPipeError):
             process.wait()
@@ -150,9 +150,10 @@ def _serve() -> None:
     os.dup2(2, 1)  # nothing but answers on that pipe
     while True:
         try:
-            artifact, path, calls = _receive(requests)
+            artifact, path, calls, folder = _receive(requests)
         except EOFError:
             return
+        os.chdir(folder)  # files that programs write
         # An arena that owns stacks holds their state between calls: it may not be filled.
         program = NativeProgram(artifact, path, poison=not artifact.grows)
         _send(answers, [_outcome(program, values, variables) for values, variables in calls])

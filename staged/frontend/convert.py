@@ -14,7 +14,20 @@ from types import CellType, CodeType, FunctionType
 from staged.errors import StagingError
 
 # The constructs register their rules and operators as they are imported.
-from staged.frontend import assert_, assign, boolean, calls, flow, for_, if_, strings, while_  # noqa: F401
+from staged.frontend import (  # noqa: F401
+    assert_,
+    assign,
+    boolean,
+    calls,
+    exits,
+    flow,
+    for_,
+    if_,
+    strings,
+    try_,
+    while_,
+    with_,
+)
 from staged.frontend.function import convert_definition
 from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition
 from staged.source import Position
