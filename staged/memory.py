@@ -35,6 +35,7 @@ class MemoryReport:
     peak: int
     total: int
     bounded: bool
+    stack: tuple[tuple[str, int], ...] = ()
 
     @staticmethod
     def of(plan: Plan, name: str) -> MemoryReport:
@@ -53,12 +54,17 @@ class MemoryReport:
             for buffer in buffers
         )
         total = sum(buffer.nbytes for buffer in buffers)
-        return MemoryReport(name, rows, plan.arena_bytes, plan.peak_bytes, total, not plan.stacks)
+        bounded = not plan.stacks and not plan.keeps_frames
+        return MemoryReport(
+            name, rows, plan.arena_bytes, plan.peak_bytes, total, bounded, tuple(plan.stack_bytes.items())
+        )
 
     def __str__(self) -> str:
         lines = [f"memory of `{self.name}`: arena {self.arena:,} bytes, peak {self.peak:,}, without sharing {self.total:,}"]
         if not self.bounded:
-            lines.append("residuals of loops without a bound come on top and grow with their trips")
+            lines.append("what loops without a bound and calls keep for gradients comes on top and grows with their number")
+        for name, nbytes in self.stack:
+            lines.append(f"each call of `{name}` takes {nbytes:,} bytes of the program's stack for its buffers")
         lines.append(f"{'offset':>10} {'bytes':>10}  {'alive':>11}  buffer")
         for row in self.rows:
             lines.append(

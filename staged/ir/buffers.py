@@ -91,6 +91,10 @@ class Plan:
     """The sequences that are kept in the program's store."""
     copied_handles: frozenset[tuple[object, int]] = frozenset()
     """(op or end, operand): a handle that is needed as it is after the op adds to it, so that the op gets a copy."""
+    stack_bytes: dict[str, int] = field(default_factory=dict)
+    """By recursive function, what one call keeps in buffers on the program's stack; set in the plan of a whole program."""
+    keeps_frames: bool = False
+    """Whether the program has a store for frames and sequences that travel; likewise."""
 
     def arena_buffers(self) -> list[Buffer]:
         return [buffer for buffer in self.buffers if buffer.kind == "arena"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.backends.c_family.expr import Expr, Name, Prefix, literal
 from staged.backends.c_family.frames import FrameEmitter
+from staged.backends.c_family.writer import INDENT
 from staged.ir.nodes import End, Function, Op, Value
 from staged.ir.order import is_tensor
 from staged.ir.types import FrameType, TensorType
+
+WIDTH = 116
+"""Columns of a line of generated text, where it can be broken."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,19 @@ class Signature:
         own = [result for index, result in enumerate(self.results) if index not in self.in_place]
         state = [("const Buffers *", "m")] if self.has_state else []
         return [*state, ("st_host *", "host"), *self.params, *own]
+
+
+def broken(head: str, parts: Sequence[str], tail: str, width: int) -> list[str]:
+    """`head part, part, ... tail` in lines of at most `width` columns, where that can be; later ones stand below the first part."""
+    indent = " " * len(head)
+    lines, line = [], head
+    for number, part in enumerate(parts):
+        piece = part + (tail if number == len(parts) - 1 else ", ")
+        if number and len(line) + len(piece.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = indent
+        line += piece
+    return [*lines, line if parts else line + tail]
 
 
 class CallEmitter(FrameEmitter):
@@ -69,8 +86,12 @@ class CallEmitter(FrameEmitter):
         ]
         own = [place for result, place in enumerate(places) if result not in callee.in_place]
         state = [Name("m")] if callee.has_state else []
-        values = ", ".join(map(str, [*state, Name("host"), *arguments, *own]))
-        with self.w.block(f"if ({callee.name}({values}) != ST_OK)"):
+        values = list(map(str, [*state, Name("host"), *arguments, *own]))
+        indent = len(INDENT) * self.w.depth
+        lines = broken(f"if ({callee.name}(", values, ") != ST_OK)", WIDTH - indent)
+        for line in lines[:-1]:
+            self.w.line(line)
+        with self.w.block(lines[-1]):
             self.w.line("return host->error_kind;")
 
     def declare_scalar_result(self, value: Value) -> None:

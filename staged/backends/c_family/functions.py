@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from staged.backends.c_family.calls import Signature
+from staged.backends.c_family.calls import WIDTH, Signature, broken
 from staged.backends.c_family.expr import Expr, Name
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.unused import drop_unused_locals, mentions
@@ -19,10 +19,6 @@ from staged.ir.functions import callees, components, every_function, function_ta
 from staged.ir.nodes import Function, Value
 from staged.ir.order import is_tensor, structural_blocks, structural_ops
 from staged.ir.types import FrameType, SequenceType, TensorType, Type, shape_text
-
-WIDTH = 116
-"""Columns of a line of generated text, where it can be broken."""
-
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -142,16 +138,7 @@ def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) 
 def declaration(signature: Signature, static: str = "static int") -> str:
     """`static int f(...)`, broken into lines where it is long."""
     parts = [f"{type}{name}" for type, name in signature.declared()]
-    text = f"{static} {signature.name}("
-    indent = " " * len(text)
-    lines, line = [], text
-    for number, part in enumerate(parts):
-        piece = part + (", " if number < len(parts) - 1 else ")")
-        if len(line) + len(piece) > WIDTH and line.strip() and number:
-            lines.append(line.rstrip())
-            line = indent
-        line += piece
-    return "\n".join([*lines, line])
+    return "\n".join(broken(f"{static} {signature.name}(", parts, ")", WIDTH))
 
 
 def write_locals(w: Writer, made: CFunction) -> None:

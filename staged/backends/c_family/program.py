@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 from typing import Protocol
 
@@ -191,7 +191,30 @@ class ProgramEmitter:
             flags=(f"-march={self.machine.march}",) if self.machine.march else (),
             recursive=self.is_recursive,
         )
-        return Emitted(artifact, plan, tuple(ordered))
+        return Emitted(artifact, self.whole_plan(), tuple(ordered))
+
+    def whole_plan(self) -> Plan:
+        """The plan of the program with the buffers of its functions, for people."""
+        buffers = list(self.plan.buffers)
+        for made in self.functions.values():
+            for buffer in made.plan.arena_buffers():
+                name = f"{made.signature.name}.{buffer.name}"
+                buffers.append(replace(buffer, name=name, offset=made.offset + buffer.offset))
+        stacked = {
+            made.signature.name: sum(aligned(slot[0].nbytes) for slot in made.plan.slots)
+            for made in self.functions.values()
+            if made.signature.recursive
+        }
+        peak = self.plan.peak_bytes + max((made.plan.peak_bytes for made in self.functions.values()), default=0)
+        return replace(
+            self.plan,
+            buffers=buffers,
+            stacks=self.stacks,
+            arena_bytes=self.buffers_bytes,
+            peak_bytes=min(peak, self.buffers_bytes) if self.functions else self.plan.peak_bytes,
+            stack_bytes=stacked,
+            keeps_frames=self.uses_store,
+        )
 
     def aliases(self, op: Op) -> Iterable[tuple[int, int]]:
         """The (result, operand) pairs of an op that may share a buffer."""
