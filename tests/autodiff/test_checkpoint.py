@@ -135,11 +135,13 @@ def test_prints_and_checks_are_not_repeated() -> None:
 
     def f(p: Program, x: Any) -> Any:
         def body(x: Any) -> Any:
-            p.op("print", [x], effects=IO)
+            (scale,) = p.call("loud", [p.constant(0.25)], [F])
             p.op("assert", [x < 9.0], effects=FAIL)
             p.if_(x > 9.0, lambda: Leave("raise"), lambda: ())
             (y,) = p.if_(x > 8.0, lambda: Leave("raise"), lambda: (e.exp(x),))
-            return p.call("loud", [y], [F])
+            p.op("print", [y + 1.0], effects=IO)
+            (z,) = p.call("loud", [y], [F])
+            return (z * scale,)
 
         return p.checkpoint(body, [x])
 
@@ -147,7 +149,7 @@ def test_prints_and_checks_are_not_repeated() -> None:
     done = finished(done)
     interpreter = Interpreter()
     interpreter.run(done, 0.5)
-    assert interpreter.output == [(0.5,), (np.exp(0.5),)]
+    assert interpreter.output == [(0.25,), (np.exp(0.5) + 1.0,), (np.exp(0.5),)]
     assert interpreter.executed["assert"] == 1
     assert len([block for block in walk_blocks(done.block) if block.end.kind == "raise"]) == 2
     check_gradients(f, 0.5, functions=[function(loud, F, name="loud")])
@@ -208,8 +210,12 @@ def ten_times(p: Program, x: Any, n: Any = None, outside: Any = None) -> Any:
 
 
 def test_the_reverse_is_the_given_one() -> None:
-    done, (value, slope) = gradients(lambda p, x: ten_times(p, x * x)[:1], 0.5)
-    np.testing.assert_allclose([value, slope], [np.sin(0.25), 10 * np.cos(0.25) * 2 * 0.5])
+    def f(p: Program, x: Any) -> Any:
+        square = x * x
+        return (ten_times(p, square)[0] * square,)
+
+    done, (value, slope) = gradients(f, 0.5)
+    np.testing.assert_allclose([value, slope], [np.sin(0.25) * 0.25, (10 * np.cos(0.25) * 0.25 + np.sin(0.25)) * 2 * 0.5])
     interpreter = Interpreter()
     interpreter.run(done, 0.5)
     assert interpreter.output == [(100.25,)]

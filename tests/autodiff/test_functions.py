@@ -12,6 +12,7 @@ from staged.errors import GradientError
 from staged.ir.functions import recursive_functions
 from staged.ir.nodes import IO, Function, walk_ops
 from staged.ir.types import FrameType, TensorType, bool_, f64, i64
+from staged.ir.verifier import verify
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from tests.ir_interpreter import Interpreter, run
@@ -98,7 +99,7 @@ def test_unused_results_and_integer_arguments() -> None:
 
 def test_the_same_argument_twice() -> None:
     g = defined("g", lambda p, a, b: (e.sin(a) * b,), F, F)
-    check_gradients(lambda p, x: p.call("g", [x, x], [F]), 0.5, functions=[g])
+    check_gradients(lambda p, x: (p.call("g", [x, x], [F])[0] * x,), 0.5, functions=[g])
 
 
 def test_functions_that_call_functions() -> None:
@@ -419,6 +420,60 @@ def test_hessian_vector_product_over_a_tree() -> None:
     (found,) = run(twice, 0, LEFT, RIGHT, WORDS, w, v)
     ends = [run(once, 0, LEFT, RIGHT, WORDS, w + sign * 1e-6 * v)[0] for sign in (1, -1)]
     np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_frames_whose_fields_get_no_cotangents() -> None:
+    """What the frames keep matters to the slope by x alone, and only the one by w is differentiated again."""
+
+    def g(p: Program, n: Any, x: Any, w: Any) -> Any:
+        def more() -> Any:
+            a, _ = p.call("g", [n - 1, e.sin(x), p.constant(1.0)], [F, F])
+            return a, e.sin(w)
+
+        return p.if_(n < 1, lambda: (x, e.sin(w)), more)
+
+    def slope(p: Program, x: Any, w: Any) -> Any:
+        def squared(x: Any, w: Any) -> Any:
+            a, b = p.call("g", [p.constant(3, N), x, w], [F, F])
+            return ((a + b) * (a + b),)
+
+        return p.vjp(squared, [x, w], [0, 1])[2:]
+
+    made = [defined("g", g, N, F, F)]
+    once = plain(named(slope, slope, [F, F], made))
+    twice = plain(named(slope, lambda p, x, w: p.vjp(lambda x, w: slope(p, x, w), [x, w], [0, 1]), [F, F], made))
+    interpreter = Interpreter()
+    _, *found = interpreter.run(twice, 0.7, 0.4)
+    for place in range(2):
+        ends = [run(once, *np.add([0.7, 0.4], sign * 1e-6 * np.eye(2)[place]))[0] for sign in (1, -1)]
+        np.testing.assert_allclose(found[place], (ends[0] - ends[1]) / 2e-6, rtol=1e-7)
+    assert interpreter.frames == []
+
+
+def test_frames_of_what_does_not_move_in_forward_mode() -> None:
+    """d/dw of the slope by x of w * x ** 4: the frames of the recursion hold nothing that moves."""
+
+    def slope(p: Program, x: Any, w: Any) -> Any:
+        return p.vjp(lambda x: (p.call("power", [p.constant(4, N), x], [F])[0] * w,), [x], [0])[1:]
+
+    def along(p: Program, x: Any, w: Any) -> Any:
+        return p.jvp(lambda w: slope(p, x, w), [w], [0], [p.constant(1.0)])[1:]
+
+    (found,) = run(plain(named(along, along, [F, F], [power()])), 0.7, 2.0)
+    np.testing.assert_allclose(found, 4 * 0.7**3, rtol=1e-12)
+
+
+def test_stop_gradient_in_a_function() -> None:
+    from staged.pipeline import PASSES
+
+    def f(p: Program, x: Any) -> Any:
+        return p.vjp(lambda x: p.call("g", [x], [F]), [x], [0])
+
+    program = named(f, f, [F], [defined("g", lambda p, a: (METHODS["stop_gradient"](e.sin(a)) * a,), F)])
+    for name, change in PASSES:
+        program = change(program)
+        verify(program, name)
+    np.testing.assert_allclose(run(program, 0.7)[1], np.sin(0.7), rtol=1e-12)
 
 
 # ---- refused --------------------------------------------------------------------------------------

@@ -209,3 +209,17 @@ def test_a_function_keeps_its_exits_where_it_is_called_outside_of_transforms() -
     assert found[0] == found[1]
     made = normalize_exits(named(inside, inside, [TensorType(i64), F], [leaving()]))
     assert [(g.name, returns(g.block)) for g in made.functions] == [("leaving", 1)]
+
+
+def test_what_calls_a_function_with_a_twin_has_one_too() -> None:
+    def both(p: Program, n: Any, x: Any) -> Any:
+        (a,) = p.call("around", [n, x], [F])
+        return [a, *p.vjp(lambda x: p.call("around", [n, x], [F]), [x], [0])]
+
+    around = function(lambda p, n, x: p.call("leaving", [n, x * x], [F]), TensorType(i64), F, name="around")
+    made = normalize_exits(named(both, both, [TensorType(i64), F], [around, leaving()]))
+    verify(made)
+    assert [g.name for g in made.functions] == ["around", "around_straight", "leaving", "leaving_straight"]
+    for g in made.functions:
+        calls = {op.attrs["function"] for op in walk_ops(g.block) if op.name == "call"}
+        assert calls == {"leaving_straight" if g.name.endswith("straight") else "leaving"}
