@@ -107,5 +107,11 @@ def same_function(a: Any, b: Any) -> bool:
     return a is b
 
 
+def program_name(function: Any) -> str:
+    """What a function is called in the program; a method after its class too, since many are called `forward`."""
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return f"{type(function.__self__).__name__}_{name}" if isinstance(function, MethodType) else name
+
+
 def _can_lift(leaf: Any) -> bool:
     return not isinstance(leaf, bool) and isinstance(leaf_type(leaf), TensorType)

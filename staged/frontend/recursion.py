@@ -13,7 +13,7 @@ from typing import Any
 
 from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
 from staged.frontend import trees
-from staged.frontend.call_arguments import CallArguments, Slots
+from staged.frontend.call_arguments import CallArguments, Slots, program_name
 from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
@@ -297,7 +297,7 @@ class _Try:
         ]
         results = trees.paths(target.result.spec, "result")
         return Function(
-            self.name,
+            program_name(self.function),
             block,
             param_paths=[*paths, *(v.name for v in instance.state), *(value.hint for value in instance.captures)],
             result_paths=[

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from staged.frontend.call_arguments import CallArguments, Slots, flatten_call, meet, same_function
+from staged.frontend.call_arguments import CallArguments, Slots, flatten_call, meet, program_name, same_function
 from staged.frontend.join import is_staged
 from staged.frontend.recursion import Activation, emit_call, plain_call, trace_function
 from staged.frontend.targets import StateTarget
@@ -76,8 +76,7 @@ def _marked_call(
 ) -> Any:
     """The call in place, between markers: where it is made alike several times it may become a function after all."""
     number = next(trace.numbers)
-    name = getattr(function, "__name__", type(function).__name__)
-    begin = Op("call_begin", [], [], attrs={"function": name, "call": number}, where=here())
+    begin = Op("call_begin", [], [], attrs={"function": program_name(function), "call": number}, where=here())
     trace.emit_op(begin)
     block, start = trace.block, len(trace.block.ops)
     value = plain_call(function, args, kwargs)

@@ -432,6 +432,7 @@ def test_method_and_closed_over_variable() -> None:
         return model.apply(n)
 
     assert agree(f, 3) == 1.875
+    assert functions(ir(f, 3)) == ["Model_apply", "f"]
 
 
 def test_variable_written_inside() -> None:
