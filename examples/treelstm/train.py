@@ -67,7 +67,9 @@ def train(labels, words, lefts, rights, starts, table, trees, epochs, lr, seed, 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", metavar="FILE", default=Path(__file__).parent / "sentences.txt", help="trees, one per line")
+    parser.add_argument(
+        "--data", metavar="FILE", default=Path(__file__).parent / "sentences.txt", help="trees, one per line"
+    )
     parser.add_argument("--vectors", metavar="FILE", help="word vectors as text; without it they are drawn")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--lr", type=float, default=0.05)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from examples.treelstm import batched
 from examples.treelstm.train import train
 from examples.treelstm.vectors import word_vectors
 from staged import data
@@ -71,5 +72,67 @@ def test_memory_is_flat_over_an_epoch(treebank: data.Trees, tmp_path: Path) -> N
     # Frames and stacks have grown as far as they do within the first 300 trees.
     runs = [promises.run(tmp_path, "train", arrays, [*words, count, "--epochs", "1"]) for count in ("300", "1101")]
     assert "epoch 1: loss" in runs[1].output
+    assert runs[0].allocations == runs[1].allocations > 0
+    assert runs[1].resident - runs[0].resident < 1 << 20
+
+
+# ---- many trees per step ------------------------------------------------------------------------
+
+
+def arguments(trees: data.Trees, table: np.ndarray, epochs: int, batch: int) -> tuple[Any, ...]:
+    levels = batched.by_level(trees, batch)
+    return (*levels[:7], table, epochs, LR, 3, levels.widest, levels.largest, batch)
+
+
+def first_trees(trees: data.Trees, count: int) -> data.Trees:
+    nodes = trees.starts[count]
+    return data.Trees(*(part[:nodes] for part in trees[:4]), trees.starts[: count + 1], trees.vocabulary)
+
+
+def test_levels_hold_every_node_once_and_below_its_parent(treebank: data.Trees) -> None:
+    levels = batched.by_level(treebank, 20)
+    assert (len(levels.begins), levels.heights.max()) == (55, 28)
+    for batch, begin in enumerate(levels.begins):
+        starts = levels.starts[batch, : levels.heights[batch] + 1]
+        nodes = starts[-1]
+        words, lefts, rights = (part[begin : begin + nodes] for part in (levels.words, levels.lefts, levels.rights))
+        assert (words[: starts[1]] >= 0).all() and (words[starts[1] :] == -1).all() and nodes <= levels.largest
+        for first, last in zip(starts[1:-1], starts[2:], strict=True):
+            assert max(lefts[first:last].max(), rights[first:last].max()) < first and last - first <= levels.widest
+        children = np.concatenate([lefts[starts[1] :], rights[starts[1] :]])
+        assert len(np.unique(children)) == len(children) == nodes - 20  # all but the roots are below one node
+
+
+def test_batches_by_level_give_the_losses_of_pytorchs_recursion(treebank: data.Trees) -> None:
+    pytest.importorskip("torch")
+    trees = first_trees(treebank, 12)
+    table = word_vectors(trees.vocabulary).astype(np.float64)
+    start, _ = batched.train(*arguments(trees, table, 0, 12), hidden=40, dtype=st.f64)
+    _, losses = batched.train(*arguments(trees, table, 15, 12), hidden=40, dtype=st.f64)
+    np.testing.assert_allclose(losses[:15], torch_losses(start, trees, table, 15, LR, batch=12), rtol=1e-8)
+
+
+def test_an_epoch_of_batches_is_that_of_eager_mode() -> None:
+    trees = data.treebank(SENTENCES)
+    table = word_vectors(trees.vocabulary, 6).astype(np.float64)
+    given = arguments(trees, table, 2, 25)
+    weights, means = batched.train(*given, hidden=4, dtype=st.f64)
+    with st.eager():
+        expected, expected_means = batched.train(*given, hidden=4, dtype=st.f64)
+    np.testing.assert_allclose(means, expected_means, rtol=1e-12)
+    for name, value in weights.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_batches_allocate_nothing_after_their_first_epoch(tmp_path: Path) -> None:
+    trees = data.treebank(SENTENCES)
+    levels = batched.by_level(trees, 20)
+    table = word_vectors(trees.vocabulary, 50)
+    batched.train.stage(*arguments(trees, table, 1, 20), hidden=30).export(tmp_path)
+    promises.build(tmp_path)
+    names = ("labels", "words", "lefts", "rights", "begins", "heights", "starts", "table")
+    arrays = dict(zip(names, (*levels[:7], table), strict=True))
+    words = ["--lr", str(LR), "--seed", "0", "--epochs"]
+    runs = [promises.run(tmp_path, "train", arrays, [*words, count]) for count in ("1", "20")]
     assert runs[0].allocations == runs[1].allocations > 0
     assert runs[1].resident - runs[0].resident < 1 << 20

@@ -9,9 +9,12 @@ import numpy as np
 
 
 def torch_losses(
-    weights: Mapping[str, np.ndarray], trees: Any, table: np.ndarray, steps: int, lr: float
+    weights: Mapping[str, np.ndarray], trees: Any, table: np.ndarray, steps: int, lr: float, batch: int = 1
 ) -> np.ndarray:
-    """The losses of the first `steps` trees, one Adagrad step each, from the initial weights of the example's model."""
+    """The losses of `steps` Adagrad steps from the initial weights of the example's model.
+
+    A step takes the next `batch` trees, from the start again where there are no more, and its loss is their mean.
+    """
     import torch
     import torch.nn.functional as F
 
@@ -35,9 +38,11 @@ def torch_losses(
         return h, c, below + F.cross_entropy(F.linear(h, w["out.weight"], w["out.bias"]), labels[node])
 
     losses = []
-    for tree in range(steps):
+    batches = (len(trees.starts) - 1) // batch
+    for step in range(steps):
         optimizer.zero_grad()
-        loss = visit(int(trees.starts[tree + 1]) - 1)[2]
+        first = step % batches * batch
+        loss = sum(visit(int(root) - 1)[2] for root in trees.starts[first + 1 : first + batch + 1]) / batch
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

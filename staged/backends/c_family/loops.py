@@ -106,6 +106,7 @@ class LoopEmitter(TotalsEmitter):
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
         self.drawn: set[Operand] = set()
+        self.sizes_read: set[Local] = set()
         self.can_fail = any(may_stop(s) for s in walk(nest.body))
 
     def need(self, *names: str) -> None:
@@ -132,6 +133,8 @@ class LoopEmitter(TotalsEmitter):
         with w.block(wrapped(f"static void {name}({text})")):
             self.declare_scratch()
             self.outermost()
+            for size in sorted(self.unread_sizes()):
+                w.line(f"(void){size};  // `end` says it")
         return KernelText(
             name,
             str(w),
@@ -177,11 +180,16 @@ class LoopEmitter(TotalsEmitter):
             start = f"scratch + {offset}" if offset else "scratch"
             self.w.line(f"{array.dtype.c_name} *const {name} = (void *)({start});".replace("(scratch)", "scratch"))
             offset += rounded(array)
-        used = used_sources(self.nest)
+        used = used_sources(self.nest) | {*self.nest.counts.values()}
         for source in (*self.nest.inputs, *self.nest.outputs):
             if source not in used:
                 text = self.arrays[source] if isinstance(source, ArrayRef) else self.values[source].expr
                 self.w.line(f"(void){text};")
+
+    def unread_sizes(self) -> list[str]:
+        """The parameters with sizes of dimensions that nothing in the text reads."""
+        sizes = {self.nest.counts[dim] for dim in dims_in(self.nest.body)}
+        return [str(self.values[size].expr) for size in sizes - self.sizes_read - used_sources(self.nest)]
 
     def outermost(self) -> None:
         if self.nest.items == 1:
@@ -380,6 +388,7 @@ class LoopEmitter(TotalsEmitter):
 
     def size(self, dim: Dim) -> Expr:
         """The parameter that holds the size of a dimension."""
+        self.sizes_read.add(self.nest.counts[dim])
         return self.values[self.nest.counts[dim]].expr
 
     def operand(self, operand: Operand) -> Vec:
@@ -534,7 +543,7 @@ class LoopEmitter(TotalsEmitter):
                 self.ranges[tile.axis] = before
 
     def range_of(self, axis: Axis) -> tuple[str, str]:
-        return self.ranges.get(axis, ("0", self.turns(axis)))
+        return self.ranges[axis] if axis in self.ranges else ("0", self.turns(axis))
 
     def turns(self, axis: Axis) -> str:
         """How many turns a loop over all of an axis has, as C."""
@@ -661,7 +670,7 @@ def may_stop(s: Statement) -> bool:
 
 def used_sources(nest: Nest) -> set[ArrayRef | Local]:
     """The parameters that a nest reads at all."""
-    used: set[ArrayRef | Local] = {nest.counts[dim] for dim in dims_in(nest.body)}
+    used: set[ArrayRef | Local] = set()
     for s in walk(nest.body):
         match s:
             case LoadPair(_, _, array):
