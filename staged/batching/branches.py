@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from staged.batching.masks import Mask, nothing, within
+from staged.batching.masks import Mask, ZeroMask, nothing, within
 from staged.batching.spread import is_whole
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ops.elementwise import logical_not
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from staged.batching.vmap import Batch
 
 # Ops that give no infinity or NaN of finite operands, nor do their derivatives, and cannot fail: both branches may be
-# computed for all elements. The others run only for elements that they are meant for (see `masks.py`).
+# computed for all elements, of zeros where they are not meant for one: it may be NaN there, and NaN times a cotangent of 0
+# is NaN. The others run only if there is an element that they are meant for (see `masks.py`).
 _HARMLESS = frozenset(
     "negative square abs sign sin cos tanh erf atan floor ceil trunc round isnan isinf isfinite add subtract multiply "
     "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
@@ -34,7 +35,7 @@ def branches(batch: Batch, op: Op) -> None:
     condition = batch.value(op.operands[0])
     other = batch.context.value_of(logical_not(batch.context.handle(condition)))
     sides = [_side(batch, op, block, mask) for block, mask in zip(op.blocks, (condition, other), strict=True)]
-    mask = Mask(batch, condition)
+    mask = ZeroMask(batch, condition)
     results = []
     for number, result in enumerate(op.results):
         given = [side[number] for side in sides if side is not None]
@@ -64,9 +65,11 @@ def _branch(batch: Batch, block: Block, op: Op) -> Block:
 def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None:
     """What one branch gives for the elements of `mask`; None if it stops the program."""
     if block.end.kind == "yield" and all(map(_is_harmless, block.ops)):
-        batch.ops(block)
-        return [batch.full(value) for value in block.end.operands]
+        with within(batch, ZeroMask(batch, mask), free_values(block) if block.ops else ()):
+            batch.ops(block)
+            return [batch.full(value) for value in block.end.operands]
     taken = batch.context.value_of(any_(batch.context.handle(mask)))
+    taken.hint = "taken"
     types = [batch.type_of(result) for result in op.results]
     with batch.builder.block() as then:
         with within(batch, Mask(batch, mask), free_values(block)):

@@ -30,7 +30,7 @@ class Mask:
     def __init__(self, batch: Batch, mask: Value) -> None:
         self.batch = batch
         self.mask = batch.context.handle(mask)
-        self.first = None if batch.size == 0 else apply("argmax", [cast(self.mask, i32)], {"axis": 0})[0]
+        self.first = self.find_first()
         self.wholes: set[Value] = set()
         """Sequences and frames from outside: what they hold is replaced where it is read, and masked where it is added."""
 
@@ -49,6 +49,14 @@ class Mask:
         made.hint = value.hint
         return made
 
+    def find_first(self) -> Array | None:
+        """The first element that the code runs for; None where there are no elements at all."""
+        if self.batch.size == 0:
+            return None
+        (first,) = apply("argmax", [cast(self.mask, i32)], {"axis": 0})
+        self.batch.context.value_of(first).hint = "first"
+        return first
+
     def choose(self, new: Value, old: Value) -> Value:
         """`new` for the elements that the code runs for, `old` for the others."""
         left, right = map(self.batch.context.handle, (new, old))
@@ -62,6 +70,16 @@ class Mask:
     def over(self, x: Array) -> Array:
         """The mask in the shape of x."""
         return self.mask if x.shape == self.mask.shape else spread_to(self.mask, x.shape)
+
+
+class ZeroMask(Mask):
+    """For code that is right at 0: elements that only go along have zeros, which takes no search for another element."""
+
+    def substitute(self, value: Value) -> Value:
+        return self.zeroed(value) if value.tensor.dtype.is_float else value
+
+    def find_first(self) -> Array | None:
+        return None
 
 
 @contextmanager

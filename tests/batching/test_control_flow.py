@@ -226,6 +226,28 @@ def test_a_condition_that_is_the_same_for_all_stays_a_branch() -> None:
     agrees(f, X, 0)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_an_element_whose_branch_is_not_taken_spoils_no_gradient(bad: float) -> None:
+    """Missing data marked by NaN: 0 times NaN must not reach the weights that all elements share."""
+
+    def linear(r, w):
+        if st.isfinite(r[0]):
+            return st.sum(r * w) * r[0]
+        return st.sum(w) * 0.5
+
+    def curved(r, w):
+        if not st.isfinite(r[0]):
+            return st.sum(w)
+        return st.sum(st.exp(r) / w)
+
+    x, w = X.copy(), np.array([1.0, 2.0, 3.0])
+    x[1], x[4, 0] = bad, bad
+    for program in (linear, curved):
+        mapped = st.vmap(program, in_axes=(0, None))
+        d_x, d_w = agrees(lambda x, w, f=mapped: st.grad(lambda x, w: f(x, w).sum(), argnums=(0, 1))(x, w), x, w)
+        assert np.isfinite(np.asarray(d_x)).all() and np.isfinite(np.asarray(d_w)).all()
+
+
 def test_harmless_branches_become_a_choice() -> None:
     assert "if" not in ops_of(lambda x, n: st.vmap(choose)(x, n), X, N)
     assert ops_of(lambda x, n: st.vmap(singular)(x, n), X, N).count("if") == 2
