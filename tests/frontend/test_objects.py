@@ -579,9 +579,77 @@ def _seen_by_another_name(x: Any, n: Any) -> Any:
     return state, seen
 
 
+def _next_iteration_has_two_names(x: Any, n: Any) -> Any:
+    a, b = Body(x, x), Body(x * 2, x)
+    for _ in st.range(n):
+        a.position = a.position + 1.0
+        a = b
+    return a.position, b.position
+
+
+def _held_by_a_tuple_that_is_carried(x: Any, n: Any) -> Any:
+    body = Body(x, x)
+    pair = (body, 0)
+    for _ in st.range(n):
+        pair = (pair[0], pair[1] + 1)
+        body.position = body.position + 1.0
+    return pair[0].position
+
+
+def _held_by_an_object(x: Any, n: Any) -> Any:
+    running, other = Running([x]), [x * 2]
+    chosen = running.total if n > 3 else other
+    chosen[0] = x * 5
+    return running.total[0]
+
+
+def _changed_in_a_gradient(x: Any, n: Any) -> Any:
+    body = Body(x, x)
+
+    def loss(y: Any) -> Any:
+        for _ in st.range(n):
+            body.position = body.position * y
+        return body.position.sum()
+
+    return st.grad(loss)(x), body.position
+
+
+@st.function
+def _descend(state: Any, n: Any) -> Any:
+    state["h"] = state["h"] * 0.5
+    if n == 0:
+        return state["h"].sum()
+    return _descend(state, n - 1)
+
+
+def _argument_of_a_recursive_function(x: Any, n: Any) -> Any:
+    state = {"h": x}
+    return _descend(state, n), state
+
+
 @pytest.mark.parametrize(
     ("program", "error", "message", "hint"),
     [
+        (_argument_of_a_recursive_function, StaticStateError, "`state` is an argument of the recursive", "return what"),
+        (_next_iteration_has_two_names, StaticStateError, "two names in the next iteration", "change a copy"),
+        (
+            _held_by_a_tuple_that_is_carried,
+            StaticStateError,
+            "`body` changes in place, and `pair` may be the same",
+            "a copy",
+        ),
+        (
+            _held_by_an_object,
+            StaticStateError,
+            "changes in place, and `running` may be the same object",
+            "change a copy",
+        ),
+        (
+            _changed_in_a_gradient,
+            st.LeakError,
+            "was made inside a branch, loop or transform that has ended",
+            "return it",
+        ),
         (
             _changes_shape,
             CarriedValueError,
