@@ -25,7 +25,7 @@ from staged.autodiff.activity import carried_of
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import PURE, Block, Op, Value
 from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
-from staged.ir.types import SequenceType, TensorType
+from staged.ir.types import Dim, SequenceType, TensorType, dims_of
 from staged.ops.primitive import PRIMITIVES
 
 # Elementwise ops that cost more than reading their result back from memory.
@@ -258,9 +258,16 @@ class _Fetch:
                 and producer.name in PRIMITIVES
                 and not producer.blocks
                 and not producer.effects
+                and not self.depends_on_size(producer)
                 and all(self.is_invariant(operand) for operand in producer.operands)
             )
         return self.invariant[value]
+
+    def depends_on_size(self, op: Op) -> bool:
+        """Whether an op works on a dimension that has its size here, another one in every iteration."""
+        own = {size.attrs["dim"] for size in self.block.ops if size.name == "dim"}
+        mentioned = {dim for value in (*op.operands, *op.results) for dim in dims_of(value.type)}
+        return bool(own & {*mentioned, *(attr for attr in op.attrs.values() if isinstance(attr, Dim))})
 
     def hoist(self, value: Value) -> Value:
         """Make `value`, and what it is made of, again before the reverse loop; returns what stands for it there."""
