@@ -144,3 +144,18 @@ def test_locals_called_like_those_of_the_entry_point() -> None:
         return m
 
     np.testing.assert_allclose(f(np.ones((3, 3)), 2), [5.0, 5.0, 5.0])
+
+
+def test_a_shared_kernel_may_be_called_like_what_its_wrapper_is_given() -> None:
+    # `a(a->x, ...)` did not compile.
+    def named_a(x):
+        a = st.tanh(x @ x) * 2.0
+        return a
+
+    def named_begin(x):
+        begin = st.tanh(x @ x) * 2.0
+        return begin
+
+    x = np.random.default_rng(0).normal(size=(256, 256))
+    for f in (named_a, named_begin):
+        np.testing.assert_allclose(st.function(f)(x), np.tanh(x @ x) * 2.0, rtol=1e-9)

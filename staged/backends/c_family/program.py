@@ -439,21 +439,26 @@ class ProgramEmitter:
                 )
                 w.line(f"{field_type}{name};")
         w.line()
-        with w.block(f"static void {kernel.name}_part(void *context, int64_t begin, int64_t end, int thread)"):
-            w.line(f"const {kernel.name}_args *const a = context;")
+        # The user may have called the kernel like one of these.
+        context, begin, end, thread, a = (
+            f"{name}_" if name == kernel.name else name for name in ("context", "begin", "end", "thread", "a")
+        )
+        signature = f"void *{context}, int64_t {begin}, int64_t {end}, int {thread}"
+        with w.block(f"static void {kernel.name}_part({signature})"):
+            w.line(f"const {kernel.name}_args *const {a} = {context};")
             if not kernel.scratch_bytes:
-                w.line("(void)thread;")
+                w.line(f"(void){thread};")
             values = []
             for type, name in kernel.parameters[:-2]:
                 type = type.replace("restrict", "").rstrip()
                 if name == "scratch":
-                    own = "a->scratch + thread * SCRATCH_BYTES"
+                    own = f"{a}->scratch + {thread} * SCRATCH_BYTES"
                     values.append(own if type == "unsigned char *" else f"({type})({own})")
                 elif name == "shared":
-                    values.append(f"({type})a->shared")
+                    values.append(f"({type}){a}->shared")
                 else:
-                    values.append(f"a->{name}")
-            w.line(f"{kernel.name}({', '.join([*values, 'begin', 'end'])});")
+                    values.append(f"{a}->{name}")
+            w.line(f"{kernel.name}({', '.join([*values, begin, end])});")
         self.wrappers[kernel.name] = str(w)
         return names
 
