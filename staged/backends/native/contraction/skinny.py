@@ -73,7 +73,8 @@ def plan_skinny(spec: MatmulSpec, machine: Machine) -> Plan | None:
     form: Literal["dot", "sweep"]
     if b[0] == 1 and spec.k >= vector.lanes:
         form = "dot"
-    elif b[1] == 1 and large > machine.l2 // 2 and n >= 4 * vector.lanes:
+    elif b[1] == 1 and large > (2 * machine.l1 if m == 1 else machine.l2 // 2) and n >= 4 * vector.lanes:
+        # A tile of one row is a chain of additions that wait for one another: it loses to reading in order sooner.
         form = "sweep"
     else:
         return None
