@@ -92,6 +92,22 @@ def meet(slots: Slots, call: CallArguments, lift: bool = False) -> Slots | None:
     return tuple(out)
 
 
+def same_slots(a: Slots, b: Slots) -> bool:
+    """Whether two slots of one structure are the same, leaf by leaf."""
+    return all(
+        same_static(x.value, y.value)
+        if isinstance(x, Static) and isinstance(y, Static)
+        else type(x) is type(y) and x == y
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+def fits_slots(slots: Slots, call: CallArguments) -> bool:
+    """Whether a function with these slots serves `call` as it is."""
+    joined = meet(slots, call)
+    return joined is not None and same_slots(joined, slots)
+
+
 def same_static(a: Any, b: Any) -> bool:
     """Whether two values known while staging are the same for a function that takes them."""
     left, right = getattr(a, "__staged_inline__", None), getattr(b, "__staged_inline__", None)

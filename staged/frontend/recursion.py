@@ -13,7 +13,7 @@ from typing import Any
 
 from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
 from staged.frontend import trees
-from staged.frontend.call_arguments import CallArguments, Slots, program_name
+from staged.frontend.call_arguments import CallArguments, Slots, fits_slots, program_name, same_function, same_slots
 from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
@@ -90,6 +90,37 @@ class Activation:
     instance: Instance | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """What is known of a function of the program, and of which calls.
+
+    Only of functions that see nothing but their arguments and globals: these do not change inside a recursive function, so that
+    what was traced once holds for all calls there.
+    """
+
+    function: Callable[..., Any]
+    structure: tuple[Any, ...]
+    instance: Instance
+
+    def is_of(self, function: Callable[..., Any], call: CallArguments, instance: Instance) -> bool:
+        """Whether this is known of the function that `instance` will be."""
+        return (
+            same_function(self.function, function)
+            and self.structure == call.structure
+            and self.instance.with_state == instance.with_state
+            and same_slots(self.instance.slots, instance.slots)
+        )
+
+    def serves(self, trace: TraceContext, function: Callable[..., Any], call: CallArguments) -> bool:
+        """Whether a call here can be one of this function."""
+        return (
+            same_function(self.function, function)
+            and self.structure == call.structure
+            and self.instance.level - self.instance.with_state == len(trace.states)
+            and fits_slots(self.instance.slots, call)
+        )
+
+
 # ---- the function -------------------------------------------------------------------------------
 
 
@@ -98,33 +129,67 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     name = getattr(function, "__name__", type(function).__name__)
     where = here()
     instance = _fresh_instance(trace, f"{name}#{next(trace.numbers)}", slots, bool(trace.states))
+    instance = _as_expected(trace, function, given, instance)
+    finished = len(trace.finished)
     for _ in range(MAX_TRIES):
         mark = trace.mark([*trace.shared])
         tried = _Try(trace, function, given, instance, name)
+        is_settled = False
         try:
             tried.run()
+            is_settled = tried.settles()
         except NeedsFunctionError as need:
             if need.activation is not tried.activation:
                 raise
             trace.rollback(mark)
             instance = _fresh_instance(trace, instance.name, need.slots, need.with_state or instance.with_state)
             continue
-        if tried.settles():
+        finally:
+            if not is_settled:
+                del trace.finished[finished:]  # they call it as it was assumed to be
+        if is_settled:
             break
-        if tried.learned is None:
-            trace.rollback(mark)
-            return _never_returns(trace, function, instance, where)
         trace.rollback(mark)
+        if tried.learned is None:
+            return _never_returns(trace, function, instance, where)
         instance = tried.learned
+        _expect(trace, function, given, instance)
     else:
         raise AssertionError(f"tracing `{name}` does not settle")
-    made = tried.finish()
-    trace.functions[instance.name] = made
+    trace.functions[instance.name] = tried.finish()
+    if not any(open_.instance is not None for open_ in trace.activations):
+        trace.finished.clear()
+    elif _is_of_module(function) and not any(value in trace.home for value in instance.captures):
+        trace.finished.append(Finished(function, given.structure, instance))
     return emit_call(trace, instance, given)
 
 
 def _fresh_instance(trace: TraceContext, name: str, slots: Slots, with_state: bool) -> Instance:
     return Instance(name, slots, len(trace.states) + with_state, with_state=with_state)
+
+
+def _expect(trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance) -> None:
+    """Note what a try has found, for the next time that the function is traced: its callers are traced several times."""
+    if _is_of_module(function):
+        trace.expected = [known for known in trace.expected if not known.is_of(function, given, instance)]
+        trace.expected.append(Finished(function, given.structure, instance))
+
+
+def _as_expected(
+    trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance
+) -> Instance:
+    for known in trace.expected:
+        if known.is_of(function, given, instance):
+            visible = [value for value in known.instance.captures if value not in trace.home]
+            return replace(instance, result=known.instance.result, captures=visible)
+    return instance
+
+
+def _is_of_module(function: Callable[..., Any]) -> bool:
+    """Whether a function closes over nothing (but the class around a method)."""
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    cells = getattr(plain, "__closure__", None) or ()
+    return isinstance(plain, FunctionType) and all(isinstance(cell.cell_contents, type) for cell in cells)
 
 
 def _never_returns(
@@ -255,7 +320,7 @@ class _Try:
         instance, target = self.instance, self.target
         assert target is not None
         self.learned: Instance | None = None
-        if target.result is None:
+        if target.result is None or not target.exits:
             return False
         read = list(self.states.entries) if self.states is not None else []
         by_key = _variables_by_key(self.trace)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from staged.frontend.call_arguments import CallArguments, Slots, flatten_call, meet, program_name, same_function
+from staged.frontend.call_arguments import (
+    CallArguments,
+    Slots,
+    fits_slots,
+    flatten_call,
+    meet,
+    program_name,
+    same_function,
+)
 from staged.frontend.join import is_staged
 from staged.frontend.recursion import Activation, emit_call, plain_call, trace_function
 from staged.frontend.targets import StateTarget
@@ -34,13 +42,16 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if same_function(other.function, wrapped) and other.call.structure == given.structure
     ]
     for other in reversed(alike):
-        if other.instance is not None and meet(other.slots, given) == other.slots:
+        if other.instance is not None and fits_slots(other.slots, given):
             return emit_call(trace, other.instance, given)
     for other in alike:
         if other.instance is not None or _is_staged_since(trace, other):
             joined = meet(other.slots, given)
             if joined is not None:
                 raise NeedsFunctionError(other, joined)
+    for known in trace.finished:
+        if known.serves(trace, wrapped, given):
+            return emit_call(trace, known.instance, given)
     outermost, lifted = _lifted(alike, given)
     if outermost is not None:
         raise NeedsFunctionError(outermost, lifted)

@@ -30,7 +30,7 @@ from staged.source import Position
 if TYPE_CHECKING:
     from staged.frontend.cleanup import cleanup
     from staged.frontend.files import StagedFile
-    from staged.frontend.recursion import Activation
+    from staged.frontend.recursion import Activation, Finished
     from staged.frontend.targets import Target
 
 
@@ -200,6 +200,10 @@ class TraceContext(RecordContext):
         """The calls of staged functions that are open, innermost last."""
         self.functions: dict[str, Function] = {}
         """What became a function of the program, by the name that calls use while tracing."""
+        self.finished: list[Finished] = []
+        """What became a function inside one that is still being traced, and serves its other calls too."""
+        self.expected: list[Finished] = []
+        """What tries found of functions, right or nearly so: where the next try starts."""
         self.numbers = itertools.count()
         """Tell these names apart."""
         self.try_depth = 0

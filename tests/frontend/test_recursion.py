@@ -138,6 +138,29 @@ def test_mutual_recursion_of_functions_that_are_recursive_themselves() -> None:
 
 
 @st.function
+def ping(n, x):
+    return x if n <= 0 else pong(n - 1, x) + back_and_forth(n - 2, x * 0.5) + ping(n - 3, x)
+
+
+@st.function
+def pong(n, x):
+    return x * 2.0 if n <= 1 else ping(n - 1, x) - back_and_forth(n - 1, x) + pong(n - 2, x)
+
+
+@st.function
+def back_and_forth(n, x):
+    return x + 1.0 if n <= 0 else pong(n - 2, x) * 0.5 + ping(n - 1, x + n) + back_and_forth(n - 3, x)
+
+
+def test_functions_that_all_call_one_another_are_one_each() -> None:
+    def f(n, x):
+        return ping(n, x) + back_and_forth(n, x)
+
+    agree(f, 6, 1.5)
+    assert functions(ir(f, 6, 1.5)) == ["ping", "back_and_forth", "pong", "f"]
+
+
+@st.function
 def bounce(n):
     """Its only way out is through the function that it calls."""
     if n > 5:
