@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Function, Op, Value
+from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier, inline_block
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def settle(function: Function) -> Function:
 
     What a reverse makes again stays as it is, until equal ops have been merged (`inline_checkpoints`).
     """
+    if not any(op.name in ("checkpoint", "custom_vjp") for op in walk_ops(function.block)):
+        return function
     return function.with_block(_Settle(Builder()).block(function.block))
 
 
