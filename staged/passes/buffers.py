@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from staged.ir.buffers import Buffer, Called, Plan, aligned
+from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.devices import value_devices
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.order import (
@@ -32,6 +32,7 @@ from staged.ir.order import (
 from staged.ir.sequences import sequence_handles
 from staged.ir.types import CPU, Device, TensorType
 from staged.passes.liveness import Interval, Liveness, liveness
+from staged.passes.offsets import assign_offsets, assign_slots, merged, peak
 from staged.passes.sequences import copied_handles, plan_sequences
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
@@ -99,7 +100,7 @@ class _Planner:
         for value in list(intervals):
             root = root_of(value)
             if root is not value and root in intervals:
-                intervals[root] = _merge(intervals[root] + intervals[value])
+                intervals[root] = merged(intervals[root] + intervals[value])
 
     def find_copied_reads(self) -> None:
         """A read of a Variable copies if the Variable is written while the value read is still needed."""
@@ -393,7 +394,7 @@ class _Planner:
             if group.buffer is None:
                 group.buffer = self.arena_buffer(group)
             buffer = group.buffer
-            buffer.intervals = _merge([interval for interval, _ in group.members])
+            buffer.intervals = merged([interval for interval, _ in group.members])
             buffer.values = group.values
             if group.variable is not None:
                 buffer.intervals = [(0, self.live.length)]
@@ -408,7 +409,7 @@ class _Planner:
         storage = plan_sequences(self.function, self.live, handles)
         buffers += storage.buffers
         staging = self.staging(place, buffers)
-        peak = _peak(buffers)
+        most = peak(buffers)
         slots: list[list[Buffer]] = []
         if self.called is not None and self.called.recursive:
             locals_ = [buffer for buffer in buffers if buffer.kind == "arena"]
@@ -425,7 +426,7 @@ class _Planner:
             staging,
             frozenset(self.copied),
             arena_bytes,
-            peak,
+            most,
             sizes,
             slots,
             handles,
@@ -488,81 +489,6 @@ class _Planner:
                         device = self.devices.get(param, CPU)
                         stage(end, index, param.hint, param.tensor, self.live.block_end[block], device)
         return staging
-
-
-def assign_offsets(buffers: list[Buffer]) -> int:
-    """Give each buffer an offset so that those alive at the same time do not overlap; returns the arena's size in bytes.
-
-    Greedy by size: the largest first, each at the lowest offset that is free for all of its life. (Pisarchyk and Lee,
-    Efficient Memory Management for Deep Neural Net Inference, 2020.)
-    """
-    placed: list[Buffer] = []
-    total = 0
-    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
-        taken = sorted(
-            (other.offset, other.offset + aligned(other.nbytes))
-            for other in placed
-            if _overlap(buffer.intervals, other.intervals)
-        )
-        offset = 0
-        for start, end in taken:
-            if offset + aligned(buffer.nbytes) <= start:
-                break
-            offset = max(offset, end)
-        buffer.offset = offset
-        total = max(total, offset + aligned(buffer.nbytes))
-        placed.append(buffer)
-    return total
-
-
-def assign_slots(buffers: list[Buffer]) -> list[list[Buffer]]:
-    """Buffers in groups whose lives do not overlap: those of a group can be members of one union, largest first."""
-    slots: list[list[Buffer]] = []
-    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
-        for slot in slots:
-            if not any(_overlap(buffer.intervals, other.intervals) for other in slot):
-                slot.append(buffer)
-                break
-        else:
-            slots.append([buffer])
-    return slots
-
-
-def _overlap(a: list[Interval], b: list[Interval]) -> bool:
-    i = j = 0
-    while i < len(a) and j < len(b):
-        if a[i][1] < b[j][0]:
-            i += 1
-        elif b[j][1] < a[i][0]:
-            j += 1
-        else:
-            return True
-    return False
-
-
-def _merge(intervals: list[Interval]) -> list[Interval]:
-    """Sorted, disjoint intervals that cover the same positions."""
-    merged: list[Interval] = []
-    for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _peak(buffers: list[Buffer]) -> int:
-    """The largest number of bytes alive at once, over all positions."""
-    events: list[tuple[int, int]] = []
-    for buffer in buffers:
-        if buffer.kind == "arena":
-            for start, end in buffer.intervals:
-                events += [(start, buffer.nbytes), (end + 1, -buffer.nbytes)]
-    alive = peak = 0
-    for _, change in sorted(events):
-        alive += change
-        peak = max(peak, alive)
-    return peak
 
 
 def _in_place(op: Op) -> list[tuple[int, int]]:

@@ -16,7 +16,8 @@ from staged.ir.nodes import Block, Effect, Function, Label, Op, Value, VariableR
 from staged.ir.order import is_tensor, root_of
 from staged.ir.types import TensorType, bool_, f32, i64
 from staged.ir.verifier import verify
-from staged.passes.buffers import assign_offsets, plan_buffers
+from staged.passes.buffers import plan_buffers
+from staged.passes.offsets import assign_offsets
 
 VECTOR = TensorType(f32, (16,))
 INT = TensorType(i64)

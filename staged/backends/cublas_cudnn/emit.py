@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.file import describe
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, describe
+from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render

@@ -1,0 +1,82 @@
+"""Where buffers lie: those whose lives do not overlap share memory."""
+
+from __future__ import annotations
+
+from staged.ir.buffers import Buffer, aligned
+from staged.passes.liveness import Interval
+
+
+def assign_offsets(buffers: list[Buffer]) -> int:
+    """Give each buffer an offset so that those alive at the same time do not overlap; returns the arena's size in bytes.
+
+    Greedy by size: the largest first, each at the lowest offset that is free for all of its life. (Pisarchyk and Lee,
+    Efficient Memory Management for Deep Neural Net Inference, 2020.)
+    """
+    placed: list[Buffer] = []
+    total = 0
+    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
+        taken = sorted(
+            (other.offset, other.offset + aligned(other.nbytes))
+            for other in placed
+            if overlap(buffer.intervals, other.intervals)
+        )
+        offset = 0
+        for start, end in taken:
+            if offset + aligned(buffer.nbytes) <= start:
+                break
+            offset = max(offset, end)
+        buffer.offset = offset
+        total = max(total, offset + aligned(buffer.nbytes))
+        placed.append(buffer)
+    return total
+
+
+def assign_slots(buffers: list[Buffer]) -> list[list[Buffer]]:
+    """Buffers in groups whose lives do not overlap: those of a group can be members of one union, largest first."""
+    slots: list[list[Buffer]] = []
+    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
+        for slot in slots:
+            if not any(overlap(buffer.intervals, other.intervals) for other in slot):
+                slot.append(buffer)
+                break
+        else:
+            slots.append([buffer])
+    return slots
+
+
+def overlap(a: list[Interval], b: list[Interval]) -> bool:
+    """Whether two lives have a position in common."""
+    i = j = 0
+    while i < len(a) and j < len(b):
+        if a[i][1] < b[j][0]:
+            i += 1
+        elif b[j][1] < a[i][0]:
+            j += 1
+        else:
+            return True
+    return False
+
+
+def merged(intervals: list[Interval]) -> list[Interval]:
+    """Sorted, disjoint intervals that cover the same positions."""
+    found: list[Interval] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def peak(buffers: list[Buffer]) -> int:
+    """The largest number of bytes alive at once, over all positions."""
+    events: list[tuple[int, int]] = []
+    for buffer in buffers:
+        if buffer.kind == "arena":
+            for start, end in buffer.intervals:
+                events += [(start, buffer.nbytes), (end + 1, -buffer.nbytes)]
+    alive = most = 0
+    for _, change in sorted(events):
+        alive += change
+        most = max(most, alive)
+    return most
