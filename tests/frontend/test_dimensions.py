@@ -217,6 +217,13 @@ def calls(x, v, n):
     return helper(x[:n], v) + helper(x[:n] * 2.0, v) + helper(x, v)
 
 
+def randoms(x, n):
+    n = st.dim("N", n, max=MOST)
+    a = st.random.uniform((n, 5)) + st.random.normal((n, 5))
+    kept = st.where(st.random.bernoulli(0.5, (n, 5)), x[:n] * a, 0.0)
+    return st.sum(a, axis=0), st.sum(kept), st.sum(st.random.integers(0, 9, (n,)))
+
+
 def printed(x, n):
     n = st.dim("N", n, max=4)
     a = x[:n, :2]
@@ -248,6 +255,7 @@ CASES = [
     Case(carried, runs(X), wrt=(0,)),
     Case(left_early, [(X, SIZES), (X, np.array([1, 40, 2])), (X, SIZES[:0])], wrt=(0,)),
     Case(calls, runs(X, V), wrt=(0, 1)),
+    Case(randoms, runs(X), rtol=1e-4),
     Case(printed, [(X, n) for n in (0, 1, 4)]),
 ]
 
@@ -430,6 +438,14 @@ def test_memory_is_that_of_the_bound() -> None:
     x = np.zeros((4000, 8), np.float32)
     small, large = (staged.stage(x, 4, most)._artifact.arena_bytes for most in (100, 4000))
     assert small < large < small + 4000 * 8 * 4 + 4096
+
+
+def test_rows_are_written_in_place() -> None:
+    """Neither the loop nor its reverse copies all of `h` to change some of its rows."""
+    args = TREES.runs[0]
+    gradient = st.function(lambda *args: st.grad(lambda u: by_level(*args[:6], u, args[7])[0])(args[6])).stage(*args)
+    whole = [b for b in gradient._built.emitted.plan.buffers if b.type.shape == (NODES, WIDTH)]
+    assert len(whole) == 2, [b.name for b in whole]  # h and d_h
 
 
 def test_two_dimensions_of_one_name_are_told_apart() -> None:

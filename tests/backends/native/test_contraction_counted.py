@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from staged.backends.native.contraction.matmul import PACK_RIGHT_ROWS, emit_matmul
+from staged.backends.native.contraction.matmul import emit_matmul
+from staged.backends.native.contraction.matmul_plan import PACK_RIGHT_ROWS
 from staged.backends.native.contraction.spec import Epilogue, KernelText, MatmulSpec, row_major
 from staged.ir.machine import Machine
 from tests.backends.native.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from staged.backends.native.contraction.matmul import emit_matmul, merged
+from staged.backends.native.contraction.matmul import emit_matmul
+from staged.backends.native.contraction.matmul_plan import merged
 from staged.backends.native.contraction.spec import Epilogue, MatmulSpec, row_major
 from staged.ir.machine import PORTABLE, Machine
 from tests.backends.native.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
