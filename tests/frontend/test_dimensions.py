@@ -37,6 +37,15 @@ def elementwise(x, n):
     return st.sum(b * a), st.sum(b, axis=0), st.sum(st.sum(b, axis=1))
 
 
+def bounds(x, n):
+    """Vectors of any machine: bounds of whole ones, of three, of less than one."""
+    totals = []
+    for most in (1, 2, 3, 7, 10, 13, 26, 32):
+        k = st.dim("K", st.minimum(n, most), max=most)
+        totals.append(st.sum(x[:k]) + st.sum(st.max(x[:k], axis=1)))
+    return st.stack(totals)
+
+
 def broadcasts(x, v, n):
     n = st.dim("N", n, max=MOST)
     a = x[:n] * v + v[0]
@@ -115,6 +124,8 @@ def windows(x, start, n):
     out[start : start + n] = a * 2.0
     out[:n] += a
     out[3 : 3 + n] = out[start : start + n]
+    m = st.dim("M", n, max=MOST)  # as many as there are rows: the window may still start anywhere
+    out[start : start + m] = x[start : start + m] * out[start : start + m]
     return out, st.sum(st.dynamic_slice(x, start, n) * a)
 
 
@@ -234,6 +245,7 @@ def printed(x, n):
 SIZES = np.array([3, 0, 5, 12, 1])
 CASES = [
     Case(elementwise, runs(X), wrt=(0,)),
+    Case(bounds, [(X, n) for n in (0, 1, 3, 7, 9, 12, 32)]),
     Case(broadcasts, runs(X, V), wrt=(0, 1)),
     Case(integers, runs(IDS)),
     Case(extremes, runs(X), wrt=(0,)),
