@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from staged.ir.builder import Builder
 from staged.ir.fingerprint import function_fingerprint
-from staged.ir.functions import callees, map_functions, with_call_effects
+from staged.ir.functions import callees, map_functions, unused_name, with_call_effects
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.rewrite import rewrite
 
@@ -32,7 +32,7 @@ def finish_functions(program: Function, functions: Mapping[str, Function]) -> Fu
     used = {program.name}
     names: dict[str, str] = {}
     for name in dict.fromkeys(stands_for.values()):
-        names[name] = _unused(functions[name].name, used)
+        names[name] = unused_name(functions[name].name, used)
 
     def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
         if op.name != "call":
@@ -42,13 +42,3 @@ def finish_functions(program: Function, functions: Mapping[str, Function]) -> Fu
 
     kept = [functions[name].replace(name=names[name]) for name in names]
     return with_call_effects(map_functions(program.replace(functions=kept), lambda function: rewrite(function, rule)))
-
-
-def _unused(name: str, used: set[str]) -> str:
-    base = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
-    fresh, number = base, 1
-    while fresh in used:
-        number += 1
-        fresh = f"{base}_{number}"
-    used.add(fresh)
-    return fresh

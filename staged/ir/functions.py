@@ -25,6 +25,17 @@ def map_functions(program: Function, change: Callable[[Function], Function]) -> 
     return change(program).replace(functions=tuple(change(function) for function in program.functions))
 
 
+def unused_name(name: str, used: set[str]) -> str:
+    """`name` as an identifier, numbered where it is in `used`, to which it is added."""
+    base = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
+    fresh, number = base, 1
+    while fresh in used:
+        number += 1
+        fresh = f"{base}_{number}"
+    used.add(fresh)
+    return fresh
+
+
 def result_types(function: Function) -> tuple[Type, ...]:
     """What a function returns; nothing where no path returns."""
     for block in walk_blocks(function.block):

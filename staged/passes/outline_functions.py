@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from staged.ir.builder import Builder
 from staged.ir.fingerprint import Canonical
-from staged.ir.functions import every_function, map_functions, with_call_effects
+from staged.ir.functions import every_function, map_functions, unused_name, with_call_effects
 from staged.ir.nodes import Block, Function, Label, Op, Value, walk_blocks, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.types import CPU, dims_of
@@ -142,7 +142,7 @@ def _outline(group: list[_Range], used: set[str]) -> Function:
     """The function that stands for all ranges of a group, which are told of it."""
     first = group[0]
     returns = sorted(set().union(*(found.used_after for found in group)))
-    name = _unused(first.begin.attrs["function"], used)
+    name = unused_name(first.begin.attrs["function"], used)
     for found in group:
         found.function, found.returns = name, returns
     captures = first.captures
@@ -170,16 +170,6 @@ def _outline(group: list[_Range], used: set[str]) -> Function:
 def _numbered(name: str, counted: Counter[str]) -> str:
     counted[name] += 1
     return name if counted[name] == 1 else f"{name}_{counted[name]}"
-
-
-def _unused(name: str, used: set[str]) -> str:
-    base = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
-    fresh, number = base, 1
-    while fresh in used:
-        number += 1
-        fresh = f"{base}_{number}"
-    used.add(fresh)
-    return fresh
 
 
 def _unmatched(program: Function) -> set[Op]:
