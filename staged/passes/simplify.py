@@ -108,7 +108,7 @@ class Simplifier(Copier):
             if found is not None:
                 assert found.type == types[0], f"a rule turns {op} into {found.type}"
                 return (found,)
-        if op.effects:
+        if op.effects and not _only_checks(op):
             self.builder.append(op)
             return op.results
         key = (name, tuple(operands), _frozen(op.attrs), tuple(types), op.device)
@@ -211,6 +211,11 @@ class Simplifier(Copier):
     def value(self, value: Value) -> Value:
         fixed = self.fixed.get(value)
         return super().value(value) if fixed is None else fixed
+
+
+def _only_checks(op: Op) -> bool:
+    """Whether an op gives values and may stop the program, no more: after an equal one, it gives the same and does not stop."""
+    return op.name in PRIMITIVES and bool(op.results) and all(effect.kind == "fail" for effect in op.effects)
 
 
 def _exits(body: Block, label: Label) -> list[Any]:

@@ -214,6 +214,15 @@ def test_an_index_that_may_be_out_of_bounds_keeps_its_check() -> None:
     assert "index_check" in names(f, x)
 
 
+def test_a_check_that_an_equal_one_has_made_before_is_not_made_again() -> None:
+    def f(p: Program, x: Any, i: Any, c: Any) -> Any:
+        first = x[i]
+        (a,) = p.if_(c, lambda: (x[i] * 2.0,), lambda: (x[i + 1],))
+        return (a + first,)
+
+    assert names(f, TensorType(f64, (8,)), I, B).count("index_check") == 2
+
+
 def test_a_small_part_is_added_at_its_place() -> None:
     x = TensorType(f64, (40,))
 
