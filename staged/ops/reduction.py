@@ -273,10 +273,20 @@ def keep_dims(y: Array, shape: Shape, axes: Sequence[int], keepdims: bool) -> Ar
     return bind(PRIMITIVES["reshape"], [y], shape=wide)
 
 
+def _check_elements(x: Array, axes: Sequence[int]) -> None:
+    """Stop the program where an extreme is asked for of no elements: the first index must exist."""
+    for axis in axes:
+        extent = x.shape[axis]
+        if not isinstance(extent, int):
+            bind(PRIMITIVES["index_check"], [cast(as_array(0), i64)], extent=extent)
+
+
 def _apply(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
     axes = axes_of(axis, x.ndim, op.name)
     if not axes:
         return x
+    if op.name in ("max", "min"):
+        _check_elements(x, axes)
     return keep_dims(bind(op, [x], axes=axes), x.shape, axes, keepdims)
 
 
@@ -341,6 +351,7 @@ def _locate(op: Primitive, x: Any, axis: int | None, keepdims: bool) -> Array:
         flat = bind(PRIMITIVES["reshape"], [array], shape=(_count(array, range(array.ndim), op.name),))
         return keep_dims(bind(op, [flat], axis=0), whole, range(len(whole)), keepdims)
     where_ = axis_of(axis, array.ndim, op.name)
+    _check_elements(array, (where_,))
     return keep_dims(bind(op, [array], axis=where_), array.shape, (where_,), keepdims)
 
 

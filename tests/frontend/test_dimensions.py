@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -452,6 +454,29 @@ def test_memory_is_that_of_the_bound() -> None:
     assert small < large < small + 4000 * 8 * 4 + 4096
 
 
+def test_threads_share_what_there_is(monkeypatch) -> None:
+    def f(x, w, ids, n):
+        n = st.dim("N", n, max=4000)
+        a = st.tanh(x[:n] @ w) + st.exp(x[ids[:n], :1])
+        out = st.zeros((4000, 96), dtype=x.dtype)
+        out[:n] = st.softmax(a)
+        return out, a.T @ x[:n]
+
+    monkeypatch.setenv("STAGED_NUM_THREADS", "4")
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((4000, 64)) * 0.1, rng.standard_normal((64, 96)) * 0.1
+    ids = rng.integers(0, 4000, 4000)
+    staged = st.function(f)
+    assert re.search(r"st_parallel\(host->team, n( \* \d+)?,", staged.stage(x, w, ids, 3).source)
+    for n in (0, 1, 37, 1000, 4000):
+        out, product = staged(x, w, ids, n)
+        a = np.tanh(x[:n] @ w) + np.exp(x[ids[:n], :1])
+        e = np.exp(a - a.max(axis=1, keepdims=True))
+        np.testing.assert_allclose(out[:n], e / e.sum(axis=1, keepdims=True), rtol=1e-5)
+        assert not np.any(out[n:])
+        np.testing.assert_allclose(product, a.T @ x[:n], rtol=1e-8, atol=1e-8)
+
+
 def test_rows_are_written_in_place() -> None:
     """Neither the loop nor its reverse copies all of `h` to change some of its rows."""
     args = TREES.runs[0]
@@ -499,6 +524,20 @@ def test_a_window_out_of_range_stops_with_the_line(start, n) -> None:
     with pytest.raises(ProgramIndexError, match="out of range for an axis of 40") as caught:
         st.function(f)(X, start, n)
     assert "x[start : start + n]" in str(caught.value)
+
+
+@pytest.mark.parametrize("extreme", [st.max, st.min, st.argmax, st.argmin])
+def test_an_extreme_of_no_elements_stops_with_the_line(extreme) -> None:
+    def f(x, n):
+        n = st.dim("N", n, max=4)
+        return st.sum(extreme(x[:n], axis=0))
+
+    assert np.isfinite(st.function(f)(X, 1))
+    with pytest.raises(ProgramIndexError, match="index 0 is out of range for an axis of 0") as caught:
+        st.function(f)(X, 0)
+    assert "extreme(x[:n], axis=0)" in str(caught.value)
+    with st.eager(), pytest.raises(st.ShapeError, match="no elements"):
+        st.function(f)(X, 0)
 
 
 def test_an_index_is_checked_against_the_size() -> None:
