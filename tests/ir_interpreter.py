@@ -33,8 +33,6 @@ class Interpreter:
         self.output: list[tuple[Any, ...]] = []
         self.executed: dict[str, int] = {}
         self.functions: dict[str, Function] = {}
-        self.frames: list[Frame] = []
-        """Frames that are alive: saved and not released."""
 
     def run(self, function: Function, *arguments: Any) -> list[Any]:
         self.functions.update((called.name, called) for called in function.functions)
@@ -141,24 +139,15 @@ class Interpreter:
         return self.run(self.functions[op.attrs["function"]], *operands)
 
     def op_frame_save(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
-        self.frames.append(Frame(op.result.type.name, tuple(operands)))
-        return [self.frames[-1]]
+        return [Frame(op.result.type.name, tuple(operands))]
 
     def op_frame_load(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
         (frame,) = operands
         assert frame.fields is not None, "the frame of a call that did not happen is loaded"
-        assert any(frame is alive for alive in self.frames), "a frame is loaded after it was released"
         return list(frame.fields)
 
     def op_frame_null(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
         return [Frame(op.result.type.name, None)]
-
-    def op_frames_mark(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
-        return [np.asarray(len(self.frames))]
-
-    def op_frames_release(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
-        del self.frames[int(operands[0]) :]
-        return []
 
     def op_call_begin(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
         return []

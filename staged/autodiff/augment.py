@@ -15,8 +15,6 @@ from staged.ir.rewrite import Copier
 from staged.ir.trips import COUNT, Integers
 from staged.ir.types import FrameType, SequenceType, dims_of
 
-_FRAME_STORE = frozenset(("frames_mark", "frames_release"))
-
 
 class Augmenter(Copier):
     """Copies the primal, with the extra results that its reverse needs.
@@ -39,10 +37,7 @@ class Augmenter(Copier):
 
     def op(self, op: Op) -> None:
         extra = self.extras.get(op)
-        if op.name in _FRAME_STORE:
-            # The reverse reads frames later than this code gives them back: who differentiates does that.
-            pass
-        elif op.name == "call":
+        if op.name == "call":
             self.call(op, extra)
         elif extra is not None and op.name == "custom_vjp":
             self.custom(op, extra)
@@ -228,7 +223,7 @@ def is_loud(library: Library, call: Op) -> bool:
     while pending:
         block = library.body(pending.pop(), call.where).block
         for op in walk_ops(block):
-            if op.name not in _FRAME_STORE and any(effect.kind == "io" for effect in op.effects) and op.name != "call":
+            if any(effect.kind == "io" for effect in op.effects) and op.name != "call":
                 return True
         more = [callee for callee in callees(block) if callee not in reached]
         reached.update(more)

@@ -44,7 +44,6 @@ class Pair:
     seeds: tuple[int, ...]
     plain: tuple[int, ...]
     sums: tuple[int, ...]
-    leaves_frames: bool
 
 
 def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
@@ -53,7 +52,6 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     pair = pair_for(reverse, op, env, tuple(number for number, ct in enumerate(found) if ct is not None))
     lost = [number for number, ct in enumerate(found) if ct is not None and number not in pair.seeds]
     assert not lost, f"the cotangents of results {lost} of {op} would be lost"
-    reverse.leaves_frames |= pair.leaves_frames
     extra = reverse.residuals.extra(op)
     extra.function = pair.forward
     extra.own = [Value(type, None, 0, hint) for type, hint in pair.residuals]
@@ -141,7 +139,7 @@ class _Writer:
         plain = tuple(number for number in self.active if number not in shared)
         frame = FrameType(self.library.fresh_frame(f"{name}_frame"))
         forward, backward = self.library.fresh(f"{name}_forward"), self.library.fresh(f"{name}_backward")
-        return Pair(forward, backward, [(frame, f"{name}_frame")], shared, self.seeds, plain, sums, True)
+        return Pair(forward, backward, [(frame, f"{name}_frame")], shared, self.seeds, plain, sums)
 
     def finish(self, lasting: tuple[int, ...]) -> Pair:
         """Write both functions; where no signature is given, it follows from what the reverse needs."""
@@ -180,7 +178,7 @@ class _Writer:
             backward = self.library.fresh(f"{name}_backward")
             fields = [(outside.type, outside.hint) for _, outside in kept]
             shared = tuple(sorted(shared_values))
-            pair = Pair(forward, backward, fields, shared, self.seeds, plain, sums, reverse.leaves_frames)
+            pair = Pair(forward, backward, fields, shared, self.seeds, plain, sums)
             first = [outside for _, outside in kept]
         else:
             first = [self.load(pair, kept, front)]

@@ -23,8 +23,7 @@ from staged.autodiff.residuals import Front, Residuals
 from staged.autodiff.rules import RuleContext, refusal
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.library import Library
-from staged.ir.nodes import IO, Block, Op, Value, free_values, walk_ops
-from staged.ir.trips import COUNT
+from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import SequenceType, TensorType
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
@@ -48,8 +47,6 @@ class Reverse:
         self.duals = duals(library)
         self.forced: set[Op] = set()
         self.force(block)
-        self.leaves_frames = any(op.name == "frames_mark" for op in walk_ops(block))
-        """Whether something is left in the store of frames that has to be given back after the reverse."""
         self.residuals = Residuals()
         self.builder = Builder()
         self.where: Position | None = None
@@ -289,15 +286,10 @@ def differentiate(
         found = [env.get(block.params[index]) for index in wrt]
         scratch.end("yield", [reverse.or_zeros(ct, block.params[i], op) for i, ct in zip(wrt, found, strict=True)])
 
-    # What calls leave for the reverse is given back after it.
-    mark = builder.op("frames_mark", [], [COUNT], effects=IO, where=op.where).result if reverse.leaves_frames else None
     augmenter = Augmenter(builder, reverse.residuals, library, quiet)
     primal = augmenter.inline(block, captures)
     resolver = Resolver(builder, reverse.residuals, augmenter.values, augmenter.missing)
     gradients = resolver.inline(opened.block, ())
-    if mark is not None:
-        mark.hint = "frames"
-        builder.op("frames_release", [mark], [], effects=IO, where=op.where)
     for index, gradient in zip(wrt, gradients, strict=True):
         gradient.hint = gradient.hint or d_name(captures[index])
     return primal, gradients

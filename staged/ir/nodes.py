@@ -21,8 +21,8 @@ use every value of the blocks around it; a value made inside a block is not visi
 `call` names one of the program's `functions` in `attrs["function"]`; functions call each other and themselves. Around what a
 call of a staged function has recorded in place stand `call_begin` and `call_end` until `outline_functions` has decided which of
 them become functions. In differentiated code a call leaves a frame (`FrameType`): `frame_save(*fields)` makes one,
-`frame_load(frame)` gives its fields, `frame_null()` stands for the frame of a call that did not happen, and
-`frames_mark()`/`frames_release(mark)` give back all that was saved in between.
+`frame_load(frame)` gives its fields, and `frame_null()` stands for the frame of a call that did not happen. Frames live as long
+as anything may read them: a back end gives their memory back where a turn of a loop, or a call, passes none of them on.
 
 A block ends with exactly one `End`:
 

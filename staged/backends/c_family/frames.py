@@ -254,13 +254,6 @@ class FrameEmitter(ResidualEmitter):
     def emit_frame_null(self, op: Op) -> None:
         self.scalars[op.result] = Name("NULL")
 
-    def emit_frames_mark(self, op: Op) -> None:
-        """The store is given back where a turn of a loop or a call ends (`keep_store`): nothing reads a mark."""
-        self.scalars[op.result] = Literal("0")
-
-    def emit_frames_release(self, op: Op) -> None:
-        """See `emit_frames_mark`."""
-
     # ---- giving back ----
 
     def takes_store(self, block: Block) -> bool:
