@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,12 +156,15 @@ class _Library:
     def _symbol(self, name: str) -> Any:
         return loader().dlsym(self._handle, name.encode())
 
-    def team(self, threads: int) -> Any:
-        """A thread team that ends with the returned object, or NULL."""
+    def team_for(self, owner: Any, threads: int) -> Any:
+        """A thread team that ends when `owner` goes, or NULL."""
         if not self.has_team or threads <= 1:
             return ffi.NULL
         team = self._create_team(threads)
-        return team if team == ffi.NULL else ffi.gc(team, partial(_end_team, self, os.getpid()))
+        if team != ffi.NULL:
+            # The finalizer holds the library: in a cycle of garbage it would else be unloaded before the team has ended.
+            weakref.finalize(owner, _end_team, self, os.getpid(), team).atexit = False
+        return team
 
     def release_with(self, owner: Any, memory: mmap.mmap) -> None:
         """When `owner` goes, give back what the program has grown in its arena."""
@@ -176,7 +178,7 @@ def _release_arena(library: _Library, memory: mmap.mmap, process: int) -> None:
 
 
 def _end_team(library: _Library, process: int, team: Any) -> None:
-    # `library` is an argument so that the library outlives its team. After a fork the helpers exist in the parent only.
+    # After a fork the helpers exist in the parent only.
     if os.getpid() == process:
         library._destroy_team(team)
 
@@ -261,7 +263,7 @@ class _Slot:
         self.arena: Any = ffi.from_buffer(self.memory)
         program._library.release_with(self, self.memory)
         self.stop = ffi.new("volatile int *")
-        self.team = program._library.team(artifact.threads or default_threads())
+        self.team = program._library.team_for(self, artifact.threads or default_threads())
         self.host = ffi.new("st_host *")
         self.printer = _Printer(self.stop)
         self._handle = ffi.new_handle(self.printer)

@@ -684,3 +684,31 @@ static void nothing(void *context, int64_t begin, int64_t end, int thread) {
     gc.collect()
     assert path not in Path("/proc/self/maps").read_text()
     assert len(os.listdir("/proc/self/task")) == tasks - 2
+
+
+def test_a_program_in_a_cycle_of_garbage_ends_its_threads_before_it_is_unloaded(tmp_path):
+    code = """
+    import gc
+    import numpy as np
+    import staged as st
+
+    for turn in range(3):
+        def f(x):
+            return st.tanh(x) * 2.0
+        step = st.function(f)
+        step(np.ones((2000, 300), np.float32))
+        cycle = [step]
+        cycle.append(cycle)
+        del step, cycle
+        gc.collect()
+    print("alive")
+    """
+    (tmp_path / "cycle.py").write_text(textwrap.dedent(code))
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "cycle.py")],
+        env={**os.environ, "STAGED_NUM_THREADS": "3", "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr

@@ -137,7 +137,7 @@ class FileWriter(ABC):
         self.write_functions(w)
         w.section("entry points")
         if self.wrappers:
-            w.text(team_definitions(self.name))
+            w.text(team_definitions(self.name, max(1, self.machine.cores)))
             w.line()
         self.write_entry(w, structure, inner)
         if self.has_release():

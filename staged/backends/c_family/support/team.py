@@ -219,11 +219,11 @@ void {name}_team_destroy(struct st_team *team);
 """
 
 
-def team_definitions(name: str) -> str:
-    """What the source of a program that uses threads defines, after the `team` snippet."""
+def team_definitions(name: str, most: int = 256) -> str:
+    """What the source of a program that uses threads defines, after the `team` snippet; `most` have scratch memory."""
     return f"""\
 struct st_team *{name}_team_create(int threads) {{
-    return st_team_create(threads);
+    return st_team_create(threads < {most} ? threads : {most});  // the arena has scratch memory for no more
 }}
 
 void {name}_team_destroy(struct st_team *team) {{
