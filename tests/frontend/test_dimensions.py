@@ -10,7 +10,7 @@ import pytest
 import staged as st
 from staged.errors import ProgramIndexError, ProgramValueError
 from staged.ir.types import Dim
-from staged.runtime.machine import this_machine
+from staged.system import machine as this_machine
 from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
 
 MOST = 40
