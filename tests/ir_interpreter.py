@@ -187,6 +187,13 @@ class Interpreter:
         assert 0 <= int(index) < len(sequence), f"element {index} of a sequence of {len(sequence)}"
         return [sequence[int(index)]]
 
+    def op_absent(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
+        """What would be seen if anybody computed with it: NaN, or the least integer, which is no index."""
+        type = op.result.tensor
+        dtype = type.dtype.numpy
+        value = np.nan if type.dtype.is_float else type.dtype.is_bool or np.iinfo(dtype).min
+        return [np.full(type.shape, value, dtype)]
+
     def op_sequence_empty(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
         return [[]]
 

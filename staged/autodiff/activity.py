@@ -12,7 +12,7 @@ from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import FrameType, SequenceType
 
 # Ops through which no derivative passes, whatever their types.
-_BARRIERS = frozenset(("stop_gradient", "constant", "sequence_zeros", "sequence_empty", "frame_null"))
+_BARRIERS = frozenset(("stop_gradient", "constant", "sequence_zeros", "sequence_empty", "frame_null", "absent"))
 # Ops whose block is closed and passes the derivative on.
 _INLINE = frozenset(("composite", "checkpoint"))
 

@@ -106,7 +106,7 @@ class Augmenter(Copier):
         self.name_results(op, copy, [outside for _, outside in extra.values])
 
     def of_branch(self, block: Block, extra: Extra, op: Op) -> list[Value]:
-        """What a branch yields besides its results: its own residuals, zeros for those of the other branch."""
+        """What a branch yields besides its results: its own residuals, and nothing in particular for those of the other."""
         own = {*block.params, *(result for inner in block.ops for result in inner.results)}
         for inner in block.ops:
             if inner in self.extras:
@@ -123,6 +123,8 @@ class Augmenter(Copier):
             return self.builder.op("sequence_empty", [], [value.type], device=op.device, where=op.where).result
         if isinstance(value.type, FrameType):
             return self.builder.op("frame_null", [], [value.type], device=op.device, where=op.where).result
+        if not dims_of(value.type) and value.tensor.size > 1:
+            return self.builder.op("absent", [], [value.type], device=op.device, where=op.where).result
         return zeros_of(self.builder, value.tensor, op)
 
     def loop(self, op: Op, extra: Extra) -> None:

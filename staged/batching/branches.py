@@ -20,7 +20,7 @@ _HARMLESS = frozenset(
     "negative square abs sign sin cos tanh erf atan floor ceil trunc round isnan isinf isfinite add subtract multiply "
     "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
     "logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert select cast stop_gradient sum any all broadcast_to "
-    "reshape permute slice pad concat constant iota".split()
+    "reshape permute slice pad concat constant absent iota".split()
 )
 _HARMLESS_COMPOSITES = frozenset(("relu", "sigmoid", "softplus"))
 

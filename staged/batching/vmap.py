@@ -26,6 +26,7 @@ from staged.ir.types import Extent
 from staged.ops.context import use_context
 from staged.ops.promote import cast
 from staged.ops.reduction import sum_
+from staged.ops.source import zeros
 from staged.source import Position
 
 Opening = AbstractContextManager[OpenBlock]
@@ -118,6 +119,10 @@ class Batch:
             branches(self, op)
         elif op.name in ("for", "while"):
             loop(self, op)
+        elif op.name == "absent":
+            # Where elements differ in the branches they take, it takes part in a choice.
+            type = self.type_of(op.result)
+            self.define(op.results, [self.context.value_of(zeros(type.shape, type.dtype))])
         elif not any(operand in self.batched for operand in op.operands) and not any(
             result in self.batched for result in op.results
         ):

@@ -24,6 +24,9 @@ them become functions. In differentiated code a call leaves a frame (`FrameType`
 `frame_load(frame)` gives its fields, and `frame_null()` stands for the frame of a call that did not happen. Frames live as long
 as anything may read them: a back end gives their memory back where a turn of a loop, or a call, passes none of them on.
 
+`absent()` stands for an array that a branch does not have, because only the reverse of the other branch reads it. It is passed
+on, and never computed with.
+
 A block ends with exactly one `End`:
 
 - `yield`: give values to the op around the block (next carried values of a loop, then the collected ones);

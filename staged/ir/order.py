@@ -39,6 +39,11 @@ def is_tensor(value: Value) -> bool:
     return isinstance(value.type, TensorType) and bool(value.type.shape)
 
 
+def is_absent(value: Value) -> bool:
+    """Whether a value stands for one that a branch does not have."""
+    return value.producer is not None and value.producer.name == "absent"
+
+
 def structural_ops(block: Block) -> Iterator[Op]:
     """Every op in program order, without the ops inside kernels."""
     for op in block.ops:

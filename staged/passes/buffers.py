@@ -23,6 +23,7 @@ from staged.ir.order import (
     UPDATES,
     ends_of_branch,
     ends_of_loop,
+    is_absent,
     is_tensor,
     root_of,
     structural_blocks,
@@ -75,6 +76,8 @@ class _Planner:
         self.copied: set[Op] = set()
         self.outputs: list[Buffer | None] = []
         self.block_of: dict[Op, Block] = {}
+        self.read: set[Value] = set()
+        """What ops and ends take, but for branches' ends and frames."""
 
     # ---- the plan, step by step ----
 
@@ -82,6 +85,7 @@ class _Planner:
         self.block_of = {op: block for block in structural_blocks(self.function.block) for op in block.ops}
         self.extend_views()
         self.find_copied_reads()
+        self.find_read()
         self.make_groups()
         self.allow_touching()
         self.hold_loops()
@@ -125,6 +129,12 @@ class _Planner:
             ):
                 self.copied.add(op)
 
+    def find_read(self) -> None:
+        passed = {block for op in self.branches() for block, _ in ends_of_branch(op)}
+        for block in structural_blocks(self.function.block):
+            self.read.update(() if block in passed else block.end.operands)
+            self.read.update(value for op in block.ops if op.name != "frame_save" for value in op.operands)
+
     def make_groups(self) -> None:
         for number, param in enumerate(self.function.params):
             if is_tensor(param) and number in self.in_place:
@@ -165,8 +175,12 @@ class _Planner:
                     self.own_group(result)
 
     def own_group(self, value: Value) -> None:
-        if is_tensor(value) and value not in self.group and value in self.live.intervals:
+        if is_tensor(value) and value not in self.group and value in self.live.intervals and not self.is_nothing(value):
             self.add(_Group(), value)
+
+    def is_nothing(self, value: Value) -> bool:
+        """Whether a value is absent and only passed on by a branch or into a frame: nothing is written, so it needs no place."""
+        return is_absent(value) and value not in self.read
 
     def pin(self, value: Value, buffer: Buffer) -> None:
         self.add(_Group(buffer=buffer), value)

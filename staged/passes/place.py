@@ -144,6 +144,8 @@ class _Homes:
     def is_constant(self, op: Op) -> bool:
         if op.name == "constant":
             return not isinstance(op.attrs["value"], tuple)
+        if op.name == "absent":
+            return True
         if op.name == "iota":
             return not op.operands
         return op.name in _RENAMED and all(operand in self.constants for operand in op.operands)

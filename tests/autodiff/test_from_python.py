@@ -223,3 +223,42 @@ def test_the_compiled_program_gives_the_same(case: tuple[Any, ...]) -> None:
         expected = optree.tree_leaves(f(*arguments))
     for got, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-9, atol=1e-12)
+
+
+# ---- what a branch does not have ------------------------------------------------------------------
+# In the interpreter it is NaN: whoever computed with it would show.
+
+
+def two_ways(x, s):
+    if s < 0.0:
+        y = st.tanh(st.exp(x * s)).sum()
+    else:
+        a = st.log(x * x + s)
+        y = s
+        for i in st.range(3):
+            if a[i] > 0.3:
+                y = y + (st.sin(a) * st.exp(x) * y).sum()
+            else:
+                y = y * st.sqrt(a * a + 1.0).sum()
+    return y * y
+
+
+@pytest.mark.parametrize("s", [0.4, -0.3])
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda x, s: st.grad(two_ways, argnums=(0, 1))(x, s),
+        lambda x, s: st.hessian(lambda x: two_ways(x, s))(x),
+        lambda x, s: st.jacrev(st.grad(lambda x: two_ways(x, s)))(x),
+        lambda x, s: st.grad(lambda x: st.jvp(lambda x: two_ways(x, s), (x,), (x,))[1])(x),
+        lambda x, s: st.grad(lambda x: st.checkpoint(two_ways)(x, s))(x),
+        lambda x, s: st.vmap(lambda x: st.grad(two_ways)(x, s))(st.stack([x, -x])),
+        lambda x, s: st.vmap(lambda x, s: st.grad(two_ways)(x, s))(st.stack([x, -x]), st.stack([s, -s])),
+        lambda x, s: st.grad(lambda x: st.vmap(two_ways)(x, st.stack([s, -s])).sum())(st.stack([x, -x])),
+        lambda x, s: st.jvp(lambda x: st.vmap(st.grad(two_ways))(x, st.stack([s, -s])), (st.stack([x, x]),), (st.stack([x, x]),)),
+    ],
+    ids=["grad", "hessian", "reverse of reverse", "reverse of forward", "checkpoint", "one way mapped", "both mapped",
+         "mapped before", "forward of mapped"],
+)  # fmt: skip
+def test_residuals_of_the_branch_not_taken_are_never_read(derivative: Callable[..., Any], s: float) -> None:
+    check(derivative, np.array([0.3, -1.2, 2.0]), np.float64(s))

@@ -111,3 +111,20 @@ def test_frames_hold_no_rows_of_shared_arrays() -> None:
         "f64 (3,)",  # the tanh
         "i64 ()",
     ]
+
+
+@pytest.mark.parametrize("x", [0.4, -0.4])
+def test_a_branch_makes_nothing_for_what_only_the_reverse_of_the_other_reads(x: float) -> None:
+    def f(p: Program, x: Any, v: Any) -> Any:
+        one = lambda: (total(e.tanh(e.exp(v * x))),)  # noqa: E731
+        (y,) = p.if_(x < 0.0, one, lambda: (total(e.sin(e.log(v * v + x))) * x,))
+        return (y * y,)
+
+    done = check_gradients(f, x, X)
+    decision = next(op for op in walk_ops(done.block) if op.name == "if")
+    for block, other in zip(decision.blocks, decision.blocks[::-1], strict=True):
+        assert any(op.name == "absent" for op in block.ops)
+        for mine, theirs in zip(block.end.operands, other.end.operands, strict=True):
+            assert mine.producer is not None and theirs.producer is not None
+            assert not (mine.producer.name == "absent" == theirs.producer.name)
+            assert mine.producer.name != "broadcast_to" or mine.type != V

@@ -9,7 +9,7 @@ from staged.backends.c_family.residuals import ResidualEmitter
 from staged.ir.buffers import Plan, Stack
 from staged.ir.functions import components, function_table
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
-from staged.ir.order import is_tensor, structural_ops
+from staged.ir.order import is_absent, is_tensor, structural_ops
 from staged.ir.sequences import takes_store
 from staged.ir.types import FrameType, SequenceType, TensorType, Type
 
@@ -232,6 +232,8 @@ class FrameEmitter(ResidualEmitter):
             self.w.line("return host->error_kind;")
         for field, value in zip(self.frame_fields[type.name], op.operands, strict=True):
             place = Member(Name(name), field)
+            if is_absent(value):
+                continue
             if is_tensor(value):
                 self.copy(place, self.pointer(value), value.tensor)
             else:

@@ -101,6 +101,9 @@ class ResidualEmitter(BodyEmitter):
             return f"st_stack_push({item})"
         return f"st_stack_push_part({item}, {self.count(type)} * sizeof({type.dtype.c_name}))"
 
+    def emit_absent(self, op: Op) -> None:
+        """Nothing is written: nobody reads it."""
+
     def emit_sequence_empty(self, op: Op) -> None:
         """Nobody reads it: it starts anywhere."""
         self.bases[op.result] = Literal("0")

@@ -22,7 +22,7 @@ from staged.backends.c_family.writer import Writer
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Block, End, Label, Op, Value
-from staged.ir.order import OPAQUE, ends_of_loop, is_tensor, root_of, view_of
+from staged.ir.order import OPAQUE, ends_of_loop, is_absent, is_tensor, root_of, view_of
 from staged.ir.types import SequenceType, TensorType
 
 
@@ -208,7 +208,9 @@ class StructureEmitter(CallEmitter):
         return self.keep_store("kept")
 
     def move(self, target: Value, source: Value) -> None:
-        """Copy a tensor into the buffer of `target`, unless the plan has put both in one."""
+        """Copy a tensor into the buffer of `target`, unless the plan has put both in one or there is nothing to copy."""
+        if is_absent(source):
+            return
         to, origin = self.pointer(target), self.pointer(source)
         if str(to) != str(origin):
             self.copy(to, origin, target.tensor)
@@ -353,9 +355,11 @@ def _mentions(expression: Expr, names: set[str]) -> bool:
 
 def _is_empty(block: Block, owner: Op, emitter: StructureEmitter) -> bool:
     """Whether a branch has nothing to write: no ops, and yields what is already in place."""
-    if block.ops or block.end.kind != "yield":
+    if any(op.name != "absent" for op in block.ops) or block.end.kind != "yield":
         return False
     for result, operand in zip(owner.results, block.end.operands, strict=True):
+        if is_absent(operand):
+            continue
         if not is_tensor(result) or emitter.plan.place[result] is not emitter.plan.place.get(root_of(operand)):
             return False
     return True
