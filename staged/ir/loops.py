@@ -7,6 +7,7 @@ which is cut into pieces for threads) is not in it: that is a `Schedule`, a sepa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -429,3 +430,24 @@ def identity(op: str, dtype: DType) -> Constant:
         return Constant(low if sign < 0 else high, dtype)
     value = {"sum": 0, "prod": 1, "any": False, "all": True}[op]
     return Constant(float(value) if dtype.is_float else value, dtype)
+
+
+MAX_SEGMENTS = 8
+
+
+def segments(loop: Loop) -> tuple[tuple[int, int], ...]:
+    """The pieces of a loop's range in which each guard of its loads on the loop's axis holds throughout, or nowhere.
+
+    One piece where no guard depends on the axis; none where one depends on more than the axis, where the range is known only
+    when the program runs, or where there would be more than MAX_SEGMENTS.
+    """
+    axis = loop.axis
+    cuts = {0, axis.extent}
+    for s in walk(loop.body):
+        for guard in s.guards if isinstance(s, Load) else ():
+            if guard.index.stride(axis):
+                if guard.index.terms != ((axis, 1),) or axis.dim is not None:
+                    return ()
+                cuts |= {min(max(cut, 0), axis.extent) for cut in (-guard.index.offset, guard.extent - guard.index.offset)}
+    ends = sorted(cuts)
+    return tuple(itertools.pairwise(ends)) if len(ends) - 1 <= MAX_SEGMENTS else ()

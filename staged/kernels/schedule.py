@@ -29,6 +29,7 @@ from staged.ir.loops import (
     Store,
     StorePair,
     Tile,
+    segments,
     walk,
 )
 from staged.ir.machine import Machine
@@ -94,7 +95,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
             case Load(target, array, index, guards):
                 if any(isinstance(n, Local) and n in varying for n, _ in index.terms):
                     return 0
-                if any(g.index.stride(axis) for g in guards):
+                if any(g.index.stride(axis) for g in guards) and not segments(loop):
                     return 0
                 stride = index.stride(axis)
                 if stride not in (0, 1):

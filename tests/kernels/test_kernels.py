@@ -319,3 +319,25 @@ def test_floats_out_of_range_convert_alike_in_vectors_and_in_their_tail(dtype):
 
     x = np.tile(np.array([np.nan, np.inf, -np.inf, 3e30, -3e30, 1.9, -1.9], np.float32), 5)
     check(lambda x: cast(x, dtype_of(dtype)), tensor("f32", 35), arguments=[x])
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("widths", [(50, 50, 50, 50), (3, 40, 1, 20), (16, 16), (1, 2, 40), (90, 7)])
+def test_sums_of_padded_parts_are_a_vector_loop_for_each_part(widths, rows, machine):
+    def side_by_side(*parts):
+        total, before = None, 0
+        for part, width in zip(parts, widths, strict=True):
+            padded = S.pad(part, ((0, 0), (before, sum(widths) - before - width)))
+            total, before = padded if total is None else total + padded, before + width
+        return total, R.sum_(total, axis=0)
+
+    program = check(side_by_side, *[tensor(f32, rows, width) for width in widths], count=1, machine=machine)
+    assert rows == 1 or "&&" not in program.kernels[0].text  # no element asks where it is
+
+
+def test_padded_parts_that_overlap_or_leave_gaps():
+    def overlapping(x, y):
+        return S.pad(x, ((2, 30),), 1.5) * S.pad(y, ((20, 2),), -2.0)
+
+    check(overlapping, tensor(f32, 40), tensor(f32, 50), count=1)

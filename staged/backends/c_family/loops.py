@@ -17,7 +17,7 @@ from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Litera
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call, spell
 from staged.backends.c_family.totals import COMPARE, Total, TotalsEmitter, feeds
-from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes
+from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes, is_zero
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
 from staged.ir.loops import (
     Accumulate,
@@ -45,6 +45,7 @@ from staged.ir.loops import (
     StorePair,
     Tile,
     dims_in,
+    segments,
     walk,
 )
 from staged.ir.machine import Machine
@@ -98,6 +99,7 @@ class LoopEmitter(TotalsEmitter):
         self.values: dict[Local, Vec] = {}
         self.axes: dict[Axis, Expr] = {}
         self.ranges: dict[Axis, tuple[str, str]] = {}
+        self.segments: dict[Axis, tuple[int, int]] = {}
         self.totals: dict[Reduction, Total] = {}
         self.vector_axis: Axis | None = None
         self.lane: Expr | None = None
@@ -107,6 +109,8 @@ class LoopEmitter(TotalsEmitter):
         self.parameter_names: set[str] = set()
         self.drawn: set[Operand] = set()
         self.sizes_read: set[Local] = set()
+        self.left_out: set[ArrayRef] = set()
+        self.loaded: set[ArrayRef] = set()
         self.can_fail = any(may_stop(s) for s in walk(nest.body))
 
     def need(self, *names: str) -> None:
@@ -135,6 +139,8 @@ class LoopEmitter(TotalsEmitter):
             self.outermost()
             for size in sorted(self.unread_sizes()):
                 w.line(f"(void){size};  // `end` says it")
+            for array in sorted(str(self.arrays[array]) for array in self.left_out if array not in self.loaded):
+                w.line(f"(void){array};  // none of its elements is wanted")
         return KernelText(
             name,
             str(w),
@@ -306,7 +312,14 @@ class LoopEmitter(TotalsEmitter):
         self.values[target] = Vec(Name(name), dtype, varies)
 
     def load(self, s: Load, inline: bool) -> None:
+        guards = self.open_guards(s.guards)
+        if guards is None:
+            assert s.fill is not None
+            self.left_out.add(s.array)
+            self.values[s.target] = Vec(self.number(s.fill), s.array.dtype, False)
+            return
         array = self.arrays[s.array]
+        self.loaded.add(s.array)
         axis = self.vector_axis
         varies = axis is not None and s.index.stride(axis) != 0
         index = self.index(s.index)
@@ -314,9 +327,9 @@ class LoopEmitter(TotalsEmitter):
             expression = self.speller.load(s.array.dtype, address(array, index))
         else:
             expression = Index(array, index)
-        if s.guards:
+        if guards:
             assert s.fill is not None
-            condition = self.condition(s.guards)
+            condition = self.condition(guards)
             fill = self.number(s.fill)
             if varies:
                 fill = self.speller.splat(Vec(fill, s.array.dtype, False))
@@ -364,6 +377,17 @@ class LoopEmitter(TotalsEmitter):
         self.need("shuffle")
         kind = Name(self.types.mask(dtype.size))
         return Call("ST_SHUFFLE", (kind, Name(x), Name(y), *(Literal(str(pick)) for pick in picks)))
+
+    def open_guards(self, guards: Sequence[Bound]) -> list[Bound] | None:
+        """The guards that the piece of a loop that is being written does not decide; None: one of them fails in all of it."""
+        found: list[Bound] = []
+        for guard in guards:
+            axis = next((axis for axis in guard.index.axes if axis in self.segments), None)
+            if axis is None:
+                found.append(guard)
+            elif not 0 <= self.segments[axis][0] + guard.index.offset < guard.extent:
+                return None
+        return found
 
     def condition(self, bounds: Sequence[Bound]) -> Expr:
         parts: list[Expr] = []
@@ -421,6 +445,10 @@ class LoopEmitter(TotalsEmitter):
                 named = True
             else:
                 expression = spell(s.op, dtypes, result, exprs, s.attrs, self.need)
+            if s.op == "add" and all(map(is_zero, exprs)):
+                expression = exprs[0]  # where guards leave nothing but what fills
+                self.values[s.target] = Vec(expression, result, False)
+                return
             self.bind(s.target, expression, False, True, named)
             return
         spelled = self.speller.spell(s.op, operands, result, s.attrs)
@@ -559,7 +587,7 @@ class LoopEmitter(TotalsEmitter):
             with self.block(""):
                 self.body(loop.body)
         elif loop in self.schedule.vectorised:
-            self.vector_loop(loop)
+            self.vector_loops(loop)
         else:
             low, high = self.range_of(loop.axis)
             i = self.scoped(loop.axis)
@@ -580,6 +608,32 @@ class LoopEmitter(TotalsEmitter):
         if reusable:
             self.names.used.discard(name)
 
+    def vector_loops(self, loop: Loop) -> None:
+        """One vector loop, or one for each piece of the range in which what the loads' guards say does not change."""
+        pieces = segments(loop)
+        if len(pieces) <= 1:
+            self.vector_loop(loop)
+            return
+        axis, whole = loop.axis, self.ranges.get(loop.axis)
+        for low, high in pieces:
+            self.segments[axis] = low, high
+            if whole is None:
+                self.ranges[axis] = str(low), str(high)
+                self.vector_loop(loop)
+                continue
+            with self.block(""):  # what this piece has in common with the piece of a tile or of a thread
+                first, stop = self.names.fresh("first"), self.names.fresh("stop")
+                self.w.line(f"const int64_t {first} = {whole[0]} > {low} ? {whole[0]} : {low};")
+                self.w.line(f"const int64_t {stop} = {whole[1]} < {high} ? {whole[1]} : {high};")
+                self.ranges[axis] = first, stop
+                with self.block(f"if ({first} < {stop})"):
+                    self.vector_loop(loop)
+        del self.segments[axis]
+        if whole is None:
+            del self.ranges[axis]
+        else:
+            self.ranges[axis] = whole
+
     def vector_loop(self, loop: Loop) -> None:
         """Whole turns of several vectors where totals gain from it, then vectors, then what is left one by one."""
         lanes = self.schedule.lanes
@@ -588,17 +642,14 @@ class LoopEmitter(TotalsEmitter):
         count = self.unroll_of(loop) if fed else 1
         low, high = self.range_of(axis)
         i = self.scoped(axis)
-        static = axis not in self.ranges and axis.dim is None
-        extent = axis.extent
-        done = 0
-        start, done_text = (low if not static else "0"), ""
+        static = low.isdigit() and high.isdigit()
+        extent = int(high) - int(low) if static else 0
+        start, left = low, extent
         if count > 1:
             step = lanes * count
-            done = extent - extent % step if static else 0
-            done_text = str(done) if static else self.whole_turns(low, high, step)
-            head = f"for (int64_t {i} = {start}; {i} < {done_text}; {i} += {step})"
-            start = done_text
-            with self.block(head):
+            left = extent % step
+            stop = str(int(high) - left) if static else self.whole_turns(low, high, step)
+            with self.block(f"for (int64_t {i} = {start}; {i} < {stop}; {i} += {step})"):
                 u = self.names.fresh("u")
                 self.w.line(f"#pragma GCC unroll {count}")
                 with self.block(f"for (int {u} = 0; {u} < {count}; ++{u})"):
@@ -607,15 +658,15 @@ class LoopEmitter(TotalsEmitter):
                     self.vector_body(loop)
                     self.unrolled = None
             self.axes[axis] = Name(i)
-        left = extent - done
+            start = stop
         if not static or left >= lanes:
-            stop = extent - left % lanes
-            stop_text = str(stop) if static else self.whole_turns(low, high, lanes)
-            with self.block(f"for (int64_t {i} = {start}; {i} < {stop_text}; {i} += {lanes})"):
+            left %= lanes
+            stop = str(int(high) - left) if static else self.whole_turns(low, high, lanes)
+            with self.block(f"for (int64_t {i} = {start}; {i} < {stop}; {i} += {lanes})"):
                 self.vector_body(loop)
-            done, start = stop, stop_text
-        if not static or done < extent:
-            with self.block(f"for (int64_t {i} = {start}; {i} < {extent if static else high}; ++{i})"):
+            start = stop
+        if not static or left:
+            with self.block(f"for (int64_t {i} = {start}; {i} < {high}; ++{i})"):
                 self.body(loop.body)
         self.leave(i)
 
