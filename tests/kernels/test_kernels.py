@@ -341,3 +341,13 @@ def test_padded_parts_that_overlap_or_leave_gaps():
         return S.pad(x, ((2, 30),), 1.5) * S.pad(y, ((20, 2),), -2.0)
 
     check(overlapping, tensor(f32, 40), tensor(f32, 50), count=1)
+
+
+@pytest.mark.parametrize("extent", [16, 17, 31, 33, 50])
+def test_the_last_vector_of_a_dear_loop_covers_some_elements_again_and_overwrites_no_operand(extent):
+    def f(x, bias):
+        return E.tanh(x + bias) * x
+
+    program = check(f, tensor(f32, 5, extent), tensor(f32, extent), count=1, machine=X86_64_V4)
+    (kernel,) = program.kernels
+    assert ("a second time" in kernel.text) == (extent % 16 != 0) == (not kernel.may_alias)

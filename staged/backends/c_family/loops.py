@@ -17,7 +17,7 @@ from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Litera
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call, spell
 from staged.backends.c_family.totals import COMPARE, Total, TotalsEmitter, feeds
-from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes, is_zero
+from staged.backends.c_family.vectors import VECTOR_FUNCTIONS, Vec, VectorSpeller, VectorTypes, is_zero
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
 from staged.ir.loops import (
     Accumulate,
@@ -105,6 +105,8 @@ class LoopEmitter(TotalsEmitter):
         self.lane: Expr | None = None
         self.uses: dict[Local, tuple[int, int]] = {}
         self.unrolled: Name | None = None
+        self.repeats = False
+        """Whether a loop computes elements twice: then a result must not overwrite an operand."""
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
         self.drawn: set[Operand] = set()
@@ -150,7 +152,7 @@ class LoopEmitter(TotalsEmitter):
             scratch_bytes,
             self.can_fail,
             self.schedule.chunk,
-            self.nest.in_place,
+            () if self.repeats else self.nest.in_place,
             items_text=self.items_text(),
         )
 
@@ -665,10 +667,40 @@ class LoopEmitter(TotalsEmitter):
             with self.block(f"for (int64_t {i} = {start}; {i} < {stop}; {i} += {lanes})"):
                 self.vector_body(loop)
             start = stop
-        if not static or left:
+        if left and extent >= lanes and self.may_repeat(loop):
+            self.axes[axis] = Literal(str(int(high) - lanes))
+            self.repeats = True
+            with self.block(""):
+                self.w.line(f"// the last {lanes}, {lanes - left} of them a second time")
+                self.vector_body(loop)
+        elif not static or left:
             with self.block(f"for (int64_t {i} = {start}; {i} < {high}; ++{i})"):
                 self.body(loop.body)
         self.leave(i)
+
+    def may_repeat(self, loop: Loop) -> bool:
+        """Whether the last vector of a loop may cover elements a second time, and pays: it calls functions of vectors.
+
+        Nothing may be read that the loop writes; `function` then says that no result lies where an operand does.
+        """
+        calls = False
+        read: set[ArrayRef] = set()
+        written: set[ArrayRef] = set()
+        for s in loop.body:
+            match s:
+                case Compute(_, op) if op in RANDOM_NAMES:
+                    return False
+                case Compute(target, op):
+                    calls = calls or (op in VECTOR_FUNCTIONS and self.types.is_native(target.dtype))
+                case Load(_, array, _, guards) if not guards:
+                    read.add(array)
+                case Store(array):
+                    written.add(array)
+                case PositionOf():
+                    pass
+                case _:
+                    return False
+        return calls and not read & written
 
     def whole_turns(self, low: str, high: str, step: int) -> str:
         """A local: where whole turns of `step` items (a power of two) from `low` end."""
