@@ -136,3 +136,16 @@ def test_batches_allocate_nothing_after_their_first_epoch(tmp_path: Path) -> Non
     runs = [promises.run(tmp_path, "train", arrays, [*words, count]) for count in ("1", "20")]
     assert runs[0].allocations == runs[1].allocations > 0
     assert runs[1].resident - runs[0].resident < 1 << 20
+
+
+# ---- word vectors -------------------------------------------------------------------------------
+
+
+def test_vectors_of_a_file_are_found_as_written_then_in_lower_case(tmp_path: Path) -> None:
+    file = tmp_path / "vectors.txt"
+    file.write_text("the 1 2\nThe 3 4\nfilm 5 6\nunused 7 8\n")
+    vectors = word_vectors(["The", "the", "Film", "absent"], 2, file)
+    assert vectors[:3].tolist() == [[3, 4], [1, 2], [5, 6]]
+    np.testing.assert_array_equal(vectors[3], word_vectors(["The", "the", "Film", "absent"], 2)[3])
+    with pytest.raises(SystemExit, match="`the` has 2 numbers, expected 3"):
+        word_vectors(["the"], 3, file)
