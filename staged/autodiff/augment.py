@@ -123,7 +123,7 @@ class Augmenter(Copier):
             return self.builder.op("sequence_empty", [], [value.type], device=op.device, where=op.where).result
         if isinstance(value.type, FrameType):
             return self.builder.op("frame_null", [], [value.type], device=op.device, where=op.where).result
-        if not dims_of(value.type) and value.tensor.size > 1:
+        if value.tensor.shape and not dims_of(value.type):
             return self.builder.op("absent", [], [value.type], device=op.device, where=op.where).result
         return zeros_of(self.builder, value.tensor, op)
 

@@ -198,7 +198,7 @@ class _Writer:
 
     def load(self, pair: Pair, kept: list[tuple[Value, Value]], front: Front) -> Value:
         """List the fields of the frame, and load them at the front of the reverse; returns the parameter for the frame."""
-        ((type, hint),) = pair.residuals
+        ((type, _),) = pair.residuals
         assert isinstance(type, FrameType)
         taken: dict[str, int] = {}
         fields = []
@@ -207,7 +207,7 @@ class _Writer:
             taken[name] = taken.get(name, 0) + 1
             fields.append((name if taken[name] == 1 else f"{name}_{taken[name]}", inside.type))
         self.library.add_frame(FrameRecord(type.name, tuple(fields)))
-        frame = Value(type, None, 0, hint)
+        frame = Value(type, None, 0, "frame")
         if kept:
             with front.open():
                 types = [inside.type for inside, _ in kept]
@@ -227,9 +227,9 @@ class _Writer:
             results = [augmenter.value(operand) for operand in block.end.operands]
             left = [augmenter.value(value) for value in kept]
             if self.pair is not None:
-                ((type, hint),) = pair.residuals
+                ((type, _),) = pair.residuals
                 save = builder.op("frame_save", left, [type], where=self.function.where)
-                save.result.hint = hint
+                save.result.hint = "frame"
                 left = [save.result]
             builder.end("return", [*results, *left], None, block.end.where)
         paths = [*self.function.result_paths, *(hint for _, hint in pair.residuals)] if self.function.result_paths else []

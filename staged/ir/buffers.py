@@ -18,7 +18,8 @@ class Buffer:
     """A piece of memory that holds one value after the other.
 
     `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an outer
-    Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call).
+    Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call), 'frame' (a
+    field of what a call keeps for its reverse).
     `intervals` are the positions at which it is in use.
     """
 
@@ -35,7 +36,7 @@ class Buffer:
     """What it is, for people: 'activation', 'parameter', 'gradient', 'residuals of a loop', 'temporary'."""
     variable: VariableRef | None = None
     index: int = -1
-    """Number of the parameter or result, for 'input' and 'output'."""
+    """Number of the parameter, result or field, for 'input', 'output' and 'frame'."""
 
 
 @dataclass(eq=False)
@@ -91,6 +92,8 @@ class Plan:
     """The sequences that are kept in the program's store."""
     copied_handles: frozenset[tuple[object, int]] = frozenset()
     """(op or end, operand): a handle that is needed as it is after the op adds to it, so that the op gets a copy."""
+    fields: dict[tuple[Op, int], Buffer] = field(default_factory=dict)
+    """(`frame_save`, operand): the field of the frame in which this operand is made. Such a frame exists from the function's start."""
     stack_bytes: dict[str, int] = field(default_factory=dict)
     """By recursive function, what one call keeps in buffers on the program's stack; set in the plan of a whole program."""
     keeps_frames: bool = False

@@ -2,8 +2,8 @@
 
 1. Values that may share a buffer are *coalesced*: a loop's carried value with what the body computes for it and with its
    initial value, a branch's result with the value the branch yields, a Variable with the value written to it, a result
-   of the function with the caller's array. It is done where their lives do not overlap, or where they meet in an op that
-   may work in place; elsewhere the emitted program copies.
+   of the function with the caller's array, a field of a frame with what it holds. It is done where their lives do not
+   overlap, or where they meet in an op that may work in place; elsewhere the emitted program copies.
 2. Buffers whose lives do not overlap share memory: the largest first, each at the lowest offset that is free.
 
 Scalars are C locals and need no buffer. Sequences (residuals of loops) get an array where the trip count has a bound, a
@@ -32,6 +32,7 @@ from staged.ir.order import (
 )
 from staged.ir.sequences import sequence_handles
 from staged.ir.types import CPU, Device, TensorType
+from staged.passes.frame_fields import join_frames
 from staged.passes.liveness import Interval, Liveness, liveness
 from staged.passes.offsets import assign_offsets, assign_slots, merged, peak
 from staged.passes.sequences import copied_handles, plan_sequences
@@ -76,6 +77,7 @@ class _Planner:
         self.copied: set[Op] = set()
         self.outputs: list[Buffer | None] = []
         self.block_of: dict[Op, Block] = {}
+        self.fields: dict[tuple[Op, int], Buffer] = {}
         self.read: set[Value] = set()
         """What ops and ends take, but for branches' ends and frames."""
 
@@ -96,6 +98,7 @@ class _Planner:
         self.join_variables()
         self.join_outputs()
         self.join_updates()
+        join_frames(self)
         return self.finish()
 
     def extend_views(self) -> None:
@@ -445,6 +448,7 @@ class _Planner:
             slots,
             handles,
             copied_handles(self.function, self.live, handles),
+            self.fields,
         )
 
     def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:

@@ -12,9 +12,9 @@ import pytest
 
 from staged.ir.buffers import Called, Plan
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Effect, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import Block, Effect, FrameRecord, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.order import is_tensor, root_of
-from staged.ir.types import TensorType, bool_, f32, i64
+from staged.ir.types import FrameType, TensorType, bool_, f32, i64
 from staged.ir.verifier import verify
 from staged.passes.buffers import plan_buffers
 from staged.passes.offsets import assign_offsets
@@ -27,8 +27,10 @@ FLAG = TensorType(bool_)
 class Generator:
     """Random programs of kernels, loops, branches, exits and Variables over values of one type."""
 
-    def __init__(self, seed: int, leaves: bool = False) -> None:
+    def __init__(self, seed: int, leaves: bool = False, saves: bool = False) -> None:
         self.random = random.Random(seed)
+        self.saves = saves
+        """Whether the function keeps values in a frame."""
         self.leaves = leaves
         """Whether branches may return."""
         self.builder = Builder()
@@ -47,9 +49,15 @@ class Generator:
             values = list(body.params[:2])
             self.flag, self.n = body.params[2:]
             self.block(values, depth=0, loops=[])
+            if self.saves:
+                # What is done after it must not disturb it.
+                kept = [self.random.choice(values) for _ in range(4)]
+                self.builder.op("frame_save", kept, [FrameType("kept")])
+                self.block(values, depth=2, loops=[])
             self.builder.end("return", [self.random.choice(values), self.random.choice(values)])
         called = [stub(taken, given) for taken in (1, 2, 3) for given in (1, 2)]
-        function = Function("f", body.block, variables=self.variables, functions=called)
+        frames = [FrameRecord("kept", tuple((f"field_{n}", VECTOR) for n in range(4)))] if self.saves else []
+        function = Function("f", body.block, variables=self.variables, functions=called, frames=frames)
         verify(function)
         return function
 
@@ -165,6 +173,8 @@ class Memory:
         self.tokens: dict[Value, object] = {}
         self.variables = {v: next(b for b in plan.buffers if b.variable is v) for v in function.variables}
         self.state = {v: object() for v in function.variables}
+        self.kept: dict[int, object] = {}
+        """By number, what the fields of the frame have been given."""
         for variable, buffer in self.variables.items():
             self.content[buffer] = self.state[variable]
         for param in function.params:
@@ -224,6 +234,14 @@ class Memory:
             assert self.content[self.plan.staging[end, index]] is tokens[index]
             self.store(outputs[index], tokens[index])
         assert [self.content[outputs[index]] for index in range(len(values))] == tokens
+        for (_, number), buffer in self.plan.fields.items():
+            assert self.content[buffer] is self.kept[number], f"field {number} was overwritten"
+
+    def save(self, op: Op) -> None:
+        for number, value in enumerate(op.operands):
+            self.kept[number] = self.read(value)
+            if (op, number) in self.plan.fields:
+                assert self.plan.place[value] is self.plan.fields[op, number]
 
     def block(self, block: Block, frames: dict):
         for op in block.ops:
@@ -264,6 +282,8 @@ class Memory:
                 self.store(self.plan.place[result], token)
         elif op.name == "call":
             self.call(op)
+        elif op.name == "frame_save":
+            self.save(op)
         elif op.name == "variable_read":
             variable = op.attrs["variable"]
             assert self.content[self.variables[variable]] is self.state[variable], "a Variable was overwritten early"
@@ -329,6 +349,20 @@ def test_functions_that_are_called_return_from_anywhere_and_make_results_in_plac
             assert plan.place[function.params[param]].kind == "output" and plan.place[function.params[param]].index == result
         for run in range(4):
             Memory(function, plan, run).run()
+
+
+def test_what_a_frame_holds_is_made_there_and_stays():
+    copied = made = 0
+    for seed in range(400):
+        generator = Generator(seed, saves=True)
+        function = generator.function()
+        plan = plan_buffers(function, lambda op: generator.in_place.get(op, ()), Called(recursive=True))  # noqa: B023
+        made += len(plan.fields)
+        copied += 4 - len(plan.fields)
+        assert {buffer.kind for buffer in plan.fields.values()} <= {"frame"}
+        for run in range(4):
+            Memory(function, plan, run).run()
+    assert made > 400 and copied > 400
 
 
 def test_a_plan_that_shares_too_much_is_caught():

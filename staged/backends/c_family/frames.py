@@ -219,9 +219,17 @@ class FrameEmitter(ResidualEmitter):
 
     # ---- frames ----
 
-    def emit_frame_save(self, op: Op) -> None:
-        """A record in the store, with a copy of each field."""
-        self.where(op.where)
+    def begin_frames(self, block: Block) -> None:
+        """At a function's start: the frames in which it makes what they hold."""
+        for op in block.ops:
+            if any((op, number) in self.plan.fields for number in range(len(op.operands))):
+                frame = self.push_frame(op)
+                for number, field in enumerate(self.fields_of(op)):
+                    if (op, number) in self.plan.fields:
+                        self.places[self.plan.fields[op, number]] = Member(frame, field)
+
+    def push_frame(self, op: Op) -> Expr:
+        """Take a record from the store."""
         self.need("frames")
         type = op.result.type
         assert isinstance(type, FrameType)
@@ -230,15 +238,27 @@ class FrameEmitter(ResidualEmitter):
         self.w.line(f"{record} *const {name} = st_frames_push(host, m->frames, sizeof({record}));")
         with self.w.block(f"if ({name} == NULL)"):
             self.w.line("return host->error_kind;")
-        for field, value in zip(self.frame_fields[type.name], op.operands, strict=True):
-            place = Member(Name(name), field)
-            if is_absent(value):
+        self.scalars[op.result] = Name(name)
+        return self.scalars[op.result]
+
+    def fields_of(self, op: Op) -> tuple[str, ...]:
+        """The C names of the fields of the frame that is saved."""
+        type = op.result.type
+        assert isinstance(type, FrameType)
+        return self.frame_fields[type.name]
+
+    def emit_frame_save(self, op: Op) -> None:
+        """What the frame does not hold yet is put into it."""
+        self.where(op.where)
+        frame = self.scalars[op.result] if op.result in self.scalars else self.push_frame(op)
+        for number, (field, value) in enumerate(zip(self.fields_of(op), op.operands, strict=True)):
+            place = Member(frame, field)
+            if (op, number) in self.plan.fields or is_absent(value):
                 continue
             if is_tensor(value):
                 self.copy(place, self.pointer(value), value.tensor)
             else:
                 self.w.line(f"{place} = {self.scalar(value)};")
-        self.scalars[op.result] = Name(name)
 
     def emit_frame_load(self, op: Op) -> None:
         """The fields are read where they are needed."""

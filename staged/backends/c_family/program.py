@@ -128,8 +128,10 @@ class ProgramEmitter(FileWriter):
             made.structure.signatures = structure.signatures
             if name_ in self.storing and not made.plan.handles.refer(returned_values(made.signature.function)):
                 made.structure.mark = made.structure.keep_store("kept")
+            made.structure.begin_frames(made.signature.function.block)
             made.structure.block(made.signature.function.block)
             made.structure.end(made.signature.function.block, None)
+        structure.begin_frames(self.function.block)
         structure.block(self.function.block)
         structure.end(self.function.block, None)
         structures = [*(made.structure for made in self.functions.values()), structure]
@@ -337,7 +339,7 @@ class ProgramEmitter(FileWriter):
                 structure.fields[buffer] = structure.variable_fields[buffer.variable]
             elif buffer.kind == "constant":
                 structure.fields[buffer] = self.names.fresh(buffer.name)
-            else:
+            elif buffer.kind != "frame":
                 structure.fields[buffer] = names.fresh(buffer.name)
         for stack in self.plan.stacks:
             structure.fields[stack] = names.fresh(stack.name)
