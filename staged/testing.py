@@ -284,6 +284,7 @@ def load_snippet(text: str, name: str = "snippet") -> ModuleType:
     module.__file__ = str(path)
     module.__dict__.update(st=sys.modules["staged"], np=np)
     linecache.checkcache(str(path))
+    sys.modules[module.__name__] = module  # dataclasses look their module up
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
     return module
 

@@ -7,6 +7,7 @@ says which seed it was at. A failure is made smaller and printed as Python text 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import signal
@@ -19,19 +20,21 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.fuzz.check import FAST, SANITIZED, Case, Differences, check
+from tests.fuzz.check import FAST, SANITIZED, Case, Failure, Outcome, check
 from tests.fuzz.generator import Generator
-from tests.fuzz.reduce import reduce_text
+from tests.fuzz.reduce import reduce_case
 
 SECONDS = 60
 """What one program may take: more is a failure, of staging or of the program."""
+
+LEVELS = (SANITIZED, FAST)
 
 
 def case_of(seed: int) -> Case:
     """The program and the arguments of a seed."""
     chance = random.Random(seed)
     text, shapes = Generator(chance).program()
-    return Case(text, tuple(shapes), seed, chance.choice((0, 1, 2, 3, 4)))
+    return Case(text, tuple(shapes), seed, chance.choice((0, 1, 2, 3, 4)), second=seed % 6 == 0)
 
 
 def main() -> int:
@@ -40,6 +43,8 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int, help="print the program of a seed and check it here")
+    parser.add_argument("--reduce", type=int, help="print the smallest program found with the failure of a seed")
+    parser.add_argument("--seconds", type=float, default=120.0, help="how long to look for smaller ones")
     parser.add_argument("--keep-going", type=int, default=20, help="stop after so many failures")
     parser.add_argument("--worker", nargs=3, type=int, metavar=("FIRST", "STOP", "STEP"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -47,10 +52,17 @@ def main() -> int:
         print(case_of(options.show).source())
         print(check(case_of(options.show)).value)
         return 0
+    if options.reduce is not None:
+        if "libasan" in os.environ.get("LD_PRELOAD", ""):
+            reduce_here(options.reduce, options.seconds)
+        else:
+            with tempfile.TemporaryDirectory(prefix="staged-fuzz-") as cache:
+                show(options.reduce, "", "", cache, options.seconds)
+        return 0
     if options.worker:
         work(*options.worker)
         return 0
-    return drive(options.first, options.seeds, options.jobs, options.keep_going)
+    return drive(options.first, options.seeds, options.jobs, options.keep_going, options.seconds)
 
 
 # ---- workers ------------------------------------------------------------------------------------
@@ -59,13 +71,18 @@ def main() -> int:
 def work(first: int, stop: int, step: int) -> None:
     """Check seeds one after the other; one line on standard output for each."""
     signal.signal(signal.SIGALRM, _too_slow)
+    os.environ.pop("LD_PRELOAD", None)  # the compiler need not run under the sanitizer
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
     out = os.fdopen(os.dup(1), "w")
     for seed in range(first, stop, step):
         out.write(f"start {seed}\n")
         out.flush()
         signal.alarm(SECONDS)
         try:
-            word = check(case_of(seed), (SANITIZED, FAST)).value
+            word = check(case_of(seed), LEVELS).value
+        except Failure as failure:
+            word = "failed " + failure.key
         except Exception as error:
             word = "failed " + _summary(error)
         signal.alarm(0)
@@ -98,19 +115,11 @@ class Worker:
         self.current = first
         self.errors.seek(0)
         self.errors.truncate()
-        library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
-        environment = {
-            **os.environ,
-            "LD_PRELOAD": library.stdout.strip(),
-            "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",
-            "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-            "STAGED_CACHE_DIR": self.cache,
-        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz", "--worker", str(first), str(self.stop), str(self.step)],
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env=environment,
+            env=_environment(self.cache),
         )
 
     def words(self) -> str:
@@ -119,7 +128,19 @@ class Worker:
         return self.errors.read().decode(errors="replace")[-4000:]
 
 
-def drive(first: int, seeds: int, jobs: int, keep_going: int) -> int:
+def _environment(cache: str) -> dict[str, str]:
+    """What a process needs that loads programs with the address sanitizer in them."""
+    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    return {
+        **os.environ,
+        "LD_PRELOAD": library.stdout.strip(),
+        "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:quarantine_size_mb=16",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "STAGED_CACHE_DIR": cache,
+    }
+
+
+def drive(first: int, seeds: int, jobs: int, keep_going: int, seconds: float) -> int:
     """Run all seeds, print what failed; 1 where something did."""
     begin = time.monotonic()
     counts: Counter[str] = Counter()
@@ -136,9 +157,9 @@ def drive(first: int, seeds: int, jobs: int, keep_going: int) -> int:
             if done % 500 == 0:
                 print(f"{done} programs in {time.monotonic() - begin:.0f} s: {dict(counts)}", flush=True)
         for seed, word, words in failures[:3]:
-            show(seed, word, words)
+            show(seed, word, words, cache, seconds)
     print(f"{sum(counts.values())} programs in {time.monotonic() - begin:.0f} s: {dict(counts)}")
-    print(f"{len(failures)} failed; gradients agree with differences in {counts[Differences.AGREE.value]}")
+    print(f"{len(failures)} failed; gradients agree with differences in {counts[Outcome.AGREE.value]}")
     return 1 if failures else 0
 
 
@@ -174,25 +195,18 @@ def run(first: int, stop: int, jobs: int, cache: str) -> Iterator[tuple[int, str
             key.data.process.kill()
 
 
-def show(seed: int, word: str, words: str) -> None:
+def show(seed: int, word: str, words: str, cache: str, seconds: float) -> None:
     """Print a failing program, smaller if it can be, as text that reproduces."""
-    case = case_of(seed)
-    print(f"\n==== seed {seed}: {word}")
-    if word.startswith("failed"):
-        kind = word.removeprefix("failed ").split(":", 1)[0]
+    print(f"\n==== seed {seed}: {word}\n{words}", flush=True)
+    command = [sys.executable, "-m", "tests.fuzz", "--reduce", str(seed), "--seconds", str(seconds)]
+    subprocess.run(command, env=_environment(cache), stderr=subprocess.DEVNULL)
 
-        def still_fails(text: str) -> bool:
-            try:
-                check(Case(text, case.shapes, case.seed, case.n))
-            except Exception as error:
-                return type(error).__name__ == kind
-            return False
 
-        if still_fails(case.text):
-            case = Case(reduce_text(case.text, still_fails), case.shapes, case.seed, case.n)
-    else:
-        print(words)
-    print(case.reproduction(), flush=True)
+def reduce_here(seed: int, seconds: float) -> None:
+    """Print the smallest program found with the failure of this seed; the address sanitizer is loaded."""
+    os.environ.pop("LD_PRELOAD")
+    case, key = reduce_case(case_of(seed), LEVELS, seconds)
+    print(f"# {key or 'did not fail again'}\n{case.reproduction()}", flush=True)
 
 
 if __name__ == "__main__":

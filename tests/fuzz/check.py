@@ -1,66 +1,98 @@
 """What must hold for a random program: the same answers everywhere, and the right derivatives.
 
-1. Eager mode, C at -O0 under the address and undefined sanitizers, and C at -O3 agree on values, printed text, gradients and
-   forward derivatives.
+1. Eager mode, C at -O0 under the address and undefined sanitizers, and C at -O3 with every warning an error agree on values,
+   printed text, gradients and forward derivatives.
 2. The gradient along a direction equals the forward derivative, and central differences of the compiled value; where the
    differences of two step sizes disagree the direction crosses a kink or a decision, and they say nothing.
+3. For a share of the programs: the forward derivative of the gradient equals the gradient of the forward derivative.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
+import re
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import staged as st
+from staged.errors import StagedError
+from staged.frontend.trees import flatten
 from staged.runtime.compiler import CompileOptions
 from staged.testing import captured_prints, compare_trees, load_snippet
 from tests.fuzz.generator import Shape
 
-SANITIZED = CompileOptions("0", ("address", "undefined"))
-PLAIN = CompileOptions("0", ("undefined",))
-FAST = CompileOptions("3")
+WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
+SANITIZED = CompileOptions("0", ("address", "undefined"), ("-g0",))
+PLAIN = CompileOptions("0", ("undefined",), ("-g0",))
+FAST = CompileOptions("3", (), WARNINGS)
 
 _STEP = 2e-5
 
 
-class Differences(enum.Enum):
-    """What central differences said."""
+class Outcome(enum.Enum):
+    """How the check of a program ended that found nothing wrong."""
 
     AGREE = "agree"
+    """Central differences say the same as the gradient."""
     KINK = "kink"
+    """Central differences say nothing here: the direction crosses a kink or a decision."""
+    ROUNDED = "rounded"
+    """The program rounds to f32, which differences see as steps: they were not taken."""
+    NOT_FINITE = "not-finite"
+    """The answer has a NaN or infinity, so that neither derivatives nor what follows from them can be compared."""
+
+
+class Failure(AssertionError):
+    """Something that must hold does not. `key` says what and where, alike for smaller programs with the same fault."""
+
+    def __init__(self, key: str, words: str) -> None:
+        super().__init__(words)
+        self.key = key
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program with the arguments that it is run on."""
+    """A program with the arguments that it is run on; `second` asks for second derivatives too."""
 
     text: str
     shapes: tuple[Shape, ...]
     seed: int
     n: int = 3
+    second: bool = False
 
     def source(self) -> str:
-        """The whole module: the program, and the functions that are compared."""
+        """The whole module: the program, and the function whose results are compared."""
         arrays = ", ".join(f"a{number}" for number in range(len(self.shapes)))
         tangents = ", ".join(f"t{number}" for number in range(len(self.shapes)))
         every = tuple(range(len(self.shapes)))
+        twice = ", twice" if self.second else ""
         # In the program's own module, so that what is printed reproduces as it stands.
-        return (
-            self.text
-            + textwrap.dedent(f"""
+        text = f"""
 
             def everything({arrays}, {tangents}, n):
                 plain = f({arrays}, n)
                 value, gradients = st.value_and_grad(f, argnums={every}, has_aux=True)({arrays}, n)
                 forward = st.jvp(lambda {arrays}: f({arrays}, n)[0], ({arrays},), ({tangents},))
-                return plain, value, gradients, forward
-            """)
-        )
+            """
+        if self.second:
+            text += f"""
+                def slope({arrays}):
+                    return st.jvp(lambda {arrays}: f({arrays}, n)[0], ({arrays},), ({tangents},))[1]
+
+                def gradient({arrays}):
+                    return st.grad(lambda {arrays}: f({arrays}, n)[0], argnums={every})({arrays})
+
+                twice = (
+                    st.jvp(gradient, ({arrays},), ({tangents},))[1],
+                    st.grad(slope, argnums={every})({arrays}),
+                )
+            """
+        return self.text + textwrap.dedent(text) + f"    return plain, value, gradients, forward{twice}\n"
 
     def arguments(self) -> list[np.ndarray[Any, Any]]:
         generator = np.random.default_rng(self.seed)
@@ -72,61 +104,93 @@ class Case:
 
     def reproduction(self) -> str:
         """A script that runs the check again."""
+        second = ", second=True" if self.second else ""
         return (
-            "import staged as st\nfrom tests.fuzz.check import Case, check\n\n"
-            f"TEXT = '''\\\n{self.text}'''\n\ncheck(Case(TEXT, {self.shapes!r}, seed={self.seed}, n={self.n}))\n"
+            "from tests.fuzz.check import Case, check\n\n"
+            f"TEXT = '''\\\n{self.text}'''\n\ncheck(Case(TEXT, {self.shapes!r}, seed={self.seed}, n={self.n}{second}))\n"
         )
 
 
-def check(case: Case, levels: Sequence[CompileOptions] = (PLAIN, FAST)) -> Differences:
-    """Raise AssertionError (or what staging, compiling or running raised) unless all that must hold holds."""
+def check(case: Case, levels: Sequence[CompileOptions] = (PLAIN, FAST)) -> Outcome:
+    """Raise Failure unless all that must hold holds."""
     module = load_snippet(case.source(), "fuzz")
     arrays, tangents = case.arguments(), case.tangents()
+    given = [*arrays, *tangents, case.n]
+    staged = st.function(module.everything)
     with np.errstate(all="ignore"):
-        # One program for all of it: compiling is what takes the time.
-        (plain, value, gradients, forward), program = everywhere(
-            module.everything, [*arrays, *tangents, case.n], levels
-        )
-    compare_trees(value, plain, 1e-9, 1e-9, "the differentiated program's value differs from the program's")
-    assert np.isclose(forward[0], plain[0], rtol=1e-9, atol=1e-9), "forward mode's value differs from the program's"
-    reverse = sum(float(np.sum(g * t)) for g, t in zip(gradients, tangents, strict=True))
-    assert np.isclose(reverse, forward[1], rtol=1e-8, atol=1e-8), (
-        f"reverse mode gives {reverse!r} along the direction, forward mode {float(forward[1])!r}"
-    )
+        with st.eager(), captured_prints() as printed:
+            expected = _at("eager mode", lambda: staged(*given))
+        if not all(np.all(np.isfinite(leaf)) for leaf in flatten(expected)[0]):
+            return Outcome.NOT_FINITE
+        program = compiled_alike(staged, given, levels, expected, printed.text)
+        plain, value, gradients, forward, *twice = expected
+        _close("the value that is differentiated in reverse mode and the program's", value, plain, 1e-9)
+        _close("the value that is differentiated in forward mode and the program's", forward[0], plain[0], 1e-9)
+        single = "st.f32" in case.text  # what is rounded has steps: no differences, and derivatives in two orders differ
+        reverse = sum(float(np.sum(g * t)) for g, t in zip(gradients, tangents, strict=True))
+        _close("reverse and forward mode along the direction", reverse, float(forward[1]), 1e-4 if single else 1e-8)
+        if twice:
+            _close("forward over reverse and reverse over forward mode", *twice[0], 1e-4 if single else 1e-7)
 
-    def at(step: float) -> float:
-        moved = [array + step * tangent for array, tangent in zip(arrays, tangents, strict=True)]
-        with captured_prints():
-            return float(program(*moved, *tangents, case.n)[0][0])
+        if single:
+            return Outcome.ROUNDED
 
-    return differences(at, reverse)
+        def at(step: float) -> float:
+            moved = [array + step * tangent for array, tangent in zip(arrays, tangents, strict=True)]
+            with captured_prints():
+                return float(program(*moved, *tangents, case.n)[0][0])
+
+        return differences(at, reverse)
 
 
-def everywhere(function: Callable[..., Any], arguments: list[Any], levels: Sequence[CompileOptions]) -> tuple[Any, Any]:
-    """The eager answer, once every compiled one agrees with it; and the last program."""
-    staged = st.function(function)
-    with st.eager(), captured_prints() as printed:
-        expected = staged(*arguments)
+def compiled_alike(
+    staged: st.StagedFunction, given: list[Any], levels: Sequence[CompileOptions], expected: Any, printed: str
+) -> st.Program:
+    """Compile at every level and compare with the eager answer; gives the last program."""
+    traced = _at("staging", lambda: staged._trace(tuple(given), {}))  # once: only the flags differ between levels
     for options in levels:
-        staged.options = replace(
-            staged.options, optimise=options.optimise, sanitize=options.sanitize  # type: ignore[arg-type]
-        )
-        program = staged.stage(*arguments)
-        program.compile()
+        where = f"-O{options.optimise}"
+        staged.options = options
+        program = staged._program(traced)
+        _at(f"C at {where}", program.compile)
         with captured_prints() as compiled:
-            found = program(*arguments)
-        where = f"`{function.__name__}` at {' '.join(options.flags())} and in eager mode differ"
-        compare_trees(found, expected, 1e-9, 1e-9, where)
-        assert compiled.text == printed.text, f"{where} in what they print:\n{compiled.text}\ninstead of\n{printed.text}"
-    return expected, program
+            found = _at(f"running at {where}", functools.partial(program, *given))
+        _close(f"eager mode and C at {where}", found, expected, 1e-9)
+        if compiled.text != printed:
+            words = f"eager mode and C at {where} differ in what they print"
+            raise Failure(words, f"{words}:\n{compiled.text}\ninstead of\n{printed}")
+    return program
 
 
-def differences(at: Callable[[float], float], found: float) -> Differences:
+def differences(at: Callable[[float], float], found: float) -> Outcome:
     """Compare a directional derivative with central differences of the value `at(step)`, at two sizes of step."""
     wide = (at(_STEP) - at(-_STEP)) / (2 * _STEP)
     narrow = (at(_STEP / 4) - at(-_STEP / 4)) / (_STEP / 2)
     margin = 1e-5 * (1.0 + abs(wide))
-    if abs(wide - narrow) > margin:
-        return Differences.KINK
-    assert abs(found - narrow) <= 10 * margin, f"the derivative along the direction is {found!r}, differences give {narrow!r}"
-    return Differences.AGREE
+    if not abs(wide - narrow) <= margin:
+        return Outcome.KINK
+    if abs(found - narrow) > 10 * margin:
+        words = "the derivative along the direction and differences differ"
+        raise Failure(words, f"{words}: {found!r} and {narrow!r}")
+    return Outcome.AGREE
+
+
+def _at(stage: str, action: Callable[[], Any]) -> Any:
+    """What `action` gives; what it raises becomes a Failure at this stage."""
+    try:
+        return action()
+    except Exception as error:
+        message = error.message if isinstance(error, StagedError) else str(error).strip()
+        first = (message.splitlines() or [""])[0]
+        # Names, numbers and types are of this program; its smaller ones say the rest alike.
+        alike = re.sub(r"`[^`]*`|'[^']*'|[\w.]*\d[\w.]*|\([\d, ]*\)", "#", first)
+        raise Failure(f"{stage}: {type(error).__name__}: {alike}", f"{stage}: {type(error).__name__}: {error}") from error
+
+
+def _close(what: str, left: Any, right: Any, tolerance: float) -> None:
+    try:
+        compare_trees(left, right, tolerance, tolerance, f"{what} differ")
+    except AssertionError as error:
+        words = str(error).strip()
+        found = re.search(rf"{re.escape(what)} differ( at [\w.]+)?", words)
+        raise Failure(found.group() if found else what, words) from error

@@ -9,9 +9,12 @@ Values stay moderate whatever is combined: factors are bounded, loops are short,
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+from tests.fuzz.constructs import CONSTRUCTS, HEADER, carried_text
 
 Shape = tuple[int, ...]
 
@@ -36,6 +39,8 @@ class Scope:
     """`st.Variable`s: written through `.value`."""
     functions: list[tuple[str, tuple[Shape, ...], Shape]] = field(default_factory=list)
     """Helpers: name, the shapes of what they take (and an integer at the end), the shape of what they give."""
+    couples: list[tuple[str, Shape, Shape]] = field(default_factory=list)
+    """Named tuples with two fields."""
 
     def copy(self) -> Scope:
         return Scope(*(list(getattr(self, name)) for name in self.__dataclass_fields__))
@@ -53,6 +58,14 @@ class Generator:
         self.loops: list[str] = []
         """What may be left here: 'loop' for each loop around, innermost last."""
         self.returns: Callable[[], str] = lambda: "0.0"
+        self.shapes = SHAPES
+        self.pure = False
+        """Whether prints and writes of Variables are left out: in what is mapped."""
+        self.stays = False
+        """Whether `return` is left out: in functions made on the spot, and in `try` (a documented refusal)."""
+        self.printed = False
+        self.effects: set[str] = set()
+        """The functions that print."""
         self.budget = 0
         """Statements that may still be written."""
 
@@ -70,6 +83,26 @@ class Generator:
 
     def likely(self, percent: int) -> bool:
         return self.chance.randrange(100) < percent
+
+    def carried(self, shape: Shape) -> str:
+        """A float expression that a loop may carry."""
+        return carried_text(self.float(shape, 2), shape)
+
+    @contextlib.contextmanager
+    def inner_function(self) -> Iterator[None]:
+        """Around the text of a function made on the spot, which may be mapped: no exits to outside, no effects."""
+        outside, self.scope = self.scope, self.scope.copy()
+        before = self.loops, self.returns, self.pure, self.stays, self.budget
+        self.scope.fixed += self.scope.floats
+        self.scope.counters += self.scope.integers
+        self.scope.floats, self.scope.integers, self.scope.bools, self.scope.couples = [], [], [], []
+        self.scope.functions = [call for call in self.scope.functions if call[0] not in self.effects]
+        self.loops, self.pure, self.stays = [], True, True
+        try:
+            yield
+        finally:
+            self.scope = outside
+            self.loops, self.returns, self.pure, self.stays, self.budget = before
 
     # ---- expressions: floats ----
 
@@ -146,6 +179,11 @@ class Generator:
                 lambda: f"st.permute_dims({self.array(before, below)}, {tuple(order)})",
                 lambda: f"st.reshape({self.array((size,), below)}, {shape})",
                 lambda: f"st.sum({self.array((*shape, 2), below)}, axis=-1)",
+                lambda: f"st.roll({self.array(shape, below)}, {self.pick('1', '-2')}, axis={axis})",
+                lambda: f"st.clip({self.array(shape, below)}, -0.7, 0.8)",
+                lambda: f"st.maximum({self.array(shape, below)}, {self.scalar(below)})",
+                lambda: f"st.concat([{self.array((1, *shape[1:]), below)}, {self.array(shape, below)}], axis=0)[1:]",
+                lambda: f"st.mean(st.stack([{self.array(shape, below)}, {self.array(shape, below)}], axis={axis}), axis={axis})",
                 lambda: f"st.broadcast_to({self.array((*shape[:axis], 1, *shape[axis + 1 :]), below)}, {shape})",
             ]
             if 0 not in shape:
@@ -156,7 +194,7 @@ class Generator:
             if len(shape) >= 2:
                 inner = self.chance.choice((1, 2, 5))
                 forms.append(
-                    lambda: f"({self.array((*shape[:-1], inner), below)} @ {self.array((inner, shape[-1]), below)}) * 0.3"
+                    lambda: f"(({self.array((*shape[:-1], inner), below)} @ {self.array((inner, shape[-1]), below)}) * 0.3)"
                 )
             calls = [call for call in s.functions if call[2] == shape]
             if calls:
@@ -170,7 +208,8 @@ class Generator:
     def call(self, function: tuple[str, tuple[Shape, ...], Shape], depth: int) -> str:
         name, shapes, _ = function
         arguments = [self.float(shape, min(depth, 1)) for shape in shapes]
-        return f"{name}({', '.join([*arguments, self.integer(0) + ' % 3'])})"
+        called = f"st.checkpoint({name})" if self.likely(12) else name
+        return f"{called}({', '.join([*arguments, self.integer(0) + ' % 3'])})"
 
     # ---- expressions: integers and bools ----
 
@@ -228,14 +267,21 @@ class Generator:
 
     def statement(self, depth: int) -> None:
         self.budget -= 1
-        kinds = ["bind", "change", "change", "change", "item", "integer", "bool", "swap", "write", "print"]
+        kinds = ["bind", "change", "change", "change", "item", "integer", "bool", "swap"]
+        if not self.pure:
+            kinds += ["write", "print"]
+        kinds += [name for name, (_, least) in CONSTRUCTS.items() if depth >= least and not (self.pure and name == "mapped")]
         if depth > 0:
             kinds += ["if", "if", "for", "for", "while", "closure", "comprehension"]
         if self.loops:
             kinds += ["exit", "exit"]
-        elif self.depth > 1:
+        elif self.depth > 1 and not self.stays:
             kinds += ["return"]
-        getattr(self, f"write_{self.chance.choice(kinds)}")(depth)
+        kind = self.chance.choice(kinds)
+        if kind in CONSTRUCTS:
+            CONSTRUCTS[kind][0](self, depth)
+        else:
+            getattr(self, f"write_{kind}")(depth)
 
     def write_bind(self, depth: int) -> None:
         shape = self.chance.choice(SHAPES)
@@ -308,6 +354,7 @@ class Generator:
         return None
 
     def write_print(self, depth: int) -> None:
+        self.printed = True
         self.line(f'print(f"{{{self.integer(1)}}} {{{self.condition(0)}}}")')
 
     def write_if(self, depth: int) -> None:
@@ -364,12 +411,24 @@ class Generator:
             self.line("        break")
         self.loop(depth, [counter], None, bool(first))
 
-    def loop(self, depth: int, counters: list[str], row: tuple[str, Shape] | None, forever: bool = False) -> None:
+    def loop(
+        self,
+        depth: int,
+        counters: list[str],
+        row: tuple[str, Shape] | None,
+        forever: bool = False,
+        first: Callable[[], None] | None = None,
+    ) -> None:
+        """The body of a loop, maybe with an `else`; `first` writes what it begins with."""
         outside, self.scope = self.scope, self.scope.copy()
         self.scope.counters += counters
         if row is not None:
             self.scope.fixed.append(row)
         self.loops.append("loop")
+        if first is not None:
+            self.depth += 1
+            first()
+            self.depth -= 1
         self.block(depth - 1)
         self.loops.pop()
         self.scope = outside
@@ -379,7 +438,7 @@ class Generator:
 
     def write_exit(self, depth: int) -> None:
         self.line(f"if {self.condition(1)}:")
-        kind = self.chance.choice(("break", "continue", "return"))
+        kind = self.chance.choice(("break", "continue") if self.stays else ("break", "continue", "return"))
         self.line("    " + (f"return {self.returns()}" if kind == "return" else kind))
 
     def write_return(self, depth: int) -> None:
@@ -443,11 +502,14 @@ class Generator:
             self.line("@st.function")
             self.function(name, shapes, shapes[0], 1, other)
         self.scope.functions = [*known, (first, shapes, shapes[0]), (second, shapes, shapes[0])]
+        if self.effects & {first, second}:
+            self.effects |= {first, second}
 
     def function(
         self, name: str, shapes: tuple[Shape, ...], result: Shape, calls: int | None, other: str | None = None
     ) -> None:
         parameters = [self.fresh("p") for _ in shapes]
+        self.printed = any(called[0] in self.effects for called in self.scope.functions)
         self.line(f"def {name}({', '.join([*parameters, 'n'])}):")
         outside = self.scope
         self.scope = Scope(fixed=list(zip(parameters, shapes, strict=True)), functions=list(outside.functions))
@@ -473,7 +535,12 @@ class Generator:
                 self.statement(1)
             arguments = [f"st.sin({self.float(shape, 1)}) + 0.0 * a0_sum" for shape in shapes]
             made = self.fresh("v")
-            self.line(f"{made} = {other or name}({', '.join([*arguments, self.pick('n - 1', 'n - 2')])})")
+            call = f"{made} = {other or name}({', '.join([*arguments, self.pick('n - 1', 'n - 2')])})"
+            if self.likely(20):
+                self.line(f"{made} = {carried_text('0.5', result)}")
+                self.line(f"for {self.fresh('i')} in st.range({self.pick('2', 'n % 3')}):")
+                call = "    " + call
+            self.line(call)
             self.scope.floats.append((made, result))
         self.statements(self.chance.randint(0, 2), 2)
         self.line(f"return {returned()}")
@@ -482,6 +549,8 @@ class Generator:
         self.line("")
         self.scope = outside
         self.scope.functions.append((name, shapes, result))
+        if self.printed:
+            self.effects.add(name)
 
     def program(self) -> tuple[str, list[Shape]]:
         """The text, and the shapes of the arrays that `f` takes (the first is never empty)."""
@@ -506,7 +575,8 @@ class Generator:
         self.write_integer(0)
         self.statements(self.chance.randint(2, 4), 3)
         self.line(f"return {self.returns()}")
-        return "\n".join(self.lines) + "\n", shapes
+        text = "\n".join(self.lines) + "\n"
+        return (HEADER + text if "Pair(" in text or "Couple(" in text else text), shapes
 
     def total(self) -> str:
         """A scalar of what is known."""

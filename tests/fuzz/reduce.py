@@ -1,24 +1,85 @@
-"""Making a failing program small: lines go, blocks lose their heads, while the failure stays."""
+"""Making a failing program small: lines go, blocks lose their heads, expressions become parts of themselves, while the
+failure stays the same one."""
 
 from __future__ import annotations
 
 import ast
+import os
+import select
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from staged.runtime.compiler import CompileOptions
+from tests.fuzz.check import Case, Failure, check
+
+_SECONDS_EACH = 60
+
+
+def reduce_case(case: Case, levels: Sequence[CompileOptions], seconds: float = 120.0) -> tuple[Case, str]:
+    """The smallest case found with the same failure, and the key of that failure (empty where it does not come again)."""
+    key = failure_key(case, levels)
+    if not key:
+        return case, ""
+    # Where one level tells it, the others need not be compiled.
+    narrow = [options for options in levels if f"-O{options.optimise}" in key] or levels
+    if failure_key(case, narrow) != key:
+        narrow = levels
+    plain = replace(case, second=False)
+    if case.second and failure_key(plain, narrow) == key:
+        case = plain
+    text = reduce_text(case.text, lambda text: failure_key(replace(case, text=text), narrow) == key, seconds)
+    return replace(case, text=text), key
+
+
+def failure_key(case: Case, levels: Sequence[CompileOptions]) -> str:
+    """What fails, as `Failure.key` says it; '' where nothing does. Checked in a process of its own, which may die."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        key = ""
+        try:
+            check(case, levels)
+        except Failure as failure:
+            key = failure.key
+        except Exception as error:
+            key = type(error).__name__
+        os.write(writer, key.encode()[:4000])
+        os._exit(0)
+    os.close(writer)
+    ready, _, _ = select.select([reader], [], [], _SECONDS_EACH)
+    if not ready:
+        os.kill(child, signal.SIGKILL)
+    key = os.read(reader, 4096).decode()
+    os.close(reader)
+    status = os.waitpid(child, 0)[1]
+    if not ready:
+        return "takes too long"
+    return f"dies with status {status}" if status else key
 
 
 def reduce_text(text: str, still_fails: Callable[[str], bool], seconds: float = 90.0) -> str:
     """The smallest text found within `seconds` for which `still_fails` holds (Zeller's delta debugging, on blocks)."""
     end = time.monotonic() + seconds
     changed = True
+    tried: set[str] = set()
     while changed and time.monotonic() < end:
         changed = False
-        for candidate in _smaller(text):
-            if time.monotonic() > end:
-                break
-            if _parses(candidate) and still_fails(candidate):
+        place = 0  # after a success go on from there: what stood before it has just been tried
+        candidates = list(_smaller(text))
+        while place < len(candidates) and time.monotonic() < end:
+            candidate = candidates[place]
+            place += 1
+            if candidate in tried or not _parses(candidate):
+                continue
+            tried.add(candidate)
+            if still_fails(candidate):
                 text, changed = candidate, True
-                break
+                candidates = list(_smaller(text))
+                place -= 1
     return text
 
 
