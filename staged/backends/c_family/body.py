@@ -23,6 +23,7 @@ from staged.backends.c_family.expr import (
     literal,
     scaled,
 )
+from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.messages import emit_failure, emit_file_open, emit_file_print, emit_print
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
@@ -288,13 +289,15 @@ class BodyEmitter:
     def emit_kernel_call(self, op: Op) -> None:
         self.where(op.where)
         outputs: list[Expr] = []
+        kernel = self.kernels[op]
+        may_fail = isinstance(kernel, KernelText) and kernel.can_fail
         for result in op.results:
             if is_tensor(result):
                 outputs.append(self.pointer(result))
             else:
                 name = self.name(result.hint)
                 # A kernel that may fail can leave before it has a result, and compilers see that.
-                begun = f" = {literal(0, result.tensor.dtype)}" if op.effects else ""
+                begun = f" = {literal(0, result.tensor.dtype)}" if op.effects or may_fail else ""
                 self.w.line(f"{self.c_type(result)} {name}{begun};")
                 self.scalars[result] = Name(name)
                 outputs.append(Prefix("&", Name(name)))

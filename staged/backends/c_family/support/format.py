@@ -105,6 +105,9 @@ __attribute__((unused)) static int32_t st_format_text(char *out, const char *byt
     if (spec.precision >= 0 && spec.precision < length) {
         length = spec.precision;
     }
+    if (length < 0) {
+        length = 0;  // never so, but compilers that do not see it warn of the copy below
+    }
     const char *fill = spec.fill == NULL ? " " : spec.fill;
     const int32_t padding = spec.width > length ? spec.width - length : 0;
     const int32_t before = spec.align == '>' ? padding : spec.align == '^' ? padding / 2 : 0;
@@ -113,7 +116,9 @@ __attribute__((unused)) static int32_t st_format_text(char *out, const char *byt
     used += length;
     return used + st_fill(out + used, fill, padding - before);
 }
+"""
 
+_NUMBER = """\
 // A number from its parts: sign and prefix, then `digits` characters of `body` that take group separators (every `group`
 // of them), then the rest of `body`.
 static int32_t st_format_parts(char *out, const char *head, const char *body, int32_t digits, int32_t group,
@@ -490,13 +495,14 @@ _STRINGS = ("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>"
 SNIPPETS = (
     Snippet("text", _TEXT, needs=("write",), includes=_STRINGS),
     Snippet("format", _SPEC, needs=("text",), includes=_STRINGS),
+    Snippet("format_number", _NUMBER, needs=("format",), includes=_STRINGS),
     Snippet(
         "format_float",
         _FLOAT,
-        needs=("format",),
+        needs=("format_number",),
         includes=("#include <math.h>", "#include <stdio.h>", "#include <stdlib.h>"),
     ),
-    Snippet("format_integer", _INTEGER, needs=("format", "format_float"), includes=_STRINGS),
+    Snippet("format_integer", _INTEGER, needs=("format_number", "format_float"), includes=_STRINGS),
     Snippet("format_bool", _BOOL, needs=("format",), includes=_STRINGS),
     Snippet("format_array", _CHARACTERS + _ARRAY, needs=("format",), includes=_STRINGS),
     *(
