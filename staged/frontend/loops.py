@@ -158,7 +158,8 @@ class StagedLoop:
         if value is NOTHING or isinstance(kept, Poison):
             return value is not NOTHING
         leaves, spec = trees.flatten(value)
-        return bool(spec == kept.spec) and fits(leaves, kept)
+        # The same place may be tracked for another object by now: one of a call that has ended, whose values are gone.
+        return bool(spec == kept.spec) and fits(leaves, kept) and all(map(self.trace.is_visible, leaves))
 
     def first_guess(self, entry: list[Any]) -> Carry:
         """Carry what the body assigns: staged values, and numbers that it counts or sums up.

@@ -253,6 +253,11 @@ class TraceContext(RecordContext):
         reader = getattr(operand, "__staged_read__", None)
         return reader() if reader is not None else operand
 
+    def is_visible(self, leaf: object) -> bool:
+        """Whether a leaf can be used here: the block that a staged value was made in has not ended."""
+        home = self.home.get(leaf.value) if isinstance(leaf, StagedArray) else None
+        return home is None or _is_around(home, self.builder.current)
+
     def value_of(self, array: Array) -> Value:
         value = super().value_of(self.read(array))
         home = self.home.get(value)

@@ -201,10 +201,13 @@ class _Planner:
 
     def allow_touching(self) -> None:
         for op in structural_ops(self.function.block):
-            for result, operand in self.aliases(op):
-                self.allow(op.operands[operand], op.results[result], self.live.start[op])
-            for result, operand in _in_place(op):
-                self.allow(op.operands[operand], op.results[result], self.live.start[op])
+            pairs = [*self.aliases(op), *_in_place(op)]
+            for result, operand in pairs:
+                # A product may read as a factor what its epilogue may overwrite: every use must allow it.
+                root = root_of(op.operands[operand])
+                uses = (number for number, other in enumerate(op.operands) if root_of(other) is root)
+                if all((result, number) in pairs for number in uses):
+                    self.allow(root, op.results[result], self.live.start[op])
 
     def hold_loops(self) -> None:
         """A loop's carried value, its result and the condition's parameter are one: the buffer is theirs from the loop's

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 
 import staged as st
+from staged.runtime.compiler import CompileOptions
 from staged.testing import assert_backends_agree, check_grads
 
 X = np.array([0.5, -1.5, 2.0])
@@ -33,3 +37,59 @@ def test_a_variable_on_one_side_of_a_conditional_expression_is_what_it_holds() -
     for n in (1, 3):
         assert_backends_agree(a_variable_on_one_side, X, n)
         check_grads(a_variable_on_one_side, (X, n))
+
+
+def a_factor_read_again_beside_the_product(x, n):
+    v = st.full((2, 3), 1.5, dtype=st.f64) + 0.0 * x[0]
+    v = v if x[n] < x[0] else st.sin(st.full((2, 2), v[0, -1], dtype=st.f64) @ v) + 0.0 * v
+    return st.sum(st.sin(v))
+
+
+def test_a_product_does_not_overwrite_a_factor_that_its_epilogue_reads_too() -> None:
+    for n in (0, 1):
+        assert_backends_agree(lambda x, n: st.jvp(lambda x: a_factor_read_again_beside_the_product(x, n), (x,), (x,)), X, n)
+
+
+def a_stack_and_an_early_return(x, n):
+    v = 1.0 * x
+    kept = st.Stack(x[0], max=8)
+    for _ in st.range(n):
+        if n > 2:
+            kept.append(x[0])
+        for _ in st.range(2):
+            v = v * 2.0
+            if v[0] > 3.0:
+                return st.sum(v)
+    return 1.0 * len(kept)
+
+
+def test_a_stack_of_a_call_that_has_ended_is_not_carried_by_the_next() -> None:
+    for n in (1, 4):
+        assert_backends_agree(lambda x, n: (a_stack_and_an_early_return(x, n), a_stack_and_an_early_return(x, n)), X, n)
+
+
+STRICT = CompileOptions("2", (), ("-Wall", "-Wextra", "-Wconversion", "-Werror"))
+
+
+def only_a_bool_is_printed(x):
+    print(f"{x[0] > 0.0}")
+    return x
+
+
+def text_and_a_number_are_printed(x, n):
+    print(f"{n} {x[0] > 0.0}")
+    return x
+
+
+def a_number_from_a_checked_kernel(x, n):
+    return st.jvp(lambda x: st.sum(st.sin(st.take(x, (st.asarray([2, 0]) + n) % 3, axis=0) * x[n % 3])), (x,), (x,))
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [(only_a_bool_is_printed, (X,)), (text_and_a_number_are_printed, (X, 1)), (a_number_from_a_checked_kernel, (X, 1))],
+)
+def test_no_compiler_complains(program: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    staged = st.function(program)
+    staged.options = STRICT
+    staged.stage(*arguments).compile()
