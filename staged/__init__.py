@@ -141,4 +141,12 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"staged.{name}")
-    raise AttributeError(f"module 'staged' has no attribute {name!r}")
+    raise AttributeError(f"module 'staged' has no attribute {name!r}{_meant(name)}")
+
+
+def _meant(name: str) -> str:
+    """The public name that was probably meant."""
+    import difflib
+
+    near = difflib.get_close_matches(name, __all__, n=1)
+    return f": did you mean `st.{near[0]}`?" if near else ""

@@ -17,7 +17,7 @@ from staged.ir.types import TensorType, dtype_of, shape_text
 from staged.ops.array import Array
 from staged.source import Position, here
 
-_CASTS = {"e": "np.float32", "f": "np.float64", "i": "np.int64", "u": "np.int64", "c": "np.float64"}
+_CASTS = {"e": "np.float32", "f": "np.float64", "i": "np.int64", "u": "np.int64"}
 
 
 @dataclass(frozen=True)
@@ -173,5 +173,7 @@ def unsupported_dtype(what: str, array: Any, where: Position | None) -> DTypeErr
     return DTypeError(
         f"{what} has dtype {array.dtype}, shape {shape_text(tuple(array.shape))}, which has no staged type",
         where=where,
-        hint=f"pass `.astype({cast})` of it",
+        hint={"c": "pass its `.real` and its `.imag`"}.get(array.dtype.kind, f"pass `.astype({cast})` of it")
+        if array.dtype.kind not in "USOMm"
+        else "pass numbers, such as codes or indices; a single string is static",
     )

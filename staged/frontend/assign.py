@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ShapeError, StagingError, StaticStateError
+from staged.errors import ShapeError, StagedValueError, StagingError, StaticStateError
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_made, record_mutation
 from staged.frontend.names import subscript_root
 from staged.frontend.objects import contents_of
 from staged.frontend.syntax import Converter, expression, operator, place, statement, text
 from staged.frontend.tracing import current_trace
-from staged.ops.array import METHODS, Array
+from staged.ops.array import METHODS, Array, StagedArray
 from staged.source import here
 
 
@@ -293,10 +293,22 @@ def get_item(owner: Any, key: Any) -> Any:
     """`owner[key]`; a NumPy array indexed by something staged becomes an array of the program."""
     if isinstance(owner, np.ndarray) and current_trace() is not None and _has_staged(key):
         return METHODS["get_item"](owner, key)
+    _check_key(owner, key)
     found = owner[key]
     if isinstance(key, slice) and isinstance(owner, list):
         note_made(found)
     return found
+
+
+def _check_key(owner: Any, key: Any) -> None:
+    """Raise where a dict of Python's is asked for a key that only the program knows."""
+    if isinstance(owner, dict) and isinstance(key, StagedArray):
+        name = f"`{key.value.hint}`" if key.value.hint else "a value"
+        raise StagedValueError(
+            f"a key of a dict must be known while staging, {name} is staged ({key.type})",
+            where=here(),
+            hint="use an array, with integers as indices: `table[i]`; or choose by `if` and `elif`",
+        )
 
 
 def _has_staged(key: Any) -> bool:
@@ -317,6 +329,7 @@ def slice_(lower: Any, upper: Any, step: Any) -> slice:
 def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
     """`root[k1][k2] = value`; gives the root to assign back (a new array, or the same container)."""
     key, *rest = keys
+    _check_key(root, key)
     if rest:
         inner = get_item(root, key)
         new = store(inner, name, tuple(rest), value)

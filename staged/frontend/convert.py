@@ -30,7 +30,7 @@ from staged.frontend import (  # noqa: F401
 )
 from staged.frontend.function import convert_definition
 from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition
-from staged.source import Position
+from staged.source import Position, position_of_function
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LAYERS = os.path.join(_PACKAGE, "nn") + os.sep
@@ -201,9 +201,9 @@ def _covers(node: ast.Lambda, code: CodeType) -> bool:
 
 def _no_source(function: FunctionType, reason: str) -> StagingError:
     code = function.__code__
-    where = Position(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, function.__name__)
+    where = position_of_function(function) or Position(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, "")
     return StagingError(
         f"`{function.__name__}` cannot be staged: {reason}",
         where=where,
-        hint="put the function into a file that is imported or run",
+        hint="write a plain `def`" if "async" in reason else "put the function into a file that is imported or run",
     )

@@ -129,7 +129,10 @@ def record_for(
     where = here()
     what = f"the loop at line {where.line if where else 0}"
     given = staged.bounds()
-    is_empty = all(isinstance(bound, int) for bound in given) and len(range(*given)) == 0
+    is_known = all(isinstance(bound, int) for bound in given)
+    is_empty = is_known and len(range(*given)) == 0
+    # After a loop that is certain to run, a name is bound where every turn binds it.
+    ends = frozenset({"yield", "continue", "break"} if is_known else ())
     bounds = [materialise(trace, bound, WEAK_INT) for bound in given]
     staged.begin()
     breaks_further = names.breaks and (orelse is not None or staged.has_tail)
@@ -165,7 +168,7 @@ def record_for(
     def loop() -> Signal | None:
         catches = frozenset({"continue"} if breaks_further else {"continue", "break"})
         if not is_empty:
-            StagedLoop(trace, scope, names, word, catches).run((WEAK_INT,), (hint,), one_turn, build)
+            StagedLoop(trace, scope, names, word, catches, ends).run((WEAK_INT,), (hint,), one_turn, build)
         return run_turns(trace, scope, tail(), what)
 
     if breaks_further:

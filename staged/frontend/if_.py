@@ -324,8 +324,9 @@ class StagedIf:
     def missing(self, name: str, number: int, values: list[Any], poisons: list[list[dict[str, Poison]]]) -> Poison:
         """Why a name that only one branch binds cannot be read after the `if`."""
         for branch, value in zip(poisons, values, strict=True):
-            if value is NOTHING and name in branch[number] and self.entry[number][1].get(name) is not None:
-                break
+            reason = branch[number].get(name)
+            if value is NOTHING and reason is not None and reason is not self.entry[number][1].get(name):
+                return reason  # that branch binds it too, inside a loop
         bound_in = 0 if values[1] is NOTHING else 1
         words = ("when its condition holds", "when its condition does not hold")[bound_in]
         return unbound(name, f"the `if` at line {self.line}", f", which binds it only {words}")

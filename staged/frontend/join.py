@@ -229,12 +229,36 @@ def position_of(value: Any) -> Position | None:
     return None
 
 
+def _only(value: Any) -> Any:
+    """The single leaf of a template, as a static value where it is one; anything else as it is."""
+    if isinstance(value, Template) and len(value.leaves) == 1:
+        value = value.leaves[0]
+    return value.value if isinstance(value, Static) else value
+
+
+def _start_of(before: Any, after: Any) -> str | None:
+    """What to write instead of a number or None that becomes an array in a loop or branch."""
+    first, then = _only(before), _only(after)
+    type_ = leaf_type(then) if isinstance(then, TensorType | Array | np.ndarray) else None
+    if type_ is None or not (first is None or isinstance(first, int | float)):
+        return None
+    if any(not isinstance(extent, int) for extent in type_.shape):
+        return None
+    name = "bool_" if type_.dtype is bool_ else type_.dtype.name
+    value = f"st.full({type_.shape}, {first}, dtype=st.{name})" if first else f"st.zeros({type_.shape}, dtype=st.{name})"
+    return value if type_.shape else ("0.0" if type_.dtype.is_float else "0")
+
+
 def mismatch(name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where: Position | None) -> Poison:
     """A name whose values do not join: an error at the next read."""
     difference = f"`{name}` is {describe(a)} {labels[0]} and {describe(b)} {labels[1]}: {why}"
     hint = f"give `{name}` one dtype and shape on all paths (`st.astype(...)`, `st.reshape(...)`), or use another name"
     if why.startswith(("it is not", "the structure")):
         hint = f"give `{name}` the same structure on all paths; only numbers and arrays can differ"
+    if why.startswith("it is not") and any(isinstance(_only(value), str) for value in (a, b)):
+        hint = f"strings cannot differ by path: give `{name}` a number, and print in the branches"
+    elif (start := _start_of(a, b)) is not None:
+        hint = f"let `{name}` be of that type from the start: `{name} = {start}`"
     if "a Variable of" in difference:
         hint = f"bind `{name}` to what the Variable holds (`{name} = v.value`)"
     return Poison(

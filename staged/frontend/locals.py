@@ -6,8 +6,8 @@ compares: what was one name per function in Python becomes a value per branch or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from staged.errors import StagedError, UnboundNameError
@@ -25,8 +25,12 @@ class Poison:
     hint: str | None = None
     where: Position | None = None
     """The place to show; None: the read itself."""
+    retry: Callable[[], None] | None = field(default=None, compare=False)
+    """Asks for another trace in which the name has a value, where there can be one: called before the error is raised."""
 
     def throw(self) -> None:
+        if self.retry is not None:
+            self.retry()
         read = here()
         details = self.details
         if self.where is not None and read is not None:

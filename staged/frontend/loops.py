@@ -17,13 +17,14 @@ from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import check_passed, mutable_nodes, with_objects
 from staged.frontend.scope import MAX_TRIES, traced_in_scope
-from staged.frontend.targets import Carry, Key, StateTarget, Target, fits, restore_all, target_of, tracked
+from staged.frontend.targets import Carry, Key, StateTarget, Target, fits, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import (
     BREAK,
     CONTINUE,
     ENDED,
     BlockEndedError,
     Body,
+    NeedsNameError,
     NeedsScopeError,
     Region,
     Signal,
@@ -33,6 +34,7 @@ from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Label, Op, Value
 from staged.ir.types import TensorType
 from staged.ops.array import StagedArray
+from staged.ops.source import full
 from staged.source import here
 
 
@@ -64,6 +66,8 @@ class StagedLoop:
     """The label: the loop variable's name, or `while`."""
     catches: frozenset[str] = frozenset({"break", "continue"})
     """The exits that lead to the loop's own ends; `break` may lead further, past its `else`."""
+    ends: frozenset[str] = frozenset()
+    """The exits after which the loop may end, where it is certain that one of them is met: those pass late names."""
     scopes: list[Locals] = field(default_factory=list)
 
     def run(
@@ -96,10 +100,16 @@ class StagedLoop:
         self.scopes = tracked(trace, self.scope)
         entry = [snapshot(scope) for scope in self.scopes]
         path = (*trace.path, where)
+        late = frozenset(
+            (index, name)
+            for index, scope in enumerate(self.scopes)
+            for name in sorted(self.names.assigned)
+            if (path, index, name) in trace.read_later
+        )
         dropped: set[Key] = set()
         carry = self.first_guess(entry)
         for key, kept in trace.learned.get(path, {}).items():
-            if key[0] < len(self.scopes) and self._still_fits(key, kept):
+            if key[0] < len(self.scopes) and (key in late or self._still_fits(key, kept)):
                 carry[key] = kept
         for attempt in range(MAX_TRIES):
             mark = trace.mark(self.scopes)
@@ -112,6 +122,8 @@ class StagedLoop:
                 entry=[dict(values) for values, _ in entry],
                 carry=carry,
                 label=Label(self.word),
+                late=late,
+                ends=self.ends,
             )
             target.by = lambda name: ("before the loop", "after an iteration")
             initial = self.initial(target)
@@ -119,6 +131,7 @@ class StagedLoop:
             block = trace.open_block((*index_types, *target.types), (*index_hints, *target.hints()))
             params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
             made = self.trace_body(target, block, params, len(index_types), body, line)
+            made[0] = {**dict.fromkeys(self.names.assigned), **made[0]}  # also what is bound before a `break`
             if target.stale:
                 trace.rollback(mark)
                 carry = target.next_carry()
@@ -139,15 +152,24 @@ class StagedLoop:
             handles = list(trace.emit_op(op))
             restore_all(self.scopes, entry)
             target.bind(handles)
-            target.forget_inner_names(made, lambda name: self.inner(name, line))
+            target.forget_inner_names(made, lambda key: self.inner(key, line, path, late))
             return target
         raise AssertionError(f"tracing {what} does not settle")
 
-    def inner(self, name: str, line: int) -> Poison:
+    def inner(self, key: Key, line: int, path: tuple[object, ...], late: frozenset[Key]) -> Poison:
+        """Why a name that is bound in the loop alone cannot be read after it."""
+        index, name = key
+        if self.ends and key in late:
+            return unbound(name, f"the loop at line {line}")
+
+        def retry() -> None:
+            raise NeedsNameError((path, index, name))
+
         return Poison(
             UnboundNameError,
             f"`{name}` is bound only inside the loop at line {line}, which may run zero times",
             hint=f"bind `{name}` before the loop",
+            retry=retry if self.ends and name in self.names.assigned else None,
         )
 
     def _still_fits(self, key: Key, kept: Template | Poison) -> bool:
@@ -181,7 +203,9 @@ class StagedLoop:
         """The carried values on entry."""
         out: list[Value] = []
         for key, template in target.carry.items():
-            if isinstance(template, Template):
+            if key in target.late and isinstance(template, Template):
+                out += [materialise(self.trace, full(slot.shape, 0, slot.dtype), slot) for slot in template.types]
+            elif isinstance(template, Template):
                 leaves, _ = trees.flatten(target.value_at_entry(key))
                 for leaf, slot in zip(leaves, template.leaves, strict=True):
                     if isinstance(slot, TensorType):
@@ -212,7 +236,7 @@ class StagedLoop:
         trace.path.append(line)
         try:
             with trace.entered(block), trace.extent(region):
-                target.bind(params[indices:])
+                target.bind(params[indices:], inside=True)
                 stand_ins = [node for key in target.carry for node in mutable_nodes(target.value_now(key))]
                 try:
                     signal = body(params[:indices])
@@ -236,7 +260,7 @@ class StagedLoop:
         """Carried names of which some leaf never changes, with that leaf not carried (each name is tried once)."""
         out: Carry = {}
         for key, template in target.carry.items():
-            if not isinstance(template, Template) or key in dropped:
+            if not isinstance(template, Template) or key in dropped or key in target.late:
                 continue
             leaves, _ = trees.flatten(target.value_at_entry(key))
             new = [

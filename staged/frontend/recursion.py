@@ -384,8 +384,8 @@ class FunctionTarget(StateTarget):
     def exit(self, signal: Signal) -> None:
         self.leave("return", signal.value)
 
-    def operands(self, value: Any, where: Position | None) -> list[Value]:
-        out = super().operands(value, where)
+    def operands(self, kind: str, value: Any, where: Position | None) -> list[Value]:
+        out = super().operands(kind, value, where)
         if self.stale or self.result is None:
             return out
         count = len(self.result.types)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from staged.errors import StagingError
 from staged.frontend import trees
+from staged.frontend.iterables import StagedIterable
 from staged.frontend.locals import Locals, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import with_objects
+from staged.frontend.strings import StagedString
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import ENDED, BlockEndedError, Body, Region, Signal, TraceContext
 from staged.frontend.variable import Variable
 from staged.ir.nodes import Label, Op
+from staged.ops.array import StagedArray
 from staged.source import here
 
 MAX_TRIES = 30
@@ -99,7 +103,7 @@ def _traced_in_scope(
         handles = list(trace.emit_op(op))
         restore_all(restored, entry)
         target.bind(handles)
-        target.forget_inner_names(made, lambda name: unbound(name, what))
+        target.forget_inner_names(made, lambda key: unbound(key[1], what))
         if target.exits == 0:
             trace.builder.end("raise", (), None, where)
             raise BlockEndedError
@@ -117,10 +121,33 @@ class ProgramTarget(StateTarget):
 
     def leave(self, kind: str, value: Any = None) -> None:
         # A Variable that lives in the program only leaves it as what it holds.
+        _check_result(value)
         super().leave(kind, trees.map_leaves(self._held, value))
 
     def _held(self, leaf: Any) -> Any:
         return leaf.value if isinstance(leaf, Variable) and leaf.is_inner else leaf
+
+
+def _check_result(value: Any) -> None:
+    """Raise where a result holds staged values in what cannot be given back: a text, a set, the keys of a dict, an iterator."""
+    what = None
+    for leaf in trees.flatten(value)[0]:
+        if isinstance(leaf, StagedString):
+            what = "a text with staged parts", "print it, write it to a file, or return its numbers"
+        elif isinstance(leaf, set | frozenset) and any(isinstance(item, StagedArray) for item in leaf):
+            what = "a set of staged values", "return a list, or an array: `st.stack([...])`"
+        elif isinstance(leaf, StagedIterable):
+            what = "an iterator over staged values", "return the array, or the bounds"
+    if what is None and _has_staged_key(value):
+        what = "a dict with staged keys", "return keys and values as arrays"
+    if what is not None:
+        raise StagingError(f"{what[0]} cannot be a result: it exists only when the program runs", where=here(), hint=what[1])
+
+
+def _has_staged_key(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(isinstance(key, StagedArray) or _has_staged_key(item) for key, item in value.items())
+    return isinstance(value, list | tuple) and any(map(_has_staged_key, value))
 
 
 def traced_as_program(trace: TraceContext, scope: Locals, body: Body, what: str) -> ProgramTarget:

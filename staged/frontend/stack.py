@@ -145,6 +145,17 @@ class Stack:
             out.append(METHODS["reshape"](element, array.shape[1:]))
         return trees.unflatten(spec, out)
 
+    def _check_element(self, row: TensorType, new: TensorType) -> None:
+        """A float element is not narrowed unseen, and every element has the shape of the first argument."""
+        narrower = new.dtype.is_float and not new.weak and new.dtype != row.dtype
+        if narrower or (new.shape != row.shape and new.shape):
+            raise CarriedValueError(
+                f"an element of this Stack is {row}, got {new}",
+                where=here(),
+                hint=f"make the Stack with something of that type as its first argument (`st.Stack(x, max={self.max})`), "
+                f"or cast: `st.astype(x, st.{row.dtype.name})`",
+            )
+
     def _write(self, place: Any, value: Any) -> None:
         rows, spec = trees.flatten(self.rows)
         values, given = trees.flatten(value)
@@ -158,6 +169,7 @@ class Stack:
         out = []
         for row, new in zip(rows, values, strict=True):
             array = as_array(row)
+            self._check_element(TensorType(array.dtype, tuple(array.shape[1:])), as_array(new).type)
             # `set_item` at a static place brings the dtype and the shape to those of a row, or refuses.
             element = METHODS["set_item"](METHODS["zeros"]((1, *array.shape[1:]), array.dtype), 0, new)
             out.append(bind(dynamic_update_op, [array, element, *_starts(place, array)]))

@@ -29,7 +29,7 @@ from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, 
 from staged.frontend.objects import mutable_nodes, note_joined
 from staged.frontend.tracing import NeedsScopeError, Signal, TraceContext
 from staged.ir.nodes import Label, Value
-from staged.ir.types import TensorType
+from staged.ir.types import TensorType, dims_of
 from staged.ops.array import StagedArray
 from staged.source import Position, here
 
@@ -84,6 +84,9 @@ class StateTarget(Target):
     params: dict[tuple[Key, int], Value] = field(default_factory=dict)
     passed_trees: dict[Key, list[Any]] = field(default_factory=dict)
     """Per carried name: what the exits passed."""
+    late: frozenset[Key] = frozenset()
+    """Names of a loop that have no value at entry, and one after it: what the exits in `ends` pass."""
+    ends: frozenset[str] = frozenset()
     by: Callable[[str], tuple[str, str]] = lambda name: ("before", "after")
 
     def exit(self, signal: Signal) -> None:
@@ -98,22 +101,29 @@ class StateTarget(Target):
         self.exits += 1
         self.breaks = self.breaks or kind == "break"
         where = here()
-        operands = self.operands(value, where)
+        operands = self.operands(kind, value, where)
         self.trace.builder.end(kind, operands, None if kind in ("yield", "return") else self.label, where)
 
     # ---- the state ----
 
-    def operands(self, value: Any, where: Position | None) -> list[Value]:
+    def operands(self, kind: str, value: Any, where: Position | None) -> list[Value]:
         """What this exit passes; notes in `demands` what does not fit the assumption."""
         out: list[Value] = []
         for index, scope in enumerate(self.scopes):
             for name in all_names([self.entry[index], scope.__dict__]):
                 key = (index, name)
                 if key not in self.carry:
-                    self._check_unchanged(key, scope)
+                    self._check_unchanged(key, scope, kind)
+        for key in sorted(self.late) if kind in self.ends else ():
+            if self.value_now(key) is NOTHING:
+                self._missing(key)
         for key, template in self.carry.items():
             if isinstance(template, Template):
-                out += self._pass(key, template, where)
+                if key in self.late and kind not in self.ends:
+                    # Nobody reads it: the next turn binds it anew.
+                    out += [param for (owner, _), param in self.params.items() if owner == key]
+                else:
+                    out += self._pass(key, template, where)
         if self.has_result:
             out += self._pass_result(value, where)
         return out
@@ -128,12 +138,14 @@ class StateTarget(Target):
         value = self.scopes[index].__dict__.get(name, NOTHING)
         return default(self.scopes[index], name) if value is NOTHING else value
 
-    def _check_unchanged(self, key: Key, scope: Locals) -> None:
+    def _check_unchanged(self, key: Key, scope: Locals, kind: str) -> None:
         before, now = self.value_at_entry(key), self.value_now(key)
         if now is before:
             return
         if before is NOTHING and self.joins_entry:
-            return  # made in the body: its own
+            if key in self.late and kind in self.ends and _can_be_late(now):
+                self._demand(key, NOTHING, now)
+            return  # else made in the body: its own
         if before is not NOTHING and now is not NOTHING and same_tree(before, now):
             return
         self._demand(key, before if self.joins_entry else NOTHING, now)
@@ -145,7 +157,7 @@ class StateTarget(Target):
         if isinstance(wanted, Poison):
             return
         if now is NOTHING:
-            self.demands[key] = unbound(name, self.what)
+            self.demands[key] = self._missing(key)
             return
         if wanted is NOTHING:
             self.demands[key] = template_of(now)
@@ -155,10 +167,17 @@ class StateTarget(Target):
         except MismatchError as why:
             self.demands[key] = mismatch(name, wanted, now, self.by(name), str(why), here())
 
+    def _missing(self, key: Key) -> Poison:
+        """Why a name has no value at this exit; where a loop before it can give it one, the program is traced again."""
+        reason = self.scopes[key[0]]._staged_poison.get(key[1])
+        if reason is not None and reason.retry is not None:
+            reason.retry()
+        return unbound(key[1], self.what)
+
     def _pass(self, key: Key, template: Template, where: Position | None) -> list[Value]:
         now = self.value_now(key)
         if now is NOTHING:
-            self.demands[key] = unbound(key[1], self.what)
+            self.demands[key] = self._missing(key)
             self.stale = True
             return []
         leaves, spec = trees.flatten(now)
@@ -218,22 +237,33 @@ class StateTarget(Target):
                 out += template.hints(name)
         return tuple(out)
 
-    def bind(self, handles: list[StagedArray]) -> None:
-        """Give the carried names the values of block parameters or results (taken off the front)."""
+    def bind(self, handles: list[StagedArray], inside: bool = False) -> None:
+        """Give the carried names the values of block parameters or results (taken off the front).
+
+        `inside` the loop, names that have no value at entry are not bound.
+        """
         for key, template in self.carry.items():
             index, name = key
             if isinstance(template, Poison):
                 poison(self.scopes[index], name, template)
+            elif inside and key in self.late:
+                del handles[: len(template.types)]
             else:
                 value = self.scopes[index].__dict__[name] = template.rebuild(handles)
                 note_joined(self.trace, value, self.value_at_entry(key), *self.passed_trees.get(key, ()))
 
-    def forget_inner_names(self, made: list[dict[str, Any]], why: Callable[[str], Poison]) -> None:
+    def forget_inner_names(self, made: list[dict[str, Any]], why: Callable[[Key], Poison]) -> None:
         """After the construct: names bound only inside it are unbound, with the reason."""
         for index, names in enumerate(made):
             for name in names:
                 if (index, name) not in self.carry and self.value_at_entry((index, name)) is NOTHING:
-                    poison(self.scopes[index], name, why(name))
+                    poison(self.scopes[index], name, why((index, name)))
+
+
+def _can_be_late(value: Any) -> bool:
+    """Whether something else can stand for `value` where a loop begins, which nobody reads: zeros."""
+    leaves, _ = trees.flatten(value)
+    return not mutable_nodes(value) and not any(dims_of(leaf.type) for leaf in leaves if isinstance(leaf, StagedArray))
 
 
 def fits(leaves: list[Any], template: Template) -> bool:
@@ -277,8 +307,21 @@ def join_results(a: Any, b: Any, what: str, where: Position | None) -> Template:
         raise CarriedValueError(
             f"{what} returns {describe(a)} on one path and {describe(b)} on another: {why}",
             where=where,
-            hint="return the same structure, dtype and shape on every path",
+            hint="strings cannot differ by path: write an `if`, and print in its branches"
+            if strings_of(a, b)
+            else "return the same structure, dtype and shape on every path",
         ) from None
+
+
+def strings_of(*values: Any) -> list[str]:
+    """The strings among the static leaves of values and templates."""
+    leaves: list[Any] = []
+    for value in values:
+        if isinstance(value, Template):
+            leaves += [leaf.value for leaf in value.leaves if isinstance(leaf, Static)]
+        else:
+            leaves += trees.flatten(value)[0]
+    return [leaf for leaf in leaves if isinstance(leaf, str)]
 
 
 def is_none(value: Any) -> bool:

@@ -21,7 +21,7 @@ from staged.frontend.recursion import has_body
 from staged.frontend.regions import ambient_device
 from staged.frontend.scope import traced_as_program
 from staged.frontend.staged_calls import activate
-from staged.frontend.tracing import Body, TraceContext
+from staged.frontend.tracing import Body, NeedsNameError, TraceContext
 from staged.frontend.variable import Variable, random_numbers
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks, walk_ops
@@ -69,11 +69,29 @@ def trace(
     Raises: the errors of `staged.errors` for what cannot be staged, with the user's line.
     """
     arguments = arguments or flatten_arguments(function, args, kwargs or {}, static)
+    read_later: set[tuple[object, ...]] = set()
+    while True:
+        try:
+            return _trace_once(function, arguments, static, seed, read_later)
+        except NeedsNameError as need:
+            assert need.place not in read_later, "tracing the program does not settle"
+            read_later.add(need.place)
+
+
+def _trace_once(
+    function: Callable[..., Any],
+    arguments: Arguments,
+    static: Collection[str],
+    seed: int,
+    read_later: set[tuple[object, ...]],
+) -> TracedFunction:
+    """Record the function, given what is known of names that loops bind and that are read after them."""
     name = getattr(function, "__name__", type(function).__name__)
     builder = Builder()
     builder.device = ambient_device()
     context = TraceContext(name, builder)
     context.seed = seed
+    context.read_later = read_later
     context.make_random = lambda: random_numbers(context)
     params = [
         Value(argument.type, None, index, _hint(argument.path)) for index, argument in enumerate(arguments.staged)
@@ -88,6 +106,9 @@ def trace(
                 template = _record(context, function, arguments, handles, static)
             except RecursionError as error:
                 raise endless(error) from None
+            except NeedsNameError:
+                context.undo_mutations()
+                raise
     ir, hidden = _assemble(context, name, block.block, params, arguments, template, position_of_function(function))
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify(ir, "tracing")

@@ -82,6 +82,17 @@ class NeedsFunctionError(BaseException):
         self.with_state = with_state
 
 
+class NeedsNameError(BaseException):
+    """What a loop binds is read after it, and the loop is certain to bind it: the program is traced again from its start.
+
+    `place` is the loop's path, and the name among those that it tracks.
+    """
+
+    def __init__(self, place: tuple[object, ...]) -> None:
+        super().__init__(place)
+        self.place = place
+
+
 class NeedsTrackingError(BaseException):
     """An object that is older than a staged construct changes in it; the construct at `depth` is traced again."""
 
@@ -212,6 +223,8 @@ class TraceContext(RecordContext):
         self.path: list[object] = []
         self.learned: dict[tuple[object, ...], Any] = {}
         """What a loop at a path had to carry, so that tracing an outer loop again starts right."""
+        self.read_later: set[tuple[object, ...]] = set()
+        """Names that a loop binds and that are read after it (`NeedsNameError.place`)."""
         self.home: dict[Value, OpenBlock] = {}
         self.dims: list[tuple[Dim, OpenBlock]] = []
         """The dimensions that have been given a size, and where."""
@@ -414,6 +427,12 @@ class TraceContext(RecordContext):
         self.retired = list(self.hidden.values())[mark.hidden :]
         for scope, state in mark.snapshots:
             restore(scope, state)
+
+    def undo_mutations(self) -> None:
+        """Put all Python objects that were changed while tracing back to what they were."""
+        for mutation in reversed(self.log):
+            mutation.undo()
+        self.log.clear()
 
     def _is_hidden(self, ref: VariableRef) -> bool:
         return self.random is not None and self.refs.get(id(self.random.counter)) is ref

@@ -104,7 +104,7 @@ def _record(
         outer = trace.block
         block = trace.open_block(target.types, target.hints())
         with trace.entered(block):
-            target.bind([StagedArray(param, trace, trace.builder.device) for param in block.params])
+            target.bind([StagedArray(param, trace, trace.builder.device) for param in block.params], inside=True)
             try:
                 condition = truth(test()) if kind == "" else True
             except BlockEndedError:
@@ -136,7 +136,9 @@ def _record(
 
     def loop() -> Signal | None:
         catches = {"continue"} if kind == "binds" or breaks_further else {"continue", "break"}
-        target = StagedLoop(trace, scope, names, "while", frozenset(catches)).run((), (), one_turn, build, ask)
+        # After `while True` a name is bound where every `break` has bound it.
+        ends = frozenset({"break"} if kind == "forever" else ())
+        target = StagedLoop(trace, scope, names, "while", frozenset(catches), ends).run((), (), one_turn, build, ask)
         if kind and not target.breaks:
             # It is left by other ways only: nothing comes after it.
             trace.builder.end("raise", (), None, where)

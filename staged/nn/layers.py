@@ -48,6 +48,12 @@ class Linear(Module):
     def forward(self, x: Any) -> Any:
         """Apply the affine map to the last axis of `x`."""
         _check_dtype("Linear", x, self.weight)
+        if not x.shape or x.shape[-1] != self.in_features:
+            raise st.ShapeError(
+                f"Linear has {self.in_features} input features, its input is {x.shape}",
+                where=st.here(),
+                hint=f"make it `Linear({x.shape[-1] if x.shape else 1}, {self.out_features})`, or reshape the input",
+            )
         y = x @ st.matrix_transpose(self.weight.value)
         return y if self.bias is None else y + self.bias.value
 

@@ -194,7 +194,7 @@ class Array:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in _METHOD_NAMES:
-            raise AttributeError(f"arrays have no attribute {name!r}")
+            raise AttributeError(f"arrays have no attribute {name!r}", name=name, obj=self)
         function = METHODS[name]
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
@@ -256,7 +256,8 @@ class StagedArray(Array):
     def __bool__(self) -> bool:
         self._refuse(
             "take bool() of",
-            "write the condition as `if`/`while`/`and`/`or`/`not` in a staged function, or use `st.where` for arrays",
+            "write the condition as `if`/`while`/`and`/`or`/`not` in a staged function, or use `st.where` for arrays; what "
+            "a condition of a comprehension keeps has a size known while staging: collect it in a loop, with `st.Stack`",
         )
 
     def __int__(self) -> int:
@@ -266,10 +267,17 @@ class StagedArray(Array):
         self._refuse("take float() of", "use `st.astype(x, st.f32)`, or keep the array as it is")
 
     def __index__(self) -> int:
-        self._refuse("use as a Python index", "a size or Python list index must be static: `st.function(static=(...))`")
+        self._refuse(
+            "use as a Python index",
+            "for an element of a list make an array of it: `st.asarray(items)[i]`; other choices are `if`/`elif`; where an "
+            "argument is meant, make it static: `st.function(static=(...))`",
+        )
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
-        self._refuse("convert to a NumPy array", "use the functions of `staged` (`st.exp`, ...) on staged values")
+        self._refuse(
+            "convert to a NumPy array",
+            "use the functions of `staged` (`st.exp`, `st.asarray([a, b])`, ...) on staged values",
+        )
 
     def __contains__(self, item: Any) -> bool:
         self._refuse("search (`in`)", "write `st.any(x == item)`")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from staged.errors import ShapeError
 from staged.ir.types import Shape, TensorType, f32, shape_text
 from staged.ops.array import Array
 from staged.ops.composite import composite
@@ -480,7 +479,7 @@ def dropout(x: Any, p: Any = 0.5, training: Any = True) -> Array:
     """
     array = _float(x, "dropout")
     if is_number(p) and not 0 <= p <= 1:
-        raise ShapeError(f"dropout: a probability is between 0 and 1, got {p}")
+        raise shape_error(f"dropout: a probability is between 0 and 1, got {p}")
     if (is_number(training) and not training) or (is_number(p) and p == 0):
         return array
     if is_number(p) and p == 1:

@@ -104,11 +104,10 @@ def handle(x: Any) -> Any:
         return _from_list(x)
     if isinstance(x, np.ndarray | np.generic) or hasattr(x, "__array__"):
         return _from_numpy(np.asarray(x), x)
-    raise DTypeError(
-        f"expected an array or a number, got {type(x).__name__}",
-        where=here(),
-        hint="arguments of array functions are arrays, numbers, or nested lists of numbers",
-    )
+    hint = "arguments of array functions are arrays, numbers, or nested lists of numbers"
+    if isinstance(x, str):
+        hint = "to put a value into a text write an f-string: `f\"loss {x}\"`"
+    raise DTypeError(f"expected an array or a number, got {type(x).__name__}", where=here(), hint=hint)
 
 
 def _from_list(items: Sequence[Any]) -> Array:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, ShapeError
+from staged.errors import DTypeError
 from staged.ir.types import DType, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, u32
 from staged.ops.array import Array
 from staged.ops.context import bind, current_context
@@ -286,7 +286,7 @@ def bernoulli(p: Any = 0.5, shape: Any = ()) -> Array:
             f"bernoulli needs one probability, got {chance.type}", chance, hint="compare: `st.random.uniform(s) < p`"
         )
     if is_number(chance) and not 0 <= chance <= 1:
-        raise ShapeError(f"a probability is between 0 and 1, got {chance}")
+        raise shape_error(f"a probability is between 0 and 1, got {chance}")
     return bind(_bernoulli_op, [*_key(), _as(chance, f32)], shape=static_shape(shape, "random.bernoulli"))
 
 

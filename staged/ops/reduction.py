@@ -17,7 +17,7 @@ from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.elementwise import BOOLS, NUMBERS, divide, not_equal, select, sqrt, square
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, axes_of, axis_of, broadcast, cast, check_dtype, promoted, public
+from staged.ops.promote import as_array, axes_of, axis_of, broadcast, cast, check_dtype, promoted, public, shape_error
 
 _NUMBER_DTYPES = (f32, f64, i32, i64, u8, u32)
 
@@ -117,7 +117,7 @@ def _levels(x: Array, axes: tuple[int, ...]) -> tuple[list[tuple[Array, Array]],
     for axis in axes:
         extent = x.shape[axis]
         if not isinstance(extent, int):
-            raise ShapeError(f"the derivative of prod needs a size fixed while staging, got {x.type}")
+            raise shape_error(f"the derivative of prod needs a size fixed while staging, got {x.type}")
         count *= extent
     outer = tuple(x.shape[axis] for axis in kept)
     flat = bind(PRIMITIVES["reshape"], [moved], shape=(*outer, count))
@@ -360,7 +360,7 @@ def _count(x: Array, axes: Sequence[int], name: str) -> int:
     for axis in axes:
         extent = x.shape[axis]
         if not isinstance(extent, int):
-            raise ShapeError(f"{name} needs sizes fixed while staging, got {x.type}", hint="name one axis")
+            raise shape_error(f"{name} needs sizes fixed while staging, got {x.type}", hint="name one axis")
         count *= extent
     return count
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, ShapeError
+from staged.errors import DTypeError, ShapeError, StagedValueError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import Array
 from staged.ops.context import bind
@@ -22,12 +22,12 @@ from staged.ops.promote import (
     broadcast,
     broadcast_shapes,
     cast,
-    describe,
     promoted,
     public,
     shape_error,
 )
 from staged.ops.reduction import sum_
+from staged.source import here
 
 _DTYPES = (f32, f64, i32, i64, u8, bool_)
 
@@ -593,6 +593,12 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
 
     Raises ShapeError where shapes differ on another axis.
     """
+    if axis is not None and not isinstance(axis, int | np.integer):
+        raise StagedValueError(
+            "the second argument of concat is the axis, an integer",
+            where=here(),
+            hint="give the arrays as one list: `st.concat([a, b])`",
+        )
     joined = _joined(arrays, "concat")
     if axis is None:
         joined = [reshape(array, (-1,)) for array in joined]
@@ -606,12 +612,18 @@ def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
 @public("stack")
 def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
     """The arrays, all of one shape, along a new axis; dtypes promote. Array API `stack`."""
+    if not isinstance(axis, int | np.integer):
+        raise StagedValueError(
+            "the second argument of stack is the axis, an integer",
+            where=here(),
+            hint="give the arrays as one list: `st.stack([a, b])`",
+        )
     joined = _joined(arrays, "stack")
     for array in joined[1:]:
         if array.shape != joined[0].shape:
-            raise ShapeError(
+            raise shape_error(
                 f"stack needs arrays of one shape, got {joined[0].type} and {array.type}",
-                details=describe(*joined),
+                *joined,
                 hint="`st.concat` joins along an axis that is there already",
             )
     if all(array.type.weak for array in joined):

@@ -141,7 +141,7 @@ WRONG = (
         (X, 4),
         errors.CarriedValueError,
         "`name` is the value 'b' in the first branch and the value 'a' in the other",
-        "only numbers and arrays can differ",
+        "strings cannot differ by path",
     ),
     Wrong(
         "an array as a condition",

@@ -106,6 +106,7 @@ class _Target:
                 raise GradientError(
                     f"`{self.name}` got {len(self.args)} positional arguments, the gradient is by number {number}",
                     where=self.where,
+                    hint="arguments count from 0; `wrt=...` differentiates by Variables and models",
                 )
         self.chosen = [number % len(self.args) for number in chosen]
         leaves, self.spec = trees.flatten([self.args[number] for number in self.chosen])
