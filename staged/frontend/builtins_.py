@@ -25,7 +25,7 @@ from staged.frontend.iterables import (
 from staged.frontend.join import is_staged
 from staged.frontend.mutation import note_made
 from staged.frontend.print_ import print_
-from staged.frontend.strings import Part, StagedString, parts_of
+from staged.frontend.strings import Part, StagedString, format_parts, parts_of
 from staged.frontend.tracing import current_trace
 from staged.ir.types import Dim, TensorType, bool_, f64, i64
 from staged.ops.array import METHODS, Array, StagedArray
@@ -137,6 +137,14 @@ def _convert(value: Array, type_: TensorType, name: str) -> Any:
 @builtin(str)
 def str_(value: Any = "", *rest: Any) -> Any:
     parts: list[Part] = parts_of(value) if not rest else [str(value, *rest)]
+    if all(isinstance(part, str) for part in parts):
+        return "".join(part for part in parts if isinstance(part, str))
+    return StagedString(parts)
+
+
+@builtin(repr)
+def repr_(value: Any) -> Any:
+    parts = format_parts(value, "r", "")
     if all(isinstance(part, str) for part in parts):
         return "".join(part for part in parts if isinstance(part, str))
     return StagedString(parts)

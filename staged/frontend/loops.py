@@ -139,6 +139,7 @@ class StagedLoop:
             idle = self.idle(target, dropped) if attempt < MAX_TRIES // 2 else {}
             if idle:
                 trace.rollback(mark)
+                idle = self.idle(target, dropped)  # of lists and objects that hold what they held before this try
                 dropped |= set(idle)
                 carry = {key: idle.get(key, kept) for key, kept in carry.items()}
                 carry = {

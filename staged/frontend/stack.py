@@ -6,7 +6,14 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from staged.errors import CarriedValueError, StagedValueError, StagingError
+from staged.errors import (
+    CarriedValueError,
+    DTypeError,
+    ShapeError,
+    StagedError,
+    StagedValueError,
+    StagingError,
+)
 from staged.frontend import trees
 from staged.frontend.assert_ import require
 from staged.frontend.assign import set_attribute
@@ -149,11 +156,12 @@ class Stack:
         """A float element is not narrowed unseen, and every element has the shape of the first argument."""
         narrower = new.dtype.is_float and not new.weak and new.dtype != row.dtype
         if narrower or (new.shape != row.shape and new.shape):
-            raise CarriedValueError(
+            error: type[StagedError] = ShapeError if new.shape != row.shape else DTypeError
+            raise error(
                 f"an element of this Stack is {row}, got {new}",
                 where=here(),
                 hint=f"make the Stack with something of that type as its first argument (`st.Stack(x, max={self.max})`), "
-                f"or cast: `st.astype(x, st.{row.dtype.name})`",
+                f"or cast it: `st.astype(x, st.{row.dtype.name})`",
             )
 
     def _write(self, place: Any, value: Any) -> None:

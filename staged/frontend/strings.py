@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import string
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 from staged.errors import StagingError
@@ -107,6 +109,13 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
         if spec or conversion:
             raise StagingError("a text with staged parts takes no format specification", where=here())
         return value.parts
+    written = _written_by(value, conversion) if trace is not None else None
+    if written is not None:
+        from staged.frontend.calls import call
+
+        if written.__name__ == "__format__":
+            return parts_of(call(written, value, spec))
+        return format_parts(call(written, value), "", spec)
     if _holds_staged(value):
         if spec:
             raise StagingError(f"a {type(value).__name__} takes no format specification", where=here())
@@ -116,6 +125,22 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
     return [format(converted, spec)]
 
 
+def _written_by(value: Any, conversion: str) -> FunctionType | None:
+    """The method of the user's class that makes its text, which may have staged parts; None where Python's own does."""
+    from staged.frontend.convert import has_source, is_user_code
+
+    names = {"r": ("__repr__",), "a": (), "s": ("__str__", "__repr__")}.get(conversion, ("__format__", "__str__", "__repr__"))
+    for name in names:
+        method = getattr(type(value), name, None)
+        if isinstance(method, FunctionType):
+            is_converted = getattr(method, "__staged_converted__", False)
+            if is_converted or (is_user_code(method) and has_source(method)):
+                return method
+        if name != "__format__" and method is not getattr(object, name):
+            return None
+    return None
+
+
 def check_spec(value: StagedArray, spec: str, conversion: str) -> None:
     """Refuse now what the program's formatter does not write (a spec on an array is for its elements)."""
     parse_spec(spec, value.dtype.kind, conversion)
@@ -123,7 +148,7 @@ def check_spec(value: StagedArray, spec: str, conversion: str) -> None:
 
 def parts_of(value: Any) -> list[Part]:
     """`value` as `str(value)` would print it."""
-    return format_parts(value, "", "")
+    return format_parts(value, "s" if _written_by(value, "s") is not None else "", "")
 
 
 def nested_parts(value: Any) -> list[Part]:
@@ -133,6 +158,12 @@ def nested_parts(value: Any) -> list[Part]:
         for index, (key, item) in enumerate(value.items()):
             out += [", " if index else "{", repr(key), ": ", *_element(item)]
         return [*out, "}"] if value else ["{}"]
+    fields = _fields(value)
+    if fields is not None:
+        out.append(f"{type(value).__qualname__}(")
+        for index, name in enumerate(fields):
+            out += [", " if index else "", f"{name}=", *_element(getattr(value, name))]
+        return [*out, ")"]
     opening, closing = ("[", "]") if isinstance(value, list) else ("(", ")")
     out.append(opening)
     for index, item in enumerate(value):
@@ -141,18 +172,29 @@ def nested_parts(value: Any) -> list[Part]:
 
 
 def _element(item: Any) -> list[Part]:
-    if isinstance(item, list | tuple | dict):
+    if isinstance(item, list | tuple | dict) or (_holds_staged(item) and _fields(item) is not None):
         return nested_parts(item)
     return format_parts(item, "r", "")
 
 
+def _fields(value: Any) -> tuple[str, ...] | None:
+    """The fields that the `repr` made by `dataclass` or `NamedTuple` shows; None for anything else."""
+    if isinstance(value, tuple):
+        return getattr(type(value), "_fields", None)
+    if not dataclasses.is_dataclass(value) or isinstance(value, type) or _written_by(value, "r") is not None:
+        return None
+    return tuple(field.name for field in dataclasses.fields(value) if field.repr)
+
+
 def _holds_staged(value: Any) -> bool:
+    if (fields := _fields(value)) is not None and not isinstance(value, tuple):
+        return any(_holds_staged(getattr(value, name)) for name in fields)
     if isinstance(value, dict):
         return any(_holds_staged(item) for item in value.values())
     if isinstance(value, list | tuple):
         return any(_holds_staged(item) for item in value)
     return isinstance(value, StagedArray | StagedString) or (
-        current_trace() is not None and hasattr(value, "__staged_read__")
+        current_trace() is not None and (hasattr(value, "__staged_read__") or _written_by(value, "r") is not None)
     )
 
 

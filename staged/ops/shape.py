@@ -11,7 +11,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedValueError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
-from staged.ops.array import Array
+from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
@@ -24,6 +24,7 @@ from staged.ops.promote import (
     cast,
     promoted,
     public,
+    read,
     shape_error,
 )
 from staged.ops.reduction import sum_
@@ -432,8 +433,11 @@ def flip(x: Any, axis: Any = None) -> Array:
 
 
 @public("roll")
-def roll(x: Any, shift: int, axis: int | None = None) -> Array:
-    """`x` with elements moved on by `shift` along `axis` (None: in the flattened array). Array API `roll`."""
+def roll(x: Any, shift: Any, axis: int | None = None) -> Array:
+    """`x` with elements moved on by `shift` (an integer, also a staged one) along `axis` (None: in the flattened array).
+
+    Array API `roll`.
+    """
     array = as_array(x)
     if axis is None:
         return reshape(roll(reshape(array, (-1,)), shift, 0), array.shape)
@@ -441,6 +445,8 @@ def roll(x: Any, shift: int, axis: int | None = None) -> Array:
     extent = array.shape[where]
     if not isinstance(extent, int):
         raise shape_error(f"roll needs a size fixed while staging, got {array.type}", array)
+    if isinstance(read(shift), Array) and extent:
+        return METHODS["take"](array, (METHODS["arange"](extent) - as_array(shift)) % extent, where)
     first = -shift % extent if extent else 0
     if not first:
         return array

@@ -656,7 +656,7 @@ def _argument_of_a_recursive_function(x: Any, n: Any) -> Any:
             "`body.position` is f64 (3,) before the loop and f64 (6,) after",
             "body.position",
         ),
-        (_changes_text, CarriedValueError, "`t[\"mode\"]` is the value 'eval'", "only numbers and arrays can differ"),
+        (_changes_text, CarriedValueError, "`t[\"mode\"]` is the value 'eval'", "strings cannot differ by path"),
         (
             _set_in_one_branch,
             UnboundNameError,

@@ -120,7 +120,7 @@ WRONG = [
     (text_and_number, (X,), st.DTypeError, "got str", "f-string"),
     (gradient_by_nothing, (X,), st.GradientError, "got 0 positional arguments", "`wrt=...`"),
     (wrong_number_of_features, (M,), st.ShapeError, "Linear has 4 input features", "`Linear(3, 2)`"),
-    (element_of_another_dtype, (X,), st.CarriedValueError, "an element of this Stack is f32 (), got f64 ()", "max=4"),
+    (element_of_another_dtype, (X,), st.DTypeError, "an element of this Stack is f32 (), got f64 ()", "max=4"),
     (division_caught_in_the_program, (X,), st.StagingError, "a ZeroDivisionError", "if divisor != 0"),
     (index_caught_in_the_program, (X, 3), st.StagingError, "an IndexError", "if i < len(x)"),
     (probability_above_one, (X,), st.ShapeError, "between 0 and 1", ""),
