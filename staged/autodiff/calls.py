@@ -21,11 +21,10 @@ from staged.autodiff.augment import Augmenter, Resolver, is_loud
 from staged.autodiff.composites import open_composites
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.recursion import Group, group_of, wanted
-from staged.autodiff.residuals import Front
+from staged.autodiff.residuals import Front, described
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
-from staged.ir.types import FrameType, TensorType, Type
-from staged.ops.primitive import PRIMITIVES
+from staged.ir.types import FrameType, Type
 
 if TYPE_CHECKING:
     from staged.autodiff.reverse import Reverse
@@ -203,7 +202,7 @@ class _Writer:
         taken: dict[str, int] = {}
         fields = []
         for inside, _ in kept:
-            name = inside.hint or _described(inside)
+            name = described(inside) or "value"
             taken[name] = taken.get(name, 0) + 1
             fields.append((name if taken[name] == 1 else f"{name}_{taken[name]}", inside.type))
         self.library.add_frame(FrameRecord(type.name, tuple(fields)))
@@ -213,7 +212,7 @@ class _Writer:
                 types = [inside.type for inside, _ in kept]
                 load = front.builder.op("frame_load", [frame], types, where=self.function.where)
                 for (inside, outside), result in zip(kept, load.results, strict=True):
-                    result.hint = inside.hint
+                    result.hint = described(inside)
                     self.reverse.residuals.alias[outside] = result
         return frame
 
@@ -253,13 +252,6 @@ class _Writer:
                 where=function.where,
             )
         )
-
-
-def _described(value: Value) -> str:
-    """A name for a field that the user has not named: what decides, or what it is made by."""
-    if isinstance(value.type, TensorType) and value.type.dtype.is_bool and not value.type.shape:
-        return "taken"
-    return value.producer.name if value.producer is not None and value.producer.name in PRIMITIVES else "value"
 
 
 def _copy(value: Value) -> Value:

@@ -35,6 +35,8 @@ _EXPENSIVE = frozenset(
 )
 _CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source"))
 _CHEAP_NAMES = frozenset(("dynamic_slice", "index_check", "sequence_get", "constant"))
+_PASSING = frozenset(("cast", "dynamic_slice", "index_check", "take"))
+"""Ops whose result goes by the name of their first operand: it is some of it."""
 _MOST_RECOMPUTED = 12
 """Ops in a row that are worth redoing for one value: beyond, reading it back is cheaper."""
 _TOO_MUCH = _MOST_RECOMPUTED + 1
@@ -225,15 +227,18 @@ class _Fetch:
         """
         if value in self.residuals.alias:
             return 0
+        is_number = isinstance(value.type, TensorType) and not _is_array(value)
         if value not in self.made:
-            return 0 if not self.is_branch or value in self.residuals.free or constant_of(value) is not None else _TOO_MUCH
+            if not self.is_branch or value in self.residuals.free or constant_of(value) is not None:
+                return 0
+            return 1 if for_array and is_number else _TOO_MUCH
         if self.is_index(value):
             return 1
         producer = value.producer
         if producer is None or not _is_cheap(producer):
             if self.is_invariant(value):
                 return 0
-            return 1 if for_array and not _is_array(value) and isinstance(value.type, TensorType) else _TOO_MUCH
+            return 1 if for_array and is_number else _TOO_MUCH
         if self.is_branch and _moves_only(producer) and producer.operands[0] not in self.made:
             return 1  # what is repeated is smaller than the repeats
         total = 1
@@ -311,10 +316,11 @@ class _Fetch:
 
     def keep(self, value: Value) -> None:
         if self.count is None or self.op is None:
-            outside = Value(value.type, None, 0, value.hint)
+            outside = Value(value.type, None, 0, described(value))
             self.residuals.alias[value] = outside
         else:
-            outside = Value(SequenceType(value.type, trip_bound(self.op)), None, 0, f"{value.hint or 'value'}_history")
+            history = f"{described(value) or 'value'}_history"
+            outside = Value(SequenceType(value.type, trip_bound(self.op)), None, 0, history)
             get = self.front.builder.op(
                 "sequence_get", [outside, self.count], [value.type], device=self.op.device, where=self.op.where
             )
@@ -323,6 +329,26 @@ class _Fetch:
         if self.op is not None:
             self.residuals.extra(self.op).values.append((value, outside))
         self.kept.append((value, outside))
+
+
+def described(value: Value) -> str:
+    """A name for what is kept: the user's, else what makes it and of what (`tanh_c`); empty where there is none to find."""
+    if value.hint:
+        return value.hint
+    producer = value.producer
+    if isinstance(value.type, TensorType) and value.type.dtype.is_bool and not value.type.shape:
+        return "taken"
+    if producer is None:
+        return ""
+    name = str(producer.attrs["name"]) if producer.name == "composite" else producer.name
+    if producer.name != "composite":
+        primitive = PRIMITIVES.get(name)
+        if primitive is None or name == "constant":
+            return ""
+        if producer.operands and (name in _PASSING or primitive.kind in ("view", "broadcast")):
+            return described(producer.operands[0])
+    of = producer.operands[0].hint if len(producer.operands) == 1 else ""
+    return f"{name}_{of}" if of else name
 
 
 def _is_array(value: Value) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from staged.ir.nodes import Block, End, Op, Value
 from staged.ir.types import TensorType
+from staged.source import Position
 
 OPAQUE = frozenset(("kernel", "contraction", "composite"))
 """Ops whose block is a description, not a part of the program's order."""
@@ -42,6 +43,20 @@ def is_tensor(value: Value) -> bool:
 def is_absent(value: Value) -> bool:
     """Whether a value stands for one that a branch does not have."""
     return value.producer is not None and value.producer.name == "absent"
+
+
+def where_made(value: Value) -> Position | None:
+    """The user's line that computes a value: in the branch that has it, or in the kernel that makes it."""
+    producer = value.producer
+    if producer is None or producer.name in ("absent", "frame_null"):
+        return None
+    if producer.name == "if":
+        given = [block.end.operands[value.index] for block in producer.blocks if block.end.kind == "yield"]
+        return next((where for where in map(where_made, given) if where is not None), producer.where)
+    if producer.name in OPAQUE:
+        inner = producer.blocks[0].end.operands[value.index].producer
+        return producer.where if inner is None else inner.where
+    return producer.where
 
 
 def structural_ops(block: Block) -> Iterator[Op]:

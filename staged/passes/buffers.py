@@ -29,6 +29,7 @@ from staged.ir.order import (
     structural_blocks,
     structural_ops,
     view_of,
+    where_made,
 )
 from staged.ir.sequences import sequence_handles
 from staged.ir.types import CPU, Device, TensorType
@@ -473,7 +474,7 @@ class _Planner:
             "arena",
             group.nbytes,
             producer.device if producer else self.function.block.ops[0].device,
-            where=producer.where if producer else None,
+            where=where_made(named),
             role="gradient" if named.hint.startswith("d_") else "",
         )
 

@@ -9,7 +9,7 @@ from typing import Literal as OneOf
 
 from staged.artifact import Parameter
 from staged.backends.c_family.constants import emit_constant_table
-from staged.backends.c_family.frames import frame_text
+from staged.backends.c_family.frames import field_origins, frame_text
 from staged.backends.c_family.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
@@ -165,9 +165,12 @@ class FileWriter(ABC):
         w.comment("What calls keep for the gradient.")
         for record in self.function.frames:
             w.line(f"typedef struct {self.frame_names[record.name]} {self.frame_names[record.name]};")
+        origins = field_origins(self.function)
         for record in self.function.frames:
             w.line()
-            for line in frame_text(record, self.frame_names[record.name], self.frame_fields[record.name], self.frame_names):
+            name, fields = self.frame_names[record.name], self.frame_fields[record.name]
+            nowhere = [None] * len(fields)
+            for line in frame_text(record, name, fields, self.frame_names, origins.get(record.name, nowhere)):
                 w.line(line)
 
     def write_functions(self, w: Writer) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from staged.backends.c_family.expr import Expr, Index, Infix, Literal, Member, Name, Prefix, scaled
 from staged.backends.c_family.residuals import ResidualEmitter
+from staged.backends.c_family.writer import safe_comment
 from staged.ir.buffers import Plan, Stack
-from staged.ir.functions import components, function_table
+from staged.ir.functions import components, every_function, function_table
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
-from staged.ir.order import is_absent, is_tensor, structural_ops
+from staged.ir.order import is_absent, is_tensor, structural_ops, where_made
 from staged.ir.sequences import takes_store
-from staged.ir.types import FrameType, SequenceType, TensorType, Type
+from staged.ir.types import FrameType, SequenceType, TensorType, Type, shape_text
+from staged.source import Position
 
 
 class FrameEmitter(ResidualEmitter):
@@ -307,18 +309,38 @@ def storing_functions(program: Function, plans: Mapping[str, Plan]) -> frozenset
     return frozenset(found)
 
 
-def frame_text(record: FrameRecord, c_name: str, fields: tuple[str, ...], frames: Mapping[str, str]) -> list[str]:
+def field_origins(program: Function) -> dict[str, list[Position | None]]:
+    """By record, the lines of the user that make what its fields hold."""
+    found: dict[str, list[Position | None]] = {}
+    for function in every_function(program):
+        for op in structural_ops(function.block):
+            if op.name == "frame_save":
+                assert isinstance(op.result.type, FrameType)
+                found.setdefault(op.result.type.name, [where_made(value) for value in op.operands])
+    return found
+
+
+def frame_text(
+    record: FrameRecord,
+    c_name: str,
+    fields: tuple[str, ...],
+    frames: Mapping[str, str],
+    origins: Sequence[Position | None],
+) -> list[str]:
     """The C struct of a frame, line by line."""
     lines = [f"struct {c_name} {{"]
-    for (_, type), field in zip(record.fields, fields, strict=True):
+    for (_, type), field, where in zip(record.fields, fields, origins, strict=True):
+        note = f"  {where.short}  {where.text}" if where else ""
         if isinstance(type, FrameType):
-            lines.append(f"    const {frames[type.name]} *{field};")
+            declaration = f"const {frames[type.name]} *{field};"
         elif isinstance(type, SequenceType):
-            lines.append(f"    st_sequence {field};  // {type}")
+            declaration, note = f"st_sequence {field};", f"  {type}{note}"
         elif type.shape:
-            lines.append(f"    {type.dtype.c_name} {field}[{max(type.size, 1)}];")
+            declaration = f"{type.dtype.c_name} {field}[{max(type.size, 1)}];"
+            note = f"  {shape_text(type.shape)}{note}"
         else:
-            lines.append(f"    {type.dtype.c_name} {field};")
+            declaration = f"{type.dtype.c_name} {field};"
+        lines.append(f"    {declaration}" + (f"  // {safe_comment(note.strip())}" if note else ""))
     if not fields:
         lines.append("    char none;  // the call keeps nothing: what it was given says it all")
     return [*lines, "};"]

@@ -168,7 +168,14 @@ def test_gradients_of_recursion_agree_with_differences(name):
 def test_frames_lie_in_the_text_as_records_with_the_names_of_the_user():
     source = st.function(lambda w, *tree: st.grad(RECURSIVE["tree"][0])(w, *tree)).stage(W, *TREE).source
     record = re.search(r"struct encode_frame \{(.*?)\};", source, re.S)[1]
-    assert "const encode_frame *" in record and "double b[5];" in record
+    assert re.search(r"const encode_frame \*.*// test_frames.py:\d+  a = encode", record)
+    assert re.search(r"double b\[5\];  // \(5,\)  test_frames.py:\d+  b = encode", record) and "double tanh_" in record
+    assert "value" not in record
+    forward = source.split("static int encode_forward(")[1].split("\n}\n")[0]
+    assert "encode_forward(m, host, t_2, left, right, x, w, frame->a, " in forward
+    copied = re.findall(r"memcpy\((.*?), (.*?),", forward)
+    assert [place for _, place in copied] == ["result", "result"]  # the caller's array: what else is kept is made in the frame
+    assert "0, 5)" in forward and "fill" not in forward  # nothing is made for what the branch not taken would keep
     backward = source.split("static int encode_backward(")[1].split("\n}\n")[0]
     assert "memcpy" not in backward  # weights, arrays of the tree and their running sums are passed on as they are
 

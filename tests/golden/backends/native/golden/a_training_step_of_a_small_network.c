@@ -24,7 +24,7 @@ typedef struct {
     bool *t;                 // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
     float *t_2;              // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
     float *t_3;              // (16,)  test_golden.py:41  return st.cross_entropy(out(h), y)
-    float *d_y;              // (16, 4)  gradient  test_golden.py:47  opt.step(grads)
+    float *d_y;              // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
     float *d_y_2;            // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
     unsigned char *scratch;  // workspace, one part per thread
 } Buffers;
