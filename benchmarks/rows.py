@@ -75,6 +75,12 @@ ROWS = {
             "epoch of a tree LSTM over 64 trees, one Adagrad step (0.05) each; word vectors 300, hidden 150, 5 classes",
             batch=1,
         ),
+        Row(
+            "treelstm_levels",
+            "trees",
+            "the same with 16 trees per step, whose nodes of one height `staged` computes together",
+            batch=16,
+        ),
         Row("softmax", "op", "softmax over rows, 4096 x 1024", shapes=((4096, 1024),)),
         Row("layer_norm", "op", "layer norm over rows, 4096 x 1024", shapes=((4096, 1024), (1024,), (1024,))),
         Row("row_sum", "op", "`(exp(x) + y * z).sum(1)`, 4096 x 4096", shapes=((4096, 4096),) * 3),
@@ -98,19 +104,22 @@ def _recurrent(gates: int) -> dict[str, tuple[int, ...]]:
     return {**shapes, "out.weight": (VOCABULARY, HIDDEN), "out.bias": (VOCABULARY,)}
 
 
+_TREE: dict[str, tuple[int, ...]] = {
+    "w_leaf": (VECTOR, 3 * TREE_HIDDEN),
+    "b_leaf": (3 * TREE_HIDDEN,),
+    "u_left": (TREE_HIDDEN, 5 * TREE_HIDDEN),
+    "u_right": (TREE_HIDDEN, 5 * TREE_HIDDEN),
+    "b_node": (5 * TREE_HIDDEN,),
+    "out.weight": (TREE_CLASSES, TREE_HIDDEN),
+    "out.bias": (TREE_CLASSES,),
+}
+
 # PyTorch's names and layouts; the order is the network's.
 PARAMETERS: dict[str, dict[str, tuple[int, ...]]] = {
     "char_rnn": _recurrent(HIDDEN),
     "char_lstm": _recurrent(4 * HIDDEN),
-    "treelstm": {
-        "w_leaf": (VECTOR, 3 * TREE_HIDDEN),
-        "b_leaf": (3 * TREE_HIDDEN,),
-        "u_left": (TREE_HIDDEN, 5 * TREE_HIDDEN),
-        "u_right": (TREE_HIDDEN, 5 * TREE_HIDDEN),
-        "b_node": (5 * TREE_HIDDEN,),
-        "out.weight": (TREE_CLASSES, TREE_HIDDEN),
-        "out.bias": (TREE_CLASSES,),
-    },
+    "treelstm": _TREE,
+    "treelstm_levels": _TREE,
     "mlp_mnist": {
         "fc1.weight": (256, 784),
         "fc1.bias": (256,),

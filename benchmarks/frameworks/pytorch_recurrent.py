@@ -143,9 +143,10 @@ def trees(row: Row, data: Trees) -> Workload:
 
     def run(epochs: int) -> torch.Tensor:
         for _ in range(epochs):
-            for tree in range(TREES):
+            for first in range(0, TREES, row.batch):
                 optimizer.zero_grad(set_to_none=True)
-                loss = visit(int(data.starts[tree + 1]) - 1)[1]
+                roots = data.starts[first + 1 : first + row.batch + 1] - 1
+                loss = sum(visit(int(root))[1] for root in roots) / row.batch
                 loss.backward()
                 optimizer.step()
         return loss

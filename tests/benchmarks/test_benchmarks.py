@@ -147,11 +147,12 @@ def test_recurrent_rows_train_the_same_network_in_every_way(row: str) -> None:
             assert peer.read(peer.run(steps)) == pytest.approx(float(loss), rel=1e-4)
 
 
-def test_the_tree_rows_train_the_same_network() -> None:
+@pytest.mark.parametrize("name", ["treelstm", "treelstm_levels"])
+def test_the_tree_rows_train_the_same_network(name: str) -> None:
     pytest.importorskip("torch")
     from benchmarks.frameworks import ours_recurrent, pytorch_recurrent
 
-    row, data = ROWS["treelstm"], data_of(ROWS["treelstm"])
+    row, data = ROWS[name], data_of(ROWS[name])
     ours, peer = ours_recurrent.build(row, data), pytorch_recurrent.build("torch-eager", row, 1, data)
     assert peer.read(peer.run(1)) == pytest.approx(float(ours.read(ours.run(1))), rel=1e-3)
 
