@@ -55,6 +55,10 @@ class ShapeError(StagedError, ValueError):
     """Shapes that do not fit together."""
 
 
+class StaticIndexError(ShapeError, IndexError):
+    """An index that is known while staging, and out of range."""
+
+
 class DTypeError(StagedError, TypeError):
     """Dtypes that do not fit together, or an op that does not take this dtype."""
 

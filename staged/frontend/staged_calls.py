@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from staged.errors import StaticIndexError
 from staged.frontend.call_arguments import (
     CallArguments,
     Slots,
@@ -55,7 +56,15 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     outermost, lifted = _lifted(alike, given)
     if outermost is not None:
         raise NeedsFunctionError(outermost, lifted)
-    return activate(trace, wrapped, given, lambda: _marked_call(trace, wrapped, given, args, kwargs))
+    try:
+        return activate(trace, wrapped, given, lambda: _marked_call(trace, wrapped, given, args, kwargs))
+    except StaticIndexError:
+        # A number that changes from call to call, such as a position, is past the end while the program decides whether it
+        # comes to that: staged, it is looked at when the program gets there.
+        outermost, lifted = _lifted(alike, given, 1)
+        if outermost is None or not _is_staged_since(trace, outermost):
+            raise
+        raise NeedsFunctionError(outermost, lifted) from None
 
 
 def activate(
@@ -110,12 +119,14 @@ def _is_staged_since(trace: TraceContext, activation: Activation) -> bool:
     return any(isinstance(target, StateTarget) and target.exits for target in trace.targets[activation.targets :])
 
 
-def _lifted(alike: list[Activation], given: CallArguments) -> tuple[Activation | None, Slots]:
-    """The outermost of many calls that differ in numbers known while staging, and slots for all of them."""
+def _lifted(
+    alike: list[Activation], given: CallArguments, least: int = SHALLOW
+) -> tuple[Activation | None, Slots]:
+    """The outermost of `least` or more calls that differ in numbers known while staging, and slots for all of them."""
     outermost, slots, count = None, given.slots, 0
     for other in reversed(alike):
         joined = meet(slots, other.call, lift=True)
         if joined is None:
             break
         outermost, slots, count = other, joined, count + 1
-    return (outermost if count >= SHALLOW else None), slots
+    return (outermost if count >= least else None), slots

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ProgramIndexError, StagedValueError
+from staged.errors import ProgramIndexError, StagedValueError, StaticIndexError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_text
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind
@@ -34,6 +34,7 @@ from staged.ops.promote import (
     broadcast_shapes,
     cast,
     constant,
+    describe,
     dtype_error,
     handle,
     is_number,
@@ -132,9 +133,10 @@ def _plan(x: Array, parts: Sequence[Any]) -> _Plan:
                     raise ProgramIndexError(
                         f"index {part} is out of range for an axis of {extent} elements", where=here()
                     )
-                raise shape_error(
+                raise StaticIndexError(
                     f"index {part} is out of range for axis {axis} of {shape_text(x.shape)}",
-                    x,
+                    where=here(),
+                    details=describe(x),
                     hint=f"indices go from {-extent} to {extent - 1}" if extent else "the axis has no elements",
                 )
             if not isinstance(extent, int):

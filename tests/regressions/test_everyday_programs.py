@@ -102,3 +102,43 @@ def test_plain_objects_of_two_paths_are_refused_with_the_way_out() -> None:
     with pytest.raises(st.CarriedValueError, match="`d` is a Dual") as caught:
         st.function(program)(2.0)
     assert "make `Dual` a dataclass" in (caught.value.hint or "")
+
+
+@st.function
+def expression(code, position):
+    """Prefix notation: 0 and a number, 1 and two terms, 2 and two factors; the value, and what comes after it."""
+    if code[position] == 0:
+        return code[position + 1], position + 2
+    left, after = expression(code, position + 1)
+    right, end = expression(code, after)
+    return (left + right if code[position] == 1 else left * right), end
+
+
+@st.function
+def squares_until_a_negative(x, i):
+    if x[i] < 0.0:
+        return 0.0
+    return x[i] * x[i] + squares_until_a_negative(x, i + 1)
+
+
+def test_recursion_over_positions_past_the_end_of_an_array() -> None:
+    # Rolled out with positions known while staging, it met the end although the program never does.
+    def parse(code):
+        return expression(code, 0)
+
+    def squares(x):
+        return squares_until_a_negative(x, 0)
+
+    check_program(Case(parse, [(np.array([1, 2, 0, 3, 0, 4, 0, 5]),)], meaning=lambda code: (17, 8)))
+    ends = Case(squares, [(np.array([1.0, 2.0, -1.0]),), (X,)], (0,), lambda x: 5.0 if x[2] < 0 else x[3])
+    check_program(ends)
+
+
+def test_an_index_out_of_range_that_is_known_while_staging_is_an_index_error() -> None:
+    def program(x):
+        try:
+            return x[10]
+        except IndexError:
+            return x[0]
+
+    assert st.function(program)(X) == 1.0
