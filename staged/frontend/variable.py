@@ -65,7 +65,7 @@ class Variable(Array):
                 where=here(),
                 hint=f"use a local name, or make it before `{function}` is called",
             )
-        reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self)
+        reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self, here())
         trace.add_variable(self, reference)
         self._write(array)
 
@@ -285,7 +285,7 @@ def random_numbers(trace: TraceContext) -> RandomNumbers:
             trace.home.pop(trace.value_of(made))  # visible everywhere
         counter = Variable.__new__(Variable)
         counter._name, counter._type, counter._trace, counter._held = "random_counter", type_, trace, None
-        reference = VariableRef(counter._name, type_, False, identity=counter)
+        reference = VariableRef(counter._name, type_, False, identity=counter, role="numbers drawn so far")
         trace.add_variable(counter, reference)
         write = Op(
             "variable_write",

@@ -90,6 +90,10 @@ class VariableRef:
     device: Device = CPU
     identity: object = None
     """The Python-side Variable; None for one made by a transform."""
+    where: Position | None = None
+    """The user's line that makes it; None for one from outside."""
+    role: str = "variable"
+    """What it is, for people."""
 
 
 @dataclass(frozen=True, slots=True)

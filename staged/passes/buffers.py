@@ -159,7 +159,8 @@ class _Planner:
                     kind,
                     variable.type.nbytes,
                     variable.device,
-                    role="variable",
+                    where=variable.where,
+                    role=variable.role,
                     variable=variable,
                 )
                 group = _Group(buffer=buffer, variable=variable, nbytes=buffer.nbytes)
@@ -475,7 +476,7 @@ class _Planner:
             group.nbytes,
             producer.device if producer else self.function.block.ops[0].device,
             where=where_made(named),
-            role="gradient" if named.hint.startswith("d_") else "",
+            role="gradient" if named.hint.startswith("d_") else _role_in_call(named),
         )
 
     def staging(self, place: dict[Value, Buffer], buffers: list[Buffer]) -> dict[tuple[object, int], Buffer]:
@@ -524,6 +525,14 @@ def _in_place(op: Op) -> list[tuple[int, int]]:
         # What the callee also gets as another argument must stay as it is.
         if is_tensor(op.operands[operand]) and roots.count(root_of(op.operands[operand])) == 1
     ]
+
+
+def _role_in_call(value: Value) -> str:
+    """For what a call gives and the user has no name for: where it comes from."""
+    producer = value.producer
+    if producer is None or producer.name != "call" or value.hint:
+        return ""
+    return f"result of `{producer.attrs['function']}`"
 
 
 def _written_by_call(op: Op) -> list[VariableRef]:

@@ -38,8 +38,9 @@ def defer_products(program: Function) -> Function:
     if not queues:
         return program
     made = list(dict.fromkeys(queues.values()))
+    names = [queue.name for queue in made]
     for number, queue in enumerate(made):
-        queue.make_variables("" if len(made) == 1 else f"_{number + 1}")
+        queue.make_variables("" if names.count(queue.name) == 1 else f"_{number + 1}")
     functions = tuple(_Deferrer(function, queues).run() for function in program.functions)
     entry = _Deferrer(program, queues, made).run()
     variables = (*program.variables, *(variable for queue in made for variable in queue.variables))
@@ -63,11 +64,13 @@ class _Queue:
 
     def make_variables(self, suffix: str) -> None:
         rows, columns = self.type.shape
-        dtype = self.type.dtype
+        left, right = TensorType(self.type.dtype, (ROWS, rows)), TensorType(self.type.dtype, (ROWS, columns))
+        where = next(iter(self.products)).where
+        role = f"rows put off: {ROWS} outer products are added to `{self.name}` as one product of matrices"
         self.variables = (
-            VariableRef(f"{self.name}_left{suffix}", TensorType(dtype, (ROWS, rows)), False),
-            VariableRef(f"{self.name}_right{suffix}", TensorType(dtype, (ROWS, columns)), False),
-            VariableRef(f"{self.name}_rows{suffix}", TensorType(i64), False),
+            VariableRef(f"{self.name}_left{suffix}", left, False, where=where, role=role),
+            VariableRef(f"{self.name}_right{suffix}", right, False, where=where, role="the other factors of these rows"),
+            VariableRef(f"{self.name}_rows{suffix}", TensorType(i64), False, where=where, role="how many rows are put off"),
         )
 
 
@@ -241,7 +244,8 @@ class _Deferrer(Copier):
     def put_off(self, queue: _Queue, total: Value, product: Op) -> Value:
         """One more row of both matrices; where they are full, the sum of the products."""
         left, right, rows = queue.variables
-        row, zero = self.read(rows), self.number(0)
+        note = f"a product of vectors is put off: one more row, and at {ROWS} rows one product of matrices"
+        row, zero = self.read(rows, note), self.number(0)
         for variable, operand in zip((left, right), product.operands, strict=True):
             vector = self.emit(
                 "reshape", [self.value(operand)], TensorType(variable.type.dtype, (1, variable.type.shape[1]))
@@ -249,15 +253,18 @@ class _Deferrer(Copier):
             before = self.read(variable)
             self.write(variable, self.emit("dynamic_update", [before, vector, row, zero], variable.type))
         more = self.emit("add", [row, self.number(1)], rows.type)
+        more.hint = "rows"
         full = self.emit("equal", [more, self.number(ROWS)], TensorType(bool_))
         total, count = self.choose(full, lambda: [self.summed(queue, total), self.number(0)], lambda: [total, more])
+        count.hint = "rows"
         self.write(rows, count)
         return total
 
     def add_rest(self, queue: _Queue, total: Value) -> Value:
         """What is left when the outermost call has returned."""
         rows = queue.variables[2]
-        some = self.emit("greater", [self.read(rows), self.number(0)], TensorType(bool_))
+        count = self.read(rows, f"what is left of the products that were put off for {queue.name}")
+        some = self.emit("greater", [count, self.number(0)], TensorType(bool_))
 
         def then() -> list[Value]:
             made = self.summed(queue, total)
@@ -304,8 +311,9 @@ class _Deferrer(Copier):
         zero = self.builder.op("constant", [], [TensorType(type.dtype)], attrs={"value": 0.0}, where=self.where).result
         return self.emit("broadcast_to", [zero], type, {"shape": type.shape, "axes": ()})
 
-    def read(self, variable: VariableRef) -> Value:
-        attrs, effects = {"variable": variable}, (Effect("read", variable),)
+    def read(self, variable: VariableRef, note: str = "") -> Value:
+        """The Variable's value; with a note for people who read the program."""
+        attrs, effects = {"variable": variable} | ({"note": note} if note else {}), (Effect("read", variable),)
         op = self.builder.op("variable_read", [], [variable.type], attrs=attrs, effects=effects, where=self.where)
         op.result.hint = variable.name
         return op.result

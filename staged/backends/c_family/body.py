@@ -328,6 +328,8 @@ class BodyEmitter:
         value = op.result
         if not is_tensor(value):
             self.where(op.where)
+            if "note" in op.attrs:
+                self.w.comment(op.attrs["note"])
             self.declare(value, self.variable_scalar(variable))
         elif op in self.plan.copied_reads:
             self.where(op.where)

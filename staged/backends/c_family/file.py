@@ -308,9 +308,12 @@ class FileWriter(ABC):
 
 
 def describe(buffer: Buffer) -> str:
-    where = f"  {buffer.where.short}  {buffer.where.text}" if buffer.where else ""
-    role = f"  {buffer.role}" if buffer.role else ""
-    return f"{shape_text(buffer.type.shape)}{role}{where}"
+    return note_of(shape_text(buffer.type.shape), buffer.role, buffer.where)
+
+
+def note_of(type: str, role: str, where: Position | None) -> str:
+    """What a field of `Buffers` is, for people: `(300, 450)  gradient  model.py:12  y = x @ w`."""
+    return type + (f"  {role}" if role else "") + (f"  {where.short}  {where.text}" if where else "")
 
 
 def _sections(

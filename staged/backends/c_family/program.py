@@ -9,7 +9,7 @@ from typing import Protocol
 
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name, Prefix
-from staged.backends.c_family.file import HEAD, FileWriter, State, describe
+from staged.backends.c_family.file import HEAD, FileWriter, State, describe, note_of
 from staged.backends.c_family.frames import storing_functions
 from staged.backends.c_family.functions import (
     CFunction,
@@ -276,7 +276,7 @@ class ProgramEmitter(FileWriter):
         for variable, expression in entry.scalar_variables.items():
             if variable in touched:
                 made = field(variable, variable.name)
-                note = f"{variable.type.dtype}  variable"
+                note = note_of(str(variable.type.dtype), variable.role, variable.where)
                 self.state.append(State(f"{variable.type.dtype.c_name} *", made, f"&{expression}", note))
         if self.is_recursive:
             entry.need("own_stack", "stop")

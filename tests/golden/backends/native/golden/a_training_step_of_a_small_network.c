@@ -16,10 +16,10 @@ enum { SCRATCH_BYTES = 384 };  // workspace of one thread
 
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
-    float *weight;           // (8, 12)  variable
-    float *bias;             // (8,)  variable
-    float *weight_2;         // (4, 8)  variable
-    float *bias_2;           // (4,)  variable
+    float *weight;           // (8, 12)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
+    float *bias;             // (8,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
+    float *weight_2;         // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
+    float *bias_2;           // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     float *h;                // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
     bool *t;                 // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
     float *t_2;              // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
