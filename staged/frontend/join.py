@@ -255,9 +255,12 @@ def mismatch(name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where
     hint = f"give `{name}` one dtype and shape on all paths (`st.astype(...)`, `st.reshape(...)`), or use another name"
     if why.startswith(("it is not", "the structure")):
         hint = f"give `{name}` the same structure on all paths; only numbers and arrays can differ"
+    alike = describe(a) == describe(b)
     if why.startswith("it is not") and any(isinstance(_only(value), str) for value in (a, b)):
         hint = f"strings cannot differ by path: give `{name}` a number, and print in the branches"
-    elif describe(a) == describe(b) and not isinstance(_only(a), TensorType | Array | int | float | None):
+    elif why.startswith("the structure") and alike and describe(a) in ("a list", "a tuple"):
+        hint = "collect values in `st.Stack(like, max=...)`, or write to an array: `out[i] = x`"
+    elif why.startswith("it is not") and alike and not isinstance(_only(a), TensorType | Array | int | float | None):
         hint = f"two objects are not joined: change the attributes of one, or make `{type(_only(b)).__name__}` a dataclass"
     elif (start := _start_of(a, b)) is not None:
         hint = f"let `{name}` be of that type from the start: `{name} = {start}`"

@@ -86,6 +86,12 @@ class Array:
         return METHODS["multiply"](self, other)
 
     def __rmul__(self, other: Any) -> Array:
+        if isinstance(other, list | tuple | str) and not self.shape and self.dtype.is_integer:
+            raise StagedValueError(
+                f"a {type(other).__name__} is repeated a number of times that is known while staging",
+                where=here(),
+                hint="make the number static (`st.function(static=(...))`); for a product write `st.asarray(x) * n`",
+            )
         return METHODS["multiply"](other, self)
 
     def __truediv__(self, other: Any) -> Array:

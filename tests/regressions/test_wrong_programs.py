@@ -102,6 +102,17 @@ def index_caught_in_the_program(x, n):
     return found
 
 
+def tuple_that_grows(x):
+    seen = ()
+    for v in x:  # !
+        seen = seen + (v,)
+    return seen
+
+
+def list_repeated_by_the_program(x, n):
+    return [x] * n  # !
+
+
 def probability_above_one(x):
     return st.dropout(x, 1.5)  # !
 
@@ -123,6 +134,8 @@ WRONG = [
     (element_of_another_dtype, (X,), st.DTypeError, "an element of this Stack is f32 (), got f64 ()", "max=4"),
     (division_caught_in_the_program, (X,), st.StagingError, "a ZeroDivisionError", "if divisor != 0"),
     (index_caught_in_the_program, (X, 3), st.StagingError, "an IndexError", "if i < len(x)"),
+    (tuple_that_grows, (X,), st.CarriedValueError, "the structure differs", "`st.Stack(like, max=...)`"),
+    (list_repeated_by_the_program, (X, 3), st.StagedValueError, "a list is repeated", "static"),
     (probability_above_one, (X,), st.ShapeError, "between 0 and 1", ""),
 ]
 
