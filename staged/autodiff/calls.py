@@ -71,8 +71,10 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     attrs = {"function": pair.backward, "in_place": in_place} if in_place else {"function": pair.backward}
     call = reverse.builder.op("call", operands, types, attrs=attrs, where=op.where)
     results = dict(zip(given, call.results, strict=True))
+    params = reverse.library.body(op.attrs["function"], op.where).block.params
     for number, result in results.items():
-        result.hint = d_name(op.operands[number])
+        # An argument without a name (`f(x * 0.5)`) is known by the parameter that it is for.
+        result.hint = d_name(op.operands[number]) or d_name(params[number])
     for operand, number in begun.items():
         if operand in reverse.active:
             env.set(operand, results.pop(number))

@@ -129,5 +129,16 @@ def program_name(function: Any) -> str:
     return f"{type(function.__self__).__name__}_{name}" if isinstance(function, MethodType) else name
 
 
+def changing_statics(before: CallArguments, after: CallArguments) -> list[tuple[str, str]]:
+    """Which arguments, known while staging, two calls of one function do not share: their paths and types."""
+    if before.structure != after.structure:
+        return []
+    return [
+        (path, type(new).__name__)
+        for path, old, new in zip(after.paths, before.leaves, after.leaves, strict=True)
+        if not is_staged(old) and not is_staged(new) and not same_static(old, new)
+    ]
+
+
 def _can_lift(leaf: Any) -> bool:
     return not isinstance(leaf, bool) and isinstance(leaf_type(leaf), TensorType)

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from staged.errors import StagingError
+from staged.frontend.call_arguments import changing_statics
 from staged.frontend.if_ import nest_rest
 from staged.frontend.locals import Locals
 from staged.frontend.names import Bindings, bindings_of, parameters_of
@@ -217,16 +218,32 @@ def run(scope: Locals, body: Body) -> Any:
     if trace.is_staged_control:
         same = sum(frame._staged_function == scope._staged_function for frame in trace.frames)
         if same > DEEPEST_RECURSION:
-            raise StagingError(
-                f"`{scope._staged_function}` calls itself under a staged condition: staging it would never end",
-                where=here(),
-                hint=f"decorate `{scope._staged_function}` with `@st.function`: it becomes a function of the program",
-            )
+            raise _endless(trace, scope._staged_function)
     trace.frames.append(scope)
     try:
         return _run_traced(trace, scope, body)
     finally:
         trace.frames.pop()
+
+
+def _endless(trace: TraceContext, name: str) -> StagingError:
+    """The error for a function that calls itself again and again while staging."""
+    calls = [each.call for each in trace.activations if getattr(each.function, "__name__", "") == name]
+    changing = changing_statics(*calls[-2:]) if len(calls) > 1 else []
+    if not changing:
+        return StagingError(
+            f"`{name}` calls itself under a staged condition: staging it would never end",
+            where=here(),
+            hint=f"decorate `{name}` with `@st.function`: it becomes a function of the program",
+        )
+    path, kind = changing[0]
+    return StagingError(
+        f"`{name}` calls itself with another `{path}` ({kind}) each time, which is known while staging only: "
+        "staging it would never end",
+        where=here(),
+        hint=f"pass the same `{path}` on, or what the program computes: arrays, numbers, and trees of them (an object of a "
+        "class with `@dataclass` is one)",
+    )
 
 
 def _run_traced(trace: TraceContext, scope: Locals, body: Body) -> Any:

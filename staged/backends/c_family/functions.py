@@ -13,7 +13,7 @@ from staged.backends.c_family.calls import WIDTH, Signature, broken
 from staged.backends.c_family.expr import Expr, Name
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.unused import drop_unused_locals, mentions
-from staged.backends.c_family.writer import Names, Writer, safe_comment
+from staged.backends.c_family.writer import Names, Writer, c_string, safe_comment
 from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
 from staged.ir.nodes import Function, Value
@@ -179,7 +179,9 @@ def write_function(w: Writer, made: CFunction, site: int) -> None:
     with w.block(lines[-1]):
         if signature.recursive:
             with w.block("if (!st_may_recurse(host, m->stack))"):
-                w.line(f'return st_recursion_ends(host, m->stack, {site}, "{signature.name}");')
+                # By the user's name: what a derivative made of a function recurses as deep as the function.
+                name = c_string(where.function if where is not None and where.function else signature.name)
+                w.line(f"return st_recursion_ends(host, m->stack, {site}, {name});")
         if made.locals_type:
             w.line(f"{made.locals_type} own;")
         body = made.structure.w.lines

@@ -1,0 +1,49 @@
+"""What a review of recursive programs and their derivatives found: errors and texts in the user's names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.errors import ProgramRecursionError, StagingError
+
+
+@st.function
+def chain(x, n):
+    if n == 0:
+        return x
+    return st.sin(chain(x * 0.5, n - 1)) + x
+
+
+def test_a_gradient_that_recurses_too_deep_names_the_function_as_the_user_does() -> None:
+    slope = st.function(lambda x, n: st.grad(lambda x: chain(x, n))(x))
+    with pytest.raises(ProgramRecursionError, match="`chain` recurses deeper"):
+        slope(np.float64(0.5), -1)
+
+
+def test_the_cotangent_of_an_argument_without_a_name_is_named_after_the_parameter() -> None:
+    source = st.function(lambda x, n: st.grad(lambda x: chain(x, n))(x)).stage(np.float64(0.5), 3).source
+    backward = source[source.index("static int chain_backward(") :]
+    inner = backward[backward.index("if (chain_backward(") :].splitlines()[0]
+    assert "&d_x" in inner, inner
+
+
+class Scale:
+    """An object that is no tree: known while staging."""
+
+    def __init__(self, by) -> None:
+        self.by = by
+
+
+@st.function
+def scaled(x, scale, n):
+    if n == 0:
+        return x * scale.by
+    return scaled(x, Scale(scale.by * 0.5), n - 1)
+
+
+def test_a_recursion_that_makes_a_new_static_object_each_time_names_the_argument() -> None:
+    with pytest.raises(StagingError, match=r"`scaled` calls itself with another `scale` \(Scale\) each time") as caught:
+        st.function(lambda x, n: scaled(x, Scale(2.0), n)).stage(np.float64(0.5), 3)
+    assert "@dataclass" in caught.value.hint
