@@ -38,6 +38,7 @@ from staged.ir.loops import (
     Store,
     Tile,
     collapse,
+    forwards,
     identity,
     walk,
 )
@@ -147,7 +148,7 @@ class Lowering:
     def finish(self, body: Sequence[Statement], items: int) -> Nest:
         inputs = tuple(self.inputs[param] for param in self.block.params)
         in_place = tuple(find_in_place(body, self.outputs, inputs))
-        statements = collapse(tuple(body))
+        statements = collapse(forwards(tuple(body)))
         first = next((s for s in statements if isinstance(s, Loop | Tile)), None)
         if items != 1:
             assert first is not None

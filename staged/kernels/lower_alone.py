@@ -30,6 +30,7 @@ from staged.ir.loops import (
     Store,
     StorePair,
     collapse,
+    forwards,
     map_indices,
 )
 from staged.ir.nodes import Block, Op
@@ -67,7 +68,7 @@ class _Parts:
     def nest(
         self, name: str, body: Sequence[Statement], parallel: bool, in_place: tuple[tuple[int, int], ...] = ()
     ) -> Nest:
-        statements = collapse(tuple(body))
+        statements = collapse(forwards(tuple(body)))
         items = 1
         if parallel and len(statements) == 1 and isinstance(statements[0], Loop):
             items = statements[0].axis.extent

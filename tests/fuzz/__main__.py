@@ -24,7 +24,7 @@ from tests.fuzz.check import FAST, SANITIZED, Case, Failure, Outcome, check
 from tests.fuzz.generator import Generator
 from tests.fuzz.reduce import reduce_case
 
-SECONDS = 60
+SECONDS = 200
 """What one program may take: more is a failure, of staging or of the program."""
 
 LEVELS = (SANITIZED, FAST)

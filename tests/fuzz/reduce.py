@@ -14,7 +14,7 @@ from dataclasses import replace
 from staged.runtime.compiler import CompileOptions
 from tests.fuzz.check import Case, Failure, check
 
-_SECONDS_EACH = 60
+_SECONDS_EACH = 100
 
 
 def reduce_case(case: Case, levels: Sequence[CompileOptions], seconds: float = 120.0) -> tuple[Case, str]:
