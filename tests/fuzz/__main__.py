@@ -154,7 +154,7 @@ def drive(first: int, seeds: int, jobs: int, keep_going: int, seconds: float) ->
                 if len(failures) >= keep_going:
                     break
             done = sum(counts.values())
-            if done % 500 == 0:
+            if done % 100 == 0:
                 print(f"{done} programs in {time.monotonic() - begin:.0f} s: {dict(counts)}", flush=True)
         for seed, word, words in failures[:3]:
             show(seed, word, words, cache, seconds)

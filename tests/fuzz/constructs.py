@@ -69,7 +69,8 @@ def write_object(g: Generator, depth: int) -> None:
         g.scope.floats += [(f"{name}[0]", shapes[0]), (f"{name}[1]", shapes[1])]
     elif form == 2:
         g.line(f'{name} = {{"a": {values[0]}, "b": {values[1]}}}')
-        g.scope.floats += [(f'{name}["a"]', shapes[0]), (f'{name}["b"]', shapes[1])]
+        # In the other quotes: f-strings use these too.
+        g.scope.floats += [(f"{name}['a']", shapes[0]), (f"{name}['b']", shapes[1])]
     else:
         g.line(f"{name} = Couple({values[0]}, {values[1]})")
         g.scope.fixed += [(f"{name}.first", shapes[0]), (f"{name}.second", shapes[1])]

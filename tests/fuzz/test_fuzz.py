@@ -16,7 +16,7 @@ from tests.fuzz.reduce import reduce_text
 
 
 @hypothesis.settings(
-    max_examples=12,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     database=None,
