@@ -24,7 +24,7 @@ def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Ex
     bounds = [context.value_of(bound) for bound in (index(0), extent(size), index(1))]
     with builder.block([TensorType(i64), *types], ["lane"]) as body:
         lane, *carried = map(context.handle, body.params)
-        given = [_element(x, lane) if flag else x for x, flag in zip(operands, flags, strict=True)]
+        given = [element(x, lane) if flag else x for x, flag in zip(operands, flags, strict=True)]
         made = apply(op.name, given, dict(op.attrs))
         written = []
         for whole, result in zip(carried, made, strict=True):
@@ -42,7 +42,8 @@ def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Ex
     return [context.handle(result) for result in loop.results]
 
 
-def _element(x: Array, lane: Array) -> Array:
+def element(x: Array, lane: Array) -> Array:
+    """The element of `x` that belongs to a lane."""
     shape = x.shape[1:]
     (row,) = apply("dynamic_slice", [x, lane, *(index(0) for _ in shape)], {"sizes": (1, *shape)})
     return apply("reshape", [row], {"shape": shape})[0]

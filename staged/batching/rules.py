@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from staged.batching.indexing import check, gather, gather_along, read_window, scatter, write_window
-from staged.batching.lanes import each_lane
-from staged.batching.values import apply, repeat
+from staged.batching.lanes import each_lane, element
+from staged.batching.values import apply, index, repeat
 from staged.ir.nodes import Op
-from staged.ir.types import Extent
+from staged.ir.types import Extent, i32
 from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES
 from staged.ops.primitive import PRIMITIVES
+from staged.ops.promote import cast
 from staged.ops.reduction import all_
 
 if TYPE_CHECKING:
@@ -47,15 +48,17 @@ def batch_op(batch: Batch, op: Op) -> None:
 
 
 def _assert(batch: Batch, op: Op, handles: Sequence[Array], flags: Sequence[bool]) -> None:
-    """An assertion holds if it holds for every element."""
+    """An assertion holds if it holds for every element; its message speaks of the first for which it does not."""
+    if batch.size == 0:
+        return
+    condition, *printed = handles
     if any(flags[1:]):
-        raise batch.refuse(
-            op,
-            "the message of an `assert` inside a `vmap` prints a value that differs between the elements",
-            "leave it out of the message, or check after the `vmap`",
-        )
-    condition = batch.context.value_of(all_(handles[0], 0))
-    batch.copied(op, [condition, *(batch.value(operand) for operand in op.operands[1:])], [])
+        first = index(0)
+        if flags[0]:
+            (first,) = apply("argmin", [cast(condition, i32)], {"axis": 0})
+        printed = [element(x, first) if flag else x for x, flag in zip(printed, flags[1:], strict=True)]
+    whole = all_(condition, 0) if flags[0] else condition
+    batch.copied(op, [batch.context.value_of(value) for value in (whole, *printed)], [])
 
 
 def batch_composite(batch: Batch, op: Op) -> None:

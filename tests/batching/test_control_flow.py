@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -286,3 +287,22 @@ def test_recursion_and_derivatives() -> None:
     agrees(lambda x, n: st.jacfwd(lambda r: power(r, n))(x), X[0], 3)
     agrees(lambda x, n: st.hessian(lambda r: power(r, n).sum())(x), X[0], 3)
     agrees(lambda x: st.hessian(lambda r: halves(r * r, 0, 3))(x), X[0])
+
+
+def message_of_an_element(r: Any, n: Any) -> Any:
+    assert n > 0, f"{n} is not positive"
+    return r * n
+
+
+def test_the_message_of_an_assertion_speaks_of_the_first_element_that_fails() -> None:
+    rows = np.arange(8.0).reshape(4, 2)
+
+    def mapped(x: Any, n: Any) -> Any:
+        return st.vmap(message_of_an_element)(x, n)
+
+    counts = np.array([3, 1, 4, 1])
+    np.testing.assert_array_equal(st.function(mapped)(rows, counts), rows * counts[:, None])
+    wrong = np.array([3, -7, 0, 1])
+    for context in (contextlib.nullcontext(), st.eager()):
+        with context, pytest.raises(AssertionError, match="-7 is not positive"):
+            st.function(mapped)(rows, wrong)

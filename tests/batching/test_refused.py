@@ -70,11 +70,6 @@ def test_effects(name: str, is_eager: bool) -> None:
     assert float(counter) == 0.0
 
 
-def message_of_an_element(r: Any, n: Any) -> Any:
-    assert n > 0, f"{n} is not positive"
-    return r
-
-
 def step_of_an_element(r: Any, n: Any) -> Any:
     t = 0.0
     for i in st.range(0, 9, n):
@@ -93,7 +88,6 @@ def second_derivative(r: Any, n: Any) -> Any:
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], str, str]] = {
-    "message": (message_of_an_element, "the message of an `assert` inside a `vmap`", "leave it out of the message"),
     "step": (step_of_an_element, "the step of a loop under `vmap` differs", "one step for all"),
     "second derivative": (
         second_derivative, "iterations of a loop that is differentiated", "outside",
