@@ -19,7 +19,7 @@ class Buffer:
 
     `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an outer
     Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call), 'frame' (a
-    field of what a call keeps for its reverse).
+    field of what a call keeps for its reverse), 'slot' (this turn's part of what a loop keeps).
     `intervals` are the positions at which it is in use.
     """
 
@@ -94,6 +94,8 @@ class Plan:
     """(op or end, operand): a handle that is needed as it is after the op adds to it, so that the op gets a copy."""
     fields: dict[tuple[Op, int], Buffer] = field(default_factory=dict)
     """(`frame_save`, operand): the field of the frame in which this operand is made. Such a frame exists from the function's start."""
+    kept: dict[Value, Buffer] = field(default_factory=dict)
+    """By collected sequence: the slot in which each turn of the loop makes what it keeps."""
     stack_bytes: dict[str, int] = field(default_factory=dict)
     """By recursive function, what one call keeps in buffers on the program's stack; set in the plan of a whole program."""
     keeps_frames: bool = False

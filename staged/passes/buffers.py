@@ -2,8 +2,9 @@
 
 1. Values that may share a buffer are *coalesced*: a loop's carried value with what the body computes for it and with its
    initial value, a branch's result with the value the branch yields, a Variable with the value written to it, a result
-   of the function with the caller's array, a field of a frame with what it holds. It is done where their lives do not
-   overlap, or where they meet in an op that may work in place; elsewhere the emitted program copies.
+   of the function with the caller's array, a field of a frame or a turn's slot of a loop's history with what it holds. It
+   is done where their lives do not overlap, or where they meet in an op that may work in place; elsewhere the emitted
+   program copies.
 2. Buffers whose lives do not overlap share memory: the largest first, each at the lowest offset that is free.
 
 Scalars are C locals and need no buffer. Sequences (residuals of loops) get an array where the trip count has a bound, a
@@ -32,8 +33,9 @@ from staged.ir.order import (
     where_made,
 )
 from staged.ir.sequences import sequence_handles
-from staged.ir.types import CPU, Device, TensorType
+from staged.ir.types import CPU, Device, SequenceType, TensorType
 from staged.passes.frame_fields import join_frames
+from staged.passes.histories import join_histories
 from staged.passes.liveness import Interval, Liveness, liveness
 from staged.passes.offsets import assign_offsets, assign_slots, merged, peak
 from staged.passes.sequences import copied_handles, plan_sequences
@@ -79,6 +81,7 @@ class _Planner:
         self.outputs: list[Buffer | None] = []
         self.block_of: dict[Op, Block] = {}
         self.fields: dict[tuple[Op, int], Buffer] = {}
+        self.kept: dict[Value, Buffer] = {}
         self.read: set[Value] = set()
         """What ops and ends take, but for branches' ends and frames."""
 
@@ -100,6 +103,7 @@ class _Planner:
         self.join_outputs()
         self.join_updates()
         join_frames(self)
+        join_histories(self)
         return self.finish()
 
     def extend_views(self) -> None:
@@ -109,6 +113,10 @@ class _Planner:
             root = root_of(value)
             if root is not value and root in intervals:
                 intervals[root] = merged(intervals[root] + intervals[value])
+        for op in reversed(list(structural_ops(self.function.block))):
+            if op.name == "sequence_get" and isinstance(op.result.type, SequenceType):
+                outer = op.operands[0]  # what is read from a part of it is read from all of it
+                intervals[outer] = merged(intervals[outer] + intervals[op.result])
 
     def find_copied_reads(self) -> None:
         """A read of a Variable copies if the Variable is written while the value read is still needed."""
@@ -454,6 +462,7 @@ class _Planner:
             handles,
             copied_handles(self.function, self.live, handles),
             self.fields,
+            self.kept,
         )
 
     def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:

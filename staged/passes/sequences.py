@@ -45,7 +45,7 @@ def plan_sequences(function: Function, live: Liveness, handles: Handles) -> Sequ
         collected = op.attrs["collected"]
         for result, yielded in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
             assert isinstance(result.type, SequenceType)
-            name = (yielded.hint or "value") + "_history"
+            name = result.hint or (yielded.hint or "value") + "_history"
             if result in handles.values:
                 if result.type.bound is None:
                     element = result.type.element if isinstance(result.type.element, TensorType) else TensorType(i64)

@@ -192,6 +192,10 @@ class Memory:
                     self.content[other] = None
         self.content[buffer] = token
 
+    def place(self, value: Value):
+        """Its buffer; None where it is in a sequence."""
+        return self.plan.place.get(root_of(value))
+
     def read(self, value: Value) -> object:
         root = root_of(value)
         buffer = self.plan.place[root]
@@ -207,9 +211,7 @@ class Memory:
                 self.store(staging, self.read(source))
                 late.append((index, staging))
         for index, (target, source) in enumerate(zip(targets, sources, strict=True)):
-            if (end, index) not in self.plan.staging and self.plan.place[target] is not self.plan.place[
-                root_of(source)
-            ]:
+            if (end, index) not in self.plan.staging and self.plan.place[target] is not self.place(source):
                 self.store(self.plan.place[target], self.read(source))
         for index, staging in late:
             assert self.content[staging] is tokens[index]
@@ -228,7 +230,7 @@ class Memory:
                 self.store(self.plan.staging[end, index], token)
                 late.append(index)
         for index, value in enumerate(values):
-            if index not in late and self.plan.place[root_of(value)] is not outputs[index]:
+            if index not in late and self.place(value) is not outputs[index]:
                 self.store(outputs[index], self.read(value))
         for index in late:
             assert self.content[self.plan.staging[end, index]] is tokens[index]
@@ -259,7 +261,7 @@ class Memory:
         in_place = dict(op.attrs["in_place"])
         for operand, result in in_place.items():
             token = self.read(op.operands[operand])
-            if self.plan.place[op.results[result]] is not self.plan.place[root_of(op.operands[operand])]:
+            if self.plan.place[op.results[result]] is not self.place(op.operands[operand]):
                 self.store(self.plan.place[op.results[result]], token)
         for effect in op.effects:
             assert self.content[self.variables[effect.target]] is self.state[effect.target]
@@ -321,7 +323,7 @@ class Memory:
                 return kind, target, values
             elif kind == "break":
                 break
-        for result, param in zip(op.results, carried, strict=True):
+        for result, param in zip(op.results[: len(carried)], carried, strict=True):
             assert self.plan.place[result] is self.plan.place[param]
             self.tokens[result] = self.tokens[param]
         return None

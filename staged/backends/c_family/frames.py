@@ -87,6 +87,13 @@ class FrameEmitter(ResidualEmitter):
     def sequence_base(self, result: Value) -> Expr:
         return Literal("0") if self.is_handle(result) else super().sequence_base(result)
 
+    def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
+        if not self.is_handle(result):
+            return super().slot(op, result, type)
+        assert isinstance(result.type, SequenceType)
+        items = Name(self.items(self.scalars[result], result.type, written=True))
+        return Infix("+", items, scaled(Name(self.loop_trip[op]), type.size) or Literal("0"))
+
     def collect_one(self, op: Op, result: Value, value: Value) -> None:
         if not self.is_handle(result):
             super().collect_one(op, result, value)
@@ -102,11 +109,10 @@ class FrameEmitter(ResidualEmitter):
                 source = Prefix("&", Name(name))
             self.try_(self.pushed(stack, source, self.item_bytes(result.type), stack.element))
             return
-        trip, items = Name(self.loop_trip[op]), self.items(self.scalars[result], result.type, written=True)
         if is_tensor(value):
-            offset = scaled(trip, value.tensor.size) or Literal("0")
-            self.copy(Infix("+", Name(items), offset), self.pointer(value), value.tensor)
+            self.keep(op, result, value)
         else:
+            trip, items = Name(self.loop_trip[op]), self.items(self.scalars[result], result.type, written=True)
             self.w.line(f"{Index(Name(items), trip)} = {self.scalar(value)};")
 
     def finish_handles(self, op: Op) -> None:

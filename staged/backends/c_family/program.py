@@ -339,7 +339,7 @@ class ProgramEmitter(FileWriter):
                 structure.fields[buffer] = structure.variable_fields[buffer.variable]
             elif buffer.kind == "constant":
                 structure.fields[buffer] = self.names.fresh(buffer.name)
-            elif buffer.kind != "frame":
+            elif buffer.kind not in ("frame", "slot"):
                 structure.fields[buffer] = names.fresh(buffer.name)
         for stack in self.plan.stacks:
             structure.fields[stack] = names.fresh(stack.name)

@@ -60,6 +60,23 @@ class ResidualEmitter(BodyEmitter):
         base = self.bases[outer_result]
         return offset if str(base) == "0" else Infix("+", base, offset)
 
+    def begin_turn(self, op: Op) -> None:
+        """At the start of a turn: the slots in which it makes what it keeps."""
+        collected = op.attrs.get("collected", 0)
+        for result in op.results[len(op.results) - collected :]:
+            buffer = self.plan.kept.get(result)
+            if buffer is not None:
+                name = self.name(buffer.name)
+                slot = self.slot(op, result, buffer.type)
+                self.w.line(f"{buffer.type.dtype.c_name} *const {name} = {slot};")
+                self.places[buffer] = Name(name)
+
+    def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
+        """Where this turn's array is kept in the sequence that is the loop's `result`."""
+        base, trip = self.bases[result], Name(self.loop_trip[op])
+        position = trip if str(base) == "0" else Infix("+", base, trip)
+        return Infix("+", self.field(self.plan.sequences[result]), scaled(position, type.size) or Literal("0"))
+
     def collect(self, op: Op, values: tuple[Value, ...]) -> None:
         """Keep this iteration's residuals."""
         if not values:
@@ -87,12 +104,19 @@ class ResidualEmitter(BodyEmitter):
             with self.w.block(f"if ({push} != ST_OK)"):
                 self.w.line("return host->error_kind;")
             return
-        position = trip if str(base) == "0" else Infix("+", base, trip)
         if is_tensor(value):
-            offset = scaled(position, type.size) or Literal("0")
-            self.copy(Infix("+", self.field(storage), offset), self.pointer(value), type)
+            self.keep(op, result, value)
         else:
+            position = trip if str(base) == "0" else Infix("+", base, trip)
             self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
+
+    def keep(self, op: Op, result: Value, value: Value) -> None:
+        """Copy an array into this turn's slot, unless it was made there."""
+        place = self.plan.kept.get(result)
+        slot = self.slot(op, result, value.tensor) if place is None else self.places[place]
+        origin = self.pointer(value)
+        if str(slot) != str(origin):
+            self.copy(slot, origin, value.tensor)
 
     def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
         """The call that puts an item onto a stack: of an array with fewer rows than it may have, those that there are."""
@@ -128,7 +152,7 @@ class ResidualEmitter(BodyEmitter):
             return
         self.where(op.where)
         element = value.tensor
-        name = self.name(value.hint)
+        name = self.name(value.hint or sequence.hint.removesuffix("_history"))
         c_type = element.dtype.c_name
         data: Expr = self.field(storage)
         if isinstance(storage, Stack):

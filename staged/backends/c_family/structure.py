@@ -149,6 +149,7 @@ class StructureEmitter(CallEmitter):
             self.poll(op)
             if mark:
                 self.release_store(mark)
+            self.begin_turn(op)
             self.block(body)
             self.end(body, op)
             self.finish_body(op, frame, trip != index)
@@ -183,6 +184,7 @@ class StructureEmitter(CallEmitter):
                 with self.w.block(f"if ({Prefix('!', test)})"):
                     self.w.line("break;")
             self.poll(op)
+            self.begin_turn(op)
             self.block(body)
             self.end(body, op)
             self.finish_body(op, frame, bool(trip))
