@@ -32,13 +32,13 @@ from staged.ir.order import (
     view_of,
     where_made,
 )
-from staged.ir.sequences import sequence_handles
+from staged.ir.sequences import Handles, sequence_handles
 from staged.ir.types import CPU, Device, SequenceType, TensorType
 from staged.passes.frame_fields import join_frames
 from staged.passes.histories import join_histories
 from staged.passes.liveness import Interval, Liveness, liveness
 from staged.passes.offsets import assign_offsets, assign_slots, merged, peak
-from staged.passes.sequences import copied_handles, plan_sequences
+from staged.passes.sequences import SequencePlan, copied_handles, plan_sequences
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
@@ -103,8 +103,10 @@ class _Planner:
         self.join_outputs()
         self.join_updates()
         join_frames(self)
-        join_histories(self)
-        return self.finish()
+        handles = sequence_handles(self.function, self.called is not None and self.called.recursive)
+        storage = plan_sequences(self.function, self.live, handles)
+        join_histories(self, storage.places)
+        return self.finish(handles, storage)
 
     def extend_views(self) -> None:
         """A value lives at least as long as the views of it."""
@@ -416,7 +418,7 @@ class _Planner:
 
     # ---- offsets ----
 
-    def finish(self) -> Plan:
+    def finish(self, handles: Handles, storage: SequencePlan) -> Plan:
         groups = list(dict.fromkeys([*self.group.values(), *self.variables.values()]))
         place: dict[Value, Buffer] = {}
         buffers: list[Buffer] = []
@@ -435,8 +437,6 @@ class _Planner:
             if view_of(value) is not None and root_of(value) in place:
                 place[value] = place[root_of(value)]
         buffers += [buffer for buffer in self.outputs if buffer is not None and buffer not in buffers]
-        handles = sequence_handles(self.function, self.called is not None and self.called.recursive)
-        storage = plan_sequences(self.function, self.live, handles)
         buffers += storage.buffers
         staging = self.staging(place, buffers)
         most = peak(buffers)

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from staged.ir.buffers import Buffer
+from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import Op, Value
 from staged.ir.order import is_tensor, root_of
-from staged.ir.sequences import is_bounded
 from staged.ir.types import CPU
+from staged.passes.sequences import kept_name
 
 if TYPE_CHECKING:
     from staged.passes.buffers import _Planner
 
 
-def join_histories(planner: _Planner) -> None:
+def join_histories(planner: _Planner, places: Mapping[Value, Buffer | Stack]) -> None:
     """Give values that a loop collects the place of this turn's slot, so that nothing is copied when the turn ends.
 
     A slot exists for one turn, so a group of values goes there if all of them live inside the loop's body: what is carried, or
-    comes from outside of the loop, is copied, and so is what is kept twice. Storage without a bound grows when the turn
-    ends, and may move: what goes there is copied too.
+    comes from outside of the loop, is copied, and so is what is kept twice. A stack (for a loop without a bound, and for
+    the loops inside of it) grows when the turn ends, and may move: what goes there is copied too.
     """
     for op in planner.loops():
         collected = op.attrs.get("collected", 0)
         if not collected or op.blocks[-1].end.kind != "yield":
             continue
         for result, value in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
-            if is_tensor(value) and is_bounded(result.type):
+            if is_tensor(value) and not isinstance(places.get(result), Stack):  # an array, or a handle with a bound
                 _join_slot(planner, op, result, value)
 
 
@@ -40,5 +41,5 @@ def _join_slot(planner: _Planner, op: Op, result: Value, value: Value) -> None:
     first, last = planner.live.block_start[body], planner.live.block_end[body]
     if any(start < first or end > last for (start, end), _ in group.members):
         return
-    named = result.hint.removesuffix("_history") or next((other.hint for other in group.values if other.hint), "")
+    named = kept_name(result) or next((other.hint for other in group.values if other.hint), "")
     group.buffer = planner.kept[result] = Buffer(named or "kept", value.tensor, "slot", group.nbytes, where=op.where)

@@ -45,7 +45,7 @@ def plan_sequences(function: Function, live: Liveness, handles: Handles) -> Sequ
         collected = op.attrs["collected"]
         for result, yielded in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
             assert isinstance(result.type, SequenceType)
-            name = result.hint or (yielded.hint or "value") + "_history"
+            name = f"{kept_name(result) or yielded.hint or 'value'}_history"
             if result in handles.values:
                 if result.type.bound is None:
                     element = result.type.element if isinstance(result.type.element, TensorType) else TensorType(i64)
@@ -72,6 +72,14 @@ def plan_sequences(function: Function, live: Liveness, handles: Handles) -> Sequ
                 assert inner is not None
                 place(yielded, inner)
     return plan
+
+
+def kept_name(sequence: Value) -> str:
+    """What a sequence is named after: `h` for `h_history`, and for the sequence of such sequences."""
+    name = sequence.hint
+    while name.endswith("_history"):
+        name = name.removesuffix("_history")
+    return name
 
 
 def _sequences_of_branches(function: Function) -> dict[Value, list[Value]]:

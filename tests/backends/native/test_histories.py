@@ -1,0 +1,118 @@
+"""What loops keep for their reverse, compiled: made in its slot of the history, copied only where it must be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.runtime.compiler import CompileOptions
+from staged.runtime.native import load
+
+STRICT = CompileOptions(extra=("-Wall", "-Wextra", "-Wconversion", "-Werror"))
+X = np.random.default_rng(0).normal(size=3)
+W = np.random.default_rng(1).normal(size=(3, 3))
+
+
+def cell(x, w):
+    h = x
+    for _ in st.range(5):
+        a = st.tanh(w @ h)
+        h = st.sigmoid(a) * h + a
+    return st.sum(h * h)
+
+
+def nested(x, w):
+    h = x
+    for i in st.range(3):
+        g = st.tanh(w @ h)
+        for j in st.range(4):
+            q = st.exp(0.1 * st.sin(w @ g) - 0.01 * j)
+            if st.sum(q) > 3.2:
+                g = q * g + st.cos(h)
+            else:
+                g = st.tanh(q) * g
+        h = st.sigmoid(g) * st.tanh(h) + 0.1 * i
+    return st.sum(h * h)
+
+
+def left_early(x, w):
+    h = x
+    for i in st.range(6):
+        a = st.tanh(w @ h)
+        if st.sum(a * a) > 1.0 + 0.1 * i:
+            break
+        h = st.exp(a) * h + a
+    return st.sum(h * h)
+
+
+def in_a_loop_without_bound(x, w):
+    h = x
+    while st.sum(h * h) < 50.0:
+        a = h
+        for _ in st.range(3):
+            a = st.tanh(w @ a) * 0.5 + st.exp(0.1 * a)
+        h = h + a * a
+    return st.sum(h)
+
+
+@st.function
+def climb(h, w, n):
+    for _ in st.range(2):
+        h = st.tanh(w @ h) + st.exp(0.1 * h)
+    if n > 0:
+        return climb(h, w, n - 1) * st.sigmoid(h)
+    return h
+
+
+def in_a_recursion(x, w):
+    return st.sum(climb(x, w, 3))
+
+
+LOOPS = (cell, nested, left_early, in_a_loop_without_bound, in_a_recursion)
+
+
+def first(f: Callable[..., Any]) -> Callable[..., Any]:
+    def gradient(x: Any, w: Any) -> Any:
+        return st.grad(f, argnums=(0, 1))(x, w)
+
+    return gradient
+
+
+def second(f: Callable[..., Any]) -> Callable[..., Any]:
+    def slope(x: Any, w: Any) -> Any:
+        d_x, d_w = st.grad(f, argnums=(0, 1))(x, w)
+        return st.sum(d_x * st.cos(x)) + st.sum(d_w * st.sin(w))
+
+    return first(slope)
+
+
+@pytest.mark.parametrize("order", [first, second])
+@pytest.mark.parametrize("f", LOOPS)
+def test_gradients_of_loops_that_keep_arrays(f, order):
+    derivative = order(f)
+    native = load(st.function(derivative).stage(X, W)._artifact, STRICT)
+    with st.eager():
+        expected = derivative(X, W)
+    for made, wanted in zip(native(X, W), expected, strict=True):
+        np.testing.assert_allclose(made, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("f", LOOPS)
+def test_gradients_agree_with_differences(f):
+    st.check_grads(f, (X, W), order=1)
+
+
+def test_only_carried_values_are_copied_into_a_history():
+    source = st.function(first(nested)).stage(X, W).source
+    places = re.findall(r" double \*const (\w+) = m->(\w+_history) \+ (.*);", re.sub("const double.*", "", source))
+    made = {history: place for _, history, place in places}
+    inner = {"matmul_history", "q_history", "tanh_q_history"}
+    assert set(made) == {"g_history", "tanh_h_history", "sigmoid_g_history", *inner}
+    assert {made[name] for name in inner} == {"(i * 4 + j) * 3"} and made["g_history"] == "i * 3"
+    copied = re.findall(r"memcpy\(m->(\w+_history\w*) ", source)
+    assert sorted(copied) == ["g_history_2", "h_history"]
