@@ -600,10 +600,11 @@ class Lowering:
         index = self.eval(indices, along)
         checked = Local("index", i64)
         extent = shape_of(table)[axis]
-        scope = self.put(CheckIndex(checked, index, extent, op.where), self.operand_axes((index,)))
+        self.put(CheckIndex(checked, index, extent, op.where), self.operand_axes((index,)))
         after = at[axis + 1 :] if op.name == "take_along" else at[axis + rank :]
         result = self.eval(table, (*at[:axis], Affine.of(checked), *after))
-        scope.memo[key] = result
+        # Known where the element is: the check may stand further out.
+        (self.scope_of(result) if isinstance(result, Local) else self.scopes[-1]).memo[key] = result
         return result
 
 

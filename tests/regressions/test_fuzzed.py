@@ -109,3 +109,24 @@ def test_sums_of_flipped_rows_are_right_at_every_level(program: Callable[..., ob
     for shape in ((8, 2), (4, 3), (5, 9)):
         x = np.arange(float(np.prod(shape))).reshape(shape) ** 2
         assert_backends_agree(program, x, np.array(0.5), levels=("2", "3"))
+
+
+def rows_of_a_table_and_a_softmax(x, n):
+    weights = st.softmax(st.reshape(x[:6], (2, 3)), axis=1)
+    table = st.reshape(x, (5, 3))
+    return st.sum(st.sin(st.take(table, (st.asarray([1, 1]) + n) % 5, axis=0) + 0.5 * weights))
+
+
+def a_sum_of_a_padded_row(x, n):
+    return st.sum(st.pad(x[:4], 2) * n), st.sum(st.pad(st.pad(x[1:5], 1), 1))
+
+
+def slices_of_slices(x, n):
+    return st.grad(lambda x: st.sum(st.sin(st.full((8,), x[n], dtype=st.f64)[1:-1][1:-1])))(x)
+
+
+@pytest.mark.parametrize("program", [rows_of_a_table_and_a_softmax, a_sum_of_a_padded_row, slices_of_slices])
+def test_kernels_of_rows_and_pieces_compile(program: Callable[..., object]) -> None:
+    """An element of a table, read in one loop of a row, was taken to be known in the next; a padded sum had no scalar total."""
+    x = np.linspace(-1.0, 1.0, 15)
+    assert_backends_agree(lambda x, n: (program(x, n), st.jvp(lambda x: program(x, n), (x,), (x,))), x, 1)

@@ -29,6 +29,7 @@ from staged.ir.loops import (
     Reduction,
     Schedule,
     identity,
+    segments,
     walk,
 )
 from staged.ir.types import DType
@@ -104,7 +105,9 @@ class TotalsEmitter:
     def is_whole(self, loop: Loop) -> bool:
         """Whether a vector loop has no single items left over."""
         axis = loop.axis
-        return axis not in self.ranges and axis.dim is None and axis.extent % self.schedule.lanes == 0
+        pieces = ((0, axis.extent), *segments(loop))
+        whole = all((high - low) % self.schedule.lanes == 0 for low, high in pieces)
+        return axis not in self.ranges and axis.dim is None and whole
 
     def varies_inside(self, reduction: Reduction, loop: Loop) -> bool:
         """In a loop over vectors across rows: whether what is taken in differs by lane."""
