@@ -600,11 +600,12 @@ class Lowering:
         index = self.eval(indices, along)
         checked = Local("index", i64)
         extent = shape_of(table)[axis]
-        self.put(CheckIndex(checked, index, extent, op.where), self.operand_axes((index,)))
+        checking = self.put(CheckIndex(checked, index, extent, op.where), self.operand_axes((index,)))
         after = at[axis + 1 :] if op.name == "take_along" else at[axis + rank :]
         result = self.eval(table, (*at[:axis], Affine.of(checked), *after))
-        # Known where the element is: the check may stand further out.
-        (self.scope_of(result) if isinstance(result, Local) else self.scopes[-1]).memo[key] = result
+        # Known where the index is checked and the element read, whichever is further in; a number is known everywhere.
+        reading = self.scope_of(result) if isinstance(result, Local) and result in self.axes_of else checking
+        (reading if checking.axes <= reading.axes else checking).memo[key] = result
         return result
 
 

@@ -117,6 +117,12 @@ def rows_of_a_table_and_a_softmax(x, n):
     return st.sum(st.sin(st.take(table, (st.asarray([1, 1]) + n) % 5, axis=0) + 0.5 * weights))
 
 
+def rows_of_a_table_of_one_number(x, n):
+    weights = st.softmax(st.reshape(x[:6], (2, 3)), axis=1)
+    table = st.full((5, 3), st.sum(x) * n, dtype=st.f64)
+    return st.sum(st.sin(st.take(table, (st.asarray([1, 1]) + n) % 5, axis=0) + 0.5 * weights))
+
+
 def a_sum_of_a_padded_row(x, n):
     return st.sum(st.pad(x[:4], 2) * n), st.sum(st.pad(st.pad(x[1:5], 1), 1))
 
@@ -125,7 +131,9 @@ def slices_of_slices(x, n):
     return st.grad(lambda x: st.sum(st.sin(st.full((8,), x[n], dtype=st.f64)[1:-1][1:-1])))(x)
 
 
-@pytest.mark.parametrize("program", [rows_of_a_table_and_a_softmax, a_sum_of_a_padded_row, slices_of_slices])
+@pytest.mark.parametrize(
+    "program", [rows_of_a_table_and_a_softmax, rows_of_a_table_of_one_number, a_sum_of_a_padded_row, slices_of_slices]
+)
 def test_kernels_of_rows_and_pieces_compile(program: Callable[..., object]) -> None:
     """An element of a table, read in one loop of a row, was taken to be known in the next; a padded sum had no scalar total."""
     x = np.linspace(-1.0, 1.0, 15)
