@@ -359,6 +359,27 @@ def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
     return emit.full(op.result.tensor, op.name in ("equal", "less_equal", "greater_equal"))
 
 
+@rule("equal", "not_equal")
+def compare_masked(op: Op, emit: Emitter) -> Value | None:
+    """(n & 3) == 4  ->  False;  (n | 3) == 4  ->  False;  the same for `!=`, where no n can have these bits
+
+    Why: compilers warn of it.
+    """
+    for masked, other in (op.operands, op.operands[::-1]):
+        wanted, maker = number_of(other), masked.producer
+        if wanted is None or other.tensor.dtype.is_float or maker is None:
+            continue
+        if maker.name not in ("bitwise_and", "bitwise_or"):
+            continue
+        for mask in map(number_of, maker.operands):
+            if mask is None:
+                continue
+            impossible = int(wanted) & ~int(mask) if maker.name == "bitwise_and" else int(mask) & ~int(wanted)
+            if impossible:
+                return emit.full(op.result.tensor, op.name == "not_equal")
+    return None
+
+
 @rule("logical_not")
 def not_of_not(op: Op, emit: Emitter) -> Value | None:
     """not not x  ->  x"""

@@ -35,7 +35,9 @@ def c_identifier(hint: str) -> str:
     text = re.sub(r"[^A-Za-z0-9_]+", "_", hint, flags=re.ASCII).strip("_") or "t"
     if text[0].isdigit():
         text = f"t_{text}"
-    if text in _RESERVED or text.startswith("st_"):
+    if text.startswith("st_"):
+        text = f"t_{text}"
+    elif text in _RESERVED:
         text += "_"
     return text[:48]
 
