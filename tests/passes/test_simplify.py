@@ -106,7 +106,7 @@ BECOMES = {
     "n < n": (lambda p, n: (n < n, METHODS["less_equal"](n, n)), (I,), ["constant", "constant"]),
     "(n & 3) == 4": (lambda p, n: (METHODS["equal"](n & 3, 4), METHODS["not_equal"](4, 3 & n)), (I,), ["constant"] * 2),
     "(n | 3) == 4": (lambda p, n: (METHODS["equal"](n | 3, 4), METHODS["not_equal"](4, 3 | n)), (I,), ["constant"] * 2),
-    "(n & 3) == 2 stays": (lambda p, n: (METHODS["equal"](n & 3, 2),), (I,), [*["constant"] * 2, "bitwise_and", "equal"]),
+    "(n & 3) == 2 stays": (lambda p, n: (METHODS["equal"](n & 3, 2),), (I,), ["constant", "bitwise_and", "constant", "equal"]),
     "x == x stays, for NaN": (lambda p, x: (METHODS["equal"](x, x),), (F,), ["equal"]),
     "not not": (lambda p, x: (e.select(e.logical_not(~(x > 0.0)), x, -x),), (F,), None),
     "sum of what was repeated": (
