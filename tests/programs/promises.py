@@ -62,15 +62,21 @@ def build(folder: Path, flags: str = STRICT) -> None:
     subprocess.run(["gcc", "-shared", "-fPIC", "count.c", "-o", "count.so", "-ldl"], cwd=folder, check=True)
 
 
-def run(folder: Path, name: str, arrays: Mapping[str, np.ndarray], words: Sequence[str]) -> Run:
-    """Run the built program `name` on arrays and numbers, counting."""
-    command = [f"./{name}", *words]
+def command(folder: Path, name: str, arrays: Mapping[str, np.ndarray], words: Sequence[str]) -> list[str]:
+    """The words that run the program `name` in its folder, on arrays that are put there and on further options."""
+    out = [f"./{name}", *words]
     for key, array in arrays.items():
         np.save(folder / f"{key}.npy", array)
-        command += [f"--{key}", f"{key}.npy"]
+        out += [f"--{key}", f"{key}.npy"]
+    return out
+
+
+def run(folder: Path, name: str, arrays: Mapping[str, np.ndarray], words: Sequence[str]) -> Run:
+    """Run the built program `name` on arrays and further options, counting."""
+    line = command(folder, name, arrays, words)
     with (folder / "stdout").open("w+") as out, (folder / "stderr").open("w+") as err:
         environment = {**os.environ, "LD_PRELOAD": str(folder / "count.so")}
-        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, env=environment)
+        process = subprocess.Popen(line, cwd=folder, stdout=out, stderr=err, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0), err.seek(0)

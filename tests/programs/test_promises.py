@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -16,8 +15,8 @@ import pytest
 import staged as st
 from examples.mnist.models import MLP
 from staged import nn, optim
+from tests.programs import promises
 
-STRICT = "-std=c11 -O2 -ffp-contract=fast -Wall -Wextra -Wconversion -Werror"
 RNG = np.random.default_rng(0)
 
 
@@ -56,20 +55,7 @@ IMAGES = RNG.standard_normal((50, 1, 8, 8)).astype(np.float32)
 LABELS = RNG.integers(0, 10, 50).astype(np.int32)
 
 
-def write_inputs(folder: Path) -> None:
-    np.save(folder / "images.npy", IMAGES)
-    np.save(folder / "labels.npy", LABELS)
-
-
-def build(folder: Path, flags: str) -> None:
-    subprocess.run(["make", "-s", "-B", "CC=gcc", f"CFLAGS={flags}"], cwd=folder, check=True)
-
-
-def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = ["./train", "--images", "images.npy", "--labels", "labels.npy", *words]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, env={**os.environ, **environment}, check=True
-    )
+ARRAYS = {"images": IMAGES, "labels": LABELS}
 
 
 # ---- the exported folder ------------------------------------------------------------------------
@@ -79,65 +65,27 @@ def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedPr
 def test_the_exported_folder_builds_strictly_and_prints_what_python_prints(target, tmp_path, capsys):
     program = train.stage(IMAGES, LABELS, 3)
     program.export(tmp_path, target=target)
-    write_inputs(tmp_path)
-    build(tmp_path, STRICT + (" -march=native" if target == "native" else ""))
-    alone = run(tmp_path, "--epochs", "3", "--out", ".")
+    promises.build(tmp_path, promises.STRICT + (" -march=native" if target == "native" else ""))
+    alone = promises.run(tmp_path, "train", ARRAYS, ["--epochs", "3", "--out", "."])
     weights = st.function(train.__wrapped__, target=target)(IMAGES, LABELS, 3)
-    assert capsys.readouterr().out == alone.stdout and alone.stdout.count("loss") == 3
+    assert capsys.readouterr().out == alone.output and alone.output.count("loss") == 3
     for name, value in weights.items():
         np.testing.assert_array_equal(np.load(tmp_path / f"result.{name}.npy"), value)
 
 
 def test_the_exported_program_is_clean_under_the_sanitizers(tmp_path):
     train.stage(IMAGES, LABELS, 3).export(tmp_path)
-    write_inputs(tmp_path)
-    build(tmp_path, STRICT + " -g -fsanitize=address,undefined -fno-sanitize-recover=all")
-    assert run(tmp_path, "--epochs", "3").stderr == ""
-
-
-COUNTER = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-static long calls;
-void *malloc(size_t n) {
-    static void *(*real)(size_t);
-    if (!real) real = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");
-    ++calls;
-    return real(n);
-}
-void *realloc(void *p, size_t n) {
-    static void *(*real)(void *, size_t);
-    if (!real) real = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
-    ++calls;
-    return real(p, n);
-}
-void *aligned_alloc(size_t a, size_t n) {
-    static void *(*real)(size_t, size_t);
-    if (!real) real = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "aligned_alloc");
-    ++calls;
-    return real(a, n);
-}
-__attribute__((destructor)) static void report(void) {
-    char text[64];
-    int length = snprintf(text, sizeof text, "allocations %ld\n", calls);
-    (void)!write(2, text, (size_t)length);
-}
-""".replace("#include <stdlib.h>", "#include <stdlib.h>\n#include <unistd.h>")
+    promises.build(tmp_path, promises.STRICT + " -g -fsanitize=address,undefined -fno-sanitize-recover=all")
+    command = promises.command(tmp_path, "train", ARRAYS, ["--epochs", "3"])
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr == ""
 
 
 def test_ten_thousand_steps_allocate_nothing_after_the_start(tmp_path):
     train.stage(IMAGES, LABELS, 3).export(tmp_path)
-    write_inputs(tmp_path)
-    build(tmp_path, STRICT)
-    (tmp_path / "count.c").write_text(COUNTER)
-    subprocess.run(["gcc", "-shared", "-fPIC", "count.c", "-o", "count.so", "-ldl"], cwd=tmp_path, check=True)
-    counts = []
-    for epochs in ("1", "2000"):  # 5 and 10,000 steps
-        result = run(tmp_path, "--epochs", epochs, LD_PRELOAD=str(tmp_path / "count.so"))
-        counts.append(int(re.search(r"allocations (\d+)", result.stderr)[1]))
-    assert counts[0] == counts[1] > 0
+    promises.build(tmp_path)
+    # 5 and 10,000 steps
+    runs = [promises.run(tmp_path, "train", ARRAYS, ["--epochs", epochs]) for epochs in ("1", "2000")]
+    assert runs[0].allocations == runs[1].allocations > 0
 
 
 def resident_bytes() -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 import staged as st
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.native import load
-from tests.programs.test_promises import COUNTER
+from tests.programs import promises
 
 STRICT = CompileOptions(extra=("-Wall", "-Wextra", "-Wconversion", "-Werror"))
 
@@ -201,24 +200,11 @@ def train(left, right, x, w, steps):
 
 def test_memory_is_given_back_in_every_turn_and_nothing_is_allocated_after_the_start(tmp_path):
     train.stage(LEFT, RIGHT, X, W, 1).export(tmp_path)
-    for name, value in {"left": LEFT, "right": RIGHT, "x": X, "w": W}.items():
-        np.save(tmp_path / f"{name}.npy", value)
-    (tmp_path / "count.c").write_text(COUNTER)
-    subprocess.run(["gcc", "-shared", "-fPIC", "count.c", "-o", "count.so", "-ldl"], cwd=tmp_path, check=True)
-
-    def run(steps: int, **environment: str) -> str:
-        words = [f"--{name}={name}.npy" for name in ("left", "right", "x", "w")]
-        command = ["./train", *words, f"--steps={steps}", "--out", "."]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=True)
-        return result.stderr
-
-    make(tmp_path, "-O2 -Wall -Wextra -Wconversion -Werror")
-    counts = [re.search(r"allocations (\d+)", run(steps, LD_PRELOAD=str(tmp_path / "count.so")))[1] for steps in (3, 3000)]
-    assert counts[0] == counts[1] != "0"
-    make(tmp_path, "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")
-    assert run(20) == ""
+    arrays = {"left": LEFT, "right": RIGHT, "x": X, "w": W}
+    promises.build(tmp_path)
+    runs = [promises.run(tmp_path, "train", arrays, ["--steps", steps, "--out", "."]) for steps in ("3", "3000")]
+    assert runs[0].allocations == runs[1].allocations > 0
+    promises.build(tmp_path, "-std=c11 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all")
+    command = promises.command(tmp_path, "train", arrays, ["--steps", "20", "--out", "."])
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr == ""
     np.testing.assert_allclose(np.load(tmp_path / "result.npy"), train(LEFT, RIGHT, X, W, 20), rtol=1e-9)
-
-
-def make(folder: Path, flags: str) -> None:
-    subprocess.run(["make", "-s", "-B", "CC=gcc", f"CFLAGS=-std=c11 {flags}"], cwd=folder, check=True)
