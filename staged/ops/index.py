@@ -274,14 +274,19 @@ _take_along_op: Primitive = primitive(
 
 def _infer_scatter_add(x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
     wanted = _infer_take(x, indices, axis)
-    return _check_scatter("scatter_add", x, updates, wanted)
+    return _infer_sum("scatter_add", x, updates, wanted)
 
 
-def _check_scatter(name: str, x: TensorType, updates: TensorType, wanted: TensorType) -> TensorType:
+def _infer_sum(name: str, x: TensorType, updates: TensorType, wanted: TensorType) -> TensorType:
     if x.dtype.is_bool:
         raise DTypeError(f"{name} takes numbers, got {x}", hint="cast it: `st.astype(x, st.i64)`")
+    return _with_updates(name, f"add {updates} to {x}", x, updates, wanted)
+
+
+def _with_updates(name: str, aim: str, x: TensorType, updates: TensorType, wanted: TensorType) -> TensorType:
+    """The type of x with updates, which have its dtype and the shape of `wanted`; `aim` says what is done with them."""
     if updates.dtype is not x.dtype:
-        raise DTypeError(f"{name}: cannot add {updates} to {x}", hint="cast one of them")
+        raise DTypeError(f"{name}: cannot {aim}", hint="cast one of them")
     if updates.shape != wanted.shape:
         raise ShapeError(f"{name}: updates must be {shape_text(wanted.shape)}, got {updates}")
     return x
@@ -341,11 +346,7 @@ _scatter_add_op: Primitive = primitive(
 
 def _infer_scatter(x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
     wanted = _infer_take(x, indices, axis)
-    if updates.dtype is not x.dtype:
-        raise DTypeError(f"scatter: cannot write {updates} into {x}", hint="cast one of them")
-    if updates.shape != wanted.shape:
-        raise ShapeError(f"scatter: updates must be {shape_text(wanted.shape)}, got {updates}")
-    return x
+    return _with_updates("scatter", f"write {updates} into {x}", x, updates, wanted)
 
 
 def _scatter(
@@ -425,7 +426,7 @@ def scattered(x: Array, indices: Array, updates: Array, axis: int) -> Array:
 
 def _infer_scatter_add_along(x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
     wanted = _infer_take_along(x, indices, axis)
-    return _check_scatter("scatter_add_along", x, updates, wanted)
+    return _infer_sum("scatter_add_along", x, updates, wanted)
 
 
 def _scatter_add_along(
