@@ -27,7 +27,7 @@ from benchmarks.rows import (
 from benchmarks.workload import Workload
 from examples.char_lstm.model import CharLSTM
 from examples.char_rnn.model import CharRNN
-from examples.treelstm.batched import by_level
+from examples.treelstm.batched import Levels, batch_loss, by_level
 from examples.treelstm.model import TreeLSTM
 from staged import optim
 
@@ -99,51 +99,24 @@ def trees_by_level(row: Row, data: Trees) -> Workload:
     model.load_state_dict(parameters(row))
     optimizer = optim.Adagrad(model.parameters(), lr=TREE_RATE)
     levels = by_level(data, row.batch)
-    widest, largest = levels.widest, levels.largest
 
     @st.function
-    def train(
-        labels: Any,
-        words: Any,
-        lefts: Any,
-        rights: Any,
-        begins: Any,
-        heights: Any,
-        starts: Any,
-        table: Any,
-        epochs: Any,
-    ) -> Any:
-        def loss_of(h: Any, first: Any, n: Any) -> Any:
-            return st.sum(st.cross_entropy(model.out(h), labels[first : first + n], reduction="none"))
+    def train(arrays: Any, table: Any, epochs: Any) -> Any:
+        given = Levels(*arrays, levels.widest, levels.largest)
 
         def loss_fn(batch: Any) -> Any:
-            begin = begins[batch]
-            n = st.dim("leaves", starts[batch, 1], max=widest)
-            h_leaf, c_leaf = model.leaf(table[words[begin : begin + n]])
-            total = loss_of(h_leaf, begin, n)
-            h, c = st.zeros((largest, TREE_HIDDEN)), st.zeros((largest, TREE_HIDDEN))
-            h[:n] = h_leaf
-            c[:n] = c_leaf
-            for level in st.range(1, heights[batch]):
-                start = starts[batch, level]
-                n = st.dim("nodes", starts[batch, level + 1] - start, max=widest)
-                left, right = lefts[begin + start : begin + start + n], rights[begin + start : begin + start + n]
-                h_node, c_node = model.node((h[left], c[left]), (h[right], c[right]))
-                total += loss_of(h_node, begin + start, n)
-                h[start : start + n] = h_node
-                c[start : start + n] = c_node
-            return total / row.batch
+            return batch_loss(model, table, given, batch) / row.batch
 
         loss = 0.0
         for _ in st.range(epochs):
-            for batch in st.range(begins.shape[0]):
+            for batch in st.range(given.begins.shape[0]):
                 loss, grads = st.value_and_grad(loss_fn, wrt=model)(batch)
                 optimizer.step(grads)
         return loss
 
-    given = (*levels[:7], data.table)
-    program, figures = made(train, *given, 1)
-    return Workload(lambda epochs: program(*given, epochs), np.asarray, figures)
+    arrays = levels[:7]
+    program, figures = made(train, arrays, data.table, 1)
+    return Workload(lambda epochs: program(arrays, data.table, epochs), np.asarray, figures)
 
 
 def made(function: st.StagedFunction, *arguments: Any) -> tuple[st.Program, dict[str, float]]:

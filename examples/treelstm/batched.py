@@ -74,6 +74,35 @@ def by_level(trees: data.Trees, batch: int) -> Levels:
     )
 
 
+def batch_loss(net, table, levels, batch):
+    """The loss of all nodes of a batch, summed.
+
+    A level has as many rows as it has nodes, known when the program runs and at most `levels.widest`.
+    """
+    labels, words, lefts, rights, begins, heights, starts, widest, largest = levels
+
+    def loss_of(h, first, n):
+        return st.sum(st.cross_entropy(net.out(h), labels[first : first + n], reduction="none"))
+
+    begin = begins[batch]
+    n = st.dim("leaves", starts[batch, 1], max=widest)
+    h_leaf, c_leaf = net.leaf(table[words[begin : begin + n]])
+    total = loss_of(h_leaf, begin, n)
+    hidden, dtype = h_leaf.shape[1], h_leaf.dtype
+    h, c = st.zeros((largest, hidden), dtype=dtype), st.zeros((largest, hidden), dtype=dtype)
+    h[:n] = h_leaf
+    c[:n] = c_leaf
+    for level in st.range(1, heights[batch]):
+        start = starts[batch, level]
+        n = st.dim("nodes", starts[batch, level + 1] - start, max=widest)
+        left, right = lefts[begin + start : begin + start + n], rights[begin + start : begin + start + n]
+        h_node, c_node = net.node((h[left], c[left]), (h[right], c[right]))
+        total += loss_of(h_node, begin + start, n)
+        h[start : start + n] = h_node
+        c[start : start + n] = c_node
+    return total
+
+
 @st.function(static=("widest", "largest", "trees", "hidden", "dtype"))
 def train(
     labels, words, lefts, rights, begins, heights, starts, table, epochs, lr, seed, widest, largest, trees,
@@ -81,35 +110,17 @@ def train(
 ):  # fmt: skip
     """Train with Adagrad on batches as `by_level` makes them, of `trees` trees each; the loss is a tree's mean.
 
-    A level has as many rows as it has nodes, known when the program runs and at most `widest`.
     Returns the weights, and the mean loss per tree of every epoch.
     """
     st.seed(seed)
     net = TreeLSTM(table.shape[1], hidden, CLASSES, dtype=dtype)
     opt = optim.Adagrad(net.parameters(), lr=lr)
+    levels = Levels(labels, words, lefts, rights, begins, heights, starts, widest, largest)
     means = st.zeros(MAX_EPOCHS, dtype=dtype)
     assert epochs <= MAX_EPOCHS, f"at most {MAX_EPOCHS} epochs, got {epochs}"
 
-    def loss_of(h, first, n):
-        return st.sum(st.cross_entropy(net.out(h), labels[first : first + n], reduction="none"))
-
     def loss_fn(batch):
-        begin = begins[batch]
-        n = st.dim("leaves", starts[batch, 1], max=widest)
-        h_leaf, c_leaf = net.leaf(table[words[begin : begin + n]])
-        total = loss_of(h_leaf, begin, n)
-        h, c = st.zeros((largest, hidden), dtype=dtype), st.zeros((largest, hidden), dtype=dtype)
-        h[:n] = h_leaf
-        c[:n] = c_leaf
-        for level in st.range(1, heights[batch]):
-            start = starts[batch, level]
-            n = st.dim("nodes", starts[batch, level + 1] - start, max=widest)
-            left, right = lefts[begin + start : begin + start + n], rights[begin + start : begin + start + n]
-            h_node, c_node = net.node((h[left], c[left]), (h[right], c[right]))
-            total += loss_of(h_node, begin + start, n)
-            h[start : start + n] = h_node
-            c[start : start + n] = c_node
-        return total / trees
+        return batch_loss(net, table, levels, batch) / trees
 
     for epoch in st.range(epochs):
         total = 0.0
