@@ -118,6 +118,20 @@ def differentiated(cases: Sequence[Case]) -> list[Case]:
     return [case for case in cases if case.wrt]
 
 
+def checks_of(cases: Sequence[Case]) -> tuple[Callable[[Case], None], Callable[[Case], None]]:
+    """The two tests of a table, for its module to name: `test_programs, test_gradients = checks_of(CASES)`."""
+
+    @each(cases)
+    def test_programs(case: Case) -> None:
+        check_program(case)
+
+    @each(differentiated(cases))
+    def test_gradients(case: Case) -> None:
+        check_gradient(case)
+
+    return test_programs, test_gradients
+
+
 def check_program(case: Case) -> None:
     """Plain Python, eager mode, the program at -O3 and at -O0 under sanitizers agree on every run of the case."""
     staged = st.function(case.function, static=case.static)

@@ -7,7 +7,7 @@ import pytest
 
 import staged as st
 from staged.errors import ProgramAssertionError, StagingError
-from tests.frontend.harness import Case, agree, check_gradient, check_program, differentiated, each, ir, ops
+from tests.frontend.harness import Case, agree, checks_of, ir, ops
 
 X = np.arange(3, dtype=np.float32)
 
@@ -135,12 +135,4 @@ CASES = [
     Case(raises_in_loops, [(Y, 10.0), (Y, 1.7), (-Y, -0.013)], wrt=(0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)

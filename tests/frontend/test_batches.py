@@ -8,7 +8,7 @@ import pytest
 
 import staged as st
 from staged.errors import StagedValueError, StagingError
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each, ir, ops
+from tests.frontend.harness import Case, checks_of, ir, ops
 
 M = np.linspace(-1.0, 2.0, 14, dtype=np.float32).reshape(7, 2)
 Y = np.array([2.0, -1.0, 0.5, 1.0, 3.0, -2.0, 1.5], np.float32)
@@ -125,15 +125,7 @@ CASES = [
     Case(shuffled, [(M,)], wrt=(0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_the_rest_is_no_second_loop() -> None:

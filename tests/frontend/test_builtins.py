@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
+from tests.frontend.harness import Case, checks_of
 
 X = np.array([1.5, -2.0, 3.25])
 
@@ -75,15 +75,7 @@ CASES = [
     Case(sorted_statics, [(X, 4)], (0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import staged as st
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each, ir, ops
+from tests.frontend.harness import Case, checks_of, ir, ops
 
 X = np.array([0.5, 2.0, -1.0, 3.0], np.float32)
 
@@ -121,15 +121,7 @@ CASES = [
     Case(short_circuit_with_effects, [(X, 0), (X, 1), (X, 2), (X, 3), (X, 4)]),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_a_chain_without_failures_is_one_expression() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import staged as st
 from staged.errors import StagingError
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each, ir
+from tests.frontend.harness import Case, checks_of, ir
 
 X = np.array([0.5, 2.0, -1.0, 3.0], np.float32)
 M = np.linspace(-1.0, 2.0, 12, dtype=np.float32).reshape(4, 3)
@@ -272,15 +272,7 @@ CASES = [
     Case(static_exits_in_finally, LIMITS, wrt=(0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 # ---- refused ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 import staged as st
 from staged.errors import CarriedValueError, StagedValueError, StagingError, UnboundNameError
-from tests.frontend.harness import Case, agree, check_gradient, check_program, differentiated, each, ir, ops
+from tests.frontend.harness import Case, agree, checks_of, ir, ops
 
 X = np.arange(3, dtype=np.float32)
 
@@ -311,12 +311,4 @@ CASES = [
     Case(raises_in_a_branch, [(Y, 2), (Y, -1), (Y, 7)], wrt=(0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)

@@ -8,7 +8,7 @@ import pytest
 
 import staged as st
 from staged.errors import ProgramValueError, ShapeError, StagedValueError, StagingError
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each, ir, ops
+from tests.frontend.harness import Case, checks_of, ir, ops
 
 X = np.array([0.5, 2.0, -1.0, 3.0], np.float32)
 M = np.linspace(-1.0, 2.0, 12, dtype=np.float32).reshape(4, 3)
@@ -229,15 +229,7 @@ CASES = [
     Case(zero_step_in_a_zip, [(X, 2), (X, 0)], wrt=(0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_the_loops_of_the_text_count_as_python_does() -> None:

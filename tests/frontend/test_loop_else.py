@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 import staged as st
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each, ir, ops
+from tests.frontend.harness import Case, checks_of, ir, ops
 
 X = np.array([1.0, 4.0, 2.0, 8.0], np.float32)
 M = np.arange(10, dtype=np.float32).reshape(5, 2) * 0.5
@@ -270,15 +270,7 @@ CASES = [
     Case(variable_written, EVERY),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_break_past_the_else_is_one_jump() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import staged as st
 from staged.errors import CarriedValueError, StaticStateError, UnboundNameError
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
+from tests.frontend.harness import Case, checks_of
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -499,15 +499,7 @@ CASES = [
     Case(comprehensions, [(X, 4)], (0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_the_argument_of_the_caller_stays_as_it_was() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
+from tests.frontend.harness import Case, checks_of
 
 X = np.array([1.0, -2.0, 3.0, 0.5, 4.0, -1.5, 2.5, 6.0])
 CUBE = np.arange(24.0).reshape(2, 3, 4)
@@ -97,15 +97,7 @@ CASES = [
     Case(moving_average, [(X, 6), (X, 0)], (0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_a_window_in_a_loop_of_known_length_is_not_checked() -> None:

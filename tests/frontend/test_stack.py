@@ -10,7 +10,7 @@ import pytest
 
 import staged as st
 from staged.errors import CarriedValueError, DTypeError, ShapeError
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
+from tests.frontend.harness import Case, checks_of
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -172,15 +172,7 @@ CASES = [
 ]
 CASES = [dataclasses.replace(case, meaning=_meaning(case.function)) for case in CASES]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_a_full_stack_names_the_line() -> None:

@@ -11,17 +11,7 @@ import pytest
 import staged as st
 from staged.errors import CarriedValueError
 from staged.frontend.trace import trace
-from tests.frontend.harness import (
-    Case,
-    agree,
-    check_gradient,
-    check_program,
-    differentiated,
-    each,
-    interpret,
-    ir,
-    ops,
-)
+from tests.frontend.harness import Case, agree, checks_of, interpret, ir, ops
 
 X = np.arange(1, 4, dtype=np.float32)
 
@@ -361,15 +351,7 @@ CASES = [
     Case(newton, [(Q, 1e-3), (Q, 100.0)], wrt=(0,)),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_a_guarded_condition_is_readable() -> None:

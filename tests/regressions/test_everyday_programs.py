@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
+from tests.frontend.harness import Case, check_program, checks_of
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -81,15 +81,7 @@ CASES = [
     ),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def test_plain_objects_of_two_paths_are_refused_with_the_way_out() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from tests.frontend.harness import Case, check_gradient, check_program, differentiated, each
+from tests.frontend.harness import Case, checks_of
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -96,15 +96,7 @@ CASES = [
     Case(static_values, [(X,)]),
 ]
 
-
-@each(CASES)
-def test_programs(case: Case) -> None:
-    check_program(case)
-
-
-@each(differentiated(CASES))
-def test_gradients(case: Case) -> None:
-    check_gradient(case)
+test_programs, test_gradients = checks_of(CASES)
 
 
 def may_run_zero_times(x, n):
