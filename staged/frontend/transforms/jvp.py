@@ -7,15 +7,14 @@ from typing import Any
 
 from staged.errors import GradientError
 from staged.frontend import trees
-from staged.frontend.calls import call
 from staged.frontend.tracing import TraceContext, current_trace
-from staged.frontend.transforms.leaves import Outputs, Primals, matching, name_of, split_aux
-from staged.frontend.transforms.recording import record
+from staged.frontend.transforms.leaves import Primals, matching, name_of
+from staged.frontend.transforms.primal_call import PrimalCall
 from staged.ir.nodes import Op
 from staged.ir.types import TensorType
 from staged.ops.array import Array
 from staged.ops.context import current_context
-from staged.source import Position, here
+from staged.source import here
 
 
 def jvp(
@@ -41,30 +40,16 @@ def jvp(
             f"the jvp of `{name}` takes its tangents as a tuple, got a {type(tangents).__name__}", where=where
         )
     along = matching(name, "the tangent", tuple(tangents), spec, given.arrays, where)
+    primal = PrimalCall(f, name, given, has_aux, where)
     trace = current_trace()
     if trace is None:
-        return _run_eagerly(f, name, given, along, has_aux, where)
-    return _record(trace, f, name, given, along, has_aux, where)
+        outputs, (results, found), aux = primal.run(current_context().jvp, along)  # type: ignore[attr-defined]
+        return primal.answer(outputs.rebuild(results), outputs.tangents(found), aux)
+    return _record(trace, primal, along)
 
 
-def _record(
-    trace: TraceContext,
-    f: Callable[..., Any],
-    name: str,
-    given: Primals,
-    along: list[Array | None],
-    has_aux: bool,
-    where: Position | None,
-) -> tuple[Any, ...]:
-    made: list[Any] = []
-
-    def run(params: list[Any]) -> list[Any]:
-        out, aux = split_aux(name, call(f, *given.rebuild(params)), has_aux, where)
-        made.extend([Outputs(out), Outputs(aux, staged_only=True)])
-        return [*made[0].arrays, *made[1].arrays]
-
-    recording = record(trace, name, [trace.value_of(array) for array in given.arrays], run, where)
-    outputs, aux = made
+def _record(trace: TraceContext, primal: PrimalCall, along: list[Array | None]) -> tuple[Any, ...]:
+    recording, outputs, aux = primal.record(trace)
     block, captures = recording.closed()
     yields = recording.yields
     floats = [index for index, value in enumerate(yields) if _is_float(value.type)]
@@ -78,7 +63,7 @@ def _record(
         },
         blocks=[block],
         device=trace.builder.device,
-        where=where,
+        where=primal.where,
     )
     for result, value in zip(op.results, [*yields, *(yields[index] for index in floats)], strict=True):
         result.hint = value.hint
@@ -90,31 +75,12 @@ def _record(
     tangents: list[Any] = [None] * len(yields)
     for index, tangent in zip(floats, results[len(yields) :], strict=True):
         tangents[index] = tangent
-    out, d_out = outputs.rebuild(results[:count]), outputs.tangents(tangents[:count])
-    return (out, d_out, aux.rebuild(results[count : recording.returned])) if has_aux else (out, d_out)
+    return primal.answer(
+        outputs.rebuild(results[:count]),
+        outputs.tangents(tangents[:count]),
+        aux.rebuild(results[count : recording.returned]),
+    )
 
 
 def _is_float(type: Any) -> bool:
     return isinstance(type, TensorType) and type.dtype.is_float
-
-
-def _run_eagerly(
-    f: Callable[..., Any],
-    name: str,
-    given: Primals,
-    along: list[Array | None],
-    has_aux: bool,
-    where: Position | None,
-) -> tuple[Any, ...]:
-    made: list[Any] = []
-
-    def run(*arrays: Array) -> list[Array]:
-        out, aux = split_aux(name, call(f, *given.rebuild(arrays)), has_aux, where)
-        made.extend([Outputs(out), aux])
-        returned: list[Array] = made[0].arrays
-        return returned
-
-    results, tangents = current_context().jvp(run, given.arrays, along)  # type: ignore[attr-defined]
-    outputs, aux = made
-    out, d_out = outputs.rebuild(results), outputs.tangents(tangents)
-    return (out, d_out, aux) if has_aux else (out, d_out)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staged.frontend.calls import call
 from staged.frontend.tracing import TraceContext, current_trace
-from staged.frontend.transforms.leaves import Outputs, Primals, matching, name_of, plain, split_aux
-from staged.frontend.transforms.recording import Recording, inline, name_results, record, without_effects
+from staged.frontend.transforms.leaves import Outputs, Primals, matching, name_of, plain
+from staged.frontend.transforms.primal_call import PrimalCall
+from staged.frontend.transforms.recording import Recording, inline, name_results, without_effects
 from staged.ir.nodes import Op
 from staged.ops.array import Array
 from staged.ops.context import current_context
@@ -30,33 +30,25 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
     where = here()
     name = name_of(f)
     given = Primals(name, "the vjp", primals, where)
+    primal = PrimalCall(f, name, given, has_aux, where)
     trace = current_trace()
     if trace is None:
-        return _run_eagerly(f, name, given, has_aux, where)
-    made: list[Any] = []
-
-    def run(params: list[Any]) -> list[Any]:
-        out, aux = split_aux(name, call(f, *given.rebuild(params)), has_aux, where)
-        made.extend([Outputs(out), Outputs(aux, staged_only=True)])
-        return [*made[0].arrays, *made[1].arrays]
-
-    recording = record(trace, name, [trace.value_of(array) for array in given.arrays], run, where)
-    outputs, aux = made
+        return _run_eagerly(primal)
+    recording, outputs, aux = primal.record(trace)
     results = inline(recording, recording.primals)
     recording.commit(results[recording.returned :])
     count = len(outputs.arrays)
-    out = outputs.rebuild(results[:count])
-    pullback = _pullback(trace, recording, name, given, outputs, results[:count])
-    return (out, pullback, aux.rebuild(results[count : recording.returned])) if has_aux else (out, pullback)
+    pullback = _pullback(trace, recording, primal, outputs, results[:count])
+    return primal.answer(outputs.rebuild(results[:count]), pullback, aux.rebuild(results[count : recording.returned]))
 
 
 def _pullback(
-    trace: TraceContext, recording: Recording, name: str, given: Primals, outputs: Outputs, results: Sequence[Array]
+    trace: TraceContext, recording: Recording, primal: PrimalCall, outputs: Outputs, results: Sequence[Array]
 ) -> Callable[[Any], Any]:
     """Records one `vjp` op per call."""
     quiet = Recording(
         trace,
-        without_effects(recording.block, name),
+        without_effects(recording.block, primal.name),
         recording.primals,
         recording.yields,
         recording.written,
@@ -66,21 +58,21 @@ def _pullback(
     def pullback(cotangents: Any) -> Any:
         """Cotangents of the arguments from those of the results."""
         where = here()
-        found = cotangents_of(name, cotangents, outputs, results, where)
+        found = cotangents_of(primal.name, cotangents, outputs, results, where)
         of = [index for index, cotangent in enumerate(found) if cotangent is not None]
         block, captures = quiet.closed()
         primals, yields = recording.primals, block.end.operands
         op = Op(
             "vjp",
             [*captures, *(trace.value_of(cotangent) for cotangent in found if cotangent is not None)],
-            [*(value.type for value in yields), *(primal.type for primal in primals)],
+            [*(value.type for value in yields), *(value.type for value in primals)],
             attrs={"wrt": tuple(range(len(primals))), "outputs": len(yields), "of": tuple(of)},
             blocks=[block],
             device=trace.builder.device,
             where=where,
         )
         name_results(op, yields, primals)
-        return given.rebuild(trace.emit_op(op)[len(yields) :])
+        return primal.given.rebuild(trace.emit_op(op)[len(yields) :])
 
     return plain(pullback)
 
@@ -96,21 +88,11 @@ def cotangents_of(
     return [found[place] for place in outputs.places]
 
 
-def _run_eagerly(f: Any, name: str, given: Primals, has_aux: bool, where: Position | None) -> tuple[Any, ...]:
-    made: list[Any] = []
-
-    def run(*arrays: Array) -> list[Array]:
-        out, aux = split_aux(name, call(f, *given.rebuild(arrays)), has_aux, where)
-        made.extend([Outputs(out), aux])
-        arrays_out: list[Array] = made[0].arrays
-        return arrays_out
-
-    results, pull = current_context().vjp(run, given.arrays)  # type: ignore[attr-defined]
-    outputs, aux = made
+def _run_eagerly(primal: PrimalCall) -> tuple[Any, ...]:
+    outputs, (results, pull), aux = primal.run(current_context().vjp)  # type: ignore[attr-defined]
 
     def pullback(cotangents: Any) -> Any:
         """Cotangents of the arguments from those of the results."""
-        return given.rebuild(pull(cotangents_of(name, cotangents, outputs, results, here())))
+        return primal.given.rebuild(pull(cotangents_of(primal.name, cotangents, outputs, results, here())))
 
-    out = outputs.rebuild(results)
-    return (out, plain(pullback), aux) if has_aux else (out, plain(pullback))
+    return primal.answer(outputs.rebuild(results), plain(pullback), aux)
