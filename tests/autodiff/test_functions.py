@@ -246,7 +246,7 @@ def test_lines_do_not_grow_with_the_number_of_calls() -> None:
     assert len(done.functions) == 4
 
 
-def test_recursion_in_a_loop_and_a_loop_in_recursion() -> None:
+def looping() -> Function:
     def g(p: Program, n: Any, a: Any, x: Any) -> Any:
         def more() -> Any:
             (b,) = p.for_(n, [a], lambda loop, i, b: (e.sin(b) * x + b,))
@@ -255,6 +255,10 @@ def test_recursion_in_a_loop_and_a_loop_in_recursion() -> None:
 
         return p.if_(n < 1, lambda: (a * x,), more)
 
+    return defined("g", g, COUNT, F, F)
+
+
+def test_recursion_in_a_loop_and_a_loop_in_recursion() -> None:
     def f(p: Program, x: Any) -> Any:
         def body(loop: Any, i: Any, a: Any) -> Any:
             (b,) = p.if_(a < 5.0, lambda: p.call("g", [e.maximum(i, 1) - 1 + p.constant(1), a, x], [F]), lambda: (a,))
@@ -265,9 +269,8 @@ def test_recursion_in_a_loop_and_a_loop_in_recursion() -> None:
     def h(p: Program, x: Any) -> Any:
         return p.for_(3, [x], lambda loop, i, a: p.call("g", [i, a, x], [F]))
 
-    made = defined("g", g, COUNT, F, F)
-    check_gradients(f, 0.9, functions=[made])
-    check_gradients(h, 0.9, functions=[made])
+    check_gradients(f, 0.9, functions=[looping()])
+    check_gradients(h, 0.9, functions=[looping()])
 
 
 def test_loops_inside_loops_collect_frames_of_frames() -> None:
@@ -363,18 +366,6 @@ def functions() -> list[Function]:
 
 def of_loop_in_recursion(p: Program, x: Any) -> Any:
     return p.call("g", [p.constant(3), x, x], [F])
-
-
-def looping() -> Function:
-    def g(p: Program, n: Any, a: Any, x: Any) -> Any:
-        def more() -> Any:
-            (b,) = p.for_(n, [a], lambda loop, i, b: (e.sin(b) * x + b,))
-            (c,) = p.while_([b], lambda c: c < 3.0, lambda loop, c: (c * 1.7 + x * x,))
-            return (p.call("g", [n - 1, c * 0.2, x], [F])[0] * b,)
-
-        return p.if_(n < 1, lambda: (a * x,), more)
-
-    return defined("g", g, COUNT, F, F)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
