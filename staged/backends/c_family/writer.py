@@ -80,6 +80,15 @@ class Writer:
             self.line(line)
 
     @contextmanager
+    def guard(self, name: str) -> Iterator[None]:
+        """An include guard: what stands inside is read once, however often the header is included."""
+        self.line(f"#ifndef {name}")
+        self.line(f"#define {name}")
+        self.line()
+        yield
+        self.line(f"#endif  // {name}")
+
+    @contextmanager
     def block(self, header: str, tail: str = "") -> Iterator[None]:
         """`header {` ... `}tail`."""
         self.line(f"{header} {{" if header else "{")
