@@ -14,7 +14,7 @@ from staged.ir.buffers import Called, Plan
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Effect, FrameRecord, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.order import is_tensor, root_of
-from staged.ir.types import FrameType, TensorType, bool_, f32, i64
+from staged.ir.types import FrameType, SequenceType, TensorType, bool_, f32, i64
 from staged.ir.verifier import verify
 from staged.passes.buffers import plan_buffers
 from staged.passes.offsets import assign_offsets
@@ -22,6 +22,8 @@ from staged.passes.offsets import assign_offsets
 VECTOR = TensorType(f32, (16,))
 INT = TensorType(i64)
 FLAG = TensorType(bool_)
+TURNS = 3
+"""A loop that collects turns at most so often."""
 
 
 class Generator:
@@ -132,7 +134,8 @@ class Generator:
         op = self.builder.op("if", [self.flag], [VECTOR] * count, blocks=blocks)
         values.extend(op.results)
 
-    def loop(self, values: list[Value], depth: int, loops: list) -> None:
+    def loop(self, values: list[Value], depth: int, loops: list) -> tuple[Value, ...]:
+        """Adds a loop, and what it carries to `values`; returns the sequences that it collects."""
         carried = self.random.randint(0, 3)
         label = Label("loop")
         types = [VECTOR] * carried
@@ -149,11 +152,19 @@ class Generator:
             inner = values + list(body.params[1 if is_for else 0 :])
             self.block(inner, depth + 1, [*loops, (label, carried)])
             recent = inner[-6:]
-            self.builder.end("yield", [self.random.choice(recent) for _ in range(carried)])
+            kept = self.kept(recent, body.ops)
+            self.builder.end("yield", [*(self.random.choice(recent) for _ in range(carried)), *kept])
         blocks.append(body.block)
         operands = [self.n, self.n, self.n, *initial] if is_for else initial
-        op = self.builder.op("for" if is_for else "while", operands, types, attrs={"label": label}, blocks=blocks)
-        values.extend(op.results)
+        results = [*types, *(SequenceType(value.type, TURNS) for value in kept)]
+        attrs = {"label": label, "collected": len(kept)}
+        op = self.builder.op("for" if is_for else "while", operands, results, attrs=attrs, blocks=blocks)
+        values.extend(op.results[:carried])
+        return op.results[carried:]
+
+    def kept(self, recent: list[Value], ops: list[Op]) -> list[Value]:
+        """What a loop keeps of each turn, of the values made last and of what the ops of its body give."""
+        return []
 
 
 def stub(taken: int, given: int) -> Function:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import pytest
 
 from staged.ir.buffers import Called, sequence_storage
-from staged.ir.nodes import Block, Label, Op, Value
+from staged.ir.nodes import Block, Op, Value
 from staged.ir.order import is_tensor, root_of, structural_ops, view_of
-from staged.ir.types import SequenceType
 from staged.passes.buffers import plan_buffers
-from tests.passes.test_buffers import INT, VECTOR, Generator, Memory
-
-TURNS = 3
-"""A loop of these programs turns at most so often."""
+from tests.passes.test_buffers import TURNS, Generator, Memory
 
 
 class CollectingGenerator(Generator):
@@ -36,30 +32,14 @@ class CollectingGenerator(Generator):
             got = self.builder.op("sequence_get", [sequence, self.n], [sequence.type.element]).result
             (values if is_tensor(got) else self.sequences).append(got)
 
-    def loop(self, values: list[Value], depth: int, loops: list) -> None:
-        carried, collected = self.random.randint(0, 2), self.random.randint(1, 3)
-        label, is_for = Label("loop"), self.random.random() < 0.5
-        types = [VECTOR] * carried
-        initial = [self.random.choice(values) for _ in range(carried)]
-        blocks = []
-        if not is_for:
-            with self.builder.block(types) as condition:
-                self.builder.end("yield", [self.flag])
-            blocks.append(condition.block)
-        with self.builder.block(([INT] if is_for else []) + types) as body:
-            inner = values + list(body.params[1 if is_for else 0 :])
-            self.block(inner, depth + 1, [*loops, (label, carried)])
-            recent = inner[-6:]
-            kept = [self.random.choice(recent) for _ in range(collected)]
-            kept += [result for op in body.ops if op.name in ("for", "while") for result in op.results if not is_tensor(result)]
-            self.builder.end("yield", [*(self.random.choice(recent) for _ in range(carried)), *kept])
-        blocks.append(body.block)
-        operands = [self.n, self.n, self.n, *initial] if is_for else initial
-        results = [*types, *(SequenceType(value.type, TURNS) for value in kept)]
-        attrs = {"label": label, "collected": len(kept)}
-        op = self.builder.op("for" if is_for else "while", operands, results, attrs=attrs, blocks=blocks)
-        values += op.results[:carried]
-        self.sequences += op.results[carried:]
+    def loop(self, values: list[Value], depth: int, loops: list) -> tuple[Value, ...]:
+        collected = super().loop(values, depth, loops)
+        self.sequences += collected
+        return collected
+
+    def kept(self, recent: list[Value], ops: list[Op]) -> list[Value]:
+        inner = [result for op in ops if op.name in ("for", "while") for result in op.results if not is_tensor(result)]
+        return [*(self.random.choice(recent) for _ in range(self.random.randint(1, 3))), *inner]
 
 
 class HistoryMemory(Memory):
