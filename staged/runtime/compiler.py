@@ -22,6 +22,10 @@ from staged.source import Position
 # -std=c11 alone would switch fused multiply-add off (-ffp-contract=off), at two thirds of the speed. Generated code never
 # reads errno or floating-point exception flags. No flag here changes what NaN and infinity mean.
 BASE_FLAGS = ("-std=c11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+# gcc 12 turns loads under a condition into masked vector loads, and where its loop vectoriser takes several in a row (at -O3,
+# where short inner loops are unrolled before) it gives all of them the mask of the first: wrong numbers. Our vectors are
+# written out, so nothing is lost without.
+GCC_FLAGS = ("-fno-tree-loop-if-convert",)
 SHARED_FLAGS = ("-fPIC", "-shared", "-pipe")
 LIBRARIES = ("-lm", "-pthread")
 
@@ -46,6 +50,16 @@ class Compiler:
 
     command: tuple[str, ...]
     version: str
+
+    @property
+    def is_gcc(self) -> bool:
+        """Whether it is GNU's, by any name: `cc (Debian 12.2.0-14) 12.2.0`, and not `clang version 16.0.6`."""
+        return re.match(r"\S*cc\S* \(", self.version) is not None
+
+    @property
+    def base_flags(self) -> tuple[str, ...]:
+        """What every program is compiled with."""
+        return (*BASE_FLAGS, *GCC_FLAGS) if self.is_gcc else BASE_FLAGS
 
 
 class CompileFailure(Exception):
@@ -116,7 +130,7 @@ def compile_text(
         texts[f"{name}.h"] = header
     if support:
         texts[f"{name}_support.h"] = support
-    ahead = (*BASE_FLAGS, *SHARED_FLAGS, *flags)
+    ahead = (*compiler.base_flags, *SHARED_FLAGS, *flags)
     behind = (*link, *LIBRARIES)
     native = cpu_signature() if any(flag.endswith("=native") for flag in ahead) else ""
     key = digest(

@@ -141,3 +141,63 @@ def test_an_interrupt_while_compiling_leaves_nothing_behind(tmp_path):
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=15)
     assert run.stdout == "interrupted\n", run.stderr
     assert list((tmp_path / "cache" / "programs").iterdir()) == []
+
+
+GUARDED = """\
+#include <stdint.h>
+#include <stdio.h>
+
+static double numbers[8][64];
+
+__attribute__((noinline)) static void kernel(const double *a, const double *b, const double *p, const double *q, double *sum,
+        double *product) {
+    for (int64_t i = 0; i < 4; ++i) {
+        for (int64_t j = 0; j < 3; ++j) {
+            const double a_j = a[i * 3 + j];
+            const double p_j = (i + (-1) >= 0) && (i + (-1) < 2) ? p[i * 3 + j + (-3)] : 0.0;
+            const double times = p_j * a_j;
+            const double q_j = (i + (-1) >= 0) && (i + (-1) < 2) ? q[i * 3 + j + (-3)] : 0.0;
+            sum[i * 3 + j] = (q_j * a_j + b[i * 3 + j] * p_j) * 0.5;
+            product[i * 3 + j] = times * 0.25;
+        }
+    }
+}
+
+int main(void) {
+    for (int i = 0; i < 256; ++i) {
+        (&numbers[0][0])[i] = i;
+    }
+    kernel(numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]);
+    for (int i = 0; i < 12; ++i) {
+        printf("%g ", numbers[5][i]);
+    }
+    return 0;
+}
+"""
+
+
+def test_loads_under_a_condition_are_right_at_every_level(tmp_path):
+    """gcc 12 at -O3 gives all masked loads of a row the mask of the first, unless told not to make them."""
+    source, binary = tmp_path / "guarded.c", tmp_path / "guarded"
+    source.write_text(GUARDED)
+    found = find_compiler()
+    for level in ("-O0", "-O2", "-O3"):
+        flags = [*found.base_flags, level, "-march=native"]
+        subprocess.run([*found.command, *flags, str(source), "-o", str(binary)], check=True)
+        printed = subprocess.run([binary], check=True, capture_output=True, text=True).stdout
+        expected = [0.0] * 3 + [i * (128 + i - 3) * 0.25 for i in range(3, 9)] + [0.0] * 3
+        assert [float(word) for word in printed.split()] == expected, level
+
+
+@pytest.mark.parametrize(
+    ("version", "is_gcc"),
+    [
+        ("cc (Debian 12.2.0-14+deb12u1) 12.2.0", True),
+        ("x86_64-linux-gnu-gcc-13 (Ubuntu 13.2.0-4ubuntu3) 13.2.0", True),
+        ("gcc (GCC) 14.1.1 20240522", True),
+        ("Debian clang version 14.0.6", False),
+        ("Apple clang version 15.0.0 (clang-1500.1.0.2.5)", False),
+    ],
+)
+def test_gcc_is_known_by_what_it_says(version, is_gcc):
+    assert compiler.Compiler(("cc",), version).is_gcc == is_gcc

@@ -17,7 +17,7 @@ from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Litera
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call, spell
 from staged.backends.c_family.totals import COMPARE, Total, TotalsEmitter, feeds
-from staged.backends.c_family.vectors import VECTOR_FUNCTIONS, Vec, VectorSpeller, VectorTypes, is_zero
+from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes, is_zero
 from staged.backends.c_family.writer import Names, Writer, c_identifier, safe_comment
 from staged.ir.loops import (
     Accumulate,
@@ -107,6 +107,8 @@ class LoopEmitter(TotalsEmitter):
         self.unrolled: Name | None = None
         self.repeats = False
         """Whether a loop computes elements twice: then a result must not overwrite an operand."""
+        self.repeated = 0
+        """How many lanes of the vector under way were taken in before."""
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
         self.drawn: set[Operand] = set()
@@ -669,21 +671,23 @@ class LoopEmitter(TotalsEmitter):
             start = stop
         if left and extent >= lanes and self.may_repeat(loop):
             self.axes[axis] = Literal(str(int(high) - lanes))
-            self.repeats = True
+            self.repeats = self.repeats or any(isinstance(s, Store) for s in loop.body)
             with self.block(""):
                 self.w.line(f"// the last {lanes}, {lanes - left} of them a second time")
+                self.repeated = lanes - left
                 self.vector_body(loop)
+                self.repeated = 0
         elif not static or left:
             with self.block(f"for (int64_t {i} = {start}; {i} < {high}; ++{i})"):
                 self.body(loop.body)
         self.leave(i)
 
     def may_repeat(self, loop: Loop) -> bool:
-        """Whether the last vector of a loop may cover elements a second time, and pays: it calls functions of vectors.
+        """Whether the last vector of a loop may cover elements a second time, and pays: it calls functions, or takes totals.
 
         Nothing may be read that the loop writes; `function` then says that no result lies where an operand does.
         """
-        calls = False
+        pays = False
         read: set[ArrayRef] = set()
         written: set[ArrayRef] = set()
         for s in loop.body:
@@ -691,16 +695,18 @@ class LoopEmitter(TotalsEmitter):
                 case Compute(_, op) if op in RANDOM_NAMES:
                     return False
                 case Compute(target, op):
-                    calls = calls or (op in VECTOR_FUNCTIONS and self.types.is_native(target.dtype))
+                    pays = pays or self.speller.has_function(op, target.dtype)
                 case Load(_, array, _, guards) if not guards:
                     read.add(array)
                 case Store(array):
                     written.add(array)
+                case Accumulate(reduction) if reduction.op in ("sum", "max", "min"):
+                    pays = True
                 case PositionOf():
                     pass
                 case _:
                     return False
-        return calls and not read & written
+        return pays and not read & written
 
     def whole_turns(self, low: str, high: str, step: int) -> str:
         """A local: where whole turns of `step` items (a power of two) from `low` end."""

@@ -32,7 +32,7 @@ from staged.ir.loops import (
     segments,
     walk,
 )
-from staged.ir.types import DType
+from staged.ir.types import DType, bool_
 
 COMPARE = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
 
@@ -62,6 +62,8 @@ class TotalsEmitter:
     ranges: dict[Axis, tuple[str, str]]
     vector_axis: Axis | None
     unrolled: Name | None
+    repeated: int
+    may_repeat: Callable[[Loop], bool]
     need: Callable[..., None]
     block: Callable[[str], AbstractContextManager[None]]
     operand: Callable[[Operand], Vec]
@@ -104,10 +106,12 @@ class TotalsEmitter:
 
     def is_whole(self, loop: Loop) -> bool:
         """Whether a vector loop has no single items left over."""
-        axis = loop.axis
+        axis, lanes = loop.axis, self.schedule.lanes
+        if axis in self.ranges or axis.dim is not None:
+            return False
         pieces = ((0, axis.extent), *segments(loop))
-        whole = all((high - low) % self.schedule.lanes == 0 for low, high in pieces)
-        return axis not in self.ranges and axis.dim is None and whole
+        repeats = self.may_repeat(loop)
+        return all((high - low) % lanes == 0 or repeats and high - low >= lanes for low, high in pieces)
 
     def varies_inside(self, reduction: Reduction, loop: Loop) -> bool:
         """In a loop over vectors across rows: whether what is taken in differs by lane."""
@@ -154,9 +158,19 @@ class TotalsEmitter:
             if not total.wide:
                 assert total.vector is not None
                 target = Index(total.vector, self.unrolled or Literal("0"))
+                if self.repeated and op == "sum":
+                    value = self.without_repeated(value, dtype)
             self.combine_vectors(op, target, value, dtype)
             return
         self.take_in(op, total.scalar, value, dtype)
+
+    def without_repeated(self, value: Vec, dtype: DType) -> Vec:
+        """`value` with 0 in the lanes whose items are in the sum already."""
+        lanes, mask = ", ".join(map(str, range(self.schedule.lanes))), self.types.mask()
+        fresh = self.names.fresh("is_new")
+        self.w.line(f"const {mask} {fresh} = ({mask}){{{lanes}}} >= {self.repeated};")
+        zero = Vec(self.number(identity("sum", dtype)), dtype, False)
+        return Vec(self.speller.select(Vec(Name(fresh), bool_, True), value, zero), dtype, True)
 
     def take_in(self, op: str, total: Expr, value: Vec, dtype: DType) -> None:
         """One more number into a scalar total."""

@@ -13,9 +13,10 @@ from typing import Any
 
 from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Literal, Name, Prefix, literal
 from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS, OWN_MATHS
-from staged.backends.c_family.support.lanes import lanes_snippet
+from staged.backends.c_family.support.lanes import HALVES, lanes_snippet
+from staged.backends.c_family.support.math import function_snippet
 from staged.backends.c_family.support.vectors import vector_snippet, width_snippet
-from staged.ir.types import DType, bool_
+from staged.ir.types import DType, bool_, f32
 
 VECTOR_FUNCTIONS = OWN_MATHS | {"sqrt", "floor", "ceil", "round", "trunc"}
 """Ops with a function `st_<op>_f32v(f32v *y, const f32v *x)` in the support library; others go lane by lane."""
@@ -243,11 +244,16 @@ class VectorSpeller:
 
     def function(self, name: str, dtype: DType) -> str | None:
         """The support function of an op on whole vectors; None: lane by lane with the scalar one."""
-        if name in VECTOR_FUNCTIONS and dtype.is_float and self.types.is_native(dtype):
-            function = f"st_{name}_{dtype}v"
-            self.need(function)
-            return function
-        return None
+        if not self.has_function(name, dtype):
+            return None
+        function = function_snippet(name, self.types.type(dtype))
+        self.need(function)
+        return function
+
+    def has_function(self, name: str, dtype: DType) -> bool:
+        """Whether `function` has one."""
+        half = dtype is f32 and self.types.lanes in HALVES
+        return name in VECTOR_FUNCTIONS and dtype.is_float and (self.types.is_native(dtype) or half)
 
 
 def is_zero(expr: Expr) -> bool:

@@ -33,34 +33,45 @@ EXACT = {"floor", "ceil", "round", "trunc"}
 BOUNDS = {("tanh", "f64"): 2.5, ("sinh", "f64"): 2.5, ("cosh", "f64"): 2.5, ("sinh", "f32"): 2.5, ("cosh", "f32"): 2.5}
 
 
-def _driver(name: str, dtype: str, arguments: int) -> str:
-    c_type, scalar, vector = C_NAMES[dtype], f"st_{name}_{dtype}", f"st_{name}_{dtype}v"
+def _driver(name: str, dtype: str, arguments: int, vector_type: str, kind: str) -> str:
+    """`<kind>_<name>_<dtype>`: the function on whole arrays, in vectors of this type."""
+    c_type, vector = C_NAMES[dtype], f"st_{name}_{vector_type}"
     inputs = ("x", "z")[:arguments]
     parameters = ", ".join(f"const {c_type} *{i}" for i in inputs)
-    loads = " ".join(f"const {dtype}v {i}v = *(const {dtype}v_u *)({i} + k);" for i in inputs)
-    return f"""
+    if kind == "scalar":
+        return f"""
 void scalar_{name}_{dtype}({parameters}, {c_type} *y, int64_t n) {{
     for (int64_t k = 0; k < n; ++k) {{
-        y[k] = {scalar}({", ".join(f"{i}[k]" for i in inputs)});
-    }}
-}}
-void vector_{name}_{dtype}({parameters}, {c_type} *y, int64_t n) {{
-    for (int64_t k = 0; k < n; k += (int64_t)(sizeof({dtype}v) / sizeof({c_type}))) {{
-        {loads}
-        {dtype}v yv;
-        {vector}(&yv, {", ".join(f"&{i}v" for i in inputs)});
-        *({dtype}v_u *)(y + k) = yv;
+        y[k] = {vector}({", ".join(f"{i}[k]" for i in inputs)});
     }}
 }}
 """
+    loads = " ".join(f"const {vector_type} {i}v = *(const {vector_type}_u *)({i} + k);" for i in inputs)
+    return f"""
+void {kind}_{name}_{dtype}({parameters}, {c_type} *y, int64_t n) {{
+    for (int64_t k = 0; k < n; k += (int64_t)(sizeof({vector_type}) / sizeof({c_type}))) {{
+        {loads}
+        {vector_type} yv;
+        {vector}(&yv, {", ".join(f"&{i}v" for i in inputs)});
+        *({vector_type}_u *)(y + k) = yv;
+    }}
+}}
+"""
+
+
+def vector_kinds(dtype: str, machine: Machine) -> dict[str, str]:
+    """What a function exists for: numbers, vectors, and for f32 the half vectors that stand beside 64-bit numbers."""
+    half = {"half": f"f32x{machine.vector_bytes // 8}"} if dtype == "f32" else {}
+    return {"scalar": dtype, "vector": f"{dtype}v", **half}
 
 
 def library(machine: Machine, names: tuple[str, ...] = (*UNARY, *BINARY), replace: tuple[str, str] = ("", "")) -> ctypes.CDLL:
     snippets, drivers = [], ""
     for name in names:
         for dtype in ("f32", "f64"):
-            snippets += [function_snippet(name, dtype, is_vector) for is_vector in (False, True)]
-            drivers += _driver(name, dtype, 2 if name in BINARY else 1)
+            for kind, type in vector_kinds(dtype, machine).items():
+                snippets.append(function_snippet(name, type))
+                drivers += _driver(name, dtype, 2 if name in BINARY else 1, type, kind)
     return compiled(program(snippets, drivers, machine, replace), machine.march)
 
 
@@ -113,6 +124,8 @@ def test_unary(lib: ctypes.CDLL, name: str, dtype: str) -> None:
         assert np.array_equal(np.signbit(scalar)[known], np.signbit(exact.astype(x.dtype))[known]), "a sign of zero"
     assert np.array_equal(np.isnan(vector), ~known)
     assert scalar[known].tobytes() == vector[known].tobytes(), "vectors and single numbers differ"
+    if dtype == "f32":
+        assert vector.tobytes() == run(lib, "half", name, x).tobytes(), "vectors and half vectors differ"
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
@@ -128,6 +141,8 @@ def test_binary(lib: ctypes.CDLL, name: str, dtype: str) -> None:
     known = ~np.isnan(scalar)
     assert np.array_equal(np.isnan(vector), ~known)
     assert scalar[known].tobytes() == vector[known].tobytes()
+    if dtype == "f32":
+        assert vector.tobytes() == run(lib, "half", name, x, z).tobytes()
 
 
 def test_accuracy_near_zero(lib: ctypes.CDLL) -> None:
@@ -152,6 +167,6 @@ def test_a_wrong_coefficient_is_noticed() -> None:
 
 def test_text_without_vectors_uses_none() -> None:
     """A program of single numbers carries no vector type."""
-    text = program([function_snippet("tanh", "f32", False)], "", PORTABLE)
+    text = program([function_snippet("tanh", "f32")], "", PORTABLE)
     assert "vector_size" not in text
     assert "st_exp_f32(" in text

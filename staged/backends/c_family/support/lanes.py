@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet
-from staged.backends.c_family.support.vectors import WIDTHS, vector_snippet
+from staged.backends.c_family.support.vectors import ANY_INCLUDES, WIDTHS, any_text, select_text, vector_snippet
 
 _ITEMS = {
     "f32": ("float", 4), "f64": ("double", 8), "i8": ("int8_t", 1), "i32": ("int32_t", 4), "i64": ("int64_t", 8),
     "u8": ("uint8_t", 1), "u32": ("uint32_t", 4), "u64": ("uint64_t", 8),
 }  # fmt: skip
 _LANES = (2, 4, 8, 16, 32, 64)
+
+# f32 beside 64-bit numbers has as many lanes as they do: half of its own vector. Functions on vectors exist for these too.
+HALVES = tuple(width // 8 for width in WIDTHS)
 
 
 def lanes_snippet(dtype: str, lanes: int) -> str:
@@ -117,4 +120,16 @@ SNIPPETS = (
         for lanes in _LANES
     ),
     *_reduce_snippets(),
+    *(
+        Snippet(
+            f"select_f32x{lanes}",
+            select_text(f"f32x{lanes}", f"i32x{lanes}"),
+            needs=(lanes_snippet("f32", lanes), lanes_snippet("i32", lanes)),
+        )
+        for lanes in HALVES
+    ),
+    *(
+        Snippet(f"any_i32x{lanes}", any_text(f"i32x{lanes}"), (lanes_snippet("i32", lanes),), ANY_INCLUDES)
+        for lanes in HALVES
+    ),
 )

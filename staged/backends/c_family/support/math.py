@@ -536,9 +536,9 @@ _TANH_COMMENT = {
 }
 
 
-def function_snippet(name: str, dtype: str, is_vector: bool) -> str:
-    """The snippet, and the C function, for `name` on `dtype`."""
-    return f"st_{name}_{dtype}{'v' if is_vector else ''}"
+def function_snippet(name: str, type: str) -> str:
+    """The snippet, and the C function, for `name` on numbers (`f32`) or vectors (`f32v`, `f32x8`) of this type."""
+    return f"st_{name}_{type}"
 
 
 SNIPPETS = (

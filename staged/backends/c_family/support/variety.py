@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from staged.backends.c_family.support.lanes import HALVES, lanes_snippet
 from staged.backends.c_family.support.library import Snippet
 from staged.backends.c_family.support.vectors import vector_snippet
 
@@ -54,14 +55,26 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Variety:
-    """How a body is spelled for numbers of one format, one at a time or as vectors."""
+    """How a body is spelled for numbers of one format, one at a time or as vectors.
+
+    `lanes` is None for single numbers, 0 for the machine's vectors, else the number of lanes.
+    """
 
     format: FloatFormat
-    is_vector: bool
+    lanes: int | None
+
+    @property
+    def is_vector(self) -> bool:
+        return self.lanes is not None
+
+    @property
+    def shape(self) -> str:
+        """What the names of vector types end in."""
+        return f"x{self.lanes}" if self.lanes else "v"
 
     @property
     def suffix(self) -> str:
-        return f"{self.format.dtype}v" if self.is_vector else self.format.dtype
+        return f"{self.format.dtype}{self.shape}" if self.is_vector else self.format.dtype
 
     @property
     def T(self) -> str:
@@ -71,19 +84,20 @@ class Variety:
     @property
     def U(self) -> str:
         """The type of its bits."""
-        return f"u{self.format.bits}v" if self.is_vector else self.format.unsigned
+        return f"u{self.format.bits}{self.shape}" if self.is_vector else self.format.unsigned
 
     @property
     def M(self) -> str:
         """The type of a comparison."""
-        return f"i{self.format.bits}v" if self.is_vector else "bool"
+        return f"i{self.format.bits}{self.shape}" if self.is_vector else "bool"
 
     @property
     def base_snippets(self) -> tuple[str, ...]:
         """What every body of this variety may use."""
         if not self.is_vector:
             return (f"bits_{self.format.dtype}",)
-        return (vector_snippet(f"u{self.format.bits}"), f"select_{self.suffix}")
+        bits = f"u{self.format.bits}"
+        return (lanes_snippet(bits, self.lanes) if self.lanes else vector_snippet(bits), f"select_{self.suffix}")
 
     def number(self, value: float) -> str:
         """The literal that reads back as `value` rounded to the format."""
@@ -154,7 +168,10 @@ class Variety:
         return "\n".join(lines) + "\n"
 
 
-VARIETIES = tuple(Variety(format, is_vector) for format in FORMATS.values() for is_vector in (False, True))
+VARIETIES = (
+    *(Variety(format, lanes) for format in FORMATS.values() for lanes in (None, 0)),
+    *(Variety(FORMATS["f32"], lanes) for lanes in HALVES),
+)
 
 
 def bits_snippet(format: FloatFormat) -> Snippet:

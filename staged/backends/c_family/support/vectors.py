@@ -31,8 +31,8 @@ def _types(dtype: DType) -> str:
     )
 
 
-def _select(dtype: DType) -> str:
-    name, mask = f"{dtype.name}v", f"i{8 * dtype.size}v"
+def select_text(name: str, mask: str) -> str:
+    """The macro `st_select_<name>` for a vector type and the type of its comparisons."""
     return f"""\
 // Lane by lane `m ? a : b`, where `m` comes from a comparison. `b` is written twice: pass a name. With exclusive or, gcc
 // leaves the computation of a and b alone; a plain mask it would pull into their last addition, at the cost of fusing it.
@@ -40,19 +40,22 @@ def _select(dtype: DType) -> str:
 """
 
 
-def _any(name: str) -> str:
+def any_text(name: str) -> str:
+    """The function `st_any_<name>` for the type of a comparison."""
     return f"""\
 // Whether a mask holds in some lane.
 static inline __attribute__((always_inline)) bool st_any_{name}(const {name} *mask) {{
-    uint64_t words[ST_VECTOR_BYTES / 8], any = 0;
+    uint64_t words[sizeof *mask / 8], any = 0;
     memcpy(words, mask, sizeof words);
-    for (int i = 0; i < ST_VECTOR_BYTES / 8; ++i) {{
+    for (int i = 0; i < (int)(sizeof *mask / 8); ++i) {{
         any |= words[i];
     }}
     return any != 0;
 }}
 """
 
+
+ANY_INCLUDES = ("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>")
 
 _VECTOR_DTYPES = tuple(
     dtype
@@ -66,7 +69,7 @@ SNIPPETS = (
     *(
         Snippet(
             f"select_{dtype.name}v",
-            _select(dtype),
+            select_text(f"{dtype.name}v", f"i{8 * dtype.size}v"),
             needs=(vector_snippet(dtype.name), vector_snippet(f"i{8 * dtype.size}")),
         )
         for dtype in _VECTOR_DTYPES
@@ -75,9 +78,9 @@ SNIPPETS = (
     *(
         Snippet(
             f"any_{mask}v",
-            _any(f"{mask}v"),
+            any_text(f"{mask}v"),
             needs=(vector_snippet(mask),),
-            includes=("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>"),
+            includes=ANY_INCLUDES,
         )
         for mask in ("i32", "i64")
     ),

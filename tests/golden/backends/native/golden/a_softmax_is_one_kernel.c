@@ -26,7 +26,6 @@ static void softmax(const float *logits, float *divide, unsigned char *scratch, 
     float *const row = (void *)scratch;
     for (int64_t i = begin; i < end; ++i) {
         f32v max_v[4] = {-INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0}};
-        float max_ = -INFINITY;
         for (int64_t j = 0; j < 64; j += 64) {
 #pragma GCC unroll 4
             for (int u = 0; u < 4; ++u) {
@@ -38,47 +37,46 @@ static void softmax(const float *logits, float *divide, unsigned char *scratch, 
             const f32v logits_j = *(const f32v_u *)(logits + i * 100 + j);
             st_maximum_f32v(&max_v[0], &logits_j, &max_v[0]);
         }
-        for (int64_t j = 96; j < 100; ++j) {
-            const float logits_j = logits[i * 100 + j];
-            if (logits_j > max_ || logits_j != logits_j) {
-                max_ = logits_j;
-            }
+        {
+            // the last 16, 12 of them a second time
+            const f32v logits_j = *(const f32v_u *)(logits + i * 100 + 84);
+            st_maximum_f32v(&max_v[0], &logits_j, &max_v[0]);
         }
         st_maximum_f32v(&max_v[0], &max_v[2], &max_v[0]);
         st_maximum_f32v(&max_v[1], &max_v[3], &max_v[1]);
         st_maximum_f32v(&max_v[0], &max_v[1], &max_v[0]);
-        const float x = st_max_f32v(max_v);
-        if (x > max_ || x != x) {
-            max_ = x;
-        }
+        const float max_ = st_max_f32v(max_v);
         f32v sum_v[4] = {0};
-        float sum = 0.0f;
         for (int64_t j = 0; j < 64; j += 64) {
 #pragma GCC unroll 4
             for (int u = 0; u < 4; ++u) {
-                const f32v x_2 = *(const f32v_u *)(logits + i * 100 + (j + u * 16)) - max_;
+                const f32v x = *(const f32v_u *)(logits + i * 100 + (j + u * 16)) - max_;
                 f32v exp_;
-                st_exp_f32v(&exp_, &x_2);
+                st_exp_f32v(&exp_, &x);
                 sum_v[u] += exp_;
                 *(f32v_u *)(row + j + u * 16) = exp_;
             }
         }
         for (int64_t j = 64; j < 96; j += 16) {
-            const f32v x_2 = *(const f32v_u *)(logits + i * 100 + j) - max_;
+            const f32v x = *(const f32v_u *)(logits + i * 100 + j) - max_;
             f32v exp_;
-            st_exp_f32v(&exp_, &x_2);
+            st_exp_f32v(&exp_, &x);
             sum_v[0] += exp_;
             *(f32v_u *)(row + j) = exp_;
         }
-        for (int64_t j = 96; j < 100; ++j) {
-            const float exp_ = st_exp_f32(logits[i * 100 + j] - max_);
-            sum += exp_;
-            row[j] = exp_;
+        {
+            // the last 16, 12 of them a second time
+            const f32v x = *(const f32v_u *)(logits + i * 100 + 84) - max_;
+            f32v exp_;
+            st_exp_f32v(&exp_, &x);
+            const i32v is_new = (i32v){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} >= 12;
+            sum_v[0] += (f32v)(is_new & (i32v)exp_);
+            *(f32v_u *)(row + 84) = exp_;
         }
         sum_v[0] += sum_v[2];
         sum_v[1] += sum_v[3];
         sum_v[0] += sum_v[1];
-        sum += st_sum_f32v(sum_v);
+        const float sum = st_sum_f32v(sum_v);
         const float scale = st_division_scale_f32(sum);
         const float inverse = 1.0f / (sum * scale);
         for (int64_t j = 0; j < 96; j += 16) {

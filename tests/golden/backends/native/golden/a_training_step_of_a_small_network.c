@@ -212,8 +212,7 @@ static void cross_entropy(const float *input_0, const int32_t *y, float *add, fl
         float max_ = -INFINITY;
         for (int64_t j = 0; j < 4; j += 4) {
             const f32x4 input_0_j = *(const f32x4_u *)(input_0 + i * 4 + j);
-            const i32x4 mask = (input_0_j > max_v[0]) | (input_0_j != input_0_j);
-            max_v[0] = (f32x4)((mask & (i32x4)input_0_j) | (~mask & (i32x4)max_v[0]));
+            st_maximum_f32x4(&max_v[0], &input_0_j, &max_v[0]);
         }
         for (int lane = 0; lane < 4; ++lane) {
             const float x = max_v[0][lane];
