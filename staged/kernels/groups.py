@@ -1,0 +1,485 @@
+"""Which ops of a block share a kernel, and in which order kernels and other steps run.
+
+Greedy, in program order: an op joins the groups of its producers where they can share loops, then groups that read the
+same arrays. Two groups may become one if no other step must run between them. Ops that only rename or repeat elements
+(`kinds.FREE`) belong to no group: every kernel that wants them gets its own copy, so broadcasts and casts of constants
+never exist in memory. Effects keep their order; Variables are read before they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+
+from staged.ir.nodes import FAIL, Block, End, Op, Value, free_values, walk_ops
+from staged.ir.order import UPDATES
+from staged.ir.types import CPU, Dim, TensorType, dims_of
+from staged.kernels.axes import Analysis, AxisConflict, Structure
+from staged.kernels.epilogue import lower_epilogue
+from staged.kernels.kinds import (
+    ALONE,
+    CONTRACTIONS,
+    EXPENSIVE,
+    FREE,
+    GATHERS,
+    REDUCTIONS,
+    extents,
+    is_elementwise,
+    is_scalar,
+    may_fail,
+    shape_of,
+)
+
+MAX_OPS = 64
+"""Ops in one kernel: more would only make it hard to read."""
+SMALL = 1 << 16
+"""Elements up to which one thread reduces rows and then their results in one kernel."""
+
+
+class Node:
+    """A step of one block: a plain op, or a group of ops on its way to a kernel."""
+
+    __slots__ = ("number", "kind", "ops", "before", "after", "position")
+
+    def __init__(self, number: int, kind: str, op: Op, position: int) -> None:
+        self.number = number
+        self.kind = kind  # 'plain', 'kernel', 'alone', 'contraction'
+        self.ops = [op]
+        self.before = 0  # bit set of the nodes that must run earlier
+        self.after = 0
+        self.position = position
+
+
+def kind_of(op: Op) -> str:
+    """The kind of the node that an op begins as."""
+    if op.name in CONTRACTIONS:
+        return "contraction"
+    if op.name in ALONE:
+        return "alone"
+    if any(not isinstance(value.type, TensorType) for value in (*op.operands, *op.results)):
+        return "plain"
+    if op.name in REDUCTIONS and not is_scalar(op.operands[0]) or op.name in GATHERS:
+        return "kernel"
+    if is_elementwise(op) and not is_scalar(op.results[0]):
+        return "kernel"
+    return "plain"
+
+
+class Groups:
+    """The steps of a block, grouped and ordered. `sizes` are those of the dimensions that are bound in and around it."""
+
+    def __init__(self, block: Block, sizes: Mapping[Dim, Value]) -> None:
+        self.block = block
+        self.sizes = sizes
+        self.nodes: list[Node | None] = []
+        self.node_of: dict[Op, Node] = {}
+        self.users: dict[Value, list[Op | None]] = {}
+        self.positions = {op: number for number, op in enumerate(block.ops)}
+        self.effects: dict[tuple[object, ...], list[Op]] = {}
+        """The ops that what comes next may have to wait for, by what they do."""
+        self.reads: dict[object, list[Value]] = {}
+        """What has been read of each Variable."""
+        self.find_users()
+        for position, op in enumerate(block.ops):
+            if op.name not in FREE:
+                self.add_node(op, position)
+        self.join_siblings()
+        self.updates_last()
+
+    def in_order(self) -> list[Node]:
+        """The steps, each after all that must run earlier, else as in the program."""
+        ordered: list[Node] = []
+        begun: set[Node] = set()
+
+        def visit(node: Node) -> None:
+            if node in begun:
+                return
+            begun.add(node)
+            for earlier in sorted(self.bits(node.before), key=lambda n: n.position):
+                visit(earlier)
+            ordered.append(node)
+
+        for node in sorted((node for node in self.nodes if node is not None), key=lambda node: node.position):
+            visit(node)
+        return ordered
+
+    def find_users(self) -> None:
+        for op in self.block.ops:
+            for operand in inputs_of(op):
+                self.users.setdefault(operand, []).append(op)
+        for operand in self.block.end.operands:
+            self.users.setdefault(operand, []).append(None)
+
+    # ---- order ----
+
+    def add_node(self, op: Op, position: int) -> None:
+        node = Node(len(self.nodes), kind_of(op), op, position)
+        self.nodes.append(node)
+        self.node_of[op] = node
+        for producer in self.producers(op):
+            self.order(producer, node)
+        self.order_effects(op, node)
+        if node.kind == "kernel":
+            for producer in sorted(self.producers(op), key=lambda n: -n.position):
+                current = self.node_of[op]
+                if producer is not current and self.nodes[producer.number] is producer:
+                    self.try_merge(producer, current)
+
+    def producers(self, op: Op) -> list[Node]:
+        """The nodes of this block whose results `op` needs, seen through ops that belong to no group."""
+        found: dict[Node, None] = {}
+        seen: set[Value] = set()
+
+        def visit(value: Value) -> None:
+            if value in seen:
+                return
+            seen.add(value)
+            for dim in dims_of(value.type):
+                if dim in self.sizes:
+                    visit(self.sizes[dim])
+            producer = value.producer
+            if producer is None:
+                return
+            if producer in self.node_of:
+                found[self.node_of[producer]] = None
+            elif producer.name in FREE:
+                for operand in producer.operands:
+                    visit(operand)
+
+        for operand in (*inputs_of(op), *op.results):
+            visit(operand)
+        if self.sizes:
+            for result in (result for block in op.blocks for inner in walk_ops(block) for result in inner.results):
+                for dim in dims_of(result.type):
+                    if dim in self.sizes:
+                        visit(self.sizes[dim])
+        return [node for node in found if op not in node.ops]
+
+    def order(self, first: Node, second: Node) -> None:
+        """`first` runs before `second`."""
+        if first is second or second.before >> first.number & 1:
+            return
+        earlier = first.before | 1 << first.number
+        later = second.after | 1 << second.number
+        for node in self.bits(later):
+            node.before |= earlier
+        for node in self.bits(earlier):
+            node.after |= later
+
+    def bits(self, mask: int) -> Iterable[Node]:
+        while mask:
+            low = mask & -mask
+            node = self.nodes[low.bit_length() - 1]
+            if node is not None:
+                yield node
+            mask ^= low
+
+    def order_effects(self, op: Op, node: Node) -> None:
+        effects = list(op.effects)
+        for inner in op.blocks:
+            effects += [effect for nested in walk_ops(inner) for effect in nested.effects]
+            if _leaves(inner):
+                effects += list(FAIL)
+        for effect in effects:
+            if effect.kind in ("io", "fail", "write"):
+                for earlier in self.effectful("stop"):
+                    self.order(earlier, node)
+                self.remember("stop", node, replace=True)
+            if effect.kind == "read":
+                for earlier in self.effectful(effect.target, "write"):
+                    self.order(earlier, node)
+                self.remember(effect.target, node, "read")
+                for result in op.results:
+                    self.reads.setdefault(effect.target, []).append(result)
+            if effect.kind == "write":
+                for earlier in (*self.effectful(effect.target, "write"), *self.effectful(effect.target, "read")):
+                    self.order(earlier, node)
+                # What uses the old value runs first: else the read would have to copy.
+                for value in self.reads.get(effect.target, ()):
+                    for user in self.users_through(value):
+                        if user in self.node_of and user is not op:
+                            self.order(self.node_of[user], node)
+                self.remember(effect.target, node, "write")
+
+    def effectful(self, *key: object) -> list[Node]:
+        return [self.node_of[op] for op in self.effects.get(key, ())]
+
+    def remember(self, target: object, node: Node, kind: str | None = None, replace: bool = False) -> None:
+        key = (target,) if kind is None else (target, kind)
+        known = [] if replace else self.effects.get(key, [])
+        self.effects[key] = [*known, node.ops[0]]
+
+    def users_through(self, value: Value) -> list[Op]:
+        found: list[Op] = []
+        for user in self.users.get(value, ()):
+            if user is not None:
+                found += self.users_through(user.results[0]) if user.name in FREE else [user]
+        return found
+
+    # ---- joining ----
+
+    def try_merge(self, a: Node, b: Node) -> bool:
+        """Make one group of `a` and `b` (which may read what `a` makes) if that is possible and good."""
+        kinds = {a.kind, b.kind}
+        if a.ops[0].device != b.ops[0].device:
+            return False
+        if not kinds <= {"kernel", "contraction"} or kinds == {"contraction"}:
+            return False
+        if len(a.ops) + len(b.ops) > MAX_OPS or not self.may_run_together(a, b):
+            return False
+        ops = sorted([*a.ops, *b.ops], key=self.positions.__getitem__)
+        if "contraction" in kinds:
+            if a.kind != "contraction" or not self.is_epilogue(a.ops[0], ops):
+                return False
+        elif not self.shares_loops(ops) or self.feeds_itself(ops):
+            return False
+        a.ops = ops
+        a.kind = "contraction" if "contraction" in kinds else "kernel"
+        a.position = max(a.position, b.position)
+        self.absorb(a, b)
+        return True
+
+    def may_run_together(self, a: Node, b: Node) -> bool:
+        own = 1 << a.number | 1 << b.number
+        return not ((a.after & b.before) | (b.after & a.before)) & ~own
+
+    def absorb(self, a: Node, b: Node) -> None:
+        bit_a, bit_b = 1 << a.number, 1 << b.number
+        for op in b.ops:
+            self.node_of[op] = a
+        self.nodes[b.number] = None
+        a.before = (a.before | b.before) & ~(bit_a | bit_b)
+        a.after = (a.after | b.after) & ~(bit_a | bit_b)
+        for node in self.nodes:
+            if node is None:
+                continue
+            if node.before & bit_b:
+                node.before = node.before & ~bit_b | bit_a
+            if node.after & bit_b:
+                node.after = node.after & ~bit_b | bit_a
+        earlier, later = a.before | bit_a, a.after | bit_a
+        for node in self.bits(a.after):
+            node.before |= earlier
+        for node in self.bits(a.before):
+            node.after |= later
+
+    def shares_loops(self, ops: Sequence[Op]) -> bool:
+        inside = set(ops)
+        results = self.leaving(ops)
+        try:
+            analysis = Analysis(results, lambda value: self.is_boundary(value, inside))
+            structure = Structure(analysis)
+        except AxisConflict:
+            return False
+        if structure.finals and structure.size > SMALL:
+            return False
+        if ops[0].device != CPU and _leaves_one_thread(structure, results):
+            return False
+        for value in analysis.runs:
+            op = value.producer
+            if op in inside and op is not None and op.name in EXPENSIVE:
+                axes = analysis.axes(value)
+                if axes and axes != structure.domain and axes != structure.rows:
+                    return False  # would be computed again for every turn of a loop it does not depend on
+        return True
+
+    def feeds_itself(self, ops: Sequence[Op]) -> bool:
+        """Whether a group takes from outside what is made of its own results: a slice that starts where it says."""
+        inside = set(ops)
+        seen: set[Value] = set()
+
+        def comes_from_inside(value: Value) -> bool:
+            if value in seen:
+                return False
+            seen.add(value)
+            producer = value.producer
+            if producer is None or producer not in inside and producer.name not in FREE:
+                return False
+            return producer in inside or any(map(comes_from_inside, producer.operands))
+
+        return any(map(comes_from_inside, self.boundaries(ops)))
+
+    def is_epilogue(self, root: Op, ops: Sequence[Op]) -> bool:
+        if any(
+            not is_elementwise(op) or shape_of(op.results[0]) != shape_of(root.results[0])
+            for op in ops
+            if op is not root
+        ):
+            return False
+        try:
+            lower_epilogue(*self.contraction_parts(root, ops)[:2])
+        except AxisConflict:
+            return False
+        return True
+
+    def is_boundary(self, value: Value, inside: set[Op]) -> bool:
+        """Whether a group takes `value` from outside: as a parameter of its kernel."""
+        op = value.producer
+        if op is None:
+            return True
+        if op in inside:
+            return False
+        if op.name not in FREE:
+            return True
+        if op.name == "constant":
+            return isinstance(op.attrs["value"], tuple)
+        return is_view(op) and self.is_boundary(op.operands[0], inside) and not is_scalar(op.operands[0])
+
+    def leaving(self, ops: Sequence[Op]) -> list[Value]:
+        """The values of a group that others need; what may fail is computed also for nobody."""
+        inside = set(ops)
+        return [
+            result
+            for op in ops
+            for result in op.results
+            if self.used_outside(result, inside) or (may_fail(op) and not self.users.get(result))
+        ]
+
+    def used_outside(self, value: Value, inside: set[Op]) -> bool:
+        for user in self.users.get(value, ()):
+            if user is None:
+                return True
+            if user.name in FREE:
+                if any(self.used_outside(result, inside) for result in user.results):
+                    return True
+            elif user not in inside:
+                return True
+        return False
+
+    def join_siblings(self) -> None:
+        """Kernels that read the same array with the same loops become one: it is read once."""
+        readers: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            if node is not None and node.kind == "kernel":
+                for value in self.boundaries(node.ops):
+                    if not is_scalar(value):
+                        readers.setdefault(value, []).append(node)
+        for value, nodes in readers.items():
+            for index, first in enumerate(nodes):
+                for second in nodes[index + 1 :]:
+                    a, b = self.node_of[first.ops[0]], self.node_of[second.ops[0]]
+                    if a is not b and self.same_domain(a, b, value):
+                        self.try_merge(a, b)
+
+    def updates_last(self) -> None:
+        """What changes an array in part runs after what reads it as it was, where it can: then it need not copy the rest."""
+        for node in self.nodes:
+            if node is None or node.ops[0].name not in UPDATES:
+                continue
+            for user in self.users_through(node.ops[0].operands[0]):
+                other = self.node_of.get(user)
+                if other is not None and other is not node and not other.before >> node.number & 1:
+                    self.order(other, node)
+
+    def same_domain(self, a: Node, b: Node, shared: Value) -> bool:
+        """Whether joining saves a pass over memory: both walk exactly the shared array's elements."""
+        return all(
+            max(prod(extents(value)) for op in node.ops for value in (*op.operands, *op.results)) == shared.tensor.size
+            for node in (a, b)
+        )
+
+    def boundaries(self, ops: Sequence[Op]) -> list[Value]:
+        """What a group takes from outside, in order of first use."""
+        inside = set(ops)
+        found: dict[Value, None] = {}
+        seen: set[Value] = set()
+
+        def visit(value: Value) -> None:
+            if value in seen:
+                return
+            seen.add(value)
+            if self.is_boundary(value, inside):
+                found[value] = None
+            elif value.producer is not None and value.producer not in inside:
+                for operand in value.producer.operands:
+                    visit(operand)
+
+        for op in ops:
+            for operand in op.operands:
+                visit(operand)
+        return list(found)
+
+    def contraction_parts(self, root: Op, ops: Sequence[Op]) -> tuple[Op, Block, list[Value], list[Value]]:
+        """The root, the epilogue block (accumulator, inputs), its inputs and the results."""
+        inside = set(ops)  # with the root: a view of what it makes comes from no outside
+        clone = Clone(lambda value: value is root.results[0] or self.is_boundary(value, inside))
+        clone.param(root.results[0])
+        results = self.leaving(ops)
+        body = clone.block([op for op in ops if op is not root], results)
+        return root, body, list(clone.params)[1:], results
+
+
+def _leaves_one_thread(structure: Structure, results: Sequence[Value]) -> bool:
+    """Whether a kernel with thousands of threads would have work for one: all of it ends in a single number.
+
+    Arrays among the results could have a thread for each element in a kernel of their own.
+    """
+    rows = prod(axis.extent for axis in structure.rows)
+    return bool(structure.finals) or rows == 1 and any(value.tensor.size > 1 for value in results)
+
+
+class Clone:
+    """Copies a group's ops, and the free ops between them, into a closed block."""
+
+    def __init__(self, is_boundary: Callable[[Value], bool]) -> None:
+        self.is_boundary = is_boundary
+        self.params: dict[Value, Value] = {}
+        self.ops: list[Op] = []
+        self.values: dict[Value, Value] = {}
+
+    def param(self, value: Value) -> Value:
+        if value not in self.params:
+            self.params[value] = Value(value.type, None, len(self.params), value.hint)
+        return self.params[value]
+
+    def value(self, value: Value) -> Value:
+        if value in self.values:
+            return self.values[value]
+        if self.is_boundary(value):
+            return self.param(value)
+        assert value.producer is not None
+        self.op(value.producer)
+        return self.values[value]
+
+    def op(self, op: Op) -> None:
+        if op.results[0] in self.values:
+            return
+        copy = op.replace(operands=[self.value(operand) for operand in op.operands])
+        self.ops.append(copy)
+        self.values.update(zip(op.results, copy.results, strict=True))
+
+    def block(self, ops: Sequence[Op], results: Sequence[Value]) -> Block:
+        for op in ops:
+            self.op(op)
+        operands = tuple(self.value(value) for value in results)
+        return Block(tuple(self.params.values()), self.ops, End("yield", operands))
+
+
+def inputs_of(op: Op) -> list[Value]:
+    """Operands, and what the op's blocks use from outside."""
+    found = list(op.operands)
+    for inner in op.blocks:
+        found += [value for value in free_values(inner) if value not in found]
+    return found
+
+
+def is_view(op: Op) -> bool:
+    """Whether an op's result is a piece of its operand's memory, as it lies there."""
+    if op.name in ("reshape", "stop_gradient"):
+        return not is_scalar(op.operands[0]) and not is_scalar(op.results[0])
+    if op.name not in ("slice", "dynamic_slice") or is_scalar(op.results[0]):
+        return False
+    before, after = shape_of(op.operands[0]), shape_of(op.results[0])
+    if op.name == "slice" and any(step != 1 for step in op.attrs.get("step", ())):
+        return False
+    # One element of some leading axes, a range of the next, all of the rest.
+    leading = 0
+    while leading < len(after) and after[leading] == 1:
+        leading += 1
+    return after[leading + 1 :] == before[leading + 1 :]
+
+
+def _leaves(block: Block) -> bool:
+    if block.end.kind in ("return", "raise", "break", "continue"):
+        return True
+    return any(_leaves(inner) for op in block.ops for inner in op.blocks)
