@@ -180,6 +180,18 @@ def check_gradient(case: Case, rtol: float = 1e-5, atol: float = 1e-6) -> None:
     assert checked, "no run whose gradient could be checked"
 
 
+def check_refusal(
+    program: Callable[..., Any], args: Sequence[Any], error: type[st.StagedError], message: str, hint: str
+) -> None:
+    """Staging the program raises `error`, with words of its message and hint, and names a place in the program's file."""
+    with pytest.raises(error) as caught:
+        st.function(program).stage(*args)
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+    assert caught.value.where is not None
+    assert caught.value.where.file == program.__code__.co_filename
+
+
 def gradient_of(function: Callable[..., Any], wrt: tuple[int, ...]) -> Callable[..., Any]:
     """The gradient of a fixed combination of the float results, as a function to be staged."""
 

@@ -12,7 +12,7 @@ import pytest
 
 import staged as st
 from staged.errors import ProgramAssertionError, ProgramFileError, ProgramValueError
-from tests.frontend.harness import Case, check_gradient, check_program, each
+from tests.frontend.harness import Case, check_gradient, check_program, check_refusal, each
 
 X = np.array([1.0, 2.0, 3.0])
 PATHS: dict[str, str] = {}
@@ -300,12 +300,7 @@ def test_written_from_a_recursive_function(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_refusals(program: Any, message: str, hint: str) -> None:
-    with pytest.raises(st.StagingError) as caught:
-        st.function(program).stage(X)
-    assert message in caught.value.message
-    assert hint in (caught.value.hint or "")
-    assert caught.value.where is not None
-    assert caught.value.where.file == __file__
+    check_refusal(program, (X,), st.StagingError, message, hint)
 
 
 _PYTHON_FILE = object()
