@@ -45,36 +45,30 @@ def _fault(plant: Plant) -> Callable[[], Any]:
 
 def wrong_rule(name: str) -> Callable[[], Any]:
     """The vjp of one op gives one and a half times what it should."""
-
-    def plant(patch: pytest.MonkeyPatch) -> None:
-        right = PRIMITIVES[name]
-        assert right.vjp is not None
-        vjp = right.vjp
-
-        def wrong(ct: Any, result: Any, *operands: Any, **attrs: Any) -> Sequence[Any]:
-            return [None if given is None else given * 1.5 for given in vjp(ct, result, *operands, **attrs)]
-
-        patch.setitem(PRIMITIVES, name, dataclasses.replace(right, vjp=wrong))
-
-    return _fault(plant)
+    return _fault(_changed_vjp(name, lambda cotangents: [None if ct is None else ct * 1.5 for ct in cotangents]))
 
 
 def lost_operand(name: str, place: int) -> Callable[[], Any]:
     """The vjp of one op drops the cotangent of one operand."""
+    return _fault(
+        _changed_vjp(name, lambda cotangents: [None if index == place else ct for index, ct in enumerate(cotangents)])
+    )
+
+
+def _changed_vjp(name: str, change: Callable[[Sequence[Any]], Sequence[Any]]) -> Plant:
+    """`change` is done to the cotangents that the vjp of an op gives."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         right = PRIMITIVES[name]
-        assert right.vjp is not None
         vjp = right.vjp
+        assert vjp is not None
 
-        def wrong(ct: Any, result: Any, *operands: Any, **attrs: Any) -> Sequence[Any]:
-            return [
-                None if index == place else given for index, given in enumerate(vjp(ct, result, *operands, **attrs))
-            ]
+        def wrong(*given: Any, **attrs: Any) -> Sequence[Any]:
+            return change(vjp(*given, **attrs))
 
         patch.setitem(PRIMITIVES, name, dataclasses.replace(right, vjp=wrong))
 
-    return _fault(plant)
+    return plant
 
 
 # ---- sums of cotangents -------------------------------------------------------------------------
@@ -92,34 +86,65 @@ earlier_uses_forgotten = _fault(_forget_earlier_uses)
 """A value that is used twice gets the cotangent of one use."""
 
 
+# ---- what reverse mode has just written ---------------------------------------------------------
+
+
+def _open_ops(reverse: Reverse) -> list[Op]:
+    """The ops of the block that is being written."""
+    current = reverse.builder.current
+    assert current is not None
+    return current.ops
+
+
+def _after(step: Callable[..., None], name: str, change: Callable[[Reverse, Op], None]) -> Callable[..., None]:
+    """A step of reverse mode, then `change` on each op `name` that it has written."""
+
+    def changed(reverse: Reverse, op: Op, env: Cotangents) -> None:
+        ops = _open_ops(reverse)
+        before = len(ops)
+        step(reverse, op, env)
+        for made in ops[before:]:
+            if made.name == name:
+                change(reverse, made)
+
+    return changed
+
+
+def _insert(reverse: Reverse, before: Op, name: str, operands: Sequence[Value], attrs: dict[str, Any]) -> Value:
+    """A new op in front of another one in the block that is being written."""
+    made = Op(name, operands, [COUNT], attrs=attrs, device=before.device, where=before.where)
+    ops = _open_ops(reverse)
+    ops.insert(ops.index(before), made)
+    return made.result
+
+
+def _start_from_zeros(reverse: Reverse, made: Op, place: int) -> None:
+    """An operand of an op becomes zeros."""
+    value = made.operands[place]
+    zeros = [Op("constant", [], [dataclasses.replace(value.tensor, shape=())], attrs={"value": 0.0})]
+    if value.tensor.shape:
+        attrs = {"shape": value.tensor.shape, "axes": ()}
+        zeros.append(Op("broadcast_to", [zeros[0].result], [value.type], attrs=attrs))
+    ops = _open_ops(reverse)
+    at = ops.index(made)
+    ops[at:at] = zeros
+    operands = list(made.operands)
+    operands[place] = zeros[-1].result
+    made.operands = tuple(operands)
+
+
 # ---- branches -----------------------------------------------------------------------------------
 
 
-def _after_branches(change: Callable[[Op], None]) -> Plant:
-    """`change` is done to the reverse of every `if`."""
-
-    def plant(patch: pytest.MonkeyPatch) -> None:
-        right = Reverse.branches
-
-        def branches(self: Reverse, op: Op, env: Cotangents) -> None:
-            current = self.builder.current
-            assert current is not None
-            before = len(current.ops)
-            right(self, op, env)
-            for made in current.ops[before:]:
-                if made.name == "if":
-                    change(made)
-
-        patch.setattr(Reverse, "branches", branches)
-
-    return plant
-
-
-def _swap_blocks(made: Op) -> None:
+def _swap_blocks(reverse: Reverse, made: Op) -> None:
     made.blocks = made.blocks[::-1]
 
 
-other_branch_taken = _fault(_after_branches(_swap_blocks))
+def _take_the_other_branch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reverse, "branches", _after(Reverse.branches, "if", _swap_blocks))
+
+
+other_branch_taken = _fault(_take_the_other_branch)
 """The reverse of an `if` runs the branch that was not taken."""
 
 
@@ -130,29 +155,9 @@ def _after_loops(change: Callable[[Reverse, Op], None]) -> Plant:
     """`change` is done to every reverse loop."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        right = reverse_module.reverse_loop
-
-        def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
-            current = reverse.builder.current
-            assert current is not None
-            before = len(current.ops)
-            right(reverse, op, env)
-            for made in current.ops[before:]:
-                if made.name == "for":
-                    change(reverse, made)
-
-        patch.setattr(reverse_module, "reverse_loop", reverse_loop)
+        patch.setattr(reverse_module, "reverse_loop", _after(reverse_module.reverse_loop, "for", change))
 
     return plant
-
-
-def _insert(reverse: Reverse, before: Op, name: str, operands: Sequence[Value], attrs: dict[str, Any]) -> Value:
-    """A new op in front of another one in the block that is being written."""
-    made = Op(name, operands, [COUNT], attrs=attrs, device=before.device, where=before.where)
-    current = reverse.builder.current
-    assert current is not None
-    current.ops.insert(current.ops.index(before), made)
-    return made.result
 
 
 def _begin_one_turn_later(reverse: Reverse, made: Op) -> None:
@@ -182,18 +187,8 @@ def _forget_last_carried(reverse: Reverse, made: Op) -> None:
 
 def _forget_what_came_before(reverse: Reverse, made: Op) -> None:
     """The last carried cotangent starts from zeros: what was added to it after the loop is lost."""
-    value = made.operands[-1]
-    if not isinstance(value.type, SequenceType):
-        current = reverse.builder.current
-        assert current is not None
-        attrs = {"shape": value.tensor.shape, "axes": ()}
-        zero = Op("constant", [], [dataclasses.replace(value.tensor, shape=())], attrs={"value": 0.0})
-        ops = [zero]
-        if value.tensor.shape:
-            ops.append(Op("broadcast_to", [zero.result], [value.type], attrs=attrs))
-        place = current.ops.index(made)
-        current.ops[place:place] = ops
-        made.operands = (*made.operands[:-1], ops[-1].result)
+    if not isinstance(made.operands[-1].type, SequenceType):
+        _start_from_zeros(reverse, made, -1)
 
 
 last_turn_left_out = _fault(_after_loops(_begin_one_turn_later))
@@ -211,37 +206,27 @@ cotangent_before_the_loop_forgotten = _fault(_after_loops(_forget_what_came_befo
 # ---- activity -----------------------------------------------------------------------------------
 
 
-def _first_results_are_inactive(patch: pytest.MonkeyPatch) -> None:
-    right = Activity.values
+def _inactive(names: Sequence[str], count: int | None) -> Plant:
+    """Nothing differentiable flows into the first `count` results (None: into any) of the ops with these names."""
 
-    def values(self: Activity, block: Any, wrt: Any) -> set[Value]:
-        active = right(self, block, wrt)
-        for op in walk_ops(block):
-            if op.name == "if" and op.results:
-                active.discard(op.results[0])
-        return active
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        right = Activity.values
 
-    patch.setattr(Activity, "values", values)
+        def values(self: Activity, block: Any, wrt: Any) -> set[Value]:
+            active = right(self, block, wrt)
+            for op in walk_ops(block):
+                if op.name in names:
+                    active.difference_update(op.results[:count])
+            return active
+
+        patch.setattr(Activity, "values", values)
+
+    return plant
 
 
-first_result_of_branches_inactive = _fault(_first_results_are_inactive)
+first_result_of_branches_inactive = _fault(_inactive(["if"], 1))
 """The first result of an `if` counts as one that nothing differentiable flows into."""
-
-
-def _loops_are_inactive(patch: pytest.MonkeyPatch) -> None:
-    right = Activity.values
-
-    def values(self: Activity, block: Any, wrt: Any) -> set[Value]:
-        active = right(self, block, wrt)
-        for op in walk_ops(block):
-            if op.name in ("for", "while"):
-                active.difference_update(op.results)
-        return active
-
-    patch.setattr(Activity, "values", values)
-
-
-results_of_loops_inactive = _fault(_loops_are_inactive)
+results_of_loops_inactive = _fault(_inactive(["for", "while"], None))
 """The results of loops count as constants."""
 
 
@@ -255,11 +240,10 @@ def _after_calls(change: Callable[[Reverse, Op, Op | None], None]) -> Plant:
         right = reverse_module.reverse_call
 
         def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
-            current = reverse.builder.current
-            assert current is not None
-            before = [made for made in current.ops if made.name == "call"]
+            ops = _open_ops(reverse)
+            before = [made for made in ops if made.name == "call"]
             right(reverse, op, env)
-            made = next(made for made in reversed(current.ops) if made.name == "call")
+            made = next(made for made in reversed(ops) if made.name == "call")
             change(reverse, made, before[-1] if before else None)
 
         patch.setattr(reverse_module, "reverse_call", reverse_call)
@@ -268,18 +252,8 @@ def _after_calls(change: Callable[[Reverse, Op, Op | None], None]) -> Plant:
 
 
 def _begin_anew(reverse: Reverse, made: Op, _: Op | None) -> None:
-    current = reverse.builder.current
-    assert current is not None
     for place, _number in made.attrs.get("in_place", ()):
-        value = made.operands[place]
-        zero = Op("constant", [], [dataclasses.replace(value.tensor, shape=())], attrs={"value": 0.0})
-        ops = [zero]
-        if value.tensor.shape:
-            attrs = {"shape": value.tensor.shape, "axes": ()}
-            ops.append(Op("broadcast_to", [zero.result], [value.type], attrs=attrs))
-        at = current.ops.index(made)
-        current.ops[at:at] = ops
-        made.operands = (*made.operands[:place], ops[-1].result, *made.operands[place + 1 :])
+        _start_from_zeros(reverse, made, place)
 
 
 def _take_the_other_frame(_: Reverse, made: Op, before: Op | None) -> None:
