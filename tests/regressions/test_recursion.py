@@ -7,6 +7,7 @@ import pytest
 
 import staged as st
 from staged.errors import ProgramRecursionError, StagingError
+from staged.testing import assert_backends_agree
 
 
 @st.function
@@ -47,3 +48,28 @@ def test_a_recursion_that_makes_a_new_static_object_each_time_names_the_argument
     with pytest.raises(StagingError, match=r"`scaled` calls itself with another `scale` \(Scale\) each time") as caught:
         st.function(lambda x, n: scaled(x, Scale(2.0), n)).stage(np.float64(0.5), 3)
     assert "@dataclass" in caught.value.hint
+
+
+@st.function
+def twofold(x, n):
+    if n <= 0:
+        return x
+    return twofold(st.sin(twofold(x, n - 2)), n - 2)
+
+
+def a_gradient_that_nobody_reads(x, n):
+    def loss(x):
+        st.grad(lambda x: st.sum(st.sin(twofold(x, n))))(x)
+        return st.sum(x)
+
+    return st.grad(loss)(x)
+
+
+def a_gradient_of_a_gradient(x, n):
+    return st.grad(lambda x: st.sum(st.sin(st.grad(lambda x: st.sum(st.sin(twofold(x, n))))(x))))(x)
+
+
+@pytest.mark.parametrize("program", [a_gradient_that_nobody_reads, a_gradient_of_a_gradient])
+def test_second_derivatives_of_two_calls_in_a_row(program) -> None:
+    """The reverse of a call gives the call before it cotangents, be they zeros, which the pair of functions must take."""
+    assert_backends_agree(program, np.array([0.1, -0.4, 0.7]), 3)
