@@ -22,6 +22,17 @@ from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.cublas_cudnn.device import (
+    DevicePart,
+    distinct,
+    kernels_part,
+    memory_part,
+    stream_part,
+    struct_bytes,
+    write_open,
+    write_release,
+    write_struct,
+)
 from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
 from staged.backends.cublas_cudnn.spelling import device_functions
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter
@@ -161,9 +172,13 @@ class CudaProgramEmitter(ProgramEmitter):
         return super().arena_bytes()
 
     def arena_bytes(self) -> int:
-        # Three pointers, and one for each kernel where they are loaded from an image.
+        return self.device_offset() + aligned(struct_bytes(self.device_parts()))
+
+    def device_parts(self) -> list[DevicePart]:
+        """What the program has on the device, in the order in which it is made."""
+        site = self.site(self.function.where)
         kernels = sum(isinstance(kernel, CudaKernel) for kernel in self.kernels.values())
-        return self.device_offset() + aligned(8 * (4 + kernels))
+        return [stream_part(site), memory_part(site, self.device_bytes), kernels_part(site, self.name, kernels)]
 
     def has_release(self) -> bool:
         return True
@@ -229,7 +244,8 @@ class CudaProgramEmitter(ProgramEmitter):
         for name in ("math", "stdbool", "stddef", "stdint", "string"):
             w.line(f"#include <{name}.h>")
         w.line()
-        w.line("#include <cuda_runtime_api.h>")
+        for include in distinct(include for part in self.device_parts() for include in part.includes):
+            w.line(f"#include <{include}>")
         w.line()
         w.line(f'#include "{self.name}.h"')
         w.line(f'#include "{self.name}_support.h"  // printing, errors, maths: what every program of staged may use')
@@ -250,11 +266,11 @@ class CudaProgramEmitter(ProgramEmitter):
                 w.text(self.launcher(kernel))
         w.section("entry points")
         w.line()
-        self.write_open(w)
+        write_open(w, self.device_parts())
         w.line()
         self.write_entry(w, structure, inner)
         w.line()
-        self.write_release(w)
+        write_release(w, self.name, self.device_offset(), self.device_parts())
 
     def write_device_struct(self, w: Writer) -> None:
         w.section("the device")
@@ -267,14 +283,7 @@ class CudaProgramEmitter(ProgramEmitter):
         w.line("#define KERNEL(name) ((const void *)name)")
         w.line("#endif")
         w.line()
-        w.comment("What the program has on the device. The first call makes it; it lasts until the arena goes.")
-        with w.block("typedef struct", " Device;"):
-            w.line("cudaStream_t stream;    // all work is on it, in order")
-            w.line(f"unsigned char *memory;  // {self.device_bytes:,} bytes")
-            w.line("#ifdef HOST_ONLY")
-            w.line("cudaLibrary_t library;")
-            w.line("cudaKernel_t kernels[KERNEL_COUNT + 1];")
-            w.line("#endif")
+        write_struct(w, self.device_parts())
 
     def write_buffers(self, w: Writer, structure: StructureEmitter) -> None:
         w.section("sizes and buffers")
@@ -285,30 +294,6 @@ class CudaProgramEmitter(ProgramEmitter):
         workspace = [("unsigned char *scratch;", "workspace of the host's kernels")] if self.scratch_bytes else []
         _write_struct(w, "Buffers", _rows(self.host_buffers(), structure) + workspace, "on the host")
         _write_struct(w, "DeviceBuffers", _rows(self.device_buffers(), structure), "on the device")
-
-    def write_open(self, w: Writer) -> None:
-        with w.block("static int open_device(Device *gpu, st_host *host)"):
-            site = self.site(self.function.where)
-            with w.block("if (gpu->stream == NULL)"):
-                w.line(f"CUDA_CHECK({site}, cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking));")
-            if self.device_bytes:
-                with w.block("if (gpu->memory == NULL)"):
-                    w.line("void *memory = NULL;")
-                    w.line(f"CUDA_CHECK({site}, cudaMalloc(&memory, {self.device_bytes}));")
-                    w.line("gpu->memory = (unsigned char *)memory;")
-            w.line("#ifdef HOST_ONLY")
-            w.line("#define KERNEL_NAME(name) #name,")
-            w.line("static const char *const names[] = {KERNELS(KERNEL_NAME) NULL};")
-            with w.block("if (gpu->library == NULL)"):
-                w.line(
-                    f"CUDA_CHECK({site}, cudaLibraryLoadData(&gpu->library, {self.name}_image, NULL, NULL, 0, NULL, NULL, 0));"
-                )
-                with w.block("for (int number = 0; number < KERNEL_COUNT; ++number)"):
-                    w.line(
-                        f"CUDA_CHECK({site}, cudaLibraryGetKernel(&gpu->kernels[number], gpu->library, names[number]));"
-                    )
-            w.line("#endif")
-            w.line("return ST_OK;")
 
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         if self.plan.stacks:
@@ -332,7 +317,8 @@ class CudaProgramEmitter(ProgramEmitter):
             if not self.parameters:
                 w.line("(void)args;")
             w.line(f"Device *const gpu = (Device *)(void *)(base + {self.device_offset()});")
-            with w.block("if (open_device(gpu, host) != ST_OK)"):
+            with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
+                w.line(f"{self.name}_release(arena);")
                 w.line("return host->error_kind;")
             if self.device_buffers():
                 w.line("DeviceBuffers device_buffers;")
@@ -345,19 +331,6 @@ class CudaProgramEmitter(ProgramEmitter):
                 w.line(f"{variable.type.dtype.c_name} {name} = 0;")
             w.line()
             w.lines += structure.w.lines
-
-    def write_release(self, w: Writer) -> None:
-        with w.block(f"void {self.name}_release(void *arena)"):
-            w.line(f"Device *const gpu = (Device *)(void *)((unsigned char *)arena + {self.device_offset()});")
-            w.comment("Nobody is left to be told of an error.")
-            w.line("(void)cudaFree(gpu->memory);")
-            with w.block("if (gpu->stream != NULL)"):
-                w.line("(void)cudaStreamDestroy(gpu->stream);")
-            w.line("#ifdef HOST_ONLY")
-            with w.block("if (gpu->library != NULL)"):
-                w.line("(void)cudaLibraryUnload(gpu->library);")
-            w.line("#endif")
-            w.line("memset(gpu, 0, sizeof *gpu);")
 
 
 def _rows(buffers: Sequence[Buffer], structure: StructureEmitter) -> list[tuple[str, str]]:

@@ -1,0 +1,166 @@
+"""What a program has on the device from its first call until its arena goes, as parts: the stream, the memory, the loaded
+kernels, and for each library that it calls a handle, descriptors and workspace.
+
+    // What the program has on the device. The first call makes it; it lasts until the arena goes.
+    typedef struct {
+        int is_open;
+        cudaStream_t stream;    // all work is on it, in order
+        unsigned char *memory;  // 5,632 bytes
+        cublasHandle_t cublas;
+    } Device;
+
+    static int open_device(Device *gpu, st_host *host)    makes the parts, in their order
+    void NAME_release(void *arena)                        destroys them, in the opposite order
+
+Every part is made once, however often its program runs. If one cannot be made, those before it are given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from staged.backends.c_family.writer import Writer
+
+WORD = 8
+"""Bytes of the host's arena for each field's items: no item of the struct is larger unless its part says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of `Device`: `declaration` with its semicolon, a note for people, the bytes that it takes at most."""
+
+    declaration: str
+    note: str = ""
+    nbytes: int = WORD
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePart:
+    """Some fields of `Device`, the C that makes what they hold, and the C that destroys it.
+
+    `opens` are lines of `open_device`, where `gpu` is the struct, all zeros where nothing was made, and `host` takes
+    errors; `closes` are lines of `NAME_release`, which also runs after `opens` failed halfway. `condition` is the
+    preprocessor's, for a part that only some builds have. `includes` and `libraries` name what the part needs.
+    """
+
+    fields: tuple[Field, ...]
+    opens: tuple[str, ...]
+    closes: tuple[str, ...]
+    includes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    condition: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """What the part takes of the struct at most."""
+        return sum(field.nbytes for field in self.fields)
+
+
+def check(macro: str, site: int, call: str) -> str:
+    """A checked call: `macro` is CUDA_CHECK or that of a library, `site` the number of the Python line."""
+    return f"{macro}({site}, {call});"
+
+
+def destroy(pointer: str, call: str) -> tuple[str, ...]:
+    """The lines that destroy what `pointer` names, if it was made."""
+    return (f"if ({pointer} != NULL) {{", f"    (void){call};", "}")
+
+
+def stream_part(site: int) -> DevicePart:
+    """The stream that all work of the program is on."""
+    return DevicePart(
+        (Field("cudaStream_t stream;", "all work is on it, in order"),),
+        (check("CUDA_CHECK", site, "cudaStreamCreateWithFlags(&gpu->stream, cudaStreamNonBlocking)"),),
+        destroy("gpu->stream", "cudaStreamDestroy(gpu->stream)"),
+        ("cuda_runtime_api.h",),
+        ("cudart",),
+    )
+
+
+def memory_part(site: int, nbytes: int) -> DevicePart:
+    """The device's arena: one allocation for every value that the program has there."""
+    opens = (
+        "void *memory = NULL;",
+        check("CUDA_CHECK", site, f"cudaMalloc(&memory, {nbytes})"),
+        "gpu->memory = (unsigned char *)memory;",
+    )
+    return DevicePart(
+        (Field("unsigned char *memory;", f"{nbytes:,} bytes"),),
+        opens if nbytes else (),
+        ("(void)cudaFree(gpu->memory);",),
+    )
+
+
+def kernels_part(site: int, name: str, count: int) -> DevicePart:
+    """The compiled kernels, for builds in which host and kernels are compiled apart."""
+    load = f"cudaLibraryLoadData(&gpu->library, {name}_image, NULL, NULL, 0, NULL, NULL, 0)"
+    get = "cudaLibraryGetKernel(&gpu->kernels[number], gpu->library, names[number])"
+    return DevicePart(
+        (Field("cudaLibrary_t library;"), Field("cudaKernel_t kernels[KERNEL_COUNT + 1];", "", WORD * (count + 1))),
+        (
+            "#define KERNEL_NAME(name) #name,",
+            "static const char *const names[] = {KERNELS(KERNEL_NAME) NULL};",
+            check("CUDA_CHECK", site, load),
+            "for (int number = 0; number < KERNEL_COUNT; ++number) {",
+            f"    {check('CUDA_CHECK', site, get)}",
+            "}",
+        ),
+        destroy("gpu->library", "cudaLibraryUnload(gpu->library)"),
+        condition="HOST_ONLY",
+    )
+
+
+# ---- the text -----------------------------------------------------------------------------------
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Without repetitions, in the order of first use."""
+    return list(dict.fromkeys(names))
+
+
+def struct_bytes(parts: Sequence[DevicePart]) -> int:
+    """Bytes that `Device` takes at most."""
+    return WORD + sum(part.nbytes for part in parts)
+
+
+def write_struct(w: Writer, parts: Sequence[DevicePart]) -> None:
+    """The type `Device`."""
+    width = max(len(field.declaration) for part in parts for field in part.fields if field.note)
+    w.comment("What the program has on the device. The first call makes it; it lasts until the arena goes.")
+    with w.block("typedef struct", " Device;"):
+        w.line("int is_open;")
+        for part in parts:
+            _conditional(
+                w,
+                part,
+                [f"{f.declaration:<{width}}  // {f.note}" if f.note else f.declaration for f in part.fields],
+            )
+
+
+def write_open(w: Writer, parts: Sequence[DevicePart]) -> None:
+    """`open_device`: gives ST_OK with everything made, or an error with something of it missing."""
+    with w.block("static int open_device(Device *gpu, st_host *host)"):
+        for part in parts:
+            _conditional(w, part, part.opens)
+        w.line("gpu->is_open = 1;")
+        w.line("return ST_OK;")
+
+
+def write_release(w: Writer, name: str, offset: int, parts: Sequence[DevicePart]) -> None:
+    """`NAME_release`, for a struct at `offset` of the arena: destroys what there is, the last part first."""
+    with w.block(f"void {name}_release(void *arena)"):
+        w.line(f"Device *const gpu = (Device *)(void *)((unsigned char *)arena + {offset});")
+        w.comment("Nobody is left to be told of an error.")
+        for part in reversed(parts):
+            _conditional(w, part, part.closes)
+        w.line("memset(gpu, 0, sizeof *gpu);")
+
+
+def _conditional(w: Writer, part: DevicePart, lines: Sequence[str]) -> None:
+    if part.condition and lines:
+        w.line(f"#ifdef {part.condition}")
+    for line in lines:
+        w.line(line)
+    if part.condition and lines:
+        w.line("#endif")
