@@ -120,3 +120,5 @@ class Artifact:
     """Whether the program runs on a stack of its own, of `host.stack_bytes`."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""
+    libraries: tuple[str, ...] = ()
+    """NVIDIA's libraries that the host part calls beyond the CUDA runtime, sorted: cublas, cublasLt, cudnn."""

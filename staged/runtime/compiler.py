@@ -112,7 +112,7 @@ def compile_shared(artifact: Artifact, options: CompileOptions | None = None) ->
             artifact.support,
         )
     except CompileFailure as failure:
-        raise _explained(artifact, failure) from None
+        raise explained(artifact, failure) from None
 
 
 def compile_text(
@@ -207,12 +207,25 @@ def _package_version() -> str:
 
 # ---- explaining a refusal -----------------------------------------------------------------------
 
-_WORDS = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<message>.*)$", re.MULTILINE)
+# `NAME.c:12:3: error: ...` is how C compilers say it, `NAME.cu(12): error: ...` is NVIDIA's way.
+_WORDS = re.compile(
+    r"^(?P<file>[^:(\n]+)(?::(?P<line>\d+):(?:\d+:)?|\((?P<number>\d+)\):) (?:(?:fatal|catastrophic) )?error(?: #\S+)?: "
+    r"(?P<message>.*)$",
+    re.MULTILINE,
+)
 _COMMENT = re.compile(r"//.*?(?P<file>[^\s/:]+\.py):(?P<line>\d+)")
 
 
-def _explained(artifact: Artifact, failure: CompileFailure) -> CompilerError:
-    """The compiler's words, the generated line they are about, and the Python line behind it."""
+def explained(
+    artifact: Artifact,
+    failure: CompileFailure,
+    compiler: str = "C compiler",
+    settings: str = "STAGED_CC and STAGED_CFLAGS",
+) -> CompilerError:
+    """The compiler's words, the generated line they are about, and the Python line behind it.
+
+    `settings` are the environment variables by which the user may have chosen something that does not work.
+    """
     words = failure.words.strip()
     details: list[str] = []
     where: Position | None = None
@@ -220,8 +233,8 @@ def _explained(artifact: Artifact, failure: CompileFailure) -> CompilerError:
     if match:
         text = artifact.header if match["file"].endswith(".h") else artifact.source
         lines = text.splitlines()
-        number = int(match["line"])
-        if match["file"] in (f"{artifact.name}.c", f"{artifact.name}.h") and 0 < number <= len(lines):
+        number = int(match["line"] or match["number"])
+        if match["file"] in (f"{artifact.name}{ending}" for ending in (".c", ".cu", ".h")) and 0 < number <= len(lines):
             details.append(f"generated line {match['file']}:{number}: {lines[number - 1].strip()}")
             where = _python_behind(lines, number, artifact.sites)
     shown = words.splitlines()
@@ -230,12 +243,11 @@ def _explained(artifact: Artifact, failure: CompileFailure) -> CompilerError:
         details.append(f"  ... and {len(shown) - 20} more lines")
     details.append(f"command: {shlex.join(failure.command)}")
     return CompilerError(
-        f"the C compiler refused the program `{artifact.name}`"
+        f"the {compiler} refused the program `{artifact.name}`"
         + (f": {match['message']}" if match else f" ({_first_line(words)})"),
         where=where,
         details=details,
-        hint="check STAGED_CC and STAGED_CFLAGS if you set them; otherwise this is a bug in staged: please report it "
-        "with this message",
+        hint=f"check {settings} if you set them; otherwise this is a bug in staged: please report it with this message",
     )
 
 

@@ -7,12 +7,13 @@ import pytest
 
 from staged.errors import CompilerError, DependencyError, UnsupportedError
 from staged.runtime import cuda
+from staged.runtime.cuda import devices
 from tests.backends.cublas_cudnn.programs import double
 
 
 def test_without_a_gpu_the_error_names_the_emulated_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STAGED_CUDA", raising=False)
-    monkeypatch.setattr(cuda, "gpu_count", lambda: (0, "cudaErrorNoDevice"))
+    monkeypatch.setattr(devices, "gpu_count", lambda: (0, "cudaErrorNoDevice"))
     with pytest.raises(DependencyError) as caught:
         double(np.ones((3,), np.float32))
     assert "no GPU was found" in str(caught.value)

@@ -1,0 +1,89 @@
+"""Running a compiler on texts, once: what it makes is found in the program cache afterwards."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from staged.artifact import Artifact
+from staged.errors import CompilerError
+from staged.runtime.cache import default_cache, digest, write_texts
+from staged.runtime.compiler import CompileFailure
+from staged.runtime.machine import cpu_signature
+
+# As for C: fused multiply-add where the machine has it, and no care for errno.
+CXX_FLAGS = ("-x", "c++", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+SHARED = ("-fPIC", "-shared", "-pipe")
+
+
+def program_texts(artifact: Artifact) -> dict[str, str]:
+    """The files of a program with kernels, by name."""
+    name = artifact.name
+    support = {f"{name}_support.h": artifact.support} if artifact.support else {}
+    return {f"{name}.cu": artifact.source, f"{name}.h": artifact.header, **support}
+
+
+def build(
+    name: str, made: str, texts: Mapping[str, str], command: Sequence[str], tail: Sequence[str], depends: Sequence[str]
+) -> Path:
+    """The file `made` of the cache entry `name`: found there, else made now from `texts` by `command -o MADE tail`.
+
+    `depends` is whatever else decides what comes out: the compiler's version, headers that are no part of `texts`. Files
+    below folders of `texts` are read and not kept. Raises: CompileFailure with the compiler's words, CacheError.
+    """
+    native = cpu_signature() if any(flag.endswith("=native") for flag in command) else ""
+    ordered = sorted(texts)
+    key = digest("cuda 2", name, made, *ordered, *(texts[path] for path in ordered), *depends, native)
+    store = default_cache()
+    found = store.find(key, made)
+    if found is not None:
+        return found
+    with store.workspace() as folder, store.workspace() as built:
+        for path in ordered:
+            (folder / path).parent.mkdir(mode=0o700, exist_ok=True)
+        write_texts(folder, texts)
+        line = [*command, "-o", str(built / made), *tail]
+        # Names of the private folder stay out of what is made: the compiler works in it.
+        run = subprocess.run(
+            line, cwd=folder, capture_output=True, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}
+        )
+        if run.returncode != 0:
+            raise CompileFailure(run.stderr or run.stdout, line)
+        write_texts(built, {path: text for path, text in texts.items() if "/" not in path})
+        store.publish(key, name, built)
+    found = store.find(key, made)
+    if found is None:
+        raise CompilerError(f"the compiled program `{name}` could not be stored in {store.root}")
+    return found
+
+
+def find_cxx() -> tuple[tuple[str, ...], str]:
+    """(command, version) of the C++ compiler: `$STAGED_CXX`, else the first of c++, g++ and clang++.
+
+    Raises: CompilerError where there is none.
+    """
+    chosen = shlex.split(os.environ.get("STAGED_CXX", ""))
+    for name in chosen[:1] if chosen else ("c++", "g++", "clang++"):
+        path = shutil.which(name)
+        if path is not None:
+            return (path, *chosen[1:]), _version(path)
+    raise CompilerError(
+        f"the C++ compiler that STAGED_CXX names was not found: {chosen[0]}" if chosen else "no C++ compiler was found",
+        hint="the emulated device needs one (Debian, Ubuntu: `apt install g++`), or set STAGED_CXX to its command",
+    )
+
+
+@cache
+def _version(path: str) -> str:
+    run = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace")
+    return (run.stdout.strip().splitlines() or [""])[0]
+
+
+def said(failure: CompileFailure) -> list[str]:
+    """A compiler's words, the first of them, and its command: for the details of an error."""
+    return [*failure.words.strip().splitlines()[:20], f"command: {shlex.join(failure.command)}"]

@@ -1,0 +1,91 @@
+"""Which GPUs this machine has, and why it has none."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from staged.errors import DependencyError, UnsupportedError
+
+EMULATE = "emulate"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU: its number, what it is called, its compute capability, its memory in bytes."""
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+    memory: int
+
+    def __str__(self) -> str:
+        major, minor = self.capability
+        return f"{self.name} (compute capability {major}.{minor}, {self.memory / 1e9:.0f} GB)"
+
+
+def is_emulated() -> bool:
+    """Whether `STAGED_CUDA=emulate` asks for the emulated device.
+
+    Raises: UnsupportedError for another value of the variable.
+    """
+    chosen = os.environ.get("STAGED_CUDA", "")
+    if chosen not in ("", EMULATE):
+        raise UnsupportedError(
+            f"STAGED_CUDA={chosen} means nothing",
+            hint="STAGED_CUDA=emulate for the emulated device, else leave it unset",
+        )
+    return chosen == EMULATE
+
+
+def gpu_count() -> tuple[int, str]:
+    """(number of GPUs, why there is none): asks the CUDA runtime of the extra `cuda`; never raises."""
+    count, reason = _asked("cudaGetDeviceCount")
+    return (int(count), "") if not reason else (0, reason)
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs in the runtime's order; none where there are none. Never raises."""
+    count, _ = gpu_count()
+    found = []
+    for index in range(count):
+        properties, reason = _asked("cudaGetDeviceProperties", index)
+        if not reason:
+            name = properties.name.decode(errors="replace").rstrip("\0")
+            capability = (int(properties.major), int(properties.minor))
+            found.append(Gpu(index, name, capability, int(properties.totalGlobalMem)))
+    return tuple(found)
+
+
+def driver_version() -> tuple[int, int] | None:
+    """The newest CUDA version that the driver knows, such as (13, 0); None without a driver."""
+    version, reason = _asked("cudaDriverGetVersion")
+    return None if reason or not version else (int(version) // 1000, int(version) % 1000 // 10)
+
+
+def needed_gpu() -> Gpu:
+    """The GPU that programs run on: the first one (`CUDA_VISIBLE_DEVICES` chooses which that is).
+
+    Raises: DependencyError where there is none, with what the CUDA runtime says.
+    """
+    found = gpus()
+    if found:
+        return found[0]
+    _, reason = gpu_count()
+    raise DependencyError(
+        "the program has a GPU region, and no GPU was found",
+        details=[f"the CUDA runtime says: {reason}"],
+        hint="set STAGED_CUDA=emulate to run it on the emulated device, or take the GPU region out",
+    )
+
+
+def _asked(function: str, *arguments: Any) -> tuple[Any, str]:
+    """(answer, why there is none) of a function of the CUDA runtime."""
+    try:
+        from cuda.bindings import runtime  # only here: importing it takes a tenth of a second
+
+        error, *answer = getattr(runtime, function)(*arguments)
+    except (ImportError, RuntimeError) as failure:  # not installed, or its library is not found
+        return None, f"{type(failure).__name__}: {failure}"
+    return (answer[0], "") if int(error) == 0 else (None, str(error.name))
