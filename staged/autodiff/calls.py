@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from staged.autodiff.activity import has_frames
 from staged.autodiff.augment import Augmenter, Resolver, is_loud
 from staged.autodiff.composites import open_composites
 from staged.autodiff.cotangents import Cotangents, d_name
@@ -46,8 +47,13 @@ class Pair:
 
 
 def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
-    """Write the reverse of a call: takes the cotangents of its results, adds to those of its arguments."""
+    """Write the reverse of a call: takes the cotangents of its results, adds to those of its arguments.
+
+    One whose results have none is written for its frames alone, which get cotangents of zeros; the zeros of other arguments are
+    dropped, so that nothing else begins to move for their sake.
+    """
     found = [env.take(result) for result in op.results]
+    moves = any(cotangent is not None for cotangent in found)
     pair = pair_for(reverse, op, env, tuple(number for number, ct in enumerate(found) if ct is not None))
     lost = [number for number, ct in enumerate(found) if ct is not None and number not in pair.seeds]
     assert not lost, f"the cotangents of results {lost} of {op} would be lost"
@@ -77,9 +83,12 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
         result.hint = d_name(op.operands[number]) or d_name(params[number])
     for operand, number in begun.items():
         if operand in reverse.active:
-            env.set(operand, results.pop(number))
+            result = results.pop(number)
+            if moves or env.get(operand) is not None:
+                env.set(operand, result)
     for number, result in results.items():
-        reverse.accumulate(env, op.operands[number], result)
+        if moves or has_frames(op.operands[number]):
+            reverse.accumulate(env, op.operands[number], result)
 
 
 def is_from_outside(value: Value, env: Cotangents) -> bool:

@@ -87,11 +87,11 @@ def wanted(activity: Activity, group: Iterable[str], call: Op, active: tuple[int
 def useful_values(block: Block, seeds: set[Value], active: set[Value]) -> set[Value]:
     """The active values of a block that get a cotangent if `seeds` have one: what these are computed from.
 
-    A frame gets one wherever it is loaded, if only of zeros, and so does what else a call is given beside a frame.
+    A frame gets one wherever it is loaded.
     """
     ops = list(walk_ops(block))
-    loaded = [op.operands for op in ops if op.name in ("frame_load", "call") and any(map(has_frames, op.operands))]
-    useful = {*seeds, *(value for operands in loaded for value in operands)} & active
+    loaded = [value for op in ops if op.name in ("frame_load", "call") for value in op.operands if has_frames(value)]
+    useful = {*seeds, *loaded} & active
     before = -1
     while before != (before := len(useful)):
         for op in reversed(ops):

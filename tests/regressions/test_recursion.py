@@ -73,3 +73,29 @@ def a_gradient_of_a_gradient(x, n):
 def test_second_derivatives_of_two_calls_in_a_row(program) -> None:
     """The reverse of a call gives the call before it cotangents, be they zeros, which the pair of functions must take."""
     assert_backends_agree(program, np.array([0.1, -0.4, 0.7]), 3)
+
+
+@st.function
+def dwindling(x, n):
+    if n <= 0:
+        return x
+    dwindling(st.sin(x), n - 2)
+    return st.sin(x)
+
+
+def a_loop_of_calls_whose_gradient_nobody_reads(x, n):
+    def loss(x):
+        def last(x):
+            value = st.sigmoid(x[0])
+            for i in st.range(n):
+                value = st.sin(dwindling(x[1], i % 3) + value * st.sum(x))
+            return value
+
+        st.grad(last)(x)
+        return st.sum(x)
+
+    return st.grad(loss)(x)
+
+
+def test_a_loop_carries_no_cotangents_for_the_sake_of_frames() -> None:
+    assert_backends_agree(a_loop_of_calls_whose_gradient_nobody_reads, np.array([0.1, -0.4, 0.7]), 3)
