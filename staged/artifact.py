@@ -82,7 +82,8 @@ class Parameter:
 
     `label` is what the user calls it (`model.0.weight`). An extent that is a str is a symbolic dimension: all parameters
     agree on it, and a scalar input of that name carries it where no input array has it. A `scalar` input is passed by
-    value; a 0-d input array is not `scalar` unless the struct holds the number itself.
+    value; a 0-d input array is not `scalar` unless the struct holds the number itself. An array on another `device` than
+    'cpu' is an address there. `written` says of a variable whether the program may change it.
     """
 
     field: str
@@ -91,6 +92,8 @@ class Parameter:
     shape: tuple[int | str, ...]
     role: Role
     scalar: bool = False
+    device: str = "cpu"
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ def value_devices(function: Function) -> dict[Value, Device]:
     Placement has made sure that what a loop carries, or a branch yields, always comes from one device.
     """
     devices: dict[Value, Device] = dict.fromkeys(function.params, CPU)
+    devices.update(zip(function.params, function.param_devices, strict=False))
     targets: dict[Label, tuple[Value, ...]] = {}
 
     def give(results: tuple[Value, ...], sources: tuple[Value, ...]) -> None:

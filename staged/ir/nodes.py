@@ -206,10 +206,13 @@ class Function:
     """A staged function: parameters, body, and the Variables it touches, in order of first use.
 
     `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`). The program itself lists
-    the `functions` that it calls, which list none, and the records of the `frames` that they leave.
+    the `functions` that it calls, which list none, and the records of the `frames` that they leave. `param_devices` says where
+    the caller has each argument; empty where all are on the host.
     """
 
-    __slots__ = ("name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames")
+    __slots__ = (
+        "name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames", "param_devices",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -222,6 +225,7 @@ class Function:
         where: Position | None = None,
         functions: Sequence[Function] = (),
         frames: Sequence[FrameRecord] = (),
+        param_devices: Sequence[Device] = (),
     ) -> None:
         self.name = name
         self.block = block
@@ -231,6 +235,7 @@ class Function:
         self.where = where
         self.functions = tuple(functions)
         self.frames = tuple(frames)
+        self.param_devices = tuple(param_devices)
 
     @property
     def params(self) -> tuple[Value, ...]:

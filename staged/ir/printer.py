@@ -12,6 +12,7 @@ Names come from the user's hints, made unique; the same program prints the same 
 from __future__ import annotations
 
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, VariableRef
+from staged.ir.types import CPU, Device
 
 
 class _Names:
@@ -49,10 +50,13 @@ def _frame(record: FrameRecord) -> str:
 
 def _print_one(function: Function, positions: bool) -> str:
     names = _Names()
-    params = ", ".join(f"{names.value(p)}: {p.type}" for p in function.params)
+    devices = function.param_devices or (CPU,) * len(function.params)
+    params = ", ".join(
+        f"{names.value(p)}: {p.type}{_device(device)}" for p, device in zip(function.params, devices, strict=True)
+    )
     lines = [f"func {function.name}({params}):"]
     lines += [
-        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device.kind)}"
+        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device)}"
         for v in function.variables
     ]
     _print_block(function.block, names, lines, 1, positions)
@@ -95,12 +99,12 @@ def _op_line(op: Op, names: _Names) -> str:
         (f"{results} = " if results else "")
         + f"{op.name}({operands})"
         + (f" {{{attrs}}}" if attrs else "")
-        + _device(op.device.kind)
+        + _device(op.device)
     )
 
 
-def _device(kind: str) -> str:
-    return "" if kind == "cpu" else f" on {kind}"
+def _device(device: Device) -> str:
+    return "" if device == CPU else f" on {device}"
 
 
 def _attr(value: object, names: _Names) -> str:

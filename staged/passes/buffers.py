@@ -156,10 +156,9 @@ class _Planner:
                 index = self.in_place[number]
                 self.pin(param, Buffer(param.hint or "sum", param.tensor, "output", param.tensor.nbytes, index=index))
             elif is_tensor(param):
-                self.pin(
-                    param,
-                    Buffer(param.hint or f"input_{number}", param.tensor, "input", param.tensor.nbytes, index=number),
-                )
+                device = self.devices.get(param, CPU)
+                name = param.hint or f"input_{number}"
+                self.pin(param, Buffer(name, param.tensor, "input", param.tensor.nbytes, device, index=number))
         for variable in self.function.variables:
             if variable.type.shape:
                 kind = "variable" if variable.outer or self.called else "arena"

@@ -16,28 +16,24 @@ inside a branch if only that branch needs it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from staged.errors import UnsupportedError
-from staged.ir.nodes import Block, End, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import Block, Effect, End, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
+from staged.passes.crossings import Crossings, operand_device
+from staged.passes.homes import LOOPS, STRUCTURED, Homes, carried_params, initial_operands, is_elementwise, is_number
 from staged.source import Position
-
-STRUCTURED = frozenset(("if", "for", "while", "scope"))
-LOOPS = frozenset(("for", "while"))
-_PIECES = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice"))
-"""Ops that run where their operand is: their result is a piece of it."""
-_RENAMED = frozenset(("broadcast_to", "reshape", "permute", "slice", "pad", "stop_gradient"))
-"""Ops that make a constant of a constant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One copy between devices in the program's text.
+    """One copy between devices.
 
-    `why` is 'input', 'variable', 'constant' or 'value' towards a device, and 'result', 'print', 'decision', 'variable' or
-    'value' (a computation on the host) from it.
+    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'decision', 'variable' or 'value' (a
+    computation on the host) from it. A 'resident' one is a Variable of Python's that the program has on the device: it is
+    copied there once, stays for later calls and other programs, and comes back when the host looks at it.
     """
 
     what: str
@@ -53,8 +49,16 @@ class Transfer:
 
 
 def transfers(function: Function) -> tuple[Transfer, ...]:
-    """The copies of a placed function, in program order (a copy in a loop is listed once)."""
+    """The Variables that a placed function has on devices, then its copies in program order (one in a loop is listed once)."""
     found = []
+    first: dict[VariableRef, Op] = {}
+    for op in walk_ops(function.block):
+        if op.name in ("variable_read", "variable_write"):
+            first.setdefault(op.attrs["variable"], op)
+    for variable in function.variables:
+        if variable.outer and variable.device != CPU:
+            where = first[variable].where if variable in first else None
+            found.append(Transfer(variable.name, CPU, variable.device, variable.type.nbytes, "resident", where))
     for op in walk_ops(function.block):
         if op.name == "copy":
             attrs, size = op.attrs, op.operands[0].tensor.nbytes
@@ -70,248 +74,11 @@ def place(function: Function) -> Function:
     """
     if all(op.device == CPU for op in walk_ops(function.block)):
         return function
-    homes = _Homes(function)
-    crossings = _Crossings(function, homes)
-    return function.with_block(_Placer(homes, crossings).block(function.block, ()))
-
-
-# ---- where values live --------------------------------------------------------------------------
-
-
-class _Homes:
-    """Where each value lives and each op runs: the smallest assignment in which what meets in a loop or branch agrees."""
-
-    def __init__(self, function: Function) -> None:
-        self.home: dict[Value, Device] = dict.fromkeys(function.params, CPU)
-        self.constants: set[Value] = set()
-        self.targets: dict[Label, tuple[Value, ...]] = {}
-        self.runs_on: dict[Op, Device] = {}
-        self.changed = True
-        while self.changed:  # a value only ever moves from the host to a device, so this ends
-            self.changed = False
-            self.visit(function.block, ())
-
-    def of(self, value: Value) -> Device:
-        return self.home.get(value, CPU)
-
-    def live_on(self, value: Value, device: Device) -> None:
-        if self.of(value) == CPU and device != CPU:
-            self.home[value] = device
-            self.changed = True
-
-    def join(self, targets: Sequence[Value], sources: Sequence[Value]) -> None:
-        for target, source in zip(targets, sources, strict=False):
-            self.live_on(target, self.of(source))
-
-    def visit(self, block: Block, results: tuple[Value, ...]) -> None:
-        for op in block.ops:
-            if op.name in STRUCTURED:
-                self.visit_structured(op)
-                continue
-            if self.is_constant(op):
-                self.constants.update(op.results)
-                continue
-            device = self.runs_on[op] = self.device(op)
-            for result in op.results:
-                self.live_on(result, device)
-        end = block.end
-        if end.kind == "yield":
-            self.join(results, end.operands)
-        elif end.target is not None:
-            self.join(self.targets[end.target], end.operands)
-
-    def visit_structured(self, op: Op) -> None:
-        self.runs_on[op] = CPU
-        carried: tuple[Value, ...] = ()
-        if op.name in LOOPS:
-            carried = carried_params(op)
-            self.join(carried, initial_operands(op))
-        label = op.attrs.get("label")
-        if isinstance(label, Label):
-            self.targets[label] = carried if op.name in LOOPS else op.results
-        if op.name == "while":
-            self.visit(op.blocks[0], ())
-            self.visit(op.blocks[1], op.results)
-        else:
-            for block in op.blocks:
-                self.visit(block, op.results)
-        # All names of one carried value live in one place.
-        self.join(carried, op.results)
-        self.join(op.results, carried)
-        if op.name == "while":
-            self.join(op.blocks[0].params, carried)
-
-    def is_constant(self, op: Op) -> bool:
-        if op.name == "constant":
-            return not isinstance(op.attrs["value"], tuple)
-        if op.name == "absent":
-            return True
-        if op.name == "iota":
-            return not op.operands
-        return op.name in _RENAMED and all(operand in self.constants for operand in op.operands)
-
-    def device(self, op: Op) -> Device:
-        """Where an op without control flow runs."""
-        if op.name in ("variable_read", "variable_write"):
-            return home_of_variable(op.attrs["variable"])
-        if not op.results or op.name == "constant" or any(effect.kind == "io" for effect in op.effects):
-            return CPU
-        sequence = next((v for v in (*op.operands, *op.results) if isinstance(v.type, SequenceType)), None)
-        if sequence is not None:
-            return self.of(sequence)
-        around = [self.of(operand) for operand in op.operands]
-        elsewhere = next((device for device in around if device != CPU), CPU)
-        if all(is_number(value) for value in (*op.operands, *op.results)):
-            moves = op.device != CPU and (is_elementwise(op) or op.name in _PIECES)
-            return elsewhere if moves else CPU
-        if op.name in _PIECES and around[0] != CPU:
-            return around[0]
-        return op.device
-
-
-def home_of_variable(variable: VariableRef) -> Device:
-    """Where a Variable lives: one of Python's, and a single number, on the host."""
-    return CPU if variable.outer or not variable.type.shape else variable.device
-
-
-def is_number(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and not value.type.shape
-
-
-def is_elementwise(op: Op) -> bool:
-    return op.name in PRIMITIVES and PRIMITIVES[op.name].kind == "elementwise"
-
-
-def carried_params(op: Op) -> tuple[Value, ...]:
-    """The body's parameters for what a loop carries."""
-    return op.blocks[-1].params[1:] if op.name == "for" else op.blocks[-1].params
-
-
-def initial_operands(op: Op) -> tuple[Value, ...]:
-    return op.operands[3:] if op.name == "for" else op.operands
-
-
-# ---- where values cross -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One level on the way to a use: the op number `index` of `block`; `in_loop`: the block is a loop's."""
-
-    block: Block
-    index: int
-    in_loop: bool
-
-
-@dataclass(slots=True)
-class _Crossing:
-    """A value that is used on another device, with all its uses there."""
-
-    value: Value
-    device: Device
-    why: str
-    where: Position | None
-    uses: list[tuple[_Step, ...]] = field(default_factory=list)
-
-
-class _Crossings:
-    """Every crossing of a function, and before which op it takes place."""
-
-    def __init__(self, function: Function, homes: _Homes) -> None:
-        self.homes = homes
-        self.found: dict[tuple[Value, Device], _Crossing] = {}
-        self.depth: dict[Value, int] = {}
-        self.params = set(function.params)
-        self.visit(function.block, (), (), False)
-        self.before: dict[tuple[Block, int], list[_Crossing]] = {}
-        for crossing in self.found.values():
-            self.before.setdefault(self.position(crossing), []).append(crossing)
-
-    def visit(self, block: Block, path: tuple[_Step, ...], targets: tuple[Value, ...], in_loop: bool) -> None:
-        self.depth.update(dict.fromkeys(block.params, len(path)))
-        for index, op in enumerate(block.ops):
-            here = (*path, _Step(block, index, in_loop))
-            self.visit_op(op, here)
-            self.depth.update(dict.fromkeys(op.results, len(path)))
-        end, here = block.end, (*path, _Step(block, len(block.ops), in_loop))
-        if end.kind == "yield":
-            self.meet(targets, end, here)
-        elif end.target is not None:
-            self.meet(self.homes.targets[end.target], end, here)
-        else:
-            for operand in end.operands:
-                self.use(operand, CPU, "result", end.where, here)
-
-    def meet(self, targets: tuple[Value, ...], end: End, here: tuple[_Step, ...]) -> None:
-        """The operands of an end become `targets`; those without one decide a `while`."""
-        for number, operand in enumerate(end.operands):
-            target = targets[number] if number < len(targets) else None
-            device = self.homes.of(target) if target is not None else CPU
-            self.use(operand, device, "value" if target is not None else "decision", end.where, here)
-
-    def visit_op(self, op: Op, here: tuple[_Step, ...]) -> None:
-        if op.name not in STRUCTURED:
-            if op in self.homes.runs_on:
-                for number, operand in enumerate(op.operands):
-                    device = operand_device(op, number, self.homes.runs_on[op])
-                    self.use(operand, device, _why(op, number), op.where, here)
-            return
-        if op.name in LOOPS:
-            initial = initial_operands(op)
-            for operand in op.operands[: len(op.operands) - len(initial)]:
-                self.use(operand, CPU, "decision", op.where, here)
-            for param, operand in zip(carried_params(op), initial, strict=True):
-                self.use(operand, self.homes.of(param), "value", op.where, here)
-        else:
-            for operand in op.operands:
-                self.use(operand, CPU, "decision", op.where, here)
-        for number, block in enumerate(op.blocks):
-            is_condition = op.name == "while" and number == 0
-            self.visit(block, here, () if is_condition else op.results, op.name in LOOPS)
-
-    def use(self, value: Value, device: Device, why: str, where: Position | None, here: tuple[_Step, ...]) -> None:
-        home = self.homes.of(value)
-        if value in self.homes.constants or home == device or isinstance(value.type, SequenceType):
-            return
-        if is_number(value) and home == CPU:
-            return  # kernels take it by value
-        crossing = self.found.get((value, device))
-        if crossing is None:
-            if device != CPU:
-                why = self.what_it_is(value)
-            crossing = self.found[value, device] = _Crossing(value, device, why, where)
-        crossing.uses.append(here)
-
-    def what_it_is(self, value: Value) -> str:
-        if value in self.params:
-            return "input"
-        producer = value.producer.name if value.producer is not None else ""
-        return {"variable_read": "variable", "constant": "constant"}.get(producer, "value")
-
-    def position(self, crossing: _Crossing) -> tuple[Block, int]:
-        """Before the first op that leads to a use, in the innermost block around all uses, outside of needless loops."""
-        first = crossing.uses[0]
-        made_at = self.depth[crossing.value]
-        level = made_at
-        while (
-            all(len(use) > level + 1 and use[level + 1].block is first[level + 1].block for use in crossing.uses)
-            and not first[level + 1].in_loop
-        ):
-            level += 1
-        return first[level].block, min(use[level].index for use in crossing.uses)
-
-
-def operand_device(op: Op, number: int, device: Device) -> Device:
-    """Where an op wants its operand: where it runs, but the host decides which piece of an array is meant."""
-    return CPU if op.name in ("dynamic_slice", "dynamic_update") and is_number(op.operands[number]) else device
-
-
-def _why(op: Op, number: int) -> str:
-    if op.name.startswith(("print", "progress")):
-        return "print"
-    if op.name in ("assert", "raise", "index_check", "dim") or operand_device(op, number, op.device) != op.device:
-        return "decision"
-    return "variable" if op.name == "variable_write" else "value"
+    homes = Homes(function)
+    crossings = Crossings(function, homes)
+    placer = _Placer(homes, crossings)
+    block = placer.block(function.block, ())
+    return function.replace(block=block, variables=[placer.variable(variable) for variable in function.variables])
 
 
 # ---- the placed program -------------------------------------------------------------------------
@@ -320,14 +87,26 @@ def _why(op: Op, number: int) -> str:
 class _Placer:
     """Writes the program anew: ops on their devices, copies in place, numbers on a device as arrays of one element."""
 
-    def __init__(self, homes: _Homes, crossings: _Crossings) -> None:
+    def __init__(self, homes: Homes, crossings: Crossings) -> None:
         self.homes = homes
         self.before = crossings.before
         self.values: dict[Value, Value] = {}
         self.copies: dict[tuple[Value, Device], Value] = {}
         self.clones: dict[tuple[Value, Device], Value] = {}
         self.labels: dict[Label, Label] = {}
+        self.variables: dict[VariableRef, VariableRef] = {}
         self.ops: list[Op] = []
+
+    def variable(self, variable: VariableRef) -> VariableRef:
+        """The Variable with its home as its device; one number on a device is an array of one element."""
+        home = self.homes.of_variable(variable)
+        type = variable.type if home == CPU else on_device(variable.type)
+        if variable.device == home and variable.type == type:
+            return variable
+        if variable not in self.variables:
+            assert isinstance(type, TensorType)
+            self.variables[variable] = replace(variable, device=home, type=type)
+        return self.variables[variable]
 
     def block(self, block: Block, targets: tuple[Value, ...]) -> Block:
         outer, self.ops = self.ops, []
@@ -413,7 +192,9 @@ class _Placer:
 
     def op(self, op: Op) -> None:
         device = self.homes.runs_on[op]
-        if op.name in STRUCTURED:
+        if op.name in ("variable_read", "variable_write"):
+            self.touch(op, device)
+        elif op.name in STRUCTURED:
             self.structured(op)
         elif device != CPU and any(is_number(result) for result in op.results):
             self.number_on_device(op, device)
@@ -434,10 +215,20 @@ class _Placer:
             new.hint = old.hint
             self.values[old] = new
 
+    def touch(self, op: Op, device: Device) -> None:
+        """A read or write of a Variable, where it lives."""
+        variable = self.variable(op.attrs["variable"])
+        operands = [self.element(operand, device, op.where) for operand in op.operands]
+        effects = tuple(Effect(effect.kind, variable) for effect in op.effects)
+        attrs = {**op.attrs, "variable": variable}
+        types = [self.type_at(result) for result in op.results]
+        made = op.replace(operands=operands, attrs=attrs, effects=effects, device=device, result_types=types)
+        self.finish(op, made)
+
     def number_on_device(self, op: Op, device: Device) -> None:
         """An op whose result is one number, kept on the device as an array of one element."""
         types = [on_device(result.type) for result in op.results]
-        if op.name in ("sequence_get", "variable_read"):
+        if op.name == "sequence_get":
             operands = [self.use(operand, device) for operand in op.operands]
             self.finish(op, op.replace(operands=operands, device=device, result_types=types))
         elif is_elementwise(op):

@@ -8,19 +8,32 @@ from staged.artifact import Parameter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.team import team_declarations
 from staged.backends.c_family.writer import Writer, safe_comment
-from staged.ir.nodes import Function
+from staged.ir.functions import every_function
+from staged.ir.nodes import Function, VariableRef, walk_ops
 from staged.ir.order import structural_blocks
-from staged.ir.types import TensorType, shape_text
+from staged.ir.types import CPU, Device, TensorType, shape_text
 
 _C_TYPES = {
     "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t", "bool": "bool",
 }  # fmt: skip
 
 
-def make_parameter(field: str, label: str, type: TensorType, role: str, scalar: bool) -> Parameter:
+def make_parameter(
+    field: str, label: str, type: TensorType, role: str, scalar: bool, device: Device = CPU, written: bool = False
+) -> Parameter:
     """One field of the argument struct."""
     shape = tuple(extent if isinstance(extent, int) else extent.name for extent in type.shape)
-    return Parameter(field, label, type.dtype.name, shape, role, scalar)  # type: ignore[arg-type]
+    return Parameter(field, label, type.dtype.name, shape, role, scalar, str(device), written)  # type: ignore[arg-type]
+
+
+def written_variables(program: Function) -> set[VariableRef]:
+    """The Variables that a program may write, in the functions that it calls too."""
+    return {
+        op.attrs["variable"]
+        for function in every_function(program)
+        for op in walk_ops(function.block)
+        if op.name == "variable_write"
+    }
 
 
 def result_tensors(function: Function) -> list[TensorType]:
@@ -59,7 +72,8 @@ def header_text(
                 if parameter.scalar
                 else f"{'const ' if parameter.role == 'input' else ''}{c_type} *{parameter.field};"
             )
-            rows.append((declaration, f"{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"))
+            note = f"{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"
+            rows.append((declaration, note if parameter.device == "cpu" else f"{note}  on {parameter.device}"))
         width = max((len(declaration) for declaration, _ in rows), default=0)
         with w.block(f"typedef struct {name}_args", f" {name}_args;"):
             for declaration, note in rows:

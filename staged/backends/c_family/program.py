@@ -19,7 +19,7 @@ from staged.backends.c_family.functions import (
     place_values,
     returned_values,
 )
-from staged.backends.c_family.interface import header_text, make_parameter, result_tensors
+from staged.backends.c_family.interface import header_text, make_parameter, result_tensors, written_variables
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer, c_identifier
@@ -28,6 +28,7 @@ from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
 from staged.ir.nodes import FrameRecord, Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, structural_ops
+from staged.ir.types import CPU
 from staged.source import Position
 
 
@@ -310,13 +311,16 @@ class ProgramEmitter(FileWriter):
             path = function.param_paths[index] if index < len(function.param_paths) else param.hint or f"input_{index}"
             field = self.fields.fresh(path)
             fields[param] = field
-            self.parameters.append(make_parameter(field, path, param.tensor, "input", not param.tensor.shape))
+            device = function.param_devices[index] if function.param_devices else CPU
+            self.parameters.append(make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device))
         structure.variable_fields = {}
+        written = written_variables(function)
         for variable in function.variables:
             if variable.outer:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
-                self.parameters.append(make_parameter(field, variable.name, variable.type, "variable", False))
+                place = variable.device, variable in written
+                self.parameters.append(make_parameter(field, variable.name, variable.type, "variable", False, *place))
         structure.results = []
         for index, type in enumerate(result_tensors(function)):
             path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"

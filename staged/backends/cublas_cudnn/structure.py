@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any
 
 from staged.backends.c_family.expr import Expr, Member, Name, Prefix
@@ -34,9 +35,17 @@ class CudaStructureEmitter(StructureEmitter):
 
     def is_on_device(self, pointer: Expr) -> bool:
         """Whether an expression points into the device's memory."""
-        match = re.match(r"\(*(\w+)(->)?", str(pointer))
+        match = re.match(r"\(*(\w+)(?:->(\w+))?", str(pointer))
         assert match is not None
+        if match[1] == "args":
+            return match[2] in self.device_arguments
         return match[1] in self.device_views or (match[1] == DEVICE_BUFFERS and match[2] is not None)
+
+    @cached_property
+    def device_arguments(self) -> set[str]:
+        """The fields of the arguments that point into a device's memory."""
+        pinned = ("input", "variable")
+        return {self.fields[b] for b in self.plan.buffers if b.kind in pinned and b.device != CPU}
 
     def check(self, op: Op | End, call: str) -> None:
         """A checked CUDA call."""

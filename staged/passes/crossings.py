@@ -1,0 +1,130 @@
+"""Placement, second part: which values are used on another device, and where each of them is copied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from staged.ir.nodes import Block, End, Function, Op, Value
+from staged.ir.types import CPU, Device, SequenceType
+from staged.passes.homes import LOOPS, STRUCTURED, Homes, carried_params, initial_operands, is_number
+from staged.source import Position
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One level on the way to a use: the op number `index` of `block`; `in_loop`: the block is a loop's."""
+
+    block: Block
+    index: int
+    in_loop: bool
+
+
+@dataclass(slots=True)
+class Crossing:
+    """A value that is used on another device, with all its uses there."""
+
+    value: Value
+    device: Device
+    why: str
+    where: Position | None
+    uses: list[tuple[_Step, ...]] = field(default_factory=list)
+
+
+class Crossings:
+    """Every crossing of a function, and before which op it takes place."""
+
+    def __init__(self, function: Function, homes: Homes) -> None:
+        self.homes = homes
+        self.found: dict[tuple[Value, Device], Crossing] = {}
+        self.depth: dict[Value, int] = {}
+        self.params = set(function.params)
+        self.visit(function.block, (), (), False)
+        self.before: dict[tuple[Block, int], list[Crossing]] = {}
+        for crossing in self.found.values():
+            self.before.setdefault(self.position(crossing), []).append(crossing)
+
+    def visit(self, block: Block, path: tuple[_Step, ...], targets: tuple[Value, ...], in_loop: bool) -> None:
+        self.depth.update(dict.fromkeys(block.params, len(path)))
+        for index, op in enumerate(block.ops):
+            here = (*path, _Step(block, index, in_loop))
+            self.visit_op(op, here)
+            self.depth.update(dict.fromkeys(op.results, len(path)))
+        end, here = block.end, (*path, _Step(block, len(block.ops), in_loop))
+        if end.kind == "yield":
+            self.meet(targets, end, here)
+        elif end.target is not None:
+            self.meet(self.homes.targets[end.target], end, here)
+        else:
+            for operand in end.operands:
+                self.use(operand, CPU, "result", end.where, here)
+
+    def meet(self, targets: tuple[Value, ...], end: End, here: tuple[_Step, ...]) -> None:
+        """The operands of an end become `targets`; those without one decide a `while`."""
+        for number, operand in enumerate(end.operands):
+            target = targets[number] if number < len(targets) else None
+            device = self.homes.of(target) if target is not None else CPU
+            self.use(operand, device, "value" if target is not None else "decision", end.where, here)
+
+    def visit_op(self, op: Op, here: tuple[_Step, ...]) -> None:
+        if op.name not in STRUCTURED:
+            if op in self.homes.runs_on:
+                for number, operand in enumerate(op.operands):
+                    device = operand_device(op, number, self.homes.runs_on[op])
+                    self.use(operand, device, _why(op, number), op.where, here)
+            return
+        if op.name in LOOPS:
+            initial = initial_operands(op)
+            for operand in op.operands[: len(op.operands) - len(initial)]:
+                self.use(operand, CPU, "decision", op.where, here)
+            for param, operand in zip(carried_params(op), initial, strict=True):
+                self.use(operand, self.homes.of(param), "value", op.where, here)
+        else:
+            for operand in op.operands:
+                self.use(operand, CPU, "decision", op.where, here)
+        for number, block in enumerate(op.blocks):
+            is_condition = op.name == "while" and number == 0
+            self.visit(block, here, () if is_condition else op.results, op.name in LOOPS)
+
+    def use(self, value: Value, device: Device, why: str, where: Position | None, here: tuple[_Step, ...]) -> None:
+        home = self.homes.of(value)
+        if value in self.homes.constants or home == device or isinstance(value.type, SequenceType):
+            return
+        if is_number(value) and home == CPU:
+            return  # kernels take it by value
+        crossing = self.found.get((value, device))
+        if crossing is None:
+            if device != CPU:
+                why = self.what_it_is(value)
+            crossing = self.found[value, device] = Crossing(value, device, why, where)
+        crossing.uses.append(here)
+
+    def what_it_is(self, value: Value) -> str:
+        if value in self.params:
+            return "input"
+        producer = value.producer.name if value.producer is not None else ""
+        return {"variable_read": "variable", "constant": "constant"}.get(producer, "value")
+
+    def position(self, crossing: Crossing) -> tuple[Block, int]:
+        """Before the first op that leads to a use, in the innermost block around all uses, outside of needless loops."""
+        first = crossing.uses[0]
+        made_at = self.depth[crossing.value]
+        level = made_at
+        while (
+            all(len(use) > level + 1 and use[level + 1].block is first[level + 1].block for use in crossing.uses)
+            and not first[level + 1].in_loop
+        ):
+            level += 1
+        return first[level].block, min(use[level].index for use in crossing.uses)
+
+
+def operand_device(op: Op, number: int, device: Device) -> Device:
+    """Where an op wants its operand: where it runs, but the host decides which piece of an array is meant."""
+    return CPU if op.name in ("dynamic_slice", "dynamic_update") and is_number(op.operands[number]) else device
+
+
+def _why(op: Op, number: int) -> str:
+    if op.name.startswith(("print", "progress")):
+        return "print"
+    if op.name in ("assert", "raise", "index_check", "dim") or operand_device(op, number, op.device) != op.device:
+        return "decision"
+    return "variable" if op.name == "variable_write" else "value"

@@ -1,0 +1,158 @@
+"""Placement, first part: on which device each value lives and each op runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef
+from staged.ir.order import root_of
+from staged.ir.types import CPU, Device, SequenceType, TensorType
+from staged.ops.primitive import PRIMITIVES
+
+STRUCTURED = frozenset(("if", "for", "while", "scope"))
+LOOPS = frozenset(("for", "while"))
+PIECES = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice"))
+"""Ops that run where their operand is: their result is a piece of it."""
+_RENAMED = frozenset(("broadcast_to", "reshape", "permute", "slice", "pad", "stop_gradient"))
+"""Ops that make a constant of a constant."""
+
+
+class Homes:
+    """Where each value lives and each op runs: the smallest assignment in which what meets in a loop or branch agrees."""
+
+    def __init__(self, function: Function) -> None:
+        self.home: dict[Value, Device] = dict(zip(function.params, devices_of_params(function), strict=True))
+        self.variables: dict[VariableRef, Device] = {}
+        """The Variables that live on a device."""
+        for variable in function.variables:
+            if variable.type.shape and variable.device != CPU:
+                self.variables[variable] = variable.device
+        self.constants: set[Value] = set()
+        self.targets: dict[Label, tuple[Value, ...]] = {}
+        self.runs_on: dict[Op, Device] = {}
+        self.changed = True
+        while self.changed:  # a value only ever moves from the host to a device, so this ends
+            self.changed = False
+            self.visit(function.block, ())
+
+    def of(self, value: Value) -> Device:
+        return self.home.get(value, CPU)
+
+    def of_variable(self, variable: VariableRef) -> Device:
+        """Where a Variable lives: on the device that made it, computes with its elements or writes them, else on the host."""
+        return self.variables.get(variable, CPU)
+
+    def keep_on(self, variable: VariableRef, device: Device) -> None:
+        if device != CPU and variable not in self.variables:
+            self.variables[variable] = device
+            self.changed = True
+
+    def want(self, value: Value, device: Device) -> None:
+        """A device computes with `value`: a Variable that it reads there stays there from now on."""
+        read = root_of(value).producer
+        if read is not None and read.name == "variable_read" and value.tensor.shape:
+            self.keep_on(read.attrs["variable"], device)
+
+    def live_on(self, value: Value, device: Device) -> None:
+        if self.of(value) == CPU and device != CPU:
+            self.home[value] = device
+            self.changed = True
+
+    def join(self, targets: Sequence[Value], sources: Sequence[Value]) -> None:
+        for target, source in zip(targets, sources, strict=False):
+            self.live_on(target, self.of(source))
+            if self.of(target) != CPU and isinstance(source.type, TensorType):
+                self.want(source, self.of(target))
+
+    def visit(self, block: Block, results: tuple[Value, ...]) -> None:
+        for op in block.ops:
+            if op.name in STRUCTURED:
+                self.visit_structured(op)
+                continue
+            if self.is_constant(op):
+                self.constants.update(op.results)
+                continue
+            device = self.runs_on[op] = self.device(op)
+            if op.name == "variable_write":
+                self.keep_on(op.attrs["variable"], self.of(op.operands[0]))
+            elif device != CPU:
+                for operand in op.operands:
+                    if isinstance(operand.type, TensorType):
+                        self.want(operand, device)
+            for result in op.results:
+                self.live_on(result, device)
+        end = block.end
+        if end.kind == "yield":
+            self.join(results, end.operands)
+        elif end.target is not None:
+            self.join(self.targets[end.target], end.operands)
+
+    def visit_structured(self, op: Op) -> None:
+        self.runs_on[op] = CPU
+        carried: tuple[Value, ...] = ()
+        if op.name in LOOPS:
+            carried = carried_params(op)
+            self.join(carried, initial_operands(op))
+        label = op.attrs.get("label")
+        if isinstance(label, Label):
+            self.targets[label] = carried if op.name in LOOPS else op.results
+        if op.name == "while":
+            self.visit(op.blocks[0], ())
+            self.visit(op.blocks[1], op.results)
+        else:
+            for block in op.blocks:
+                self.visit(block, op.results)
+        # All names of one carried value live in one place.
+        self.join(carried, op.results)
+        self.join(op.results, carried)
+        if op.name == "while":
+            self.join(op.blocks[0].params, carried)
+
+    def is_constant(self, op: Op) -> bool:
+        if op.name == "constant":
+            return not isinstance(op.attrs["value"], tuple)
+        if op.name == "absent":
+            return True
+        if op.name == "iota":
+            return not op.operands
+        return op.name in _RENAMED and all(operand in self.constants for operand in op.operands)
+
+    def device(self, op: Op) -> Device:
+        """Where an op without control flow runs."""
+        if op.name in ("variable_read", "variable_write"):
+            return self.of_variable(op.attrs["variable"])
+        if not op.results or op.name == "constant" or any(effect.kind == "io" for effect in op.effects):
+            return CPU
+        sequence = next((v for v in (*op.operands, *op.results) if isinstance(v.type, SequenceType)), None)
+        if sequence is not None:
+            return self.of(sequence)
+        around = [self.of(operand) for operand in op.operands]
+        elsewhere = next((device for device in around if device != CPU), CPU)
+        if all(is_number(value) for value in (*op.operands, *op.results)):
+            moves = op.device != CPU and (is_elementwise(op) or op.name in PIECES)
+            return elsewhere if moves else CPU
+        if op.name in PIECES and around[0] != CPU:
+            return around[0]
+        return op.device
+
+
+def devices_of_params(function: Function) -> tuple[Device, ...]:
+    """The device of each parameter: the host, unless the caller has the array on a device."""
+    return function.param_devices or (CPU,) * len(function.params)
+
+
+def is_number(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and not value.type.shape
+
+
+def is_elementwise(op: Op) -> bool:
+    return op.name in PRIMITIVES and PRIMITIVES[op.name].kind == "elementwise"
+
+
+def carried_params(op: Op) -> tuple[Value, ...]:
+    """The body's parameters for what a loop carries."""
+    return op.blocks[-1].params[1:] if op.name == "for" else op.blocks[-1].params
+
+
+def initial_operands(op: Op) -> tuple[Value, ...]:
+    return op.operands[3:] if op.name == "for" else op.operands
