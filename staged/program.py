@@ -22,6 +22,7 @@ from staged.memory import MemoryReport
 from staged.passes.place import Transfer, transfers
 from staged.pipeline import Built, build, lower
 from staged.program_cache import find_artifact, store_artifact
+from staged.residency import variable_places
 from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.native import NativeProgram, load
@@ -187,8 +188,9 @@ class Program:
         return self._run([_plain(argument.value) for argument in arguments], traced or self._traced)
 
     def _run(self, values: Sequence[Any], traced: TracedFunction) -> Any:
-        buffers = [variable.buffer() for variable in traced.variables]
-        outputs: Sequence[Any] = self._native(*values, *traced.hidden, *buffers)
+        native = self._native
+        places = variable_places(traced.variables, native.artifact.parameters) if traced.variables else ()
+        outputs: Sequence[Any] = native(*values, *traced.hidden, *places)
         if self._weak_results:
             # A Python number that was computed with comes back as one.
             outputs = [output.item() if weak else output for output, weak in zip(outputs, self._weak_results, strict=True)]

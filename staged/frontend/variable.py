@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +18,23 @@ from staged.ops.promote import as_array
 from staged.source import here
 
 
+class Remote(Protocol):
+    """The elements of a Variable on a device; the runtime makes it."""
+
+    device: str
+    is_ahead: bool
+    """Whether a program has written them there since the host last had them."""
+
+    def update(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy them there, unless they are."""
+
+    def fetch(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy them into `host`."""
+
+    def outdate(self) -> None:
+        """The host's are others now."""
+
+
 class Variable(Array):
     """A named array that changes in place: a parameter, a counter, an optimiser's state.
 
@@ -27,7 +45,7 @@ class Variable(Array):
     Raises: StagingError when made inside a staged loop; DTypeError, ShapeError when a value of another type is written.
     """
 
-    __slots__ = ("_held", "_name", "_trace", "_type", "__weakref__")
+    __slots__ = ("_kept", "_name", "_remote", "_trace", "_type", "__weakref__")
 
     def __init__(self, value: Any, name: str | None = None) -> None:
         self._name = name or ""
@@ -39,7 +57,8 @@ class Variable(Array):
             dtype = {"f": f32, "i": i64}.get(dtype.kind, dtype)
         self._type = TensorType(dtype, array.shape)
         self._trace = trace
-        self._held: Any = None
+        self._kept: Any = None
+        self._remote: Remote | None = None
         if trace is None:
             if isinstance(value, Array):
                 self._held = METHODS["astype"](array, dtype) if array.dtype != dtype else array  # it may be on a tape
@@ -72,6 +91,20 @@ class Variable(Array):
     def _end(self) -> None:
         """Let nobody read it any more: what it was made in has ended."""
         self._trace = _ENDED
+
+    @property
+    def _held(self) -> Any:
+        """What the host holds, once it is what the Variable holds: a device may have written it since."""
+        if self._remote is not None and self._remote.is_ahead:
+            self._kept = np.empty(self._type.shape, self._type.dtype.numpy)  # an array of it may be in other hands
+            self._remote.fetch(self._kept)
+        return self._kept
+
+    @_held.setter
+    def _held(self, value: Any) -> None:
+        self._kept = value
+        if self._remote is not None:
+            self._remote.outdate()
 
     @property
     def is_inner(self) -> bool:
@@ -143,13 +176,37 @@ class Variable(Array):
                 hint="return its value, or make it outside and pass or close over it",
             )
 
-    def buffer(self) -> np.ndarray[Any, Any]:
-        """The elements, C-contiguous and writable: the buffer that compiled programs read and write in place."""
+    def buffer(self, written: bool = True) -> np.ndarray[Any, Any]:
+        """The elements, C-contiguous and writable: the buffer that compiled programs read and write in place.
+
+        A copy of them on a device is out of date then, unless `written` says that the caller only reads.
+        """
         self._check_alive()
-        if not isinstance(self._held, np.ndarray):
-            self._held = np.array(self._held, dtype=self._type.dtype.numpy, order="C")
-        held: np.ndarray[Any, Any] = self._held
+        held = self._held
+        if not isinstance(held, np.ndarray):
+            held = self._kept = np.array(held, dtype=self._type.dtype.numpy, order="C")
+        if written and self._remote is not None:
+            self._remote.outdate()
         return held
+
+    def remote(self, made_on: Callable[[int], Remote], device: str) -> Remote:
+        """The elements on a device, up to date: where they are already, else copied; `made_on` makes room for so many bytes.
+
+        What a program writes there is fetched when the host looks at the Variable.
+        """
+        if self._remote is not None and self._remote.device == device and self._remote.is_ahead:
+            return self._remote
+        host = self.buffer(written=False)
+        if self._remote is None or self._remote.device != device:
+            self._remote = made_on(host.nbytes)
+        self._remote.update(host)
+        return self._remote
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """For copies: the elements as they are now; a copy has its own place on a device."""
+        held = self._held
+        state = {name: getattr(self, name) for name in Variable.__slots__ if name != "__weakref__"}
+        return None, {**state, "_kept": held, "_remote": None}
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy of the elements as a NumPy array."""
@@ -284,7 +341,8 @@ def random_numbers(trace: TraceContext) -> RandomNumbers:
         for made in (seed, stream):
             trace.home.pop(trace.value_of(made))  # visible everywhere
         counter = Variable.__new__(Variable)
-        counter._name, counter._type, counter._trace, counter._held = "random_counter", type_, trace, None
+        counter._name, counter._type, counter._trace = "random_counter", type_, trace
+        counter._kept = counter._remote = None
         reference = VariableRef(counter._name, type_, False, identity=counter, role="numbers drawn so far")
         trace.add_variable(counter, reference)
         write = Op(

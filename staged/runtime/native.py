@@ -104,6 +104,8 @@ class _Plan:
     is_scalar: bool
     is_variable: bool
     needed_flags: int
+    is_remote: bool
+    """Whether it is on a device: the value is an object with its `address` there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,12 +415,13 @@ class NativeProgram:
                     by_value,
                     parameter.role == "variable",
                     _WRITABLE if parameter.role == "variable" else _READABLE,
+                    parameter.device != "cpu",
                 )
             )
             cells += by_value
         self._given = [plan for plan in plans if plan.parameter.role != "output"]
         self._outputs = [plan for plan in plans if plan.parameter.role == "output"]
-        self._array_plans = [plan for plan in self._given if not plan.is_scalar]
+        self._array_plans = [plan for plan in self._given if not plan.is_scalar and not plan.is_remote]
         self._variable_positions = [i for i, plan in enumerate(self._array_plans) if plan.is_variable]
         self._offsets = ffi.new("int32_t[]", [plan.index * _POINTER for plan in self._array_plans])
         self._variables = ffi.new("int32_t[]", self._variable_positions)
@@ -437,12 +440,18 @@ class NativeProgram:
         words = slot.words
         keep: list[Any] = []  # buffers of this call's arrays, in the order of `_array_plans`
         write_back: list[tuple[Array, Array]] = []
+        remote: list[Any] = []  # variables on a device
         for plan, value in zip(given, values, strict=True):
             if plan.is_scalar:
                 try:
                     slot.cells[plan.index][0] = value
                 except (TypeError, OverflowError):
                     slot.cells[plan.index][0] = _scalar(plan.parameter, value)
+                continue
+            if plan.is_remote:
+                words[plan.index] = value.address
+                if plan.is_variable:
+                    remote.append(value)
                 continue
             if (
                 type(value) is not np.ndarray
@@ -461,6 +470,7 @@ class NativeProgram:
         if self._variable_positions:
             self._separate(slot, values, keep, sizes is not None)
             buffers = [keep[position] for position in self._variable_positions]
+        buffers += remote
         outputs = []
         for plan in self._outputs:
             shape = plan.shape

@@ -13,6 +13,7 @@ from staged import CPU, GPU, with_backend
 from staged.frontend.trace import trace
 from staged.ir.devices import value_devices
 from staged.ir.nodes import Function, Op, walk_blocks, walk_ops
+from staged.ir.printer import print_function
 from staged.ir.verifier import verify
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.normalize_exits import normalize_exits
@@ -214,14 +215,71 @@ def test_early_exits_keep_their_values_together(early: bool) -> None:
     assert kinds[0] == "input" and set(kinds[1:]) == {"decision", "result"}
 
 
-def test_a_variable_of_python_is_copied_in_and_out() -> None:
-    v = st.Variable(np.zeros((3, 4), np.float32))
+def test_a_variable_of_python_lives_where_it_is_computed_with() -> None:
+    v = st.Variable(np.zeros((3, 4), np.float32), name="v")
 
     def f(x: Any) -> Any:
         with with_backend(GPU, x):
             v.value = v.value + x
 
     made = placed(f, X)
-    assert [(f"{t.source}->{t.target}", t.why) for t in transfers(made)] == [
-        ("cpu->gpu", "variable"), ("cpu->gpu", "input"), ("gpu->cpu", "variable"),
-    ]  # fmt: skip
+    assert crossings(made) == [("v", "cpu->gpu", "resident"), ("x", "cpu->gpu", "input")]
+    assert [variable.device for variable in made.variables] == [GPU]
+
+
+def test_a_variable_that_only_the_host_uses_stays_there() -> None:
+    v, count = st.Variable(np.zeros((3, 4), np.float32), name="v"), st.Variable(0, name="count")
+
+    def f(x: Any) -> Any:
+        v.value = v.value + x
+        with with_backend(GPU, x):
+            y = x * 2.0
+            count.value += 1
+        return y
+
+    made = placed(f, X)
+    assert crossings(made) == [("x", "cpu->gpu", "input"), ("y", "gpu->cpu", "result")]
+    assert {variable.device for variable in made.variables} == {CPU}
+
+
+@pytest.mark.parametrize("outer", [False, True])
+def test_a_number_that_a_device_computes_stays_there_in_its_variable(outer: bool) -> None:
+    held = st.Variable(0.0, name="total")
+
+    def f(x: Any, n: Any) -> Any:
+        total = held if outer else st.Variable(0.0, name="total")
+        with with_backend(GPU, x):
+            for _ in st.range(n):
+                total.value += st.sum(x)
+        return total.value
+
+    made = placed(f, X, 3)
+    (loop,) = loops(made)
+    assert copies_in(loop.blocks[0].ops) == []
+    assert [(t.nbytes, t.why) for t in transfers(made)] == [(4, "resident")] * outer + [(48, "input"), (4, "result")]
+
+
+def test_a_variable_made_on_the_host_moves_to_the_device_that_changes_it_in_a_loop() -> None:
+    def f(x: Any, n: Any) -> Any:
+        total = st.Variable(st.zeros((3, 4)), name="total")
+        with with_backend(GPU, x):
+            for _ in st.range(n):
+                total.value = total.value + x
+        return total.value
+
+    made = placed(f, X, 3)
+    assert [t.why for t in transfers(made)] == ["input", "result"]
+
+
+def test_an_argument_that_is_on_a_device_crosses_only_to_the_host() -> None:
+    def f(x: Any) -> Any:
+        h = x + 1.0
+        with with_backend(GPU):
+            y = x * 2.0 + h
+        return y
+
+    traced = trace(f, (X,)).function.replace(param_devices=(GPU,))
+    assert "x: f32 (3, 4) on gpu" in print_function(traced)
+    made = place(traced)
+    verify(made, "place")
+    assert crossings(made) == [("x", "gpu->cpu", "value"), ("h", "cpu->gpu", "value"), ("y", "gpu->cpu", "result")]

@@ -1,0 +1,99 @@
+"""Arrays that stay on a device between calls of programs: their memory, and the copies between it and the host's."""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from typing import Any
+
+import numpy as np
+
+from staged.errors import ProgramError, ProgramMemoryError
+from staged.runtime.cuda.devices import is_emulated, needed_gpu
+from staged.runtime.cuda.emulated import emulator
+from staged.runtime.guard import ffi
+
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
+_TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost
+
+
+def _function(name: str, type: str) -> Any:
+    """A function of the CUDA runtime. Raises DependencyError without a device."""
+    if not is_emulated():
+        needed_gpu()
+    return emulator()._function(name, type)
+
+
+def _check(status: int, call: str) -> None:
+    if status:
+        words = ffi.string(_function("cudaGetErrorString", "const char *(*)(int)")(status)).decode(errors="replace")
+        error = ProgramMemoryError if status == _OUT_OF_MEMORY else ProgramError
+        raise error(f"{call}: {words}")
+
+
+def _choose(device: str) -> None:
+    """The device of the CUDA calls that this thread makes next: `gpu` or `gpu(1)`."""
+    number = int((re.findall(r"\d+", device) or ["0"])[0])
+    _check(_function("cudaSetDevice", "int (*)(int)")(number), f"cudaSetDevice({number})")
+
+
+def _free(address: Any, process: int) -> None:
+    if os.getpid() == process:
+        _function("cudaFree", "int (*)(void *)")(address)  # nobody is left to be told of an error
+
+
+class DeviceCopy:
+    """The elements of one array on a device. It has memory there from its making until nobody holds it.
+
+    The host's array and this one are two copies of one thing: `update` and `fetch` bring either to the other's state where
+    it is behind, and copy nothing where it is not.
+
+    Raises: ProgramMemoryError if the device has no room; DependencyError without a device.
+    """
+
+    def __init__(self, device: str, nbytes: int) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        self.is_current = False
+        """Whether the elements are what the host holds, or newer."""
+        self.is_ahead = False
+        """Whether they are newer."""
+        _choose(device)
+        place = ffi.new("void **")
+        status = _function("cudaMalloc", "int (*)(void **, size_t)")(place, max(nbytes, 1))
+        _check(status, f"cudaMalloc of {nbytes:,} bytes")
+        self.address = place[0]
+        weakref.finalize(self, _free, self.address, os.getpid()).atexit = False
+
+    def update(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy the elements from the host, unless they are there."""
+        if not self.is_current:
+            self._copy(self.address, ffi.from_buffer(np.ascontiguousarray(host)), _TO_DEVICE)
+            self.is_current, self.is_ahead = True, False
+
+    def fetch(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy the elements into an array of the host, which then holds what the device does."""
+        self._copy(ffi.from_buffer(host), self.address, _TO_HOST)
+        self.is_ahead = False
+
+    def outdate(self) -> None:
+        """The host's array has changed."""
+        self.is_current = self.is_ahead = False
+
+    def written(self) -> None:
+        """A program writes the elements on the device."""
+        self.is_current = self.is_ahead = True
+
+    def _copy(self, target: Any, source: Any, kind: int) -> None:
+        if not self.nbytes:
+            return
+        _choose(self.device)
+        if kind == _TO_HOST:
+            # A program that stopped may have left work on its own stream.
+            _check(_function("cudaDeviceSynchronize", "int (*)(void)")(), "cudaDeviceSynchronize")
+        copy = _function("cudaMemcpy", "int (*)(void *, const void *, size_t, int)")
+        _check(copy(target, source, self.nbytes, kind), f"cudaMemcpy of {self.nbytes:,} bytes")
+
+    def __repr__(self) -> str:
+        return f"<{self.nbytes:,} bytes on {self.device}>"

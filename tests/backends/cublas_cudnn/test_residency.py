@@ -1,0 +1,188 @@
+"""What stays on the device between calls: Variables that programs compute with there, counted copy by copy."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import GPU, with_backend
+from staged.errors import ProgramError
+from staged.runtime import cuda
+
+X = np.random.default_rng(5).normal(size=(5, 7)).astype(np.float32)
+BYTES = X.nbytes
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda.Emulator]:
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    device = cuda.emulator()
+    before = device.counts().violations
+    yield device
+    assert device.counts().violations == before, device.last_violation()
+
+
+@pytest.fixture
+def copies(device: cuda.Emulator) -> Callable[..., tuple[int, int]]:
+    """(to the device, to the host): the copies that a call of something makes."""
+
+    def count(run: Callable[..., Any], *args: Any) -> tuple[int, int]:
+        before = device.counts()
+        run(*args)
+        seen = device.counts() - before
+        assert seen.copies_on_device == 0
+        return seen.copies_to_device, seen.copies_to_host
+
+    return count
+
+
+w = st.Variable(np.zeros((5, 7), np.float32), name="w")
+momentum = st.Variable(np.zeros((5, 7), np.float32), name="momentum")
+steps = st.Variable(0, name="steps")
+best = st.Variable(1e9, name="best")
+
+
+@st.function
+def step(x: Any) -> Any:
+    with with_backend(GPU, x):
+        loss, d_w = st.value_and_grad(lambda: st.mean((w * x - 1.0) ** 2), wrt=w)()
+        steps.value += 1
+        momentum.value = momentum.value * 0.5 + d_w
+        w.value = w.value - 0.1 * momentum / steps
+        best.value = st.minimum(best.value, loss)
+    return loss
+
+
+@st.function
+def evaluate(x: Any) -> Any:
+    with with_backend(GPU, x):
+        return st.mean((w * x - 1.0) ** 2)
+
+
+@st.function
+def on_the_host(x: Any) -> Any:
+    w.value = w.value * 0.5
+    return st.sum(w * x)
+
+
+@pytest.fixture
+def fresh() -> None:
+    for variable, value in ((w, 0.0), (momentum, 0.0), (steps, 0), (best, 1e9)):
+        variable.value = np.full(variable.shape, value, variable.dtype.numpy)
+
+
+def test_a_training_step_moves_no_parameter_between_calls(fresh: None, copies: Callable[..., tuple[int, int]]) -> None:
+    assert copies(step, X) == (1 + 3, 1)  # x, and w, momentum and best; the loss
+    for _ in range(3):
+        assert copies(step, X) == (1, 1)
+    assert copies(evaluate, X) == (1, 1)  # another program finds them there, too
+    assert copies(step, X) == (1, 1)
+    values = []
+    assert copies(lambda: values.append(w.numpy())) == (0, 1)
+    assert copies(lambda: values.append(w.numpy())) == (0, 0)
+    assert copies(step, X) == (1, 1)  # looking at it does not make it the host's
+
+
+def test_losses_and_variables_are_those_of_eager_mode(fresh: None) -> None:
+    found = [float(step(X)) for _ in range(4)]
+    held = [np.array(variable) for variable in (w, momentum, steps, best)]
+    for variable, value in ((w, 0.0), (momentum, 0.0), (steps, 0), (best, 1e9)):
+        variable.value = np.full(variable.shape, value, variable.dtype.numpy)
+    with st.eager():
+        wanted = [float(step(X)) for _ in range(4)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for variable, value in zip((w, momentum, steps, best), held, strict=True):
+        np.testing.assert_allclose(value, np.array(variable), rtol=1e-5, atol=1e-7)
+
+
+def test_the_host_and_the_device_see_each_other_s_writes(fresh: None, copies: Callable[..., tuple[int, int]]) -> None:
+    step(X)
+    before = w.numpy()
+    assert copies(on_the_host, X) == (0, 0)  # looked at above: the host has it
+    assert copies(step, X) == (2, 1)  # x, and w, which the host has written
+    assert not np.array_equal(w.numpy(), before * 0.5)
+    step(X)
+    assert copies(on_the_host, X) == (0, 1)
+    w.value = np.ones((5, 7), np.float32)
+    np.testing.assert_allclose(evaluate(X), np.mean((X - 1.0) ** 2), rtol=1e-5)
+    assert copies(evaluate, X) == (1, 1)
+    with st.eager():
+        np.testing.assert_allclose(on_the_host(X), 0.5 * X.sum(), rtol=1e-4)
+    np.testing.assert_allclose(evaluate(X), np.mean((0.5 * X - 1.0) ** 2), rtol=1e-5)
+
+
+def test_what_the_host_holds_of_earlier_calls_stays_as_it_was(fresh: None) -> None:
+    first = w.buffer()
+    step(X)
+    seen = w.value
+    before = np.array(seen)
+    step(X)
+    np.testing.assert_array_equal(first, 0.0)
+    np.testing.assert_array_equal(np.array(seen), before)
+    assert not np.array_equal(np.array(w), before)
+
+
+def test_transfers_list_what_is_resident() -> None:
+    found = [(t.what, t.nbytes) for t in step.stage(X).transfers() if t.why == "resident"]
+    assert found == [("w", BYTES), ("momentum", BYTES), ("best", 4)]
+    listed = step.stage(X).transfers()
+    assert [t.what for t in listed if t.why not in ("resident",)] == ["x", "loss"]
+    assert listed[0].where is not None and "value_and_grad" in listed[0].where.text
+    assert "w: cpu -> gpu, 140 bytes, resident" in str(listed[0])
+    assert "on gpu" in step.stage(X).header
+
+
+def test_a_copy_of_a_variable_has_a_place_of_its_own(fresh: None) -> None:
+    step(X)
+    other = copy.deepcopy(w)
+    before = w.numpy()
+    step(X)
+    np.testing.assert_array_equal(other.numpy(), before)
+    assert not np.array_equal(w.numpy(), before)
+
+
+def test_device_memory_goes_with_the_variable(device: cuda.Emulator) -> None:
+    def use() -> None:
+        v = st.Variable(X)
+
+        @st.function
+        def twice() -> None:
+            with with_backend(GPU):
+                v.value = v.value * 2.0
+
+        for _ in range(20):
+            twice()
+        seen = device.counts() - before
+        assert seen.live_bytes == BYTES  # the program needs none beside it
+        assert seen.allocations == 1
+        np.testing.assert_allclose(np.array(v), X * 2.0**20)
+
+    gc.collect()
+    before = device.counts()
+    use()
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_bytes, left.live_allocations, left.live_streams) == (0, 0, 0)
+
+
+def test_a_program_that_stops_half_way_leaves_what_it_has_written() -> None:
+    v = st.Variable(np.ones(3, np.float32))
+
+    @st.function
+    def f(limit: Any) -> None:
+        with with_backend(GPU):
+            v.value = v.value * 2.0
+            assert st.sum(v.value) < limit, "too much"
+
+    f(100.0)
+    with pytest.raises(ProgramError, match="too much"):
+        f(10.0)
+    np.testing.assert_array_equal(np.array(v), np.full(3, 4.0))
+    f(100.0)
+    np.testing.assert_array_equal(np.array(v), np.full(3, 8.0))
