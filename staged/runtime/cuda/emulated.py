@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +35,10 @@ class DeviceCounts:
     live_bytes: int
     live_streams: int
     live_libraries: int
+    library_calls: int
+    live_handles: int
+    live_descriptors: int
+    descriptors_created: int
     violations: int
 
     def __sub__(self, earlier: DeviceCounts) -> DeviceCounts:
@@ -40,16 +46,22 @@ class DeviceCounts:
         return DeviceCounts(*(getattr(self, name) - getattr(earlier, name) for name in self.__slots__))
 
 
+def _open(path: Path) -> Any:
+    """Loads a part of the emulated device. Its functions are visible to whatever is loaded after it."""
+    dl = loader()
+    handle = dl.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
+    if handle == ffi.NULL:
+        words = ffi.string(dl.dlerror()).decode(errors="replace")
+        raise CompilerError(f"the emulated device cannot be loaded: {words}")
+    return handle
+
+
 class Emulator:
-    """The loaded emulator. Its functions are visible to the programs that are loaded after it."""
+    """The loaded emulator."""
 
     def __init__(self, path: Path) -> None:
-        dl = loader()
         self.path = path
-        self._handle = dl.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
-        if self._handle == ffi.NULL:
-            words = ffi.string(dl.dlerror()).decode(errors="replace")
-            raise CompilerError(f"the emulated device cannot be loaded: {words}")
+        self._handle = _open(path)
 
     def _function(self, name: str, type: str) -> Any:
         symbol = loader().dlsym(self._handle, name.encode())
@@ -61,6 +73,15 @@ class Emulator:
         values = ffi.new("int64_t[]", len(DeviceCounts.__slots__))
         self._function("emulator_read", "void (*)(int64_t *)")(values)
         return DeviceCounts(*values)
+
+    def objects(self) -> dict[str, tuple[int, int]]:
+        """Handles and descriptors of libraries by kind: (how many live, how many were ever made)."""
+        read = self._function("emulator_read_kind", "int (*)(int, const char **, int64_t *, int64_t *)")
+        kind, live, created = ffi.new("const char **"), ffi.new("int64_t *"), ffi.new("int64_t *")
+        found = {}
+        while read(len(found), kind, live, created):
+            found[ffi.string(kind[0]).decode()] = (live[0], created[0])
+        return found
 
     def last_violation(self) -> str:
         """The text of the last misuse; empty where there was none."""
@@ -78,13 +99,38 @@ def emulator() -> Emulator:
 
     Raises: CompilerError without a C++ compiler.
     """
-    texts = source_texts()
-    sources = sorted(name for name in texts if name.endswith(".cpp"))
+    return Emulator(_build("cuda_emulator", _LIBRARY, source_texts(), ("-ldl", "-pthread")))
+
+
+# The stand-ins for NVIDIA's libraries: the name in `-lNAME` or `-l:libNAME.so.VERSION`, and the folder of the emulator.
+LIBRARIES = {"cublas": "cublas", "cublasLt": "cublaslt", "cudnn": "cudnn"}
+
+
+@cache
+def emulated_library(name: str) -> Path:
+    """The stand-in for one of NVIDIA's libraries, a key of `LIBRARIES`, compiled once and loaded.
+
+    Raises: CompilerError without a C++ compiler.
+    """
+    emulator()
+    path = _build(f"cuda_emulator_{name}", f"libstaged_{name}_emulator.so", source_texts(LIBRARIES[name]), ())
+    _open(path)
+    return path
+
+
+def linked_libraries(flags: Iterable[str]) -> list[str]:
+    """Which of `LIBRARIES` a program's linker flags name."""
+    named = (re.fullmatch(r"-l(?::lib)?(\w+?)(?:\.so[.\d]*)?", flag) for flag in flags)
+    return sorted({match[1] for match in named if match and match[1] in LIBRARIES})
+
+
+def _build(name: str, library: str, texts: dict[str, str], libraries: tuple[str, ...]) -> Path:
+    sources = sorted(path for path in texts if path.endswith(".cpp"))
     cxx, version = find_cxx()
     command = (*cxx, "-std=c++17", "-O2", *SHARED)
-    tail = (*sources, "-ldl", "-pthread")
+    tail = (*sources, *libraries)
     try:
-        return Emulator(build("staged_cuda_emulator", _LIBRARY, texts, command, tail, (*command, version, *tail)))
+        return build(f"staged_{name}", library, texts, command, tail, (*command, version, *tail))
     except CompileFailure as failure:
         raise CompilerError(
             "the C++ compiler refused the emulated device", details=said(failure), hint="try another one: STAGED_CXX"

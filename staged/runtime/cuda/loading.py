@@ -6,7 +6,7 @@ from staged.artifact import Artifact
 from staged.errors import DependencyError
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.devices import is_emulated, needed_gpu
-from staged.runtime.cuda.emulated import compile_emulated, emulator
+from staged.runtime.cuda.emulated import compile_emulated, emulated_library, emulator, linked_libraries
 from staged.runtime.native import NativeProgram
 
 
@@ -18,6 +18,8 @@ def load(artifact: Artifact, options: CompileOptions | None = None) -> NativePro
     options = options or CompileOptions()
     if is_emulated():
         emulator()
+        for name in linked_libraries(artifact.link):
+            emulated_library(name)
         return NativeProgram(artifact, compile_emulated(artifact, options))
     gpu = needed_gpu()
     raise DependencyError(

@@ -4,6 +4,7 @@
 
 #include "include/cuda_runtime_api.h"
 
+#include <functional>
 #include <mutex>
 
 namespace emulator {
@@ -47,6 +48,9 @@ class DeviceWork {
   private:
     Locked locked;
 };
+
+// Runs the work of a library (`what` names its call) on the device, in the order of the stream.
+cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<void()> work);
 
 // What runs now, for messages; NULL between launches.
 extern const char *running_kernel;

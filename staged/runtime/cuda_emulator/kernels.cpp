@@ -111,6 +111,23 @@ bool is_stream(cudaStream_t stream, const char *what) {
     return false;
 }
 
+}  // namespace
+
+// Streams are eager, so the work is done here and now.
+cudaError_t emulator::enqueue(cudaStream_t stream, const char *what, std::function<void()> work) {
+    DeviceWork device;
+    if (!is_stream(stream, what)) {
+        return failed(cudaErrorInvalidResourceHandle);
+    }
+    emulated_thread = EmulatedThread();
+    running_kernel = what;
+    work();
+    running_kernel = nullptr;
+    return cudaSuccess;
+}
+
+namespace {
+
 const struct {
     cudaError_t error;
     const char *name, *text;

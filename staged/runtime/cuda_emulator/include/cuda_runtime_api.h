@@ -99,6 +99,10 @@ typedef struct emulator_counts {
     int64_t live_bytes;
     int64_t live_streams;
     int64_t live_libraries;
+    int64_t library_calls;
+    int64_t live_handles;      // of cuBLAS, cublasLt and cuDNN
+    int64_t live_descriptors;  // of cublasLt and cuDNN
+    int64_t descriptors_created;
     int64_t violations;  // misuse that was reported to stderr and refused
 } emulator_counts;
 
@@ -107,6 +111,8 @@ enum emulator_order { EMULATOR_FORWARD = 0, EMULATOR_REVERSE = 1, EMULATOR_SHUFF
 void emulator_read(emulator_counts *counts);
 // The text of the last violation; empty where there was none.
 const char *emulator_last_violation(void);
+// Handles and descriptors by kind, in the order of their names: how many live and were ever made. 0 past the last.
+int emulator_read_kind(int index, const char **kind, int64_t *live, int64_t *created);
 // In which order the threads of a launch run, one after the other; a correct kernel does not care.
 void emulator_set_order(int order, unsigned int seed);
 
