@@ -41,7 +41,7 @@ from staged.errors import (
 from staged.frontend.batches import batches
 from staged.frontend.dimensions import dim
 from staged.frontend.iterables import range_ as range
-from staged.frontend.regions import GPU, with_backend
+from staged.frontend.regions import GPU, DeviceArray, to, with_backend
 from staged.frontend.stack import Stack
 from staged.frontend.transforms import (
     checkpoint,
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CPU",
     "GPU",
+    "DeviceArray",
     "CacheError",
     "CarriedValueError",
     "CompilerError",
@@ -121,6 +122,7 @@ __all__ = [
     "stop_gradient",
     "system",
     "testing",
+    "to",
     "u8",
     "u32",
     "value_and_grad",

@@ -14,6 +14,7 @@ import numpy as np
 from staged.backends.c_family.export import export_files
 from staged.errors import StagedError, UnsupportedError
 from staged.frontend.arguments import Argument, flatten_arguments
+from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
@@ -22,7 +23,7 @@ from staged.memory import MemoryReport
 from staged.passes.place import Transfer, transfers
 from staged.pipeline import Built, build, lower
 from staged.program_cache import find_artifact, store_artifact
-from staged.residency import variable_places
+from staged.residency import input_places, variable_places
 from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.native import NativeProgram, load
@@ -189,8 +190,11 @@ class Program:
 
     def _run(self, values: Sequence[Any], traced: TracedFunction) -> Any:
         native = self._native
+        values = [*values, *traced.hidden]
+        if self._traced.function.param_devices:
+            values = input_places(values, native.artifact.parameters)
         places = variable_places(traced.variables, native.artifact.parameters) if traced.variables else ()
-        outputs: Sequence[Any] = native(*values, *traced.hidden, *places)
+        outputs: Sequence[Any] = native(*values, *places)
         if self._weak_results:
             # A Python number that was computed with comes back as one.
             outputs = [output.item() if weak else output for output, weak in zip(outputs, self._weak_results, strict=True)]
@@ -243,7 +247,7 @@ class Program:
 
 def _plain(value: Any) -> Any:
     """What the runtime takes: NumPy arrays and numbers."""
-    if isinstance(value, int | float | bool | np.ndarray):
+    if isinstance(value, int | float | bool | np.ndarray | DeviceArray):
         return value
     return np.asarray(value)
 

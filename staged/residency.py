@@ -6,9 +6,31 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from staged.artifact import Parameter
+from staged.frontend.resident import DeviceArray, find_kept
 from staged.frontend.variable import Variable
 from staged.runtime.cuda.resident import DeviceCopy
+
+
+def input_places(values: Sequence[Any], parameters: Sequence[Parameter]) -> list[Any]:
+    """The inputs as a program takes them: those that it has on a device as what is kept there, or a copy for this call."""
+    return [
+        _input_place(value, parameter.device) if parameter.device != "cpu" else value
+        for value, parameter in zip(values, parameters, strict=False)
+    ]
+
+
+def _input_place(value: Any, device: str) -> DeviceCopy:
+    if not isinstance(value, DeviceArray) or str(value.device) != device:
+        host = np.asarray(value)
+        value = find_kept(host, device) or DeviceArray(host, device)
+    if value.remote is None:
+        value.remote = DeviceCopy(device, value.host.nbytes)
+    value.remote.update(value.host)
+    copy: DeviceCopy = value.remote
+    return copy
 
 
 def variable_places(variables: Sequence[Variable], parameters: Sequence[Parameter]) -> list[Any]:

@@ -1,62 +1,70 @@
-"""`with_backend`: the device of the ops traced in its extent."""
+"""`with_backend`: the device of the ops traced in its extent; and `to`, which moves one array on its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from staged.errors import StagingError
+from staged.frontend import trees
 from staged.frontend.calls import call
-from staged.frontend.tracing import current_trace
+from staged.frontend.resident import DeviceArray, Region, ambient_device, enter_region, leave_region
+from staged.frontend.strict import Strict
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.types import CPU, Device
+from staged.ops.array import Array
+from staged.ops.context import context_or_none
+from staged.ops.elementwise import to_device
 from staged.source import here
 
 GPU = Device("gpu")
-
-
-_ambient: ContextVar[Device] = ContextVar("staged_ambient_device", default=CPU)
-
-
-def ambient_device() -> Device:
-    """The device of the innermost `with_backend` around plain Python: that of the staged calls in its extent."""
-    return _ambient.get()
+"""The first GPU; `GPU(1)` is the second one."""
 
 
 class with_backend:
     """Decides where code is generated: `with with_backend(GPU, x) as xs: ...`, or `with_backend(GPU, x)(f)`.
 
-    Inside a staged function it sets the device of the ops traced in its extent; in plain Python, of the staged calls in
-    its extent. `inputs` are the arrays that the region uses (any tree); with none named, what it uses is found.
-    `as` gives the inputs (one alone, or a tuple). The device is restored on every way out.
+    Inside a staged function it sets the device of the ops traced in its extent. In plain Python it is the back end of the
+    staged calls in its extent: the arrays that it names are copied there once, are known again by identity, and are
+    read-only meanwhile. `inputs` are the arrays that the region uses (any tree); what it uses without naming it is found,
+    or refused with `strict=True`. `as` gives the inputs (one alone, or a tuple), in plain Python as arrays on the device.
+    The device is restored on every way out.
+
+    Raises: StagingError for what is no device; with `strict`, at the first use of an array or Variable from outside that
+    the region does not name.
     """
 
-    def __init__(self, device: Device, *inputs: Any) -> None:
-        if not isinstance(device, Device):
-            raise StagingError(
-                f"with_backend takes a device, got {type(device).__name__}",
-                where=here(),
-                hint="`with_backend(GPU, x)` or `with_backend(CPU, x)`",
-            )
-        self.device = device
+    def __init__(self, device: Device, *inputs: Any, strict: bool = False) -> None:
+        self.device = checked_device(device, "with_backend")
         self.inputs = inputs
+        self.strict = strict
         self._restore: list[Callable[[], None]] = []
 
     def __enter__(self) -> Any:
         trace = current_trace()
+        inputs = self.inputs
         if trace is not None:
-            builder, before = trace.builder, trace.builder.device
-
-            def restore() -> None:
-                builder.device = before
-
-            builder.device = self.device
-            self._restore.append(restore)
+            self._restore.append(self._enter_trace(trace))
         else:
-            token = _ambient.set(self.device)
-            self._restore.append(lambda: _ambient.reset(token))
-        return self.inputs[0] if len(self.inputs) == 1 else self.inputs
+            region = Region(self.device)
+            if context_or_none() is None:  # eager mode computes with the arrays themselves
+                inputs = tuple(trees.map_leaves(region.keep, given) for given in inputs)
+            token = enter_region(region)
+            self._restore.append(lambda: leave_region(region, token))
+        return inputs[0] if len(inputs) == 1 else inputs
+
+    def _enter_trace(self, trace: TraceContext) -> Callable[[], None]:
+        builder, before = trace.builder, (trace.builder.device, trace.strict)
+
+        def restore() -> None:
+            builder.device, trace.strict = before
+
+        builder.device = self.device
+        trace.strict = Strict(self.device, trees.flatten(list(self.inputs))[0]) if self.strict else None
+        return restore
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -73,3 +81,47 @@ class with_backend:
         on_device.__staged_plain__ = True  # type: ignore[attr-defined]
         on_device.__name__ = getattr(function, "__name__", "on_device")
         return on_device
+
+
+def to(x: Any, device: Device) -> Any:
+    """`x`, a tree of arrays, on `device`: an explicit copy where they are elsewhere, none where they are there.
+
+    Inside a staged function the copy stands before its first use, outside of the loops in which the array does not
+    change; the gradient comes back to where `x` is. In plain Python an array becomes one that stays on the device, for
+    the staged calls that take it; `to(x, CPU)` gives it back.
+
+    Raises: StagingError for what is no device.
+    """
+    checked_device(device, "to")
+    trace = current_trace()
+    if trace is not None:
+        builder, before = trace.builder, trace.builder.device
+        builder.device = device
+        try:
+            return trees.map_leaves(lambda leaf: to_device(leaf) if _is_array(leaf) else leaf, x)
+        finally:
+            builder.device = before
+    if context_or_none() is not None:
+        return x
+    if device == CPU:
+        return trees.map_leaves(lambda leaf: leaf.host if isinstance(leaf, DeviceArray) else leaf, x)
+    region = Region(device)
+    return trees.map_leaves(region.kept, x)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, Array | np.ndarray | DeviceArray)
+
+
+def checked_device(device: Any, asker: str) -> Device:
+    """`device`. Raises StagingError, in the words of `asker`, for anything else than a device."""
+    if not isinstance(device, Device):
+        raise StagingError(
+            f"{asker} takes a device, got {type(device).__name__}",
+            where=here(),
+            hint="`with_backend(GPU, x)` or `with_backend(CPU, x)`" if asker == "with_backend" else "`to(x, GPU)` or `to(x, CPU)`",
+        )
+    return device
+
+
+__all__ = ["GPU", "DeviceArray", "ambient_device", "to", "with_backend"]

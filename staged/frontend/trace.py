@@ -18,14 +18,15 @@ from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_tree
 from staged.frontend.recursion import has_body
-from staged.frontend.regions import ambient_device
+from staged.frontend.resident import DeviceArray, ambient_device, device_of
 from staged.frontend.scope import traced_as_program
 from staged.frontend.staged_calls import activate
 from staged.frontend.tracing import Body, NeedsNameError, TraceContext
 from staged.frontend.variable import Variable, random_numbers
 from staged.ir.builder import Builder
+from staged.ir.functions import every_function
 from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks, walk_ops
-from staged.ir.types import TensorType, dims_of
+from staged.ir.types import CPU, TensorType, dims_of
 from staged.ir.verifier import verify
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
@@ -37,13 +38,13 @@ class TracedFunction:
     """What tracing gives: the IR, and how to call it.
 
     The program's parameters are one per element of `arguments`, then one per element of `hidden` (arrays of Python that
-    the function closes over, by reference). `variables` are the outer Variables, in the order in which
-    `function.variables` lists the outer references.
+    the function closes over, by reference; a region of plain Python may keep one on a device). `variables` are the outer
+    Variables, in the order in which `function.variables` lists the outer references.
     """
 
     function: Function
     arguments: tuple[Argument, ...]
-    hidden: tuple[np.ndarray[Any, Any], ...]
+    hidden: tuple[Any, ...]
     variables: tuple[Variable, ...]
     result: Template
     notes: tuple[str, ...]
@@ -177,7 +178,7 @@ def _assemble(
     arguments: Arguments,
     template: Template,
     where: Position | None,
-) -> tuple[Function, list[np.ndarray[Any, Any]]]:
+) -> tuple[Function, list[Any]]:
     """The function: hidden inputs that are used become parameters, hidden state is set first."""
     used: set[Value] = set()
     for inner in walk_blocks(block):
@@ -204,7 +205,12 @@ def _assemble(
         where=where,
     )
     function = finish_functions(function, functions)
-    return function, [np.asarray(array) for array, _ in hidden]
+    if any(op.device != CPU for each in every_function(function) for op in walk_ops(each.block)):
+        given = [*(argument.value for argument in arguments.staged), *(array for array, _ in hidden)]
+        devices = [device_of(value) for value in given]
+        if any(device != CPU for device in devices):
+            function = function.replace(param_devices=devices)
+    return function, [array if isinstance(array, DeviceArray) else np.asarray(array) for array, _ in hidden]
 
 
 def _refuse_sizes(block: Block, template: Template, paths: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from staged.errors import LeakError, UnsupportedError
 from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
+from staged.frontend.strict import Strict
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Function, Op, Value, VariableRef
 from staged.ir.types import CPU, Dim, TensorType, Type, dims_of
@@ -186,6 +187,8 @@ class TraceContext(RecordContext):
         self.frames: list[Locals] = []
         """The locals of the calls that are running, innermost last."""
         self.hidden: dict[int, tuple[Any, Value]] = {}
+        self.strict: Strict | None = None
+        """The innermost region, if it takes nothing that it does not name."""
         self.variables: list[VariableRef] = []
         self.refs: dict[int, VariableRef] = {}
         """By the id of the Python-side Variable, which the reference keeps alive."""
@@ -232,7 +235,11 @@ class TraceContext(RecordContext):
     # ---- recording ----
 
     def bind(self, primitive: Primitive, operands: Any, attrs: dict[str, Any]) -> tuple[Array, ...]:
-        results = super().bind(primitive, [self.read(operand) for operand in operands], attrs)
+        operands = [self.read(operand) for operand in operands]
+        if self.strict is not None:
+            for operand in operands:
+                self.strict.check(self, operand)
+        results = super().bind(primitive, operands, attrs)
         current = self.builder.current
         assert current is not None
         for dim in {dim: None for array in (*operands, *results) for dim in dims_of(array.type)}:

@@ -270,6 +270,8 @@ def read_variable(trace: TraceContext, variable: Variable) -> StagedArray:
 
 def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray:
     reference = reference_of(trace, variable)
+    if trace.strict is not None:
+        trace.strict.check_variable(trace, variable, reference.device)
     if level == 0:
         op = Op(
             "variable_read",
@@ -305,6 +307,8 @@ def write_variable(trace: TraceContext, variable: Variable, value: Array) -> Non
         trace.states[-1].names.__dict__[key_of(trace, variable)] = handle
         return
     reference = reference_of(trace, variable)
+    if trace.strict is not None:
+        trace.strict.check_variable(trace, variable, reference.device)
     trace.emit_op(
         Op(
             "variable_write",

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from staged.errors import StagingError
+
 
 @dataclass(frozen=True, slots=True)
 class DType:
@@ -207,6 +209,13 @@ class Device:
 
     kind: str
     index: int = 0
+
+    def __call__(self, index: int) -> Device:
+        """The device number `index` of this kind: `GPU(1)` is the second GPU."""
+        if isinstance(index, bool) or not isinstance(index, int) or index < 0 or (self.kind == "cpu" and index):
+            what = "there is one CPU" if self.kind == "cpu" else "GPUs are numbered from 0"
+            raise StagingError(f"{what}, got {self.kind.upper()}({index!r})", hint=f"`{self.kind.upper()}` or `GPU(1)`")
+        return Device(self.kind, index)
 
     def __str__(self) -> str:
         return self.kind if self.index == 0 else f"{self.kind}({self.index})"

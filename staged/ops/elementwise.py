@@ -644,6 +644,23 @@ def stop_gradient(x: Any) -> Array:
     return bind(_stop, [as_array(x)])
 
 
+_to: Primitive = primitive(
+    name="to_device",
+    kind="elementwise",
+    infer=lambda x: x,
+    reference=lambda x: x,
+    vjp=lambda ct, y, x: [ct],
+    jvp=lambda tangents, y, operands: None if tangents[0] is None else to_device(tangents[0]),
+    samples=[Sample(((2, 3),)), Sample(((0, 4),))],
+    doc="x on the device of the op; placement makes it a copy where x is elsewhere, and nothing where it is there.",
+)
+
+
+def to_device(x: Any) -> Array:
+    """`x` on the device of the code around."""
+    return bind(_to, [as_array(x)])
+
+
 @public("clip")
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:
     """`x` kept within [min, max]; None leaves a side open. Array API `clip`.

@@ -141,7 +141,7 @@ def _from_numpy(data: np.ndarray[Any, Any], original: Any) -> Array:
         )
     if not data.ndim:
         return current_context().constant(data.item(), TensorType(dtype, ()))
-    if isinstance(original, np.ndarray):
+    if isinstance(original, np.ndarray) or hasattr(original, "__staged_by_reference__"):
         # The array itself, not a copy: closed-over arrays are inputs by reference, told apart by identity.
         return current_context().lift(original)
     return current_context().constant(data, TensorType(dtype, data.shape))

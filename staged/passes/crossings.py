@@ -127,4 +127,4 @@ def _why(op: Op, number: int) -> str:
         return "print"
     if op.name in ("assert", "raise", "index_check", "dim") or operand_device(op, number, op.device) != op.device:
         return "decision"
-    return "variable" if op.name == "variable_write" else "value"
+    return {"variable_write": "variable", "to_device": "to"}.get(op.name, "value")

@@ -131,6 +131,8 @@ class Homes:
         if all(is_number(value) for value in (*op.operands, *op.results)):
             moves = op.device != CPU and (is_elementwise(op) or op.name in PIECES)
             return elsewhere if moves else CPU
+        if op.name == "to_device":
+            return op.device
         if op.name in PIECES and around[0] != CPU:
             return around[0]
         return op.device

@@ -19,7 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from staged.errors import UnsupportedError
+from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Effect, End, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.rewrite import rewrite
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
 from staged.passes.crossings import Crossings, operand_device
@@ -31,9 +33,9 @@ from staged.source import Position
 class Transfer:
     """One copy between devices.
 
-    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'decision', 'variable' or 'value' (a
-    computation on the host) from it. A 'resident' one is a Variable of Python's that the program has on the device: it is
-    copied there once, stays for later calls and other programs, and comes back when the host looks at it.
+    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'decision', 'variable', 'to' (asked for
+    by `st.to`) or 'value' (a computation on the host) from it. A 'resident' one is a Variable of Python's that the program has
+    on the device: it is copied there once, stays for later calls and other programs, and comes back when the host looks at it.
     """
 
     what: str
@@ -66,6 +68,15 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
     return tuple(found)
 
 
+def _has_moves(function: Function) -> bool:
+    return any(op.name == "to_device" for op in walk_ops(function.block))
+
+
+def _nothing_to_move(op: Op, builder: Builder) -> Sequence[Value] | None:
+    """to_device(x)  ->  x, where all is on the host."""
+    return op.operands if op.name == "to_device" else None
+
+
 def place(function: Function) -> Function:
     """`function` with its ops on their devices and `copy` ops where values cross (see the module's docstring).
 
@@ -73,7 +84,7 @@ def place(function: Function) -> Function:
     its device is the one it copies to, its attrs are `what` (a name for people), `source` and `why`. A program of one device has none.
     """
     if all(op.device == CPU for op in walk_ops(function.block)):
-        return function
+        return rewrite(function, _nothing_to_move) if _has_moves(function) else function
     homes = Homes(function)
     crossings = Crossings(function, homes)
     placer = _Placer(homes, crossings)
@@ -194,6 +205,8 @@ class _Placer:
         device = self.homes.runs_on[op]
         if op.name in ("variable_read", "variable_write"):
             self.touch(op, device)
+        elif op.name == "to_device":
+            self.values[op.result] = self.use(op.operands[0], device)
         elif op.name in STRUCTURED:
             self.structured(op)
         elif device != CPU and any(is_number(result) for result in op.results):

@@ -283,3 +283,27 @@ def test_an_argument_that_is_on_a_device_crosses_only_to_the_host() -> None:
     made = place(traced)
     verify(made, "place")
     assert crossings(made) == [("x", "gpu->cpu", "value"), ("h", "cpu->gpu", "value"), ("y", "gpu->cpu", "result")]
+
+
+def test_to_is_one_copy_outside_of_loops_and_nothing_where_the_array_is() -> None:
+    def f(x: Any, b: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            for _ in st.range(n):
+                there = st.to(st.to(b, GPU), GPU)
+                x = x * there
+            y = st.to(x, CPU)
+        total = st.to(st.sum(x), CPU) + 1.0
+        return y + 1.0, total
+
+    made = placed(f, X, X, 3)
+    (loop,) = loops(made)
+    assert copies_in(loop.blocks[0].ops) == []
+    assert [(t.what, f"{t.source}->{t.target}", t.nbytes) for t in transfers(made)] == [
+        ("x", "cpu->gpu", 48), ("b", "cpu->gpu", 48), ("x", "gpu->cpu", 48),
+    ]  # fmt: skip
+    assert not any(op.name == "to_device" for op in walk_ops(made.block))
+
+
+def test_to_the_host_is_nothing_in_a_program_of_the_host() -> None:
+    made = place(trace(lambda x: st.to(x, CPU) * 2.0, (X,)).function)
+    assert [op.name for op in made.block.ops] == ["constant", "broadcast_to", "multiply"]

@@ -186,3 +186,55 @@ def test_a_program_that_stops_half_way_leaves_what_it_has_written() -> None:
     np.testing.assert_array_equal(np.array(v), np.full(3, 4.0))
     f(100.0)
     np.testing.assert_array_equal(np.array(v), np.full(3, 8.0))
+
+
+# ---- regions in plain Python ----------------------------------------------------------------------
+
+
+@st.function
+def plain_step(x: Any, y: Any) -> Any:
+    loss, d_w = st.value_and_grad(lambda: st.mean((w * x - y) ** 2), wrt=w)()
+    w.value = w.value - 0.1 * d_w
+    return loss
+
+
+def test_a_region_around_a_python_loop_copies_its_arrays_once(
+    fresh: None, copies: Callable[..., tuple[int, int]]
+) -> None:
+    x, y = X.copy(), X + 1.0
+    with with_backend(GPU, x, y) as (on_x, on_y):
+        assert copies(plain_step, x, y) == (3, 1)
+        for _ in range(3):
+            assert copies(plain_step, x, y) == (0, 1)
+            assert copies(plain_step, on_x, on_y) == (0, 1)
+            assert copies(plain_step, x, X) == (1, 1)  # not of the region: for this call
+        found = w.numpy()
+    losses = [np.array(value) for value in (plain_step(x, y), w)]
+    w.value = np.zeros((5, 7), np.float32)
+    for other in [y, *[y, y, X] * 3]:
+        plain_step(x, other)
+    np.testing.assert_allclose(found, w.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(losses[0], plain_step(x, y), rtol=1e-5)
+
+
+def test_an_array_that_is_moved_stays_until_nobody_holds_it(
+    copies: Callable[..., tuple[int, int]], device: cuda.Emulator
+) -> None:
+    @st.function
+    def double(x: Any) -> Any:
+        with with_backend(GPU):
+            return x * 2.0
+
+    program = double.stage(st.to(X, GPU))
+    program(X)
+    gc.collect()
+    before = device.counts()
+    there = st.to(X, GPU)
+    assert copies(double, there) == (1, 1)
+    assert copies(double, there) == (0, 1)
+    np.testing.assert_array_equal(program(there), X * 2.0)
+    np.testing.assert_array_equal(program(X), X * 2.0)  # a copy for this call
+    assert (device.counts() - before).live_bytes == BYTES
+    del there
+    gc.collect()
+    assert (device.counts() - before).live_bytes == 0

@@ -1,0 +1,142 @@
+"""Regions in plain Python: the back end of the staged calls in their extent, and the arrays that they keep on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextvars import ContextVar, Token
+from typing import Any
+
+import numpy as np
+
+from staged.frontend.variable import Remote
+from staged.ir.types import CPU, Device, shape_text
+
+
+class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array that has a copy on a device, made when a program first takes it and kept until nobody holds this.
+
+    NumPy computes with it as with `host`, the array that it was made of, which must not change meanwhile: the region that
+    makes it sees to that. Immutable.
+    """
+
+    __slots__ = ("__weakref__", "device", "host", "remote")
+    __staged_by_reference__ = True
+
+    def __init__(self, host: np.ndarray[Any, Any], device: Device) -> None:
+        self.host = host
+        self.device = device
+        self.remote: Remote | None = None
+        """The elements there, once a program has asked for them."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the axes."""
+        return self.host.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's name of the dtype."""
+        return self.host.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.host.ndim
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.host, dtype=dtype, copy=bool(copy)) if copy or dtype not in (None, self.dtype) else self.host
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(isinstance(given, DeviceArray) for given in kwargs.get("out", ())):
+            return NotImplemented
+        return getattr(ufunc, method)(*(_on_host(given) for given in inputs), **kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.host[key]
+
+    def __len__(self) -> int:
+        return len(self.host)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.host)
+
+    def __repr__(self) -> str:
+        return f"DeviceArray({self.dtype} {shape_text(self.shape)} on {self.device})"
+
+
+def _on_host(value: Any) -> Any:
+    return value.host if isinstance(value, DeviceArray) else value
+
+
+class Region:
+    """The extent of one `with_backend` in plain Python."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.arrays: dict[int, DeviceArray] = {}
+        """By the id of the array on the host, which stays alive with it."""
+        self.frozen: list[np.ndarray[Any, Any]] = []
+        """What was writable before."""
+
+    def keep(self, leaf: Any) -> Any:
+        """An array on the region's device for one on the host, which is read-only from now on; anything else as it is."""
+        kept = self.kept(leaf)
+        if isinstance(kept, DeviceArray) and kept.host.flags.writeable:
+            self.frozen.append(kept.host)
+            kept.host.flags.writeable = False
+        return kept
+
+    def kept(self, leaf: Any) -> Any:
+        """As `keep`, for an array that nobody writes."""
+        if isinstance(leaf, DeviceArray):
+            if self.device == leaf.device:
+                self.arrays[id(leaf.host)] = leaf
+                return leaf
+            leaf = leaf.host
+        if not isinstance(leaf, np.ndarray) or not leaf.ndim or self.device == CPU:
+            return leaf
+        known = self.arrays.get(id(leaf)) or find_kept(leaf, self.device)
+        if known is None:
+            known = DeviceArray(leaf, self.device)
+        self.arrays[id(leaf)] = known
+        return known
+
+
+_regions: ContextVar[tuple[Region, ...]] = ContextVar("staged_regions", default=())
+
+
+def enter_region(region: Region) -> Token[tuple[Region, ...]]:
+    """Make `region` the innermost one; what it returns is for `leave_region`."""
+    return _regions.set((*_regions.get(), region))
+
+
+def leave_region(region: Region, token: Token[tuple[Region, ...]]) -> None:
+    """Back to the region around; arrays are writable again that were before."""
+    _regions.reset(token)
+    for array in region.frozen:
+        array.flags.writeable = True
+
+
+def ambient_device() -> Device:
+    """The device of the innermost `with_backend` around plain Python: that of the staged calls in its extent."""
+    regions = _regions.get()
+    return regions[-1].device if regions else CPU
+
+
+def find_kept(array: np.ndarray[Any, Any], device: Device | str) -> DeviceArray | None:
+    """What a region around keeps on `device` (or the one of that name) of an array of the host."""
+    for region in reversed(_regions.get()):
+        found = region.arrays.get(id(array))
+        if str(region.device) == str(device) and found is not None:
+            return found
+    return None
+
+
+def device_of(value: Any) -> Device:
+    """Where a program should take an argument from: the device that has it, unless the code around is the host's."""
+    if isinstance(value, DeviceArray):
+        return CPU if _regions.get() and ambient_device() == CPU else value.device
+    device = ambient_device()
+    if device != CPU and isinstance(value, np.ndarray) and find_kept(value, device) is not None:
+        return device
+    return CPU

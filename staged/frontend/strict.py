@@ -1,0 +1,59 @@
+"""Regions that take nothing that they do not name: `with_backend(GPU, x, strict=True)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from staged.errors import StagingError
+from staged.ir.nodes import Value
+from staged.ir.types import Device
+from staged.ops.array import Array, StagedArray
+
+if TYPE_CHECKING:
+    from staged.frontend.tracing import TraceContext
+
+_FROM_NOTHING = frozenset("constant iota broadcast_to reshape permute slice pad".split())
+
+
+class Strict:
+    """A region that takes no array and no Variable from outside but those that it names.
+
+    Numbers reach a device by value and constants are made there, so neither needs a name.
+    """
+
+    def __init__(self, device: Device, named: list[Any]) -> None:
+        self.device = device
+        self.ids = {id(leaf) for leaf in named}
+        self.values = {leaf.value for leaf in named if isinstance(leaf, StagedArray)}
+        self.named = named  # kept alive, so that ids stay unique
+
+    def check(self, trace: TraceContext, operand: Array) -> None:
+        """Raise where an op of the region uses a foreign array."""
+        if not isinstance(operand, StagedArray) or operand.device == self.device or not operand.shape:
+            return
+        value = operand.value
+        if value in self.values or _is_constant(value):
+            return
+        array = next((array for array, hidden in trace.hidden.values() if hidden is value), None)
+        if array is None or id(array) not in self.ids:
+            name = value.hint if value.hint and array is None else ""
+            raise self.refusal(trace, f"`{name}`" if name else "an array", operand.type, name or "x")
+
+    def check_variable(self, trace: TraceContext, variable: Any, device: Device) -> None:
+        """Raise where the region reads or writes a Variable from outside."""
+        if variable.shape and id(variable) not in self.ids and device != self.device:
+            raise self.refusal(trace, f"the Variable `{variable.name}`", variable.type, variable.name)
+
+    def refusal(self, trace: TraceContext, what: str, type: Any, name: str) -> StagingError:
+        """The error for a use of something foreign."""
+        device = str(self.device).upper()
+        return StagingError(
+            f"{what} ({type}) is used in a strict region of `{device}` that does not name it",
+            where=trace.locate(),
+            hint=f"name it, `with_backend({device}, {name}, strict=True)`, or move it: `st.to({name}, {device})`",
+        )
+
+
+def _is_constant(value: Value) -> bool:
+    op = value.producer
+    return op is not None and op.name in _FROM_NOTHING and all(map(_is_constant, op.operands))
