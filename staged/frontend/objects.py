@@ -33,10 +33,10 @@ class _Elements(MutableMapping[str, Any]):
         self.owner = owner
 
     def _index(self, name: str) -> int:
-        index = int(name)
-        if index >= len(self.owner):
+        # An attribute's name is no element: it is asked for where an earlier try of a loop had another object in this place.
+        if not name.isdigit() or int(name) >= len(self.owner):
             raise KeyError(name)
-        return index
+        return int(name)
 
     def __getitem__(self, name: str) -> Any:
         return self.owner[self._index(name)]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 import staged as st
 from staged.runtime.compiler import CompileOptions
-from staged.testing import assert_backends_agree, check_grads
+from staged.testing import assert_backends_agree, check_grads, compare_trees, load_snippet
 
 X = np.array([0.5, -1.5, 2.0])
 
@@ -138,3 +139,54 @@ def test_kernels_of_rows_and_pieces_compile(program: Callable[..., object]) -> N
     """An element of a table, read in one loop of a row, was taken to be known in the next; a padded sum had no scalar total."""
     x = np.linspace(-1.0, 1.0, 15)
     assert_backends_agree(lambda x, n: (program(x, n), st.jvp(lambda x: program(x, n), (x,), (x,))), x, 1)
+
+
+NESTED_LOOPS = {
+    "for, bound known": ["for i{depth} in st.range({count}):"],
+    "for": ["for i{depth} in st.range(n{depth}):"],
+    "while": ["j{depth} = 0", "while j{depth} < n{depth}:", "    j{depth} += 1"],
+}
+
+
+def nested_loops(kinds: Sequence[str]) -> Callable[..., object]:
+    """A function that changes an array in loops of these kinds inside one another, and after each of them."""
+    lines, indent = ["import staged as st", "def nested(x, n1, n2, n3):", "    y = x * 1.0"], "    "
+    for depth, kind in enumerate(kinds, 1):
+        lines += [indent + line.format(depth=depth, count=(2, 3, 2)[depth - 1]) for line in NESTED_LOOPS[kind]]
+        indent += "    "
+    lines.append(f"{indent}y = y + 0.3 * st.tanh(y)")
+    lines += [f"{indent[:-4 * inner]}y = st.sin(y) * 1.1" for inner in range(1, len(kinds))]
+    return load_snippet("\n".join([*lines, "    return st.sum(st.sin(y))"])).nested
+
+
+@pytest.mark.parametrize("kinds", list(itertools.product(NESTED_LOOPS, repeat=3)), ids=", ".join)
+def test_gradients_of_loops_three_deep(kinds: tuple[str, ...]) -> None:
+    """The third loop read what it had kept at the wrong place: bases count single elements, not sequences."""
+    nested = nested_loops(kinds)
+    assert_backends_agree(lambda x, *n: st.grad(lambda x: nested(x, *n))(x), np.array([0.4, -1.1]), 2, 3, 2)
+
+
+def any_of_two_comparisons(x, n):
+    return st.any((x > -0.6) & (x <= x + 0.3 * n)), st.all((x > -0.6) | (x <= 0.3 * n))
+
+
+def a_product_put_at_an_index_of_one(x, n):
+    """The only row there is: the index is checked, and moves nothing."""
+
+    def loss(x):
+        row = st.reshape(x[:3], (1, 3)) @ st.reshape(x[3:12], (3, 3))
+        table = st.zeros((1, 3), dtype=st.f64)
+        table[n % 1] = row[0] * x[0]
+        return st.sum(table * st.sum(row))
+
+    return st.grad(loss)(x)
+
+
+@pytest.mark.parametrize("program", [any_of_two_comparisons, a_product_put_at_an_index_of_one])
+def test_strict_compilers_have_nothing_to_say(program: Callable[..., object]) -> None:
+    staged = st.function(program)
+    staged.options = STRICT
+    x = np.linspace(-1.0, 1.0, 15)
+    with st.eager():
+        expected = staged(x, 1)
+    compare_trees(staged(x, 1), expected, 1e-12, 1e-12)

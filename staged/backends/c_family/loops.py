@@ -491,6 +491,7 @@ class LoopEmitter(TotalsEmitter):
             scalar = spell(
                 s.op, [o.dtype for o in operands], result, [Index(x, lane) for x in whole], s.attrs, self.need
             )
+            self.w.line(f"#pragma GCC unroll {self.schedule.lanes}")
             with self.block(f"for (int lane = 0; lane < {self.schedule.lanes}; ++lane)"):
                 self.w.line(f"{name}[lane] = {scalar};")
         self.values[s.target] = Vec(Name(name), result, True)

@@ -148,7 +148,9 @@ class ResidualEmitter(BodyEmitter):
             _, count = sequence_storage(value.type)
             assert count is not None
             self.plan.sequences[value] = storage
-            self.bases[value] = self.settled(scaled(position, count) or Literal("0"), "first")
+            # Bases count single elements, whatever the sequences in between hold.
+            start = scaled(trip, count) or Literal("0")
+            self.bases[value] = self.settled(start if str(base) == "0" else Infix("+", base, start), "first")
             return
         self.where(op.where)
         element = value.tensor

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from staged.backends.c_family.expr import Call, Expr, Index, Literal, Name
+from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name
 from staged.backends.c_family.scalars import spell
 from staged.backends.c_family.support.lanes import reduce_snippet
 from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes
@@ -182,13 +182,13 @@ class TotalsEmitter:
                 both = spell("add" if op == "sum" else "multiply", [dtype, dtype], dtype, [total, x], {}, self.need)
                 self.w.line(f"{total} = {both};")
         elif op in ("any", "all"):
-            self.w.line(f"{total} = {total} {'||' if op == 'any' else '&&'} {x};")
+            self.w.line(f"{total} = {Infix('||' if op == 'any' else '&&', total, x)};")
         else:
             self.take_extreme(op, total, self.plain(value), dtype)
 
     def take_extreme(self, op: str, total: Expr, x: Expr, dtype: DType) -> None:
         if dtype.is_bool:
-            self.w.line(f"{total} = {total} {'||' if op == 'max' else '&&'} {x};")
+            self.w.line(f"{total} = {Infix('||' if op == 'max' else '&&', total, x)};")
             return
         nan = f" || {x} != {x}" if dtype.is_float else ""
         with self.w.block(f"if ({x} {COMPARE[op]} {total}{nan})"):

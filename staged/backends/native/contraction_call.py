@@ -10,7 +10,7 @@ from typing import Literal
 
 from staged.backends.c_family.expr import Index, Infix, Name
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.loops import LoopEmitter, Site, address, kernel_comments, wrapped
+from staged.backends.c_family.loops import LoopEmitter, Site, address, kernel_comments, used_sources, wrapped
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.vectors import Vec
 from staged.backends.c_family.writer import Writer, c_identifier, safe_comment
@@ -250,6 +250,10 @@ class EpilogueEmitter(LoopEmitter):
             for loop in (batch, row, column):
                 if not any(index.stride(loop.axis) for index in indices):
                     w.line(f"(void){loop.axis.name};")
+            read = used_sources(nest)
+            for source in nest.inputs[1:]:
+                if source not in read:
+                    w.line(f"(void){self.arrays[source] if isinstance(source, ArrayRef) else self.values[source].expr};")
             self.axes[batch.axis] = Name("batch")
             with self.block("for (int64_t r = 0; r < rows; ++r)"):
                 self.axes[row.axis] = Infix("+", Name("row"), Name("r"))

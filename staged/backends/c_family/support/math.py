@@ -450,11 +450,15 @@ const {v.T} y = {v.select("has_fraction", "up", "x")};
 
 
 def _lanes(v: Variety, expression: str) -> str:
-    """`expression` in x (and z) for each number. It begins as x: gcc 12 does not see that the loop writes every number."""
+    """`expression` in x (and z) for each number. It begins as x: gcc 12 does not see that the loop writes every number.
+
+    Unrolled, it becomes vector instructions where there are such.
+    """
     if not v.is_vector:
         return f"const {v.T} y = {expression.replace('[i]', '')};\n"
     return f"""\
 {v.T} y = x;
+#pragma GCC unroll 16
 for (int i = 0; i < (int)(sizeof y / sizeof y[0]); ++i) {{
     y[i] = {expression};
 }}
