@@ -11,6 +11,7 @@ import pytest
 
 import staged as st
 from staged.errors import CarriedValueError, StaticStateError, UnboundNameError
+from staged.frontend.objects import contents_of
 from tests.frontend.harness import Case, check_refusal, checks_of
 
 X = np.array([1.0, 2.0, 3.0])
@@ -679,3 +680,10 @@ def _argument_of_a_recursive_function(x: Any, n: Any) -> Any:
 )
 def test_refusals(program: Any, error: Any, message: str, hint: str) -> None:
     check_refusal(program, (X, 4), error, message, hint)
+
+
+@pytest.mark.parametrize("owner", [[1.0, 2.0], {"a": 1.0}])
+def test_a_name_of_another_object_is_nothing_that_this_one_has(owner: Any) -> None:
+    """A loop asks so where an earlier try of it had, say, a Stack in the place in which there is a list now."""
+    contents = contents_of(owner)
+    assert contents is not None and contents.get("rows") is None and "rows" not in contents
