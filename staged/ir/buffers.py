@@ -51,6 +51,7 @@ class Stack:
     index: int
     where: Position | None = None
     inner: Stack | None = None
+    device: Device = CPU
 
 
 @dataclass(frozen=True)

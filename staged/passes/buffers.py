@@ -104,7 +104,7 @@ class _Planner:
         self.join_updates()
         join_frames(self)
         handles = sequence_handles(self.function, self.called is not None and self.called.recursive)
-        storage = plan_sequences(self.function, self.live, handles)
+        storage = plan_sequences(self.function, self.live, handles, self.devices)
         join_histories(self, storage.places)
         return self.finish(handles, storage)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.order import ends_of_branch, ends_of_loop, structural_blocks, structural_ops
 from staged.ir.sequences import Handles
-from staged.ir.types import SequenceType, TensorType, Type, i64
+from staged.ir.types import CPU, Device, SequenceType, TensorType, Type, i64
 from staged.passes.liveness import Liveness
 
 
@@ -22,7 +22,9 @@ class SequencePlan:
     buffers: list[Buffer] = field(default_factory=list)
 
 
-def plan_sequences(function: Function, live: Liveness, handles: Handles) -> SequencePlan:
+def plan_sequences(
+    function: Function, live: Liveness, handles: Handles, devices: Mapping[Value, Device]
+) -> SequencePlan:
     """Arrays where the trip count has a bound, stacks where it has none. Handles need a stack while they grow."""
     plan = SequencePlan()
     branches = _sequences_of_branches(function)
@@ -33,10 +35,11 @@ def plan_sequences(function: Function, live: Liveness, handles: Handles) -> Sequ
         for source in branches.get(value, ()):
             place(source, where)
 
-    def stack(type: Type, name: str, op: Op) -> Stack:
-        inner = stack(type.element, name, op) if isinstance(type, SequenceType) else None
+    def stack(type: Type, name: str, op: Op, device: Device) -> Stack:
+        inner = stack(type.element, name, op, device) if isinstance(type, SequenceType) else None
         element = type if isinstance(type, TensorType) else TensorType(i64)
-        made = Stack(name if inner is None else f"{name}_starts", element, len(plan.stacks), op.where, inner)
+        name, device = (name, device) if inner is None else (f"{name}_starts", CPU)
+        made = Stack(name, element, len(plan.stacks), op.where, inner, device)
         plan.stacks.append(made)
         return made
 
@@ -56,7 +59,7 @@ def plan_sequences(function: Function, live: Liveness, handles: Handles) -> Sequ
                 seen_as = _outermost(result, branches)
                 element, count = sequence_storage(result.type)
                 if count is None:
-                    place(seen_as, stack(result.type.element, name, op))
+                    place(seen_as, stack(result.type.element, name, op, devices.get(result, CPU)))
                 else:
                     whole = TensorType(element.dtype, (count, *element.shape))
                     size = max(whole.nbytes, 1)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.c_family.expr import Expr
-from staged.backends.c_family.file import describe
+from staged.backends.c_family.file import HEAD, describe
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter
 from staged.backends.c_family.structure import StructureEmitter
@@ -35,6 +35,7 @@ from staged.backends.cublas_cudnn.device import (
 )
 from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
 from staged.backends.cublas_cudnn.spelling import device_functions
+from staged.backends.cublas_cudnn.stacks import stack_text, stacks_part
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, aligned
@@ -42,6 +43,7 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef
 from staged.ir.order import structural_ops
 from staged.ir.types import CPU
+from staged.source import Position
 
 # NVRTC has no headers; its own integer types are these.
 _RTC_TYPES = """\
@@ -178,7 +180,8 @@ class CudaProgramEmitter(ProgramEmitter):
         """What the program has on the device, in the order in which it is made."""
         site = self.site(self.function.where)
         kernels = sum(isinstance(kernel, CudaKernel) for kernel in self.kernels.values())
-        return [stream_part(site), memory_part(site, self.device_bytes), kernels_part(site, self.name, kernels)]
+        parts = [stream_part(site), memory_part(site, self.device_bytes), kernels_part(site, self.name, kernels)]
+        return [*parts, stacks_part(self.stacks, self.stacks_offset(), HEAD)] if self.stacks else parts
 
     def has_release(self) -> bool:
         return True
@@ -189,11 +192,24 @@ class CudaProgramEmitter(ProgramEmitter):
     def device_buffers(self) -> list[Buffer]:
         return [buffer for buffer in self.plan.arena_buffers() if buffer.device != CPU]
 
+    def first_handle(self) -> Position | None:
+        """Where the program first makes a sequence that travels."""
+        handles = self.plan.handles.values
+        made = [op for op in structural_ops(self.function.block) if any(result in handles for result in op.results)]
+        return made[0].where if made else self.function.where
+
     # ---- the file ----
 
     def assemble(
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
+        if self.uses_store:
+            raise UnsupportedError(
+                "a second derivative through a loop, which keeps histories of histories, does not run in a program with a GPU "
+                "region yet",
+                where=self.first_handle(),
+                hint="take it in a program without `with_backend(GPU)`",
+            )
         structure.need("host", "fail", "stop")
         on_device = [kernel for kernel in kernels if isinstance(kernel, CudaKernel) and kernel.name in self.launchers]
         on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel)]
@@ -235,13 +251,14 @@ class CudaProgramEmitter(ProgramEmitter):
         on_host: Sequence[KernelText],
         inner: list[tuple[VariableRef, str]],
     ) -> None:
-        includes, support = render(structure.text.snippets - {"memcpy"})
+        includes, support = render(structure.text.snippets - {"memcpy", "stack"})
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
         shared = dict(pair for kernel in on_host for pair in kernel.support)
         support = "\n".join([support, *shared.values()])
         self.support = self.support_text(includes, support)
         w.section("the host's part")
-        for name in ("math", "stdbool", "stddef", "stdint", "string"):
+        stdlib = ("stdlib",) if self.stacks else ()
+        for name in ("math", "stdbool", "stddef", "stdint", *stdlib, "string"):
             w.line(f"#include <{name}.h>")
         w.line()
         for include in distinct(include for part in self.device_parts() for include in part.includes):
@@ -252,6 +269,9 @@ class CudaProgramEmitter(ProgramEmitter):
         w.line()
         w.text(_CHECK)
         self.write_device_struct(w)
+        if self.stacks:
+            w.section("residual storage")
+            w.text(stack_text(self.stacks))
         self.write_buffers(w, structure)
         self.write_constants(w, structure)
         if on_host:
@@ -292,23 +312,21 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line()
         w.comment("Where values are kept; those whose lives do not overlap share memory.")
         workspace = [("unsigned char *scratch;", "workspace of the host's kernels")] if self.scratch_bytes else []
-        _write_struct(w, "Buffers", _rows(self.host_buffers(), structure) + workspace, "on the host")
+        grown = [(f"st_stack *{structure.fields[s]};", f"grows: {s.element} per turn of a loop") for s in self.stacks]
+        _write_struct(w, "Buffers", [*_rows(self.host_buffers(), structure), *grown, *workspace], "on the host")
         _write_struct(w, "DeviceBuffers", _rows(self.device_buffers(), structure), "on the device")
 
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
-        if self.plan.stacks:
-            raise UnsupportedError(
-                "a gradient through a loop without a bound does not run on the GPU yet",
-                where=self.plan.stacks[0].where,
-                hint="use `st.range` with a number of turns known while staging",
-            )
         with w.block(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"):
             w.line("unsigned char *const base = (unsigned char *)arena;")
-            if self.host_buffers() or self.scratch_bytes:
+            if self.host_buffers() or self.scratch_bytes or self.stacks:
                 w.line("Buffers buffers;")
                 for buffer in self.host_buffers():
                     c_type = buffer.type.dtype.c_name
                     w.line(f"buffers.{structure.fields[buffer]} = ({c_type} *)(void *)(base + {buffer.offset});")
+                for stack in self.stacks:
+                    place = f"(st_stack *)(void *)(base + {self.stacks_offset() + HEAD * stack.index})"
+                    w.line(f"buffers.{structure.fields[stack]} = {place};")
                 if self.scratch_bytes:
                     w.line(f"buffers.scratch = base + {self.scratch_offset()};")
                 w.line("const Buffers *const m = &buffers;")

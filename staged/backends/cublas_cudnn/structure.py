@@ -63,6 +63,12 @@ class CudaStructureEmitter(StructureEmitter):
         if isinstance(pointer, Name) and op.device != CPU:
             self.device_views.add(pointer.text)
 
+    def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
+        if stack.device == CPU:
+            return super().pushed(stack, source, item_bytes, type)
+        assert self.is_on_device(source), "placement makes every crossing a copy of its own"
+        return f"st_device_stack_push(gpu, host, {self.site_of(stack.where)}, {self.field(stack)}, {source}, {item_bytes})"
+
     def emit_kernel_call(self, op: Op) -> None:
         if self.check_nan and op.device != CPU:
             raise UnsupportedError(

@@ -158,6 +158,38 @@ def until(x: Any, n: Any) -> Any:
 
 
 @st.function
+def gradient_without_a_bound(x: Any) -> Any:
+    def loss(x: Any) -> Any:
+        while st.sum(x * x) > 1.0:
+            x = st.sin(x) * 0.9
+        return st.sum(x)
+
+    with with_backend(GPU, x):
+        value, d_x = st.value_and_grad(loss)(x)
+    return value, d_x
+
+
+@st.function
+def gradient_of_nested_loops(x: Any, n: Any) -> Any:
+    def loss(x: Any) -> Any:
+        total, i, factor = 0.0, 0, 1.0
+        while i < n:
+            y = x
+            while st.sum(y * y) > 1.0:
+                y = st.sin(y) * 0.9 * x
+            if i % 2 == 0:
+                x = st.cos(x * factor)
+            factor = factor * 1.25
+            total = total + st.sum(y * x) * 0.5
+            i += 1
+        return st.sum(x) + total
+
+    with with_backend(GPU, x):
+        d_x = st.grad(loss)(x)
+    return d_x
+
+
+@st.function
 def gradient_of_a_loop(x: Any) -> Any:
     def loss(x: Any) -> Any:
         total = 0.0

@@ -62,6 +62,8 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
     (programs.until, (X, 100)),
     (programs.until, (X * 1e-3, 100)),
     (programs.gradient_of_a_loop, (X,)),
+    (programs.gradient_without_a_bound, (X,)),
+    (programs.gradient_of_nested_loops, (np.clip(X, -1, 1), 3)),
 ]
 
 
@@ -144,6 +146,42 @@ def test_device_memory_is_made_once_and_given_back(device: cuda.Emulator) -> Non
     assert (left.live_allocations, left.live_streams, left.live_bytes) == (0, 0, 0)
 
 
+def test_what_a_loop_keeps_grows_on_the_device_and_stays(device: cuda.Emulator) -> None:
+    @st.function
+    def f(x: Any, n: Any) -> Any:
+        def loss(x: Any) -> Any:
+            i = 0
+            while i < n:
+                x = st.sin(x)
+                i += 1
+            return st.sum(x)
+
+        with with_backend(GPU, x):
+            return st.grad(loss)(x)
+
+    gc.collect()
+    before = device.counts()
+    f(X, 1)
+    assert (device.counts() - before).allocations == 2  # the arena and the storage
+    longest = f(X, 100)
+    grown = device.counts() - before
+    f(X, 100)
+    f(X, 30)
+    again = device.counts() - before
+    assert grown.allocations == again.allocations > 2
+    assert grown.live_bytes == again.live_bytes >= 100 * X.nbytes
+    assert grown.live_allocations == 2
+    wanted = np.ones_like(X)
+    y = X
+    for _ in range(100):
+        wanted, y = wanted * np.cos(y), np.sin(y)
+    np.testing.assert_allclose(longest, wanted, rtol=1e-4, atol=1e-6)
+    del f
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_allocations, left.live_bytes) == (0, 0)
+
+
 def test_interrupted_and_failed_calls_leave_the_device_usable(device: cuda.Emulator) -> None:
     @st.function
     def f(x: Any) -> Any:
@@ -209,14 +247,14 @@ def gather(x: Any) -> Any:
         return st.take(x, st.astype(x[0], st.i64), axis=0)  # the line
 
 
-def unbounded_residuals(x: Any) -> Any:
+def second_derivative_of_a_loop(x: Any) -> Any:
     def loss(x: Any) -> Any:
         while st.sum(x * x) > 1.0:  # the line
             x = st.sin(x)
         return st.sum(x)
 
     with with_backend(GPU, x):
-        return st.grad(loss)(x)
+        return st.grad(lambda x: st.sum(st.grad(loss)(x) ** 2))(x)
 
 
 def matmul_outside(x: Any) -> Any:
@@ -249,7 +287,7 @@ def recursion_beside_a_region(x: Any) -> Any:
         (integer_division, "`floor_divide` of integers"),
         (gather, "an index"),
         (matmul_outside, "`matmul` on the host"),
-        (unbounded_residuals, "a loop without a bound"),
+        (second_derivative_of_a_loop, "a second derivative through a loop"),
         (second_gpu, r"gpu\(1\)"),
     ],
 )

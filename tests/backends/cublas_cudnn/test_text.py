@@ -36,6 +36,7 @@ PROGRAMS: list[tuple[Any, tuple[Any, ...]]] = [
     (programs.halve, (np.abs(X),)),
     (programs.accumulate, (X, 4)),
     (programs.train, (X, 0.1, 4)),
+    (programs.gradient_of_nested_loops, (X, 3)),
 ]
 each_program = pytest.mark.parametrize(("function", "arguments"), PROGRAMS, ids=[f.__name__ for f, _ in PROGRAMS])
 
@@ -95,7 +96,7 @@ def test_the_kernels_compile_alone(
     compile_with(tmp_path, ["g++", *flags, "-c", f"{name}.cu", "-o", "kernels.o"])
 
 
-@pytest.mark.parametrize(("function", "arguments"), PROGRAMS[1:3] + PROGRAMS[-1:], ids=["maths", "softmax", "train"])
+@pytest.mark.parametrize(("function", "arguments"), PROGRAMS[1:3] + PROGRAMS[-2:], ids=["maths", "softmax", "train", "stacks"])
 def test_nvcc_takes_the_whole_file_and_the_kernels(
     function: Any, arguments: tuple[Any, ...], written: Callable[..., Artifact], tmp_path: Path
 ) -> None:
