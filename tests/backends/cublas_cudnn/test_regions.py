@@ -1,0 +1,256 @@
+"""What a region copies, counted by the device: one per distinct input, per result used after it, per printed value, per decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import CPU, GPU, with_backend
+from staged.frontend import trees
+from staged.runtime import cuda
+
+X = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
+ROW = X[0] + 1.0
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda.Emulator]:
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    device = cuda.emulator()
+    before = device.counts().violations
+    yield device
+    device.set_thread_order("forward")
+    assert device.counts().violations == before, device.last_violation()
+
+
+def captured(x: Any) -> Any:
+    with with_backend(GPU):  # nothing is named: x and ROW are found
+        y = x * ROW
+    return y + 1.0
+
+
+def named_twice(x: Any) -> Any:
+    with with_backend(GPU, x, x):
+        y = x + 1.0
+    with with_backend(GPU, [x]):
+        z = x * y
+    return z, z
+
+
+def tree(inputs: Any) -> Any:
+    with with_backend(GPU, inputs) as given:
+        y = given["x"] * given["rows"][0] + given["rate"]
+    return {"y": y}
+
+
+def function_form(x: Any, row: Any) -> Any:
+    return with_backend(GPU, x, row)(lambda x, row: (x * row, x - row))(x, row)
+
+
+def nested(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+        with with_backend(CPU, y):
+            h = st.sum(y, axis=0)
+            with with_backend(GPU):
+                z = h * y
+        w = z + h
+    return w
+
+
+def unused(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+        st.exp(y)  # used by nobody
+    return y
+
+
+def used_by_the_host_twice(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+    return y + 1.0, st.sum(y)
+
+
+def made_on_the_device(n: Any) -> Any:
+    with with_backend(GPU):
+        w, b = st.ones((4, 6)), st.zeros((6,))
+        for i in st.range(n):
+            w = w * 0.5 + b + i
+    return w
+
+
+def loop(x: Any, row: Any, n: Any) -> Any:
+    with with_backend(GPU):
+        for i in st.range(n):
+            for _ in st.range(2):
+                x = x * row + 0.25 * i
+    return x
+
+
+def prints(x: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        for i in st.range(n):
+            x = x * 0.5
+            print(f"step {i}: {st.max(x):.3f}")
+    return x
+
+
+def prints_what_does_not_change(x: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        top = st.max(x)
+        for i in st.range(n):
+            print(f"step {i}: {top:.3f}")
+            x = x + 1.0
+    return x
+
+
+def decisions(x: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        for _ in st.range(n):
+            if st.sum(x) > 0.0:
+                x = x * -0.5
+            else:
+                x = x + 1.0
+    return x
+
+
+def early(x: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        for _ in st.range(n):
+            x = x * 2.0
+            if st.max(x) > 10.0:
+                return x
+    return x - 1.0
+
+
+def leaves_by_break(x: Any, n: Any) -> Any:
+    for i in st.range(n):
+        with with_backend(GPU, x):
+            x = x * 2.0
+            if i == 1:
+                break
+    return x - 1.0
+
+
+def caught(x: Any) -> Any:
+    try:
+        with with_backend(GPU, x):
+            y = x * 2.0
+            raise KeyError
+    except KeyError:
+        pass
+    return y - 1.0
+
+
+def gradient_inside(x: Any, row: Any) -> Any:
+    with with_backend(GPU, x, row):
+        loss, d_row = st.value_and_grad(lambda row: st.mean((x * row) ** 2))(row)
+    return loss, d_row
+
+
+def gradient_around(x: Any) -> Any:
+    def loss(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = st.sum(st.tanh(x * 2.0))
+        return y
+
+    return st.value_and_grad(loss)(x)
+
+
+def gradient_through(x: Any) -> Any:
+    def loss(x: Any) -> Any:
+        a = st.exp(x)
+        with with_backend(GPU, a):
+            y = st.tanh(a * 2.0)
+        return st.sum(y * a)
+
+    return st.grad(loss)(x)
+
+
+def gradient_of_a_loop_around(x: Any, n: Any) -> Any:
+    def loss(x: Any) -> Any:
+        for _ in st.range(3):
+            with with_backend(GPU, x):
+                x = st.sin(x) * 1.5
+        return st.sum(x)
+
+    return st.grad(loss)(x) * n
+
+
+def moved(x: Any) -> Any:
+    there = st.to(x, GPU)
+    with with_backend(GPU):
+        y = there * 2.0
+    here = st.to(y, CPU)
+    return here + x, here
+
+
+TABLE: list[tuple[Any, tuple[Any, ...], int, int]] = [
+    # the function, its arguments, copies to the device, copies to the host
+    (captured, (X,), 2, 1),
+    (named_twice, (X,), 1, 1),
+    (tree, ({"x": X, "rows": [ROW], "rate": 0.5},), 2, 1),
+    (function_form, (X, ROW), 2, 2),
+    (nested, (X,), 2, 2),  # x and h; y and w
+    (unused, (X,), 1, 1),
+    (used_by_the_host_twice, (X,), 1, 1),
+    (made_on_the_device, (3,), 0, 1),
+    (loop, (X, ROW, 4), 2, 1),
+    (prints, (X, 3), 1, 3 + 1),
+    (prints_what_does_not_change, (X, 3), 1, 1 + 1),
+    (decisions, (X, 5), 1, 5 + 1),
+    (early, (np.abs(X), 50), 1, int(np.ceil(np.log2(10.0 / np.abs(X).max()))) + 1),
+    (leaves_by_break, (X, 50), 1, 1),
+    (caught, (X,), 1, 1),
+    (gradient_inside, (X, ROW), 2, 2),
+    (gradient_around, (X,), 1, 2),
+    (gradient_through, (X,), 1, 1),  # a; the sum of its two cotangents
+    (gradient_of_a_loop_around, (X, 2.0), 1, 1),
+    (moved, (X,), 1, 1),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "to_device", "to_host"), TABLE, ids=[row[0].__name__ for row in TABLE])
+def test_copies_are_exactly_those_of_the_edges(
+    function: Any,
+    arguments: tuple[Any, ...],
+    to_device: int,
+    to_host: int,
+    device: cuda.Emulator,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    staged = st.function(function)
+    with st.eager():
+        wanted = trees.flatten(staged(*arguments))[0]
+    printed = capsys.readouterr().out
+    for order in ("forward", "shuffled"):
+        device.set_thread_order(order, seed=1)
+        before = device.counts()
+        found = trees.flatten(staged(*arguments))[0]
+        seen = device.counts() - before
+        assert (seen.copies_to_device, seen.copies_to_host) == (to_device, to_host)
+        assert capsys.readouterr().out == printed
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_every_copy_is_reported_with_its_reason_and_line() -> None:
+    listed = st.function(nested).stage(X).transfers()
+    assert [(t.what, str(t.source), str(t.target), t.why) for t in listed] == [
+        ("x", "cpu", "gpu", "input"), ("y", "gpu", "cpu", "value"), ("h", "cpu", "gpu", "value"), ("w", "gpu", "cpu", "result"),
+    ]  # fmt: skip
+    assert all(t.where is not None and t.where.file == __file__ for t in listed)
+    assert [t.why for t in st.function(decisions).stage(X, 5).transfers()] == ["input", "decision", "result"]
+    found = [t.why for t in st.function(moved).stage(X).transfers()]
+    assert found == ["input", "to"]
+
+
+def test_the_reverse_of_a_region_runs_where_the_region_does() -> None:
+    text = st.function(gradient_of_a_loop_around).stage(X, 2.0).source
+    kernels, host = text.split("the host's part")
+    assert "sinf(" in kernels and "cosf(" in kernels
+    assert "sinf(" not in host and "cosf(" not in host
