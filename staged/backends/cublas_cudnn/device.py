@@ -92,6 +92,24 @@ def memory_part(site: int, nbytes: int) -> DevicePart:
     )
 
 
+def workspace_part(offset: int, nbytes: int) -> DevicePart:
+    """Workspace of kernels, behind the values in the device's arena: one after the other, they all use the same."""
+    return DevicePart(
+        (Field("unsigned char *scratch;", f"{nbytes:,} bytes, workspace of kernels"),),
+        (f"gpu->scratch = gpu->memory + {offset};",),
+        (),
+    )
+
+
+def failures_part(offset: int) -> DevicePart:
+    """The record in which kernels say why they must not go on, at the end of the device's arena."""
+    return DevicePart(
+        (Field("st_device_failure *failed;", "what kernels report"),),
+        (f"gpu->failed = (st_device_failure *)(void *)(gpu->memory + {offset});",),
+        (),
+    )
+
+
 def kernels_part(site: int, name: str, count: int) -> DevicePart:
     """The compiled kernels, for builds in which host and kernels are compiled apart."""
     load = f"cudaLibraryLoadData(&gpu->library, {name}_image, NULL, NULL, 0, NULL, NULL, 0)"

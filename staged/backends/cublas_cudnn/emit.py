@@ -25,20 +25,31 @@ from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
     distinct,
+    failures_part,
     kernels_part,
     memory_part,
     stream_part,
     struct_bytes,
+    workspace_part,
     write_open,
     write_release,
     write_struct,
 )
+from staged.backends.cublas_cudnn.failures import (
+    DECLARATIONS,
+    finite_check_kernel,
+    finite_check_launcher,
+    finite_check_name,
+    wait_for_device,
+)
+from staged.backends.cublas_cudnn.joining import join_launches
 from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
-from staged.backends.cublas_cudnn.spelling import device_functions
+from staged.backends.cublas_cudnn.launches import launcher
+from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import stack_text, stacks_part
-from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter
+from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.errors import UnsupportedError
-from staged.ir.buffers import Buffer, aligned
+from staged.ir.buffers import Buffer, Plan, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef
 from staged.ir.order import structural_ops
@@ -90,12 +101,22 @@ static dim3 st_dim3(unsigned int x) {
 """
 
 
+# Short loops that keep what they work on in registers; other compilers than CUDA's know no such line.
+_UNROLLED = """\
+#ifdef __CUDACC__
+#define ST_UNROLLED _Pragma("unroll")
+#else
+#define ST_UNROLLED
+#endif
+"""
+
+
 def emit_program(function: Function, machine: Machine, plan: Planner, check_nan: bool = False) -> Emitted:
     """The CUDA program for a placed function whose tensor ops have been fused into kernels.
 
     `plan` makes the memory plan; it is asked once the kernels are known, since they say which buffers may be shared.
     """
-    return CudaProgramEmitter(function, machine, check_nan).run(plan)
+    return CudaProgramEmitter(join_launches(function), machine, check_nan).run(plan)
 
 
 class CudaProgramEmitter(ProgramEmitter):
@@ -114,12 +135,15 @@ class CudaProgramEmitter(ProgramEmitter):
             "DeviceBuffers",
             "open_device",
             "CUDA_CHECK",
+            "wait_for_device",
+            "checked",
             "ARENA_BYTES",
             DEVICE_BUFFERS,
             "m",
             "gpu",
         }
         self.launchers: dict[str, str] = {}
+        self.finite_checks = FiniteChecks()
         for called in function.functions:
             raise UnsupportedError(
                 f"the recursion of `{called.name}` does not run in a program with a GPU region yet",
@@ -147,27 +171,33 @@ class CudaProgramEmitter(ProgramEmitter):
         arguments = ", ".join(map(str, ["gpu", *inputs, *outputs]))
         structure.check(op, f"{self.launchers[kernel.name]}({arguments})")
 
-    def launcher(self, kernel: CudaKernel) -> str:
-        """The host function that starts a kernel, with its grid."""
-        assert kernel.launch is not None
-        w = Writer()
-        w.comment(f"{kernel.launch}")
-        parameters = ", ".join(["const Device *gpu", *(f"{type}{name}" for type, name in kernel.parameters)])
-        with w.block(f"static cudaError_t {self.launchers[kernel.name]}({parameters})"):
-            values = ", ".join(f"(void *)&{name}" for _, name in kernel.parameters)
-            w.line(f"void *values[] = {{{values}}};")
-            w.line("(void)gpu;")
-            w.line(
-                f"return cudaLaunchKernel(KERNEL({kernel.name}), st_dim3({kernel.launch.blocks}), "
-                f"st_dim3({kernel.launch.threads}), values, 0, gpu->stream);"
-            )
-        return str(w)
+    def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
+        structure = super().new_structure(function, plan)
+        assert isinstance(structure, CudaStructureEmitter)
+        structure.finite_checks = self.finite_checks
+        structure.kernels_may_fail = self.kernels_may_fail
+        return structure
+
+    @property
+    def kernels_may_fail(self) -> bool:
+        """Whether what runs on the device may find that the program must stop."""
+        return self.check_nan or any(k.can_fail for k in self.kernels.values() if isinstance(k, CudaKernel))
 
     # ---- sizes ----
 
     @property
+    def values_bytes(self) -> int:
+        return aligned(sum(self.plan.device_bytes.values()))
+
+    @property
+    def workspace_bytes(self) -> int:
+        kernels = [kernel for kernel in self.kernels.values() if isinstance(kernel, CudaKernel)]
+        return aligned(max((kernel.workspace_bytes for kernel in kernels), default=0))
+
+    @property
     def device_bytes(self) -> int:
-        return sum(self.plan.device_bytes.values())
+        """The device's arena: values, workspace of kernels, the record of failures."""
+        return self.values_bytes + self.workspace_bytes + (aligned(1) if self.kernels_may_fail else 0)
 
     def device_offset(self) -> int:
         """Where the host's arena holds what the program has on the device."""
@@ -180,7 +210,12 @@ class CudaProgramEmitter(ProgramEmitter):
         """What the program has on the device, in the order in which it is made."""
         site = self.site(self.function.where)
         kernels = sum(isinstance(kernel, CudaKernel) for kernel in self.kernels.values())
-        parts = [stream_part(site), memory_part(site, self.device_bytes), kernels_part(site, self.name, kernels)]
+        parts = [stream_part(site), memory_part(site, self.device_bytes)]
+        if self.workspace_bytes:
+            parts.append(workspace_part(self.values_bytes, self.workspace_bytes))
+        if self.kernels_may_fail:
+            parts.append(failures_part(self.values_bytes + self.workspace_bytes))
+        parts.append(kernels_part(site, self.name, kernels + len(self.finite_checks.dtypes)))
         return [*parts, stacks_part(self.stacks, self.stacks_offset(), HEAD)] if self.stacks else parts
 
     def has_release(self) -> bool:
@@ -215,10 +250,14 @@ class CudaProgramEmitter(ProgramEmitter):
         on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel)]
         w = Writer()
         self.write_head(w)
-        names = " ".join(f"X({kernel.name})" for kernel in on_device)
+        checks = [finite_check_name(dtype) for dtype in self.finite_checks.dtypes]
+        names = " ".join(f"X({name})" for name in [*(kernel.name for kernel in on_device), *checks])
         w.comment("Kernels by name; the list is used where they are registered, numbered and looked up.")
         w.line(f"#define KERNELS(X) {names}".rstrip())
         w.line()
+        if self.kernels_may_fail:
+            w.text(DECLARATIONS)
+            w.line()
         w.line("#ifndef HOST_ONLY")
         self.write_device_part(w, on_device)
         w.line("#ifdef STAGED_CUDA_EMULATED")
@@ -234,13 +273,18 @@ class CudaProgramEmitter(ProgramEmitter):
     def write_device_part(self, w: Writer, kernels: Sequence[CudaKernel]) -> None:
         w.section("kernels")
         w.text(_RTC_TYPES)
-        functions = device_functions(needs_of(kernels), [kernel.text for kernel in kernels])
+        if any("ST_UNROLLED" in kernel.text for kernel in kernels):
+            w.line()
+            w.text(_UNROLLED)
+        checks = [device_names(finite_check_kernel(dtype)) for dtype in self.finite_checks.dtypes]
+        needs = needs_of(kernels) | ({"fail_not_finite"} if checks else frozenset())
+        functions = device_functions(needs, [*(kernel.text for kernel in kernels), *checks])
         if functions.strip():
             w.line()
             w.text(functions)
-        for kernel in kernels:
+        for text in (*(kernel.text for kernel in kernels), *checks):
             w.line()
-            w.text(kernel.text)
+            w.text(text)
         w.line()
 
     def write_host_part(
@@ -283,7 +327,13 @@ class CudaProgramEmitter(ProgramEmitter):
             w.section("launches")
             for kernel in on_device:
                 w.line()
-                w.text(self.launcher(kernel))
+                w.text(launcher(kernel, self.launchers[kernel.name]))
+            for dtype in self.finite_checks.dtypes:
+                w.line()
+                w.text(finite_check_launcher(dtype))
+        if self.kernels_may_fail:
+            w.line()
+            w.text(wait_for_device(self.finite_checks.rows))
         w.section("entry points")
         w.line()
         write_open(w, self.device_parts())
@@ -338,6 +388,9 @@ class CudaProgramEmitter(ProgramEmitter):
             with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
                 w.line(f"{self.name}_release(arena);")
                 w.line("return host->error_kind;")
+            if self.kernels_may_fail:
+                forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
+                w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")
             if self.device_buffers():
                 w.line("DeviceBuffers device_buffers;")
                 for buffer in self.device_buffers():

@@ -1,4 +1,4 @@
-"""Fused kernels in CUDA: the outermost independent loops of a nest become threads.
+"""Fused kernels in CUDA: the independent loops of a nest become threads.
 
     // mlp.py:31  y = x * 2 + 1
     // fused: multiply, add
@@ -11,42 +11,39 @@
         y[i] = x[i] * 2.0f + 1.0f;
     }
 
-Loops inside of those (a row's reduction) stay loops of one thread.
+Loops inside of those (a row's reduction) stay loops of one thread, or are shared by the threads of a team (`teams.py`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 
-from staged.backends.c_family.expr import Infix, Literal, Name
+from staged.backends.c_family.expr import Name
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.loops import LoopEmitter, emit_kernel, kernel_comments, may_stop, wrapped
-from staged.backends.c_family.scalars import RANDOM_NAMES
+from staged.backends.c_family.loops import emit_kernel, kernel_comments, rounded, wrapped
 from staged.backends.c_family.writer import Names, safe_comment
-from staged.backends.cublas_cudnn.geometry import Launch, launch_for
-from staged.backends.cublas_cudnn.spelling import device_names, spell_in_cuda
-from staged.errors import UnsupportedError
-from staged.ir.loops import (
-    Affine,
-    ArrayRef,
-    Axis,
-    CallSupport,
-    CheckIndex,
-    Compute,
-    Load,
-    LoadPair,
-    Loop,
-    Nest,
-    PositionOf,
-    Schedule,
-    Statement,
-    Store,
-    StorePair,
-    Tile,
-    walk,
+from staged.backends.cublas_cudnn.elementwise import ElementwiseParts
+from staged.backends.cublas_cudnn.failures import RECORD
+from staged.backends.cublas_cudnn.geometry import (
+    BLOCK,
+    Launch,
+    Team,
+    launch_for,
+    launch_for_team,
+    launch_side_by_side,
+    launch_with_workspace,
 )
+from staged.backends.cublas_cudnn.mapping import Part, map_nest
+from staged.backends.cublas_cudnn.packs import Access, alignments, packed
+from staged.backends.cublas_cudnn.scatter import scatter_as_gather
+from staged.backends.cublas_cudnn.spelling import device_names
+from staged.backends.cublas_cudnn.statements import may_fail
+from staged.backends.cublas_cudnn.teams import SHARED_BYTES, may_overwrite
+from staged.backends.cublas_cudnn.tiles import TILE, Tiles
+from staged.errors import UnsupportedError
+from staged.ir.loops import ArrayRef, Axis, Nest, Schedule, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
 from staged.ir.types import CPU
@@ -55,12 +52,21 @@ from staged.source import Position
 Site = Callable[[Position | None], int]
 
 LOCAL_BYTES = 16 << 10
-"""Workspace that one thread may have: it lies in the GPU's local memory, and on the stack of the emulated device."""
+"""Workspace that one thread may have in the GPU's local memory (on the stack of the emulated device); more is the arena's."""
 CUDA_WORDS = frozenset(
-    "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL".split()
+    "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
 )
 PLAIN = Schedule()
 """Neither vectors nor a thread team: what the host's C++ compilers all take, and what a single GPU thread does."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeCopy:
+    """All of one parameter of a kernel from another, before it starts, unless they are one buffer."""
+
+    target: str
+    source: str
+    size: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,9 @@ class CudaKernel(KernelText):
     """A kernel on the device, and its launch; kernels of the host have none."""
 
     launch: Launch | None = None
+    copies: tuple[WholeCopy, ...] = ()
+    workspace_bytes: int = 0
+    """Memory that its threads share out among them; it then takes it as `scratch`."""
 
 
 class CudaLibrary:
@@ -78,6 +87,8 @@ class CudaLibrary:
         self.names = names
         self.names.used |= CUDA_WORDS
         self.site = site
+        self.known: dict[object, CudaKernel] = {}
+        """Kernels by what they do: equal ones are compiled once, whatever lines they come from."""
 
     def kernel(self, op: Op) -> KernelText:
         """The text for a `kernel` op. Raises UnsupportedError, with the Python line, for what has none."""
@@ -91,220 +102,280 @@ class CudaLibrary:
             plain = op.replace(attrs={**op.attrs, "schedule": PLAIN})
             return emit_kernel(plain, self.names.fresh(name), self.machine, self.site)
         # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
-        return CudaLoopEmitter(op, self.machine, self.site).kernel(self.names.fresh(f"{name}_kernel"))
+        chosen = self.names.fresh(f"{name}_kernel")
+        made = CudaLoopEmitter(op, self.machine, self.site).kernel(chosen)
+        first = self.known.setdefault(_shape_of(made), made)
+        if first is made:
+            return made
+        self.names.used.discard(chosen)
+        return replace(made, name=first.name, text=first.text, parameters=first.parameters, copies=first.copies)
 
 
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """How a nest becomes threads: the axes that number them, the statements of one, and its workspace.
-
-    No axes: the nest is one piece, or its outermost loop's body does not stand alone.
-    """
-
-    axes: tuple[Axis, ...]
-    body: tuple[Statement, ...]
-    scratch: tuple[ArrayRef, ...]
-
-
-class CudaLoopEmitter(LoopEmitter):
+class CudaLoopEmitter(ElementwiseParts):
     """Writes one nest as a `__global__` function."""
 
     def __init__(self, op: Op, machine: Machine, site: Site) -> None:
         nest: Nest = op.attrs["nest"]
         super().__init__(nest, PLAIN, machine, site)
         self.op = op
-        threads = threads_of(nest)
-        self.threads, self.inner, self.scratch = threads.axes, threads.body, threads.scratch
-        self.check_supported()
-        items = prod(axis.extent for axis in self.threads) if self.threads else nest.items
-        if not self.threads and len(nest.body) != 1:
-            items = min(1, len(nest.body))  # steps that follow each other; none at all for results of no elements
-        self.launch = launch_for(items)
+        self.can_fail = any(may_fail(s) for s in walk(nest.body))
+        spreads = [map_nest(each) for each in op.attrs.get("joined", (nest,))]
+        self.copies = tuple(copy for spread in spreads for copy in spread.copies)
+        self.parts = [part for spread in spreads for part in spread.parts if part.items] or [Part((), (), ())]
+        gather = scatter_as_gather(self.parts[0], self.copies) if len(self.parts) == 1 else None
+        if gather is not None:
+            self.copies, self.parts = (), [gather]
+        self.team: Team | None = None
+        self.tiles: Tiles | None = None
+        known = alignments(op)
+        self.packs = [(1, frozenset()) if self.tiles or self.team else packed(part, known) for part in self.parts]
+        self.launches = self.launched()
 
-    def refuse(self, what: str, where: Position | None) -> UnsupportedError:
-        return UnsupportedError(
-            f"{what} does not run on the GPU yet",
-            where=where or self.op.where,
-            hint="compute it outside of the GPU region",
-        )
+    def launched(self) -> tuple[Launch, ...]:
+        """The launch of each part."""
+        threads = [part.items // width for part, (width, _) in zip(self.parts, self.packs, strict=True)]
+        if len(self.parts) > 1:
+            return launch_side_by_side(threads)
+        (part,) = self.parts
+        if self.tiles is not None:
+            return (Launch(part.items, self.tiles.blocks, BLOCK, how=f"a block for each tile of {TILE} x {TILE}"),)
+        needed = workspace_bytes(part)
+        if self.team is not None:
+            return (launch_for_team(part.items, self.team, 0 if self.fits_in_shared(part) else needed),)
+        return (launch_with_workspace(part.items, needed) if needed > LOCAL_BYTES else launch_for(threads[0]),)
 
-    def check_supported(self) -> None:
-        for s in walk(self.nest.body):
-            if isinstance(s, CheckIndex):
-                raise self.refuse("an index that has to be checked", s.where)
-            if isinstance(s, Compute) and may_stop(s):
-                raise self.refuse(f"`{s.op}` of integers", s.where)
-            if isinstance(s, CallSupport):
-                raise self.refuse(f"`{self.op.attrs.get('fused', self.op.name)}`", None)
-            if isinstance(s, Compute) and s.op in RANDOM_NAMES:
-                raise self.refuse(f"`{s.op}`", s.where)
-        if sum(array.size * array.dtype.size for array in self.scratch) > LOCAL_BYTES:
-            raise self.refuse(f"`{self.op.attrs.get('fused', self.op.name)}`, with its large workspace,", None)
+    def fits_in_shared(self, part: Part) -> bool:
+        return self.team is not None and workspace_bytes(part) * self.team.items <= SHARED_BYTES
+
+    def workspace_of(self, part: Part, launch: Launch) -> int:
+        """Bytes of the program's workspace that a part needs."""
+        needed = workspace_bytes(part)
+        if self.team is not None:
+            return 0 if self.fits_in_shared(part) else needed * launch.blocks
+        return needed * launch.blocks * launch.threads if needed > LOCAL_BYTES else 0
+
+    def work(self) -> list[tuple[Part, Launch]]:
+        return list(zip(self.parts, self.launches, strict=True))
 
     # ---- the function ----
 
     def kernel(self, name: str) -> CudaKernel:
+        """The kernel, called `name`."""
+        self.names.used |= {RECORD}
         parameters = self.parameters()
+        given = len(parameters)
+        workspace = sum(self.workspace_of(part, launch) for part, launch in self.work())
+        if workspace:
+            parameters.append(("unsigned char *", self.names.fresh("scratch")))
+        if self.can_fail:
+            parameters.append(("st_device_failure *", RECORD))
+        self.parameter_names = set(self.names.used)
+        first = self.launches[0]
+        items, blocks = sum(launch.items for launch in self.launches), sum(launch.blocks for launch in self.launches)
+        launch = replace(first, items=items, blocks=blocks)
         w = self.w
-        for comment in (*kernel_comments(self.op), self.mapping()):
+        for comment in (*kernel_comments(self.op), self.mapping(launch)):
             w.line("// " + safe_comment(comment))
         text = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
-        bounds = f"__launch_bounds__({self.launch.threads})"
+        bounds = f"__launch_bounds__({launch.threads})"
         with w.block(wrapped(f'extern "C" __global__ void {bounds} {name}({text})')):
-            self.declare_scratch()
-            self.outermost()
+            start = len(w.lines)
+            self.write_parts()
+            written = "\n".join(w.lines[start:])
+            unused = [parameter for _, parameter in parameters if not re.search(rf"\b{parameter}\b", written)]
+            w.lines[start:start] = [f"    (void){parameter};" for parameter in unused]
         return CudaKernel(
             name,
             device_names(str(w)),
-            tuple(parameters),
+            tuple(parameters[:given]),
             self.nest.items,
-            may_alias=self.nest.in_place,
+            may_alias=self.may_alias(),
             snippets=frozenset(self.snippets),
-            launch=self.launch,
+            can_fail=self.can_fail,
+            launch=launch,
+            copies=tuple(
+                WholeCopy(
+                    str(self.arrays[copy.target]),
+                    str(self.arrays[copy.source]),
+                    f"{copy.target.size} * sizeof({copy.target.dtype.c_name})",
+                )
+                for copy in self.copies
+            ),
+            workspace_bytes=workspace,
         )
 
-    def mapping(self) -> str:
-        if self.launch.items <= 1:
-            return "one thread does it all"
-        if not self.threads:
-            return str(self.launch)
-        axes = ", ".join(axis.name for axis in self.threads)
-        return f"{self.launch}; thread t has ({axes}) in row-major order" if len(self.threads) > 1 else str(self.launch)
+    def may_alias(self) -> tuple[tuple[int, int], ...]:
+        """The (result, operand) pairs that may share a buffer although threads keep no order."""
+        if "joined" in self.op.attrs:
+            return self.nest.in_place
+        if len(self.parts) > 1:
+            return ()
+        (part,) = self.parts
+        inputs = self.nest.inputs
+        return tuple(
+            (result, operand)
+            for result, operand in self.nest.in_place
+            if self.team is None or isinstance(source := inputs[operand], ArrayRef) and may_overwrite(part, source)
+        )
 
-    def declare_scratch(self) -> None:
-        for array in self.scratch:
+    def mapping(self, launch: Launch) -> str:
+        """How threads map to elements, in words."""
+        if self.team is not None:
+            names = f" ({', '.join(axis.name for axis in self.parts[0].axes)})" if self.parts[0].axes else ""
+            step = self.team.threads
+            return f"{launch}; of an item{names} thread `lane` takes turns lane, lane + {step}, ... of each loop"
+        if self.tiles is not None:
+            return f"{launch}, which turns the tile around in shared memory"
+        if launch.items <= 1:
+            return "one thread does it all"
+        if len(self.parts) > 1:
+            each = ", ".join(str(part.items) for part in self.parts)
+            return f"{launch}; {len(self.parts)} parts side by side, of {each} items"
+        (part,) = self.parts
+        names = ", ".join(axis.name for axis in part.axes)
+        if (width := self.packs[0][0]) > 1:
+            return f"{launch}; an item is {width} neighbours along {part.axes[-1].name}, read and written at once"
+        if len(part.axes) == 1:
+            return f"{launch}; item {names} is turn {names} of the loop"
+        return f"{launch}; items ({names}) are numbered row by row"
+
+    def write_parts(self) -> None:
+        """Each part in its blocks."""
+        first = 0
+        for number, (part, launch) in enumerate(self.work()):
+            if self.team is not None:
+                self.team_part(part, launch, self.team)
+            elif self.tiles is not None:
+                self.tile_part(part, self.tiles)
+            elif number == len(self.parts) - 1:
+                self.part(part, launch, first, *self.packs[number])
+            else:
+                with self.block(f"if (blockIdx.x < {first + launch.blocks})"):
+                    self.part(part, launch, first, *self.packs[number])
+                    self.w.line("return;")
+            first += launch.blocks
+
+    def part(self, part: Part, launch: Launch, first: int, width: int, packs: frozenset[Access]) -> None:
+        """What the blocks from `first` on do: an item, or several, for each thread."""
+        if launch.blocks * launch.threads == 1:
+            self.declare_workspace(part, "")
+            self.body(part.body)
+            return
+        w = self.w
+        block = f"((int64_t)blockIdx.x - {first})" if first else "(int64_t)blockIdx.x"
+        number = f"{block} * blockDim.x + threadIdx.x"
+        hint = part.axes[0].name if len(part.axes) == 1 and width == 1 else "pack" if width > 1 else "t"
+        if launch.strided:
+            start, item = self.names.fresh("thread_number"), self.names.fresh(hint)
+            w.line(f"const int64_t {start} = {number};")
+            self.declare_workspace(part, start)
+            step = launch.blocks * launch.threads
+            with self.block(f"for (int64_t {item} = {start}; {item} < {launch.items}; {item} += {step})"):
+                self.number_axes(part.axes, item)
+                self.body(part.body)
+            return
+        item = self.names.fresh(hint)
+        w.line(f"const int64_t {item} = {number};")
+        if launch.has_tail:
+            with w.block(f"if ({item} >= {launch.items})"):
+                w.line("return;")
+        self.declare_workspace(part, item)
+        if width == 1:
+            self.number_axes(part.axes, item)
+            self.body(part.body)
+            return
+        *outer, last = part.axes
+        packs_along = Axis(f"{last.name}_pack", last.extent // width)
+        self.number_axes((*outer, packs_along), item)
+        start = self.names.fresh(last.name)
+        w.line(f"const int64_t {start} = {width} * {self.axes[packs_along]};")
+        self.axes[last] = Name(start)
+        self.packed_body(part, last, width, packs)
+
+    def team_part(self, part: Part, launch: Launch, team: Team) -> None:
+        """Items that the threads of a team share."""
+        w = self.w
+        self.team_lane = self.names.fresh("lane")
+        lane = {"warp": "threadIdx.x % 32", "block": "threadIdx.x", "column": "threadIdx.x / 32"}[team.kind]
+        number = {
+            "warp": "((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32",
+            "block": "blockIdx.x",
+            "column": "(int64_t)blockIdx.x * 32 + threadIdx.x % 32",
+        }[team.kind]
+        w.line(f"const int64_t {self.team_lane} = {lane};")
+        self.declare_team_workspace(part, team)
+        if part.items == 1 and not part.axes:
+            self.body(part.body)
+            return
+        item = self.names.fresh(part.axes[0].name if len(part.axes) == 1 else "t")
+        if launch.strided:
+            with self.block(f"for (int64_t {item} = blockIdx.x; {item} < {launch.items}; {item} += {launch.blocks})"):
+                self.number_axes(part.axes, item)
+                self.body(part.body)
+                w.line("__syncthreads();  // before the workspace is used again")
+            return
+        ragged = launch.blocks * team.items != launch.items
+        if ragged and team.kind == "column":
+            given = self.names.fresh("column")
+            w.line(f"const int64_t {given} = {number};")
+            w.line(f"const int64_t {item} = {given} < {launch.items} ? {given} : {launch.items - 1};")
+            self.is_mine = f"{given} < {launch.items}"
+        else:
+            w.line(f"const int64_t {item} = {number};")
+            if ragged:
+                with w.block(f"if ({item} >= {launch.items})"):
+                    w.line("return;  // all of a warp")
+        self.number_axes(part.axes, item)
+        self.body(part.body)
+
+    # ---- workspace ----
+
+    def declare_workspace(self, part: Part, thread: str) -> None:
+        """A thread's own arrays: in its local memory where they are small, else its piece of the program's workspace."""
+        whole = workspace_bytes(part)
+        if whole > LOCAL_BYTES:
+            self.declare_in_workspace(part, f"scratch + {thread} * {whole}" if thread else "scratch")
+            return
+        for array in part.scratch:
             name = self.names.fresh(array.name)
             self.arrays[array] = Name(name)
             self.w.line(f"{array.dtype.c_name} {name}[{max(array.size, 1)}];")
 
-    def outermost(self) -> None:
-        if self.launch.items <= 1:
-            self.body(self.nest.body)
+    def declare_team_workspace(self, part: Part, team: Team) -> None:
+        """A team's own arrays: in shared memory where they fit, else a block's piece of the program's workspace."""
+        if not self.fits_in_shared(part):
+            self.declare_in_workspace(part, f"scratch + (int64_t)blockIdx.x * {workspace_bytes(part)}")
             return
-        thread = self.names.fresh(self.threads[0].name if len(self.threads) == 1 else "t")
-        self.w.line(f"const int64_t {thread} = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;")
-        if self.launch.has_tail:
-            with self.w.block(f"if ({thread} >= {self.launch.items})"):
-                self.w.line("return;")
-        if self.threads:
-            self.number_axes(thread)
-        else:
-            # The turns of the outermost loop are the threads' items, but its pieces have loops of their own.
-            axis = next(s.axis for s in self.nest.body if isinstance(s, Loop | Tile))
-            self.ranges[axis] = (thread, f"{thread} + 1")
-        self.body(self.inner)
+        for array in part.scratch:
+            c_type, name = array.dtype.c_name, self.names.fresh(array.name)
+            self.arrays[array] = Name(name)
+            if team.items == 1:
+                self.w.line(f"__shared__ {c_type} {name}[{max(array.size, 1)}];")
+                continue
+            rows = self.names.fresh(f"{array.name}_rows")
+            self.w.line(f"__shared__ {c_type} {rows}[{team.items} * {array.size}];")
+            self.w.line(f"{c_type} *const {name} = {rows} + threadIdx.x / 32 * {array.size};")
 
-    def number_axes(self, thread: str) -> None:
-        """The loop variables of thread number `thread`: quotients and remainders where several loops became one."""
-        if len(self.threads) == 1:
-            self.axes[self.threads[0]] = Name(thread)
-            return
-        stride = prod(axis.extent for axis in self.threads)
-        for number, axis in enumerate(self.threads):
-            stride //= axis.extent
-            index = Name(thread) if stride == 1 else Infix("/", Name(thread), Literal(str(stride)))
-            if number > 0:
-                index = Infix("%", index, Literal(str(axis.extent)))
-            name = self.names.fresh(axis.name)
-            self.w.line(f"const int64_t {name} = {index};")
-            self.axes[axis] = Name(name)
-
-    # ---- statements ----
-
-    def compute(self, s: Compute) -> None:
-        operands = [self.operand(operand) for operand in s.operands]
-        dtypes = [operand.dtype for operand in operands]
-        expression = spell_in_cuda(
-            s.op, dtypes, s.target.dtype, [operand.expr for operand in operands], s.attrs, self.need
-        )
-        self.bind(s.target, expression, False, True, s.target.name != s.op)
+    def declare_in_workspace(self, part: Part, start: str) -> None:
+        offset = 0
+        for array in part.scratch:
+            c_type, name = array.dtype.c_name, self.names.fresh(array.name)
+            self.arrays[array] = Name(name)
+            place = f"{start} + {offset}" if offset else start
+            self.w.line(f"{c_type} *const {name} = ({c_type} *)(void *)({place});")
+            offset += rounded(array)
 
 
-def threads_of(nest: Nest) -> Threads:
-    """The outer loops of a nest whose turns can all be threads, and what is left for one thread.
-
-    The outermost one is independent if the nest says so. A perfectly nested loop inside joins it if no total runs through
-    it and every element written is one turn's alone: then whatever order they run in, each does the same. So does an axis
-    that comes in tiles (totals of columns, for the CPU's caches): a thread takes one column.
-    """
-    axes: list[Axis] = []
-    before: list[Statement] = []
-    body: tuple[Statement, ...] = nest.body
-    scratch = nest.scratch
-    while nest.items != 1 and body and all(_is_repeatable(s) for s in body[:-1]):
-        *first, outer = body
-        if (
-            isinstance(outer, Loop)
-            and not outer.reductions
-            and (not axes or _is_independent(outer, [*axes, outer.axis]))
-        ):
-            inner: tuple[Statement, ...] = outer.body
-        elif isinstance(outer, Tile) and _has_own_columns(outer):
-            column = _Column(outer.axis, scratch)
-            inner, scratch = tuple(column.statements(outer.body)), tuple(column.scratch[array] for array in scratch)
-        else:
-            break
-        axes.append(outer.axis)
-        before += first
-        body = inner
-    if not axes or any(isinstance(s, Loop | Tile) and s.axis in axes for s in walk(body)):
-        return Threads((), nest.body, nest.scratch)
-    return Threads(tuple(axes), (*before, *body), scratch)
+def _shape_of(kernel: CudaKernel) -> object:
+    """What two kernels must share to be one: the text but for comments and the kernel's name, and the launch."""
+    lines = [line for line in kernel.text.splitlines() if not line.lstrip().startswith("//")]
+    text = re.sub(rf"\b{kernel.name}\(", "KERNEL(", "\n".join(lines))
+    return text, kernel.parameters, kernel.launch, kernel.copies, kernel.workspace_bytes
 
 
-def _is_repeatable(s: Statement) -> bool:
-    """Whether every thread may do it for itself: it reads what the kernel does not write, or computes."""
-    return isinstance(s, Load) and s.array.role == "input" or isinstance(s, Compute | PositionOf)
-
-
-def _is_independent(loop: Loop, axes: Sequence[Axis]) -> bool:
-    written: set[ArrayRef] = set()
-    for s in walk(loop.body):
-        if isinstance(s, Store | StorePair):
-            written.add(s.array)
-            if s.array.role == "scratch" or any(s.index.stride(axis) == 0 for axis in axes if axis.extent > 1):
-                return False
-    return not any(isinstance(s, Load | LoadPair) and s.array in written for s in walk(loop.body))
-
-
-def _has_own_columns(tile: Tile) -> bool:
-    """Whether everything that a tile writes belongs to one turn of its axis."""
-    loops = [s for s in walk(tile.body) if isinstance(s, Loop) and s.axis is tile.axis]
-    if any(isinstance(s, LoadPair | StorePair) for s in walk(tile.body)):
-        return False
-    accesses = [s for s in walk(tile.body) if isinstance(s, Store) or isinstance(s, Load) and s.array.role == "scratch"]
-    return not any(loop.reductions for loop in loops) and all(s.index.stride(tile.axis) for s in accesses)
-
-
-class _Column:
-    """The statements of a tile for a single value of its axis: its loops are gone, workspace rows are single numbers."""
-
-    def __init__(self, axis: Axis, scratch: Sequence[ArrayRef]) -> None:
-        self.axis = axis
-        self.scratch = {
-            array: ArrayRef(array.name, array.dtype, array.size - axis.extent + 1, "scratch") for array in scratch
-        }
-
-    def statements(self, body: Sequence[Statement]) -> list[Statement]:
-        out: list[Statement] = []
-        for s in body:
-            match s:
-                case Loop(axis, inner) | Tile(axis, _, inner) if axis is self.axis:
-                    out += self.statements(inner)
-                case Loop(axis, inner, reductions):
-                    out.append(Loop(axis, tuple(self.statements(inner)), reductions))
-                case Tile(axis, size, inner):
-                    out.append(Tile(axis, size, tuple(self.statements(inner))))
-                case Load(target, array, index, guards, fill) if array in self.scratch:
-                    out.append(Load(target, self.scratch[array], self.without(index), guards, fill))
-                case Store(array, index, value) if array in self.scratch:
-                    out.append(Store(self.scratch[array], self.without(index), value))
-                case _:
-                    out.append(s)
-        return out
-
-    def without(self, index: Affine) -> Affine:
-        return Affine(tuple(term for term in index.terms if term[0] is not self.axis), index.offset)
+def workspace_bytes(part: Part) -> int:
+    """Workspace of one item, each array in whole cache lines."""
+    return sum(rounded(array) for array in part.scratch)
 
 
 def needs_of(kernels: Sequence[KernelText]) -> frozenset[str]:

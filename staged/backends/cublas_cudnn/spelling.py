@@ -8,7 +8,10 @@ from typing import Any
 
 from staged.backends.c_family.expr import Call, Expr
 from staged.backends.c_family.scalars import Need, spell
-from staged.backends.c_family.support.library import render
+from staged.backends.c_family.support.library import snippets
+from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
+from staged.backends.cublas_cudnn.packs import pack_type
+from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
 from staged.ir.types import DType, f32
 
 CUDA_MATHS = frozenset(
@@ -17,6 +20,26 @@ CUDA_MATHS = frozenset(
 )
 """Functions that CUDA has under their C names, with an `f` at the end for f32."""
 _RENAMED = {"abs": "fabs", "round": "rint"}
+
+_CHECKED = re.compile(r"checked_(\w+)_([a-z]\d+)")
+_CHECKED_TEXT = """\
+// The same, but `{wrong}` is reported.
+static __device__ inline {t} st_checked_{name}_{dtype}(st_device_failure *failed, int site, {t} a, {t} b) {{
+    if ({wrong}) {{
+        st_fail(failed, {kind}, site, 0, 0);
+        return 0;
+    }}
+    return st_{name}_{dtype}(a, b);
+}}
+"""
+_WRONG = {
+    "floor_divide": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
+    "remainder": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
+    "pow": ("b < 0", "ST_DEVICE_VALUE"),
+}
+_C_TYPES = {"i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t"}
+_OWN = {"fail": FAIL, "fail_not_finite": FAIL_NOT_FINITE}
+"""Device functions that the host does not have, under the names of its snippets."""
 
 
 def spell_in_cuda(
@@ -30,20 +53,61 @@ def spell_in_cuda(
     return spell(name, dtypes, result, operands, attrs, need)
 
 
-def device_functions(snippets: Iterable[str], kernels: Sequence[str]) -> str:
+def device_functions(names: Iterable[str], kernels: Sequence[str]) -> str:
     """The support functions of these names that `kernels` (texts) call, under names of their own.
 
     Why not the host's functions themselves: the kernels' part of the file is also compiled alone, without headers. Why
     not all that the snippets bring: nvcc warns of functions that nobody calls.
     """
-    _, text = render(name for name in snippets if name != "math")
-    text = re.sub(r"(?:__attribute__\(\(unused\)\) )?static inline ", "static __device__ inline ", text)
-    functions = device_names(text).strip("\n").split("\n\n")
+    texts: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in texts or re.fullmatch(r"st_(\w+)_f(32|64)", name) and name.split("_")[1] in CUDA_MATHS:
+            return
+        checked = _CHECKED.fullmatch(name)
+        if checked is not None:
+            add("fail")
+            add(f"{checked[1]}_{checked[2]}")
+            wrong, kind = _WRONG[checked[1]]
+            texts[name] = _CHECKED_TEXT.format(
+                t=_C_TYPES[checked[2]], name=checked[1], dtype=checked[2], wrong=wrong, kind=kind
+            )
+        elif name in _OWN:
+            texts[name] = _OWN[name]
+        elif (reduction := reduction_function(name)) is not None:
+            for needed in reduction[0]:
+                add(needed)
+            texts[name] = reduction[1]
+        elif (pack := pack_type(name)) is not None:
+            texts[name] = pack
+        elif (wins := wins_function(name)) is not None:
+            texts[name] = wins
+        else:
+            snippet = snippets()[name]
+            for needed in snippet.needs:
+                add(needed)
+            texts[name] = _for_device(snippet.text)
+
+    for name in sorted(names):
+        add(name)
+    made = "\n".join(text.strip("\n") + "\n" for text in texts.values() if text.strip())
+    functions = [text for text in device_names(made).strip("\n").split("\n\n") if text]
     while True:
         kept = [f for f in functions if _is_called(f, [*kernels, *(other for other in functions if other is not f)])]
         if len(kept) == len(functions):
             return "\n\n".join(kept) + "\n" if kept else ""
         functions = kept
+
+
+def _for_device(text: str) -> str:
+    """A support function of the host as one of the device: maths functions are CUDA's."""
+    text = re.sub(r"(?:__attribute__\(\(unused\)\) )?static inline ", "static __device__ inline ", text)
+    text = re.sub(r"\b__builtin_(sqrtf?)\(", r"\1(", text)
+    return re.sub(rf"\bst_({'|'.join(sorted(CUDA_MATHS))})_f(32|64)\(", _cuda_call, text)
+
+
+def _cuda_call(found: re.Match[str]) -> str:
+    return f"{found[1]}f(" if found[2] == "32" else f"{found[1]}("
 
 
 def _is_called(function: str, texts: Sequence[str]) -> bool:
@@ -53,4 +117,4 @@ def _is_called(function: str, texts: Sequence[str]) -> bool:
 
 def device_names(text: str) -> str:
     """`st_maximum_f32` becomes `st_device_maximum_f32` (names of the user never begin with `st_`)."""
-    return re.sub(r"\bst_", "st_device_", text)
+    return re.sub(r"\bst_(?!device_)", "st_device_", text)

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from staged.backends.c_family.expr import Expr, Member, Name, Prefix
 from staged.backends.c_family.structure import StructureEmitter
-from staged.errors import UnsupportedError
+from staged.backends.cublas_cudnn.failures import finite_check_name
 from staged.ir.buffers import Buffer, Stack
-from staged.ir.nodes import End, Op
+from staged.ir.nodes import End, Op, Value
 from staged.ir.order import is_tensor
-from staged.ir.types import CPU, TensorType
+from staged.ir.types import CPU, DType, TensorType
 
 DEVICE_BUFFERS = "d"
 """The struct of the device's buffers in the text; the host's is `m`."""
+
+
+@dataclass
+class FiniteChecks:
+    """What a program checks for NaN and infinity on the device: site and name by number, and the dtypes of the arrays."""
+
+    rows: list[tuple[int, str]] = field(default_factory=list)
+    dtypes: list[DType] = field(default_factory=list)
+
+    def number(self, site: int, name: str, dtype: DType) -> int:
+        """The number of a new check."""
+        self.rows.append((site, name))
+        if dtype not in self.dtypes:
+            self.dtypes.append(dtype)
+        return len(self.rows) - 1
 
 
 class CudaStructureEmitter(StructureEmitter):
@@ -27,6 +43,9 @@ class CudaStructureEmitter(StructureEmitter):
         super().__init__(*args, **kwargs)
         self.local_names.used |= {DEVICE_BUFFERS, "m", "gpu", "base", "buffers", "device_buffers"}
         self.device_views: set[str] = set()
+        self.finite_checks = FiniteChecks()
+        self.kernels_may_fail = False
+        """Whether to look at what kernels report wherever the program waits for them."""
 
     def field(self, buffer: Buffer | Stack) -> Expr:
         if isinstance(buffer, Buffer) and buffer.kind == "arena" and buffer.device != CPU:
@@ -69,12 +88,27 @@ class CudaStructureEmitter(StructureEmitter):
         assert self.is_on_device(source), "placement makes every crossing a copy of its own"
         return f"st_device_stack_push(gpu, host, {self.site_of(stack.where)}, {self.field(stack)}, {source}, {item_bytes})"
 
-    def emit_kernel_call(self, op: Op) -> None:
-        if self.check_nan and op.device != CPU:
-            raise UnsupportedError(
-                "`check_nan` does not look into GPU regions yet", where=op.where, hint="stage it without `check_nan`"
-            )
-        super().emit_kernel_call(op)
+    def wait(self, op: Op | End) -> None:
+        """Let the device finish what it has been given; the program stops if a kernel must not go on."""
+        if not self.kernels_may_fail:
+            self.check(op, "cudaStreamSynchronize(gpu->stream)")
+            return
+        self.need("fail")
+        with self.w.block(f"if (wait_for_device(gpu, host, {self.site_of(op.where)}) != ST_OK)"):
+            self.w.line("return host->error_kind;")
+
+    def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
+        if not self.is_on_device(pointer):
+            super().emit_finite_check(result, made, pointer)
+            return
+        type = result.tensor
+        if not type.dtype.is_float or not type.size:
+            return
+        where = made.producer.where if made.producer is not None else None
+        name = result.hint or made.hint or (made.producer.name if made.producer else "a value")
+        number = self.finite_checks.number(self.site_of(where), name, type.dtype)
+        call = f"launch_{finite_check_name(type.dtype)}(gpu, {pointer}, {type.size}, {number})"
+        self.w.line(f"CUDA_CHECK({self.site_of(where)}, {call});")
 
     # ---- copies ----
 
@@ -94,7 +128,7 @@ class CudaStructureEmitter(StructureEmitter):
             target = Prefix("&", Name(local))
         self.copy_between(op, target, source, value.tensor, "DeviceToHost" if to_host else "HostToDevice")
         if to_host and value.tensor.size:
-            self.check(op, "cudaStreamSynchronize(gpu->stream)")
+            self.wait(op)
 
     def copy_between(self, op: Op | End, target: Expr, source: Expr, type: TensorType, direction: str) -> None:
         if type.size:
@@ -114,4 +148,4 @@ class CudaStructureEmitter(StructureEmitter):
         )
 
     def before_return(self, end: End) -> None:
-        self.check(end, "cudaStreamSynchronize(gpu->stream)")
+        self.wait(end)

@@ -237,16 +237,6 @@ def matmul(x: Any) -> Any:
         return x @ x.T  # the line
 
 
-def integer_division(x: Any) -> Any:
-    with with_backend(GPU, x):
-        return st.astype(x, st.i32) // 3  # the line
-
-
-def gather(x: Any) -> Any:
-    with with_backend(GPU, x):
-        return st.take(x, st.astype(x[0], st.i64), axis=0)  # the line
-
-
 def second_derivative_of_a_loop(x: Any) -> Any:
     def loss(x: Any) -> Any:
         while st.sum(x * x) > 1.0:  # the line
@@ -284,8 +274,6 @@ def recursion_beside_a_region(x: Any) -> Any:
     [
         (recursion_beside_a_region, "the recursion of `factorial`"),
         (matmul, "`matmul`"),
-        (integer_division, "`floor_divide` of integers"),
-        (gather, "an index"),
         (matmul_outside, "`matmul` on the host"),
         (second_derivative_of_a_loop, "a second derivative through a loop"),
         (second_gpu, r"gpu\(1\)"),
@@ -302,12 +290,6 @@ def test_export_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="cannot be exported yet"):
         programs.double.stage(X).export(folder)
     assert not folder.exists()
-
-
-def test_nan_checks_do_not_reach_into_a_region() -> None:
-    checked = st.function(check_nan=True)(programs.double.__wrapped__)
-    with pytest.raises(UnsupportedError, match="check_nan"):
-        checked(X)
 
 
 def test_threads_may_call_one_program_at_once(device: cuda.Emulator) -> None:

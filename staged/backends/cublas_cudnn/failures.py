@@ -1,0 +1,141 @@
+"""How kernels stop the program: the first thread that must not go on says why in a record on the device.
+
+The host looks at it where it waits for the device anyway, and then raises what the same program on the CPU would have. A
+kernel that has failed, and those behind it, still run to their end, with valid addresses; nobody sees what they compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.backends.c_family.writer import Writer, c_string
+from staged.ir.types import DType
+
+RECORD = "failed"
+"""The kernels' parameter, and the field of `Device`, with the record's address."""
+
+# Between the kernels and the host: in every part of the file.
+DECLARATIONS = """\
+// What a kernel says when it must not go on. The first to fail claims the record.
+typedef struct {
+    unsigned int claim;  // 0: nothing has failed; else what, and where: site * 4 + kind + 1
+    unsigned long long value;
+    long long limit;
+} st_device_failure;
+enum { ST_DEVICE_INDEX, ST_DEVICE_ZERO_DIVISION, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE };
+"""
+
+FAIL = """\
+// The first failure stands.
+static __device__ inline void st_fail(st_device_failure *failed, int kind, int site, int64_t value, int64_t limit) {
+    if (atomicCAS(&failed->claim, 0u, 4u * (unsigned int)site + (unsigned int)kind + 1u) == 0u) {
+        failed->value = (unsigned long long)value;
+        failed->limit = limit;
+    }
+}
+"""
+
+FAIL_NOT_FINITE = """\
+// Of all numbers that are not finite in one array, the one at the lowest position stands. `check` numbers these checks.
+static __device__ inline void st_fail_not_finite(st_device_failure *failed, int check, int64_t position, bool is_nan) {
+    const unsigned int mine = 4u * (unsigned int)check + ST_DEVICE_NOT_FINITE + 1u;
+    const unsigned int before = atomicCAS(&failed->claim, 0u, mine);
+    if (before == 0u || before == mine) {
+        atomicMax(&failed->value, ~(2ull * (unsigned long long)position + is_nan));
+    }
+}
+"""
+
+_WAIT = """\
+// Waits for the device, and stops the program if a kernel has found that it must not go on.
+static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {
+    st_device_failure failed;
+    CUDA_CHECK(waiting_site, cudaMemcpyAsync(&failed, gpu->failed, sizeof failed, cudaMemcpyDeviceToHost, gpu->stream));
+    CUDA_CHECK(waiting_site, cudaStreamSynchronize(gpu->stream));
+    if (failed.claim == 0) {
+        return ST_OK;
+    }
+    const int site = (int)((failed.claim - 1) / 4);
+    switch ((failed.claim - 1) % 4) {
+    case ST_DEVICE_INDEX:
+        return st_fail(host, ST_INDEX_ERROR, site, "index %lld is out of range for an axis of %lld elements",
+                       (long long)failed.value, failed.limit);
+    case ST_DEVICE_ZERO_DIVISION:
+        return st_fail(host, ST_ZERO_DIVISION_ERROR, site, "integer division or modulo by zero");
+    case ST_DEVICE_VALUE:
+        return st_fail(host, ST_VALUE_ERROR, site, "an integer to a negative integer power");
+"""
+_OTHERWISE = """\
+    default:
+        return st_fail(host, ST_RUNTIME_ERROR, site, "a kernel has failed");
+    }
+}
+"""
+
+_FINITE = """\
+// Looks for a NaN or an infinity in an array: the difference of such a number with itself is not zero.
+extern "C" __global__ void __launch_bounds__({threads}) {name}(const {c_type} *x, int64_t count, int check,
+                                                        st_device_failure *failed) {{
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {{
+        if (!(x[i] - x[i] == 0)) {{
+            st_fail_not_finite(failed, check, i, x[i] != x[i]);
+            return;
+        }}
+    }}
+}}
+"""
+
+_LAUNCH_FINITE = """\
+// A thread for each element, up to {most} blocks, whose threads then take further ones
+static cudaError_t launch_{name}(const Device *gpu, const {c_type} *x, int64_t count, int check) {{
+    const int64_t blocks = (count + {last}) / {threads};
+    void *values[] = {{(void *)&x, (void *)&count, (void *)&check, (void *)&gpu->failed}};
+    return cudaLaunchKernel(KERNEL({name}), st_dim3(blocks < {most} ? (unsigned int)blocks : {most}), st_dim3({threads}), values,
+                            0, gpu->stream);
+}}
+"""
+_FINITE_BLOCKS = 1024
+_FINITE_THREADS = 256
+
+
+def finite_check_name(dtype: DType) -> str:
+    """The kernel that looks for what is not finite in arrays of a dtype."""
+    return f"check_finite_{dtype}_kernel"
+
+
+def finite_check_kernel(dtype: DType) -> str:
+    """The text of that kernel."""
+    return _FINITE.format(name=finite_check_name(dtype), c_type=dtype.c_name, threads=_FINITE_THREADS)
+
+
+def finite_check_launcher(dtype: DType) -> str:
+    """The host function `launch_...(gpu, x, count, check)` that starts it."""
+    return _LAUNCH_FINITE.format(
+        name=finite_check_name(dtype),
+        c_type=dtype.c_name,
+        threads=_FINITE_THREADS,
+        last=_FINITE_THREADS - 1,
+        most=_FINITE_BLOCKS,
+    )
+
+
+def wait_for_device(checked: Sequence[tuple[int, str]]) -> str:
+    """The host function that waits and looks; `checked`: site and name of each array that is checked for NaN."""
+    w = Writer()
+    if checked:
+        w.comment("What is checked for NaN and infinity, by the number of the check.")
+        rows = ", ".join(f"{{{site}, {c_string(name)}}}" for site, name in checked)
+        w.line(f"static const struct {{ int site; const char *name; }} checked[] = {{{rows}}};")
+        w.line()
+    w.text(_WAIT)
+    if checked:
+        w.line("    case ST_DEVICE_NOT_FINITE: {")
+        w.line("        const unsigned long long key = ~failed.value;  // the position, doubled, and whether it is NaN")
+        w.line('        return st_fail(host, ST_NAN_ERROR, checked[site].site, "`%s` has %s at position %lld",')
+        w.line(
+            '                       checked[site].name, key % 2 != 0 ? "NaN" : "an infinity", (long long)(key / 2));'
+        )
+        w.line("    }")
+    w.text(_OTHERWISE)
+    return str(w)

@@ -1,0 +1,106 @@
+"""Sixteen bytes at once: a thread that takes neighbouring elements reads and writes them together.
+
+    const st_f32x4 x_4 = *(const st_f32x4 *)(x + j);
+    st_f32x4 y_4;
+    for (int u = 0; u < 4; ++u) {
+        y_4.at[u] = x_4.at[u] * 2.0f;
+    }
+    *(st_f32x4 *)(y + j) = y_4;
+
+Only where sizes and addresses prove that every such piece starts at a multiple of its size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import gcd, prod
+
+from staged.backends.cublas_cudnn.mapping import Part
+from staged.ir.loops import ArrayRef, Axis, Compute, Load, PositionOf, Store
+from staged.ir.nodes import Op, Value
+from staged.ir.types import DTYPES, DType, bound
+
+PACK_BYTES = 16
+"""What one thread can read or write by one instruction."""
+FEWEST_ITEMS = 1 << 12
+"""Items from which on packs pay: fewer do not keep the GPU's memory busy anyway."""
+
+Access = Load | Store
+
+
+def pack_name(dtype: DType, width: int) -> str:
+    """The type of `width` neighbouring elements, without `st_`."""
+    return f"{dtype}x{width}"
+
+
+def pack_type(name: str) -> str | None:
+    """The declaration of such a type; None if `name` is none."""
+    found = re.fullmatch(r"(\w+?)x(\d+)", name)
+    if found is None or found[1] not in DTYPES:
+        return None
+    dtype, width = DTYPES[found[1]], int(found[2])
+    return (
+        f"// {width} neighbours, read and written at once.\n"
+        f"struct alignas({width * dtype.size}) st_{name} {{\n    {dtype.c_name} at[{width}];\n}};\n"
+    )
+
+
+def packed(part: Part, alignment: Mapping[ArrayRef, int]) -> tuple[int, frozenset[Access]]:
+    """(elements that a thread takes at once, the accesses that are packs); 1 where it does not pay or is not proven.
+
+    `alignment`: bytes that the address of each array is a multiple of.
+    """
+    none = 1, frozenset[Access]()
+    if part.items < FEWEST_ITEMS or part.scratch or not part.axes:
+        return none
+    if not all(isinstance(s, Load | Store | Compute | PositionOf) for s in part.body):
+        return none
+    axis = part.axes[-1]
+    accesses = [s for s in part.body if isinstance(s, Load | Store) and s.index.stride(axis) == 1]
+    if not any(isinstance(s, Store) for s in accesses):
+        return none
+    width = PACK_BYTES // max(s.array.dtype.size for s in accesses)
+    if axis.extent % width:
+        return none
+    fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
+    return (width, fitting) if any(isinstance(s, Store) for s in fitting) else none
+
+
+def _is_pack(s: Access, axis: Axis, width: int, alignment: Mapping[ArrayRef, int]) -> bool:
+    if isinstance(s, Load) and s.guards:
+        return False
+    steps = [stride for name, stride in s.index.terms if name is not axis]
+    whole = all(isinstance(name, Axis) for name, _ in s.index.terms)
+    fits = all(step % width == 0 for step in (*steps, s.index.offset))
+    return whole and fits and alignment.get(s.array, 1) % (width * s.array.dtype.size) == 0
+
+
+def alignments(op: Op) -> dict[ArrayRef, int]:
+    """For each array of a kernel op's nest, bytes that its address is a multiple of, up to PACK_BYTES."""
+    nest = op.attrs["nest"]
+    found: dict[ArrayRef, int] = {}
+    for source, value in zip((*nest.inputs, *nest.outputs), (*op.operands, *op.results), strict=True):
+        if isinstance(source, ArrayRef):
+            found[source] = min(found.get(source, PACK_BYTES), _aligned(value))
+    return found
+
+
+def _aligned(value: Value) -> int:
+    """Buffers start at multiples of PACK_BYTES, views at an offset, elements of sequences at multiples of their own size."""
+    op = value.producer
+    if op is not None and op.name in ("reshape", "stop_gradient", "slice", "dynamic_slice"):
+        source = op.operands[0]
+        if not source.tensor.shape:
+            return 1
+        offsets = [_aligned(source)]
+        stride = value.tensor.dtype.size
+        for number in reversed(range(source.tensor.ndim if "slice" in op.name else 0)):
+            extent = bound(source.tensor.shape[number])
+            if op.name == "slice":
+                offsets.append(stride * op.attrs["start"][number])
+            elif op.attrs["sizes"][number] != extent:
+                offsets.append(stride)
+            stride *= extent
+        return gcd(*offsets)
+    return gcd(PACK_BYTES, prod(bound(extent) for extent in value.tensor.shape) * value.tensor.dtype.size)

@@ -1,0 +1,181 @@
+"""Device functions by which threads that share an item bring their totals together, always in the same order.
+
+| team   | threads of an item                        | how                                                            |
+|--------|-------------------------------------------|----------------------------------------------------------------|
+| warp   | the 32 of a warp                          | shuffles, in pairs of pairs: every thread has the same bits      |
+| block  | a whole block                             | each warp for itself, then the warps' totals from shared memory  |
+| column | those with one place in each of its warps | through shared memory, one warp after the other                  |
+
+`st_block_sum_f32(total, parts)` gives the total of all; `st_block_argmax_f32(&best, &place, bests, places)` changes what the
+pointers name. `parts` and the like are shared memory of `parts_of(team, threads)` elements, which no other call uses.
+"""
+
+from __future__ import annotations
+
+import re
+
+from staged.ir.types import DTYPES, DType
+
+TEAMS = ("warp", "block", "column")
+_FUNCTION = re.compile(r"(warp|block|column)_(sum|prod|max|min|any|all|argmax|argmin)_(\w+)")
+
+
+def parts_of(team: str, threads: int) -> int:
+    """Elements of shared memory that one call needs, for teams in blocks of so many threads."""
+    return {"warp": 0, "block": threads // 32, "column": threads}[team]
+
+
+def reduction_name(team: str, op: str, dtype: DType) -> str:
+    """The name of the function (without `st_`) for a reduction of numbers of this dtype."""
+    return f"{team}_{op}_{dtype}"
+
+
+def reduction_function(name: str) -> tuple[tuple[str, ...], str] | None:
+    """(names of functions that it calls, text) of a reduction; None if `name` is none."""
+    found = _FUNCTION.fullmatch(name)
+    if found is None:
+        return None
+    team, op, dtype = found[1], found[2], DTYPES[found[3]]
+    if op in ("argmax", "argmin"):
+        needed = (f"wins_{op}_{dtype}",) if team != "block" else (f"wins_{op}_{dtype}", f"warp_{op}_{dtype}")
+        return needed, _place_text(team, op, dtype)
+    return ((f"warp_{op}_{dtype}",) if team == "block" else ()), _total_text(team, op, dtype)
+
+
+def wins_function(name: str) -> str | None:
+    """The comparison behind argmax and argmin (`wins_argmax_f32`); None if `name` is none."""
+    found = re.fullmatch(r"wins_(argmax|argmin)_(\w+)", name)
+    if found is None:
+        return None
+    dtype, sign = DTYPES[found[2]], ">" if found[1] == "argmax" else "<"
+    t = dtype.c_name
+    nan = ""
+    if dtype.is_float:
+        nan = (
+            "    if (x != x || best != best) {\n"
+            "        return x != x && (best == best || place < best_place);  // the first NaN\n"
+            "    }\n"
+        )
+    return (
+        f"// Whether x at `place` comes before `best`; a place of -1 has nothing.\n"
+        f"static __device__ inline bool st_{name}({t} x, int64_t place, {t} best, int64_t best_place) {{\n"
+        "    if (place < 0 || best_place < 0) {\n"
+        "        return place >= 0;\n"
+        "    }\n"
+        f"{nan}"
+        f"    return x {sign} best || (x == best && place < best_place);\n"
+        "}\n"
+    )
+
+
+def _shuffled(dtype: DType, x: str) -> str:
+    """What the lane `step` away has."""
+    if dtype.is_bool:
+        return f"__shfl_xor_sync(0xffffffffu, (int){x}, step) != 0"
+    if dtype.size == 1:
+        return f"({dtype.c_name})__shfl_xor_sync(0xffffffffu, (int){x}, step)"
+    if dtype.name == "i64":
+        return f"(int64_t)__shfl_xor_sync(0xffffffffu, (long long){x}, step)"
+    return f"__shfl_xor_sync(0xffffffffu, {x}, step)"
+
+
+def _combined(op: str, dtype: DType, x: str, y: str) -> str:
+    if op in ("any", "all") or dtype.is_bool:
+        return f"{x} {'||' if op in ('any', 'max') else '&&'} {y}"
+    if op in ("max", "min"):
+        nan = f" || {y} != {y}" if dtype.is_float else ""
+        return f"{y} {'>' if op == 'max' else '<'} {x}{nan} ? {y} : {x}"
+    sign = "+" if op == "sum" else "*"
+    if dtype.is_float:
+        return f"{x} {sign} {y}"
+    unsigned = dtype.c_name if dtype.kind == "u" else f"u{dtype.c_name}"
+    return f"({dtype.c_name})(({unsigned}){x} {sign} ({unsigned}){y})"
+
+
+def _total_text(team: str, op: str, dtype: DType) -> str:
+    t, name = dtype.c_name, f"st_{team}_{op}_{dtype}"
+    if team == "warp":
+        return (
+            f"// The {_WORDS[op]} of a warp's numbers, the same bits in every lane.\n"
+            f"static __device__ inline {t} {name}({t} x) {{\n"
+            "    for (int step = 16; step > 0; step /= 2) {\n"
+            f"        const {t} other = {_shuffled(dtype, 'x')};\n"
+            f"        x = {_combined(op, dtype, 'x', 'other')};\n"
+            "    }\n"
+            "    return x;\n"
+            "}\n"
+        )
+    if team == "block":
+        begin = (
+            f"    x = st_warp_{op}_{dtype}(x);\n"
+            "    if (threadIdx.x % 32 == 0) {\n"
+            "        parts[threadIdx.x / 32] = x;\n"
+            "    }\n"
+        )
+        first, other, words = "parts[0]", "parts[warp]", "a block's numbers, the same bits in every thread"
+    else:
+        begin = "    parts[threadIdx.x] = x;\n"
+        first, other = "parts[threadIdx.x % 32]", "parts[32 * warp + threadIdx.x % 32]"
+        words = "the numbers of a column, which has one thread in each warp of the block"
+    return (
+        f"// The {_WORDS[op]} of {words}.\n"
+        f"static __device__ inline {t} {name}({t} x, {t} *parts) {{\n"
+        f"{begin}"
+        "    __syncthreads();\n"
+        f"    x = {first};\n"
+        "    for (unsigned int warp = 1; warp < blockDim.x / 32; ++warp) {\n"
+        f"        const {t} other = {other};\n"
+        f"        x = {_combined(op, dtype, 'x', 'other')};\n"
+        "    }\n"
+        "    return x;\n"
+        "}\n"
+    )
+
+
+def _place_text(team: str, op: str, dtype: DType) -> str:
+    t, name = dtype.c_name, f"st_{team}_{op}_{dtype}"
+    word = "largest" if op == "argmax" else "smallest"
+    take = f"st_wins_{op}_{dtype}(x, at, *best, *place)"
+    taken = f"if ({take}) {{\n            *best = x;\n            *place = at;\n        }}\n"
+    if team == "warp":
+        return (
+            f"// The {word} of a warp's numbers and its place.\n"
+            f"static __device__ inline void {name}({t} *best, int64_t *place) {{\n"
+            "    for (int step = 16; step > 0; step /= 2) {\n"
+            f"        const {t} x = {_shuffled(dtype, '*best')};\n"
+            "        const int64_t at = (int64_t)__shfl_xor_sync(0xffffffffu, (long long)*place, step);\n"
+            f"        {taken}"
+            "    }\n"
+            "}\n"
+        )
+    if team == "block":
+        begin = (
+            f"    st_warp_{op}_{dtype}(best, place);\n"
+            "    if (threadIdx.x % 32 == 0) {\n"
+            "        bests[threadIdx.x / 32] = *best;\n"
+            "        places[threadIdx.x / 32] = *place;\n"
+            "    }\n"
+        )
+        first, other = "0", "warp"
+    else:
+        begin = "    bests[threadIdx.x] = *best;\n    places[threadIdx.x] = *place;\n"
+        first, other = "threadIdx.x % 32", "32 * warp + threadIdx.x % 32"
+    return (
+        f"// The {word} of a {'block' if team == 'block' else 'column'}'s numbers and its place.\n"
+        f"static __device__ inline void {name}({t} *best, int64_t *place, {t} *bests, int64_t *places) {{\n"
+        f"{begin}"
+        "    __syncthreads();\n"
+        f"    *best = bests[{first}];\n"
+        f"    *place = places[{first}];\n"
+        "    for (unsigned int warp = 1; warp < blockDim.x / 32; ++warp) {\n"
+        f"        const {t} x = bests[{other}];\n"
+        f"        const int64_t at = places[{other}];\n"
+        f"        {taken}"
+        "    }\n"
+        "}\n"
+    )
+
+
+_WORDS = {
+    "sum": "sum", "prod": "product", "max": "largest", "min": "smallest", "any": "disjunction", "all": "conjunction",
+}  # fmt: skip

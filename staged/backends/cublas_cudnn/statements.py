@@ -1,0 +1,183 @@
+"""Statements of a loop nest in CUDA, as one thread runs them: arithmetic, checks, and loops that a team of threads shares."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from contextlib import ExitStack
+from math import prod
+
+from staged.backends.c_family.expr import Call, Expr, Infix, Literal, Name
+from staged.backends.c_family.loops import LoopEmitter
+from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call
+from staged.backends.c_family.totals import accumulated_dtype
+from staged.backends.c_family.vectors import Vec
+from staged.backends.cublas_cudnn.failures import RECORD
+from staged.backends.cublas_cudnn.geometry import Team
+from staged.backends.cublas_cudnn.reductions import parts_of, reduction_name
+from staged.backends.cublas_cudnn.spelling import spell_in_cuda
+from staged.backends.cublas_cudnn.teams import chain_of, scratch_in
+from staged.ir.loops import (
+    Affine,
+    ArrayRef,
+    Axis,
+    Bound,
+    CheckIndex,
+    Compute,
+    Constant,
+    Loop,
+    Reduction,
+    Statement,
+    Store,
+    indices_of,
+    walk,
+)
+from staged.ir.types import i64
+
+
+class CudaStatements(LoopEmitter):
+    """Writes the statements of one item."""
+
+    team: Team | None = None
+    """The threads that share the item that is being written."""
+    team_lane = ""
+    """The number of a thread in its team."""
+    is_mine = ""
+    """What holds where the item that a team works on is there at all; empty where it always is."""
+    sharing = False
+    """Whether the team is in a loop that it shares, each thread at turns of its own."""
+    unseen: frozenset[ArrayRef] = frozenset()
+    """Workspace that threads of the team have written, which the others need not see yet."""
+
+    def compute(self, s: Compute) -> None:
+        operands = [self.operand(operand) for operand in s.operands]
+        exprs = [operand.expr for operand in operands]
+        named = s.target.name != s.op
+        if s.op in RANDOM_NAMES:
+            expression = random_call(s.op, s.target.dtype, exprs, self.need)
+        elif may_fail(s):
+            self.need(f"checked_{s.op}_{s.target.dtype}")
+            site = Literal(str(self.site(s.where)))
+            expression = Call(f"st_checked_{s.op}_{s.target.dtype}", (Name(RECORD), site, *exprs))
+            named = True
+        else:
+            dtypes = [operand.dtype for operand in operands]
+            expression = spell_in_cuda(s.op, dtypes, s.target.dtype, exprs, s.attrs, self.need)
+        self.bind(s.target, expression, False, True, named)
+
+    def check_index(self, s: CheckIndex) -> None:
+        self.need("fail")
+        given = self.operand(s.index).expr
+        index = self.names.fresh("index")
+        w = self.w
+        w.line(f"int64_t {index} = {given};")
+        with w.block(f"if ({index} < 0)"):
+            w.line(f"{index} += {s.extent};")
+        with w.block(f"if ({index} < 0 || {index} >= {s.extent})"):
+            w.line(f"st_fail({RECORD}, ST_DEVICE_INDEX, {self.site(s.where)}, {given}, {s.extent});")
+            if self.team is None or self.team.kind != "column" and not self.sharing:
+                w.line("return;")
+            else:
+                w.line(f"{index} = 0;  // the others wait for this thread")
+        self.values[s.target] = Vec(Name(index), i64, False)
+
+    def condition(self, bounds: Sequence[Bound]) -> Expr:
+        if len(bounds) == 1 and bounds[0].extent == 1 and sorted(step for _, step in bounds[0].index.terms) == [-1, 1]:
+            (one, _), (other, _) = sorted(bounds[0].index.terms, key=lambda term: -term[1])
+            return Infix("==", self.index(Affine.of(one)), self.index(Affine.of(other, 1) + -bounds[0].index.offset))
+        return super().condition(bounds)
+
+    def number_axes(self, axes: Sequence[Axis], item: str, used: Container[Axis] | None = None) -> None:
+        """The loop variables of an item: quotients and remainders where several loops became one; `used`: the ones needed."""
+        if len(axes) == 1:
+            self.axes[axes[0]] = Name(item)
+            return
+        stride = prod(axis.extent for axis in axes)
+        for number, axis in enumerate(axes):
+            stride //= axis.extent
+            if used is not None and axis not in used:
+                self.axes[axis] = Literal("0")
+                continue
+            index = Name(item) if stride == 1 else Infix("/", Name(item), Literal(str(stride)))
+            if number > 0:
+                index = Infix("%", index, Literal(str(axis.extent)))
+            name = self.names.fresh(axis.name)
+            self.w.line(f"const int64_t {name} = {index};")
+            self.axes[axis] = Name(name)
+
+    # ---- what a team does together ----
+
+    def store(self, s: Store) -> None:
+        if self.team is None or self.sharing:
+            super().store(s)
+            return
+        mine = f" && {self.is_mine}" if self.is_mine else ""
+        with self.w.block(f"if ({self.team_lane} == 0{mine})"):
+            super().store(s)
+
+    def loop(self, loop: Loop) -> None:
+        if self.team is None or self.sharing:
+            super().loop(loop)
+        else:
+            self.shared_loop(loop, self.team)
+
+    def shared_loop(self, loop: Loop, team: Team) -> None:
+        """A loop whose turns the threads of a team take in turn, and the totals of all."""
+        for reduction in loop.reductions:
+            self.start(reduction, loop)
+        axes, body = chain_of(loop)
+        if self.unseen & {array for array, _ in scratch_in(body)}:
+            self.barrier(team)
+        outer = axes[:-1] if axes[-1].extent >= 2 * team.threads else ()
+        shared = axes[len(outer) :]
+        step, last = team.threads, prod(axis.extent for axis in shared)
+        self.sharing = True
+        with ExitStack() as loops:
+            for axis in outer:
+                name = self.scoped(axis)
+                loops.enter_context(self.block(f"for (int64_t {name} = 0; {name} < {axis.extent}; ++{name})"))
+            name = self.scoped(shared[0]) if len(shared) == 1 else self.names.fresh("element")
+            header = f"for (int64_t {name} = {self.team_lane}; {name} < {last}; {name} += {step})"
+            loops.enter_context(self.block(header))
+            if len(shared) > 1:
+                used = {axis for s in walk(body) for index in indices_of(s) for axis in index.axes}
+                self.number_axes(shared, name, used)
+            self.body(body)
+        del self.loop_names[len(self.loop_names) - len(outer) - (len(shared) == 1) :]
+        self.sharing = False
+        self.unseen |= {array for array, is_written in scratch_in(body) if is_written}
+        for reduction in loop.reductions:
+            self.bring_together(reduction, loop, team)
+            if team.kind != "warp":
+                self.unseen = frozenset()  # a barrier of the block is in it
+            self.finish(reduction, loop)
+
+    def barrier(self, team: Team) -> None:
+        self.w.line("__syncwarp();" if team.kind == "warp" else "__syncthreads();")
+        self.unseen = frozenset()
+
+    def bring_together(self, reduction: Reduction, loop: Loop, team: Team) -> None:
+        """The totals of a team's threads become that of all."""
+        total = self.totals[reduction]
+        is_place = reduction.op in ("argmax", "argmin")
+        dtype = accumulated_dtype(reduction, loop) if is_place else reduction.target.dtype
+        function = reduction_name(team.kind, reduction.op, dtype)
+        self.need(function)
+        size = parts_of(team.kind, team.block)
+        given = [f"&{total.vector}", f"&{total.scalar}"] if is_place else [str(total.scalar)]
+        for hint, c_type in [("bests", dtype.c_name), ("places", "int64_t")] if is_place else [("parts", dtype.c_name)]:
+            if size:
+                parts = self.names.fresh(f"{total.scalar}_{hint}")
+                self.w.line(f"__shared__ {c_type} {parts}[{size}];")
+                given.append(parts)
+        result = "" if is_place else f"{total.scalar} = "
+        self.w.line(f"{result}st_{function}({', '.join(given)});")
+
+
+def may_fail(s: Statement) -> bool:
+    """Whether a statement may stop the program; a division by a number that is not 0 cannot."""
+    if not isinstance(s, Compute):
+        return isinstance(s, CheckIndex)
+    if not is_checked(s.op, s.target.dtype):
+        return False
+    right = s.operands[1]
+    return not isinstance(right, Constant) or (right.value < 0 if s.op == "pow" else right.value == 0)

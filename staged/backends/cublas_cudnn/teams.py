@@ -1,0 +1,159 @@
+"""Items that several threads share: rows to be reduced, by a warp or a block each; columns, by a block for 32 of them.
+
+    for i: (for j: total += x[i, j]); y[i] = total      a block for each i; its threads take every 256th j, then bring
+                                                        their totals together
+
+What is done once per item (`y[i] = ...`) one thread does; what only computes, all do. Which threads share an item, and so
+the order of additions, follows from sizes alone: the same numbers on every GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from staged.backends.cublas_cudnn.geometry import BLOCK, WARP, Team
+from staged.backends.cublas_cudnn.mapping import Part
+from staged.ir.loops import (
+    Accumulate,
+    ArrayRef,
+    Axis,
+    CheckIndex,
+    Compute,
+    Guarded,
+    Load,
+    Loop,
+    PositionOf,
+    Statement,
+    Store,
+    walk,
+)
+
+SHORTEST = 32
+"""Turns of a loop from which on threads share it."""
+WARP_ROW = 1024
+"""The longest row that one warp has to itself where there are rows for all warps."""
+MANY_ROWS = 128
+"""Rows from which on a warp each keeps the GPU busy."""
+MANY_COLUMNS = 1 << 16
+"""Columns from which on a thread each keeps the GPU busy."""
+LARGEST_BLOCK = 1024
+SHARED_BYTES = 32 << 10
+"""Shared memory that a block's workspace may take: several blocks fit beside each other on every GPU."""
+
+
+def team_for(part: Part) -> Team | None:
+    """Which threads share the items of a part; None where each thread does items of its own."""
+    loops = [s for s in part.body if isinstance(s, Loop)]
+    if not any(loop.reductions for loop in loops) or not is_shareable(part.body):
+        return None
+    length = max(prod(axis.extent for axis in chain_of(loop)[0]) for loop in loops)
+    if length < SHORTEST:
+        return None
+    items = part.items
+    if _is_across(part, loops):
+        apart = any(isinstance(s, Store) for loop in loops for s in walk(loop.body))
+        if items >= MANY_COLUMNS or part.scratch or apart and items % WARP:
+            return None
+        warps = _power_between(length // 4, 2, 32 if items <= 8192 else 8)
+        while warps > 2 and warps * WARP * _total_bytes(loops) > SHARED_BYTES:
+            warps //= 2
+        return Team("column", warps, WARP)
+    workspace = sum(array.size * array.dtype.size for array in part.scratch)
+    if length <= 128 or length <= WARP_ROW and items >= MANY_ROWS:
+        rows = min(BLOCK // WARP, items)
+        while rows > 1 and rows * workspace > SHARED_BYTES:
+            rows //= 2
+        return Team("warp", WARP, rows)
+    return Team("block", _power_between(length // 4, 128, BLOCK if items >= MANY_ROWS else LARGEST_BLOCK), 1)
+
+
+def _total_bytes(loops: Sequence[Loop]) -> int:
+    """Bytes that a thread's totals take in shared memory; places beside numbers are 8 each."""
+    places = ("argmax", "argmin")
+    return sum(16 if r.op in places else r.target.dtype.size for loop in loops for r in loop.reductions)
+
+
+def _power_between(wanted: int, least: int, most: int) -> int:
+    return min(max(1 << max(wanted.bit_length() - 1, 0), least), most)
+
+
+def chain_of(loop: Loop) -> tuple[tuple[Axis, ...], tuple[Statement, ...]]:
+    """The axes of perfectly nested loops, from the outside in, and what is done for each element.
+
+    What stands between the loops only computes, so that every element may do it for itself.
+    """
+    axes = [loop.axis]
+    before: list[Statement] = []
+    body = loop.body
+    while body and isinstance(body[-1], Loop) and not body[-1].reductions and all(_computes(s) for s in body[:-1]):
+        before += body[:-1]
+        axes.append(body[-1].axis)
+        body = body[-1].body
+    return tuple(axes), (*before, *body)
+
+
+def _computes(s: Statement) -> bool:
+    return isinstance(s, Load) and s.array.role == "input" or isinstance(s, Compute | PositionOf)
+
+
+def is_shareable(body: Sequence[Statement]) -> bool:
+    """Whether threads may share the loops of an item: no turn of one reads what another turn writes."""
+    written = {s.array for s in walk(tuple(body)) if isinstance(s, Store)}
+    for s in body:
+        if isinstance(s, Loop):
+            axes, inner = chain_of(s)
+            if not all(_is_own(t, axes, written) for t in walk(inner)):
+                return False
+            stored = {t.array for t in walk(inner) if isinstance(t, Store)}
+            if any(isinstance(t, Load) and t.array in stored for t in walk(inner)):
+                return False
+        elif isinstance(s, Store):
+            if s.array.role != "output":
+                return False
+        elif not (_computes(s) or _is_own(s, (), written) and isinstance(s, CheckIndex)):
+            return False
+    return True
+
+
+def _is_own(s: Statement, axes: Sequence[Axis], written: set[ArrayRef]) -> bool:
+    """Whether a statement inside a shared loop stays within its turn, or takes part in a total."""
+    match s:
+        case Store(_, index):
+            return all(index.stride(axis) for axis in axes if axis.extent > 1)
+        case Load(_, array):
+            return array.role != "output" or array not in written
+        case CheckIndex(extent=extent):
+            return isinstance(extent, int) and extent > 0  # a turn that fails goes on with element 0
+        case Compute() | PositionOf() | Loop() | Guarded() | Accumulate():
+            return True
+    return False
+
+
+def _is_across(part: Part, loops: Sequence[Loop]) -> bool:
+    """Whether neighbouring items, rather than neighbouring turns of their loops, are neighbours in memory."""
+    if not part.axes:
+        return False
+    votes = 0
+    for loop in loops:
+        axes, inner = chain_of(loop)
+        for s in walk(inner):
+            if isinstance(s, Load | Store) and s.array.role != "scratch":
+                votes += int(s.index.stride(part.axes[-1]) == 1) - int(s.index.stride(axes[-1]) == 1)
+    return votes > 0
+
+
+def may_overwrite(part: Part, source: ArrayRef) -> bool:
+    """Whether a result may lie where an operand does, though an item's threads do not keep step: each element is only read
+    by the thread that writes it."""
+    reading = [s for s in part.body if any(isinstance(t, Load) and t.array is source for t in walk((s,)))]
+    if not all(isinstance(s, Loop) for s in reading):
+        return False
+    return len({tuple(axis.extent for axis in chain_of(s)[0]) for s in part.body if isinstance(s, Loop)}) == 1
+
+
+def scratch_in(body: Sequence[Statement]) -> Iterator[tuple[ArrayRef, bool]]:
+    """The workspace that statements use, and whether they write it."""
+    for s in walk(tuple(body)):
+        if isinstance(s, Load | Store) and s.array.role == "scratch":
+            yield s.array, isinstance(s, Store)

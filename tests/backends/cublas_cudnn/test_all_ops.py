@@ -1,0 +1,69 @@
+"""The op table's samples, between neighbours that fuse with them, on the emulated device, in any order of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import staged as st
+from staged import GPU, with_backend
+from staged.ops.context import bind_all
+from staged.testing import compare_trees
+from tests.backends.native.test_all_ops import KINDS, RNG, cases_of, walks
+from tests.ops.cases import smooth_operands
+
+LIBRARY = "contraction"
+"""Kinds whose ops libraries do: see `test_libraries.py`."""
+
+
+@pytest.fixture(autouse=True)
+def device(emulated_device: Any) -> Iterator[Any]:
+    yield emulated_device
+
+
+def samples_of(kind: str) -> tuple[Any, list[tuple[Any, ...]]]:
+    """One program with every sample of a kind (and what it is given)."""
+    cases = list(cases_of(kind))
+
+    @st.function
+    def program(groups: Any) -> Any:
+        made = []
+        with with_backend(GPU, groups):
+            for (primitive, sample, operands), group in zip(cases, groups, strict=True):
+                smooth = smooth_operands(primitive, sample, operands)
+                given = [value * 1.0 + 0.0 if index in smooth else value for index, value in enumerate(group)]
+                for result in bind_all(primitive, given, **sample.attrs):
+                    made += [result, st.abs(result) + result if result.dtype.is_float else result]
+        return made
+
+    return program, [tuple(case[2]) for case in cases]
+
+
+def check_in_any_order(program: Any, device: Any, *arguments: Any, tolerance: float = 5e-6) -> None:
+    with st.eager():
+        expected = program(*arguments)
+    for order in ("forward", "shuffled"):
+        device.set_thread_order(order, seed=5)
+        compare_trees(program(*arguments), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != LIBRARY])
+def test_ops_between_neighbours(kind: str, device: Any) -> None:
+    program, groups = samples_of(kind)
+    check_in_any_order(program, device, groups)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 3, 1), (0, 3, 2), (3, 1, 17), (3, 40, 37)])
+def test_walks_of_every_shape(shape: tuple[int, ...], device: Any) -> None:
+    @st.function
+    def program(x: Any) -> Any:
+        def loss(x: Any) -> Any:
+            return sum((st.sin(made) * made).sum() for made in walks(x) if made.dtype.is_float)
+
+        with with_backend(GPU, x):
+            made = walks(x), st.grad(loss)(x)
+        return made
+
+    check_in_any_order(program, device, RNG.uniform(0.5, 1.5, shape), tolerance=1e-9)
