@@ -107,6 +107,7 @@ _COMPOSITES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "log_softmax": _axis,
     "logsumexp": _axes,
     "layer_norm": _axes,
+    "rms_norm": _axes,
 }
 
 

@@ -7,22 +7,13 @@ Importing this package declares them all. `__all__` lists the array functions, w
 
 from staged.ops import numpy_map, random  # noqa: F401  (declares their functions)
 from staged.ops.composites import (
-    binary_cross_entropy_with_logits,
-    cross_entropy,
     dropout,
     elu,
     gelu,
-    huber_loss,
-    l1_loss,
-    layer_norm,
     leaky_relu,
     log_sigmoid,
     log_softmax,
     logsumexp,
-    mse_loss,
-    nll_loss,
-    norm,
-    normalize,
     relu,
     sigmoid,
     silu,
@@ -99,6 +90,24 @@ from staged.ops.elementwise import (
     round_ as round,
 )
 from staged.ops.index import dynamic_slice, dynamic_update_slice, scatter_add, take, take_along_axis
+from staged.ops.losses import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    huber_loss,
+    l1_loss,
+    mse_loss,
+    nll_loss,
+)
+from staged.ops.normalization import (
+    batch_norm,
+    batch_norm_training,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    norm,
+    normalize,
+    rms_norm,
+)
 from staged.ops.pooling import avg_pool2d, max_pool2d
 from staged.ops.reduction import (
     all_ as all,
@@ -183,6 +192,8 @@ __all__ = [
     "atan",
     "atan2",
     "avg_pool2d",
+    "batch_norm",
+    "batch_norm_training",
     "binary_cross_entropy_with_logits",
     "bitwise_and",
     "bitwise_invert",
@@ -223,7 +234,9 @@ __all__ = [
     "gelu",
     "greater",
     "greater_equal",
+    "group_norm",
     "huber_loss",
+    "instance_norm",
     "isfinite",
     "isinf",
     "isnan",
@@ -234,9 +247,9 @@ __all__ = [
     "less_equal",
     "linspace",
     "log",
+    "log10",
     "log1p",
     "log2",
-    "log10",
     "log_sigmoid",
     "log_softmax",
     "logical_and",
@@ -274,6 +287,7 @@ __all__ = [
     "remainder",
     "repeat",
     "reshape",
+    "rms_norm",
     "roll",
     "round",
     "rsqrt",

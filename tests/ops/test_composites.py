@@ -13,6 +13,7 @@ from staged.ops.array import METHODS
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.ops.record import RecordContext
+from tests.ops.against_torch import agree, gradient
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((4, 5))
@@ -58,33 +59,6 @@ PAIRS = {
         lambda F, x: F.avg_pool2d(x.reshape(1, 1, 4, 5), (2, 3)),
     ),
 }
-
-
-def gradient(f, *primals):
-    """f's value, and the gradients of sum(f * weights) by the primals, by the tape."""
-    context = EagerContext()
-    with use_context(context):
-        (value,), pullback = context.vjp(lambda *xs: [f(*xs)], primals)
-        weights = np.cos(np.arange(value.size)).reshape(value.shape).astype(value.dtype.numpy)
-        back = pullback([wrap(weights)])
-    return np.asarray(value), [np.asarray(one) for one in back]
-
-
-def torch_gradient(f, *primals):
-    torch = pytest.importorskip("torch", reason="PyTorch is the reference")
-    inputs = [torch.tensor(primal, requires_grad=True) for primal in primals]
-    value = f(torch.nn.functional, *inputs)
-    weights = np.cos(np.arange(value.numel())).reshape(tuple(value.shape))
-    back = torch.autograd.grad(value, inputs, torch.tensor(weights, dtype=value.dtype))
-    return value.detach().numpy(), [one.numpy() for one in back]
-
-
-def agree(ours, theirs, *primals) -> None:
-    value, back = gradient(ours, *primals)
-    expected, expected_back = torch_gradient(theirs, *primals)
-    np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
-    for mine, other in zip(back, expected_back, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -176,6 +150,8 @@ CASES = {
     "cross_entropy": ([X, LABELS], {"reduction": "mean"}),
     "nll_loss": ([X, LABELS], {"reduction": "sum"}),
     "layer_norm": ([X, WEIGHT, BIAS], {"axes": (1,), "eps": 1e-5, "parts": "wb"}),
+    "rms_norm": ([X, WEIGHT], {"axes": (1,), "eps": 1e-5}),
+    "batch_norm_training": ([X, WEIGHT, BIAS], {"eps": 1e-5, "parts": "wb"}),
 }
 
 

@@ -1,0 +1,184 @@
+"""Losses: how far predictions are from targets, written in primitives; with their own derivatives where these are better.
+
+Every one takes `reduction`: "mean" over all elements (or rows), "sum", or "none" for one loss each. Derivatives compare labels
+with a counter: no one-hot matrix is made, and nothing scattered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staged.ir.types import TensorType, shape_text
+from staged.ops.array import Array
+from staged.ops.composite import composite
+from staged.ops.composites import as_float, finite_peak, softplus
+from staged.ops.elementwise import abs_, exp, log, select, square, where
+from staged.ops.index import take_along_axis
+from staged.ops.promote import (
+    as_array,
+    broadcast,
+    cast,
+    constant,
+    dtype_error,
+    public,
+    shape_error,
+    together,
+)
+from staged.ops.reduction import extent_of, mean, sum_
+from staged.ops.shape import expand_dims, reshape
+from staged.ops.source import is_class, zeros_like
+
+_REDUCTIONS = ("mean", "sum", "none")
+
+
+def _check_reduction(name: str, reduction: str) -> None:
+    if reduction not in _REDUCTIONS:
+        raise shape_error(f'{name}: reduction is "mean", "sum" or "none", got {reduction!r}')
+
+
+def _reduced(losses: Array, reduction: str) -> Array:
+    if reduction == "mean":
+        return mean(losses)
+    return sum_(losses) if reduction == "sum" else losses
+
+
+def _check_labels(name: str, scores: Array, labels: Array) -> None:
+    """Raise where (N, C) scores and (N,) integer labels do not belong together."""
+    if not labels.dtype.is_integer:
+        raise dtype_error(
+            f"{name} needs integer labels, got {labels.type}", scores, labels, hint="cast them: `st.astype(y, st.i32)`"
+        )
+    if scores.ndim < 1 or labels.shape != scores.shape[:-1]:
+        raise shape_error(
+            f"{name} needs one label per row of scores, got {scores.type} and {labels.type}",
+            scores,
+            labels,
+            hint=f"the labels are {shape_text(scores.shape[:-1])} if classes are the last axis",
+        )
+
+
+def _never_negative(labels: Array, classes: Any) -> Array:
+    """Labels for a read that must not wrap: a negative one becomes `classes`, which is out of range, too."""
+    if labels.dtype.kind == "u" or not isinstance(classes, int):
+        return labels
+    return where(labels < 0, constant(classes, TensorType(labels.dtype)), labels)
+
+
+def _picked(scores: Array, labels: Array) -> Array:
+    """scores[.., label]; a label out of range stops the program."""
+    column = expand_dims(_never_negative(labels, scores.shape[-1]), -1)
+    return reshape(take_along_axis(scores, column, -1), labels.shape)
+
+
+def _row_cotangent(ct: Array, scores: Array, reduction: str) -> Array:
+    """The cotangent of each row's loss, as a column."""
+    rows = scores.shape[:-1]
+    if reduction == "mean" and rows:
+        ct = ct / extent_of(scores, range(len(rows)), scores.dtype)
+    return expand_dims(broadcast(ct, rows), -1)
+
+
+def _cross_entropy_vjp(cts: Any, results: Any, logits: Array, labels: Array, reduction: str) -> list[Array | None]:
+    ct, ct_total = cts
+    p = exp(logits - expand_dims(results[1], -1))
+    d_logits = None
+    if ct is not None:
+        hit = is_class(labels, logits.shape[-1])
+        d_logits = (p - cast(hit, logits.dtype)) * _row_cotangent(ct, logits, reduction)
+    if ct_total is not None:
+        through = p * expand_dims(ct_total, -1)
+        d_logits = through if d_logits is None else d_logits + through
+    return [d_logits, None]
+
+
+@composite("cross_entropy", vjp=_cross_entropy_vjp)
+def _cross_entropy(logits: Array, labels: Array, *, reduction: str) -> tuple[Array, ...]:
+    axes = (logits.ndim - 1,)
+    peak = finite_peak(logits, axes)
+    total = log(sum_(exp(logits - peak), -1)) + reshape(peak, logits.shape[:-1])
+    return _reduced(total - _picked(logits, labels), reduction), total
+
+
+@public("cross_entropy")
+def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Array:
+    """Negative log-likelihood of `labels` under softmax(logits), in nats. torch `nn.functional.cross_entropy`.
+
+    Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C. Returns () of the logits'
+    dtype, or one loss per row for `reduction="none"`.
+    Numerics: subtracts each row's maximum first, so large finite logits do not overflow.
+    Raises: ShapeError or DTypeError while staging where the two do not belong together; a label out of range stops the
+    program when it runs.
+    Source: Goodfellow, Bengio and Courville, Deep Learning, section 6.2.2.3.
+    """
+    _check_reduction("cross_entropy", reduction)
+    scores, targets = as_float(logits, "cross_entropy"), as_array(labels)
+    _check_labels("cross_entropy", scores, targets)
+    return _cross_entropy(scores, targets, reduction=reduction)[0]
+
+
+def _nll_vjp(ct: Array, y: Array, log_probs: Array, labels: Array, reduction: str) -> list[Array | None]:
+    column = broadcast(_row_cotangent(ct, log_probs, reduction), log_probs.shape)
+    return [select(is_class(labels, log_probs.shape[-1]), -column, zeros_like(column)), None]
+
+
+@composite("nll_loss", vjp=_nll_vjp)
+def _nll_loss(log_probs: Array, labels: Array, *, reduction: str) -> Array:
+    return _reduced(-_picked(log_probs, labels), reduction)
+
+
+@public("nll_loss")
+def nll_loss(log_probs: Any, labels: Any, reduction: str = "mean") -> Array:
+    """Minus the log-probability of each label: (N, C) and (N,) to (). torch `nn.functional.nll_loss`.
+
+    A label out of range stops the program when it runs.
+    """
+    _check_reduction("nll_loss", reduction)
+    scores, targets = as_float(log_probs, "nll_loss"), as_array(labels)
+    _check_labels("nll_loss", scores, targets)
+    return _nll_loss(scores, targets, reduction=reduction)[0]
+
+
+def _pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:
+    first, second = as_array(prediction), as_array(target)
+    if first.shape != second.shape:
+        raise shape_error(
+            f"{name} needs a target of the shape of the prediction, got {first.type} and {second.type}",
+            first,
+            second,
+            hint="reshape one of them: broadcasting here is almost always a mistake",
+        )
+    left, right = together(first, second, name=name, floats=True)
+    return left, right
+
+
+@public("mse_loss")
+def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Array:
+    """The mean (or sum, or each) of the squared differences. torch `nn.functional.mse_loss`."""
+    _check_reduction("mse_loss", reduction)
+    left, right = _pair_of("mse_loss", prediction, target)
+    return _reduced(square(left - right), reduction)
+
+
+@public("l1_loss")
+def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Array:
+    """The mean (or sum, or each) of the absolute differences. torch `nn.functional.l1_loss`."""
+    _check_reduction("l1_loss", reduction)
+    left, right = _pair_of("l1_loss", prediction, target)
+    return _reduced(abs_(left - right), reduction)
+
+
+@public("huber_loss")
+def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Array:
+    """Squared differences up to `delta`, straight lines beyond. torch `nn.functional.huber_loss`."""
+    _check_reduction("huber_loss", reduction)
+    left, right = _pair_of("huber_loss", prediction, target)
+    size = abs_(left - right)
+    return _reduced(where(size < delta, 0.5 * square(left - right), delta * (size - 0.5 * delta)), reduction)
+
+
+@public("binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Array:
+    """Negative log-likelihood of targets in [0, 1] under sigmoid(logits), without overflow. torch's function."""
+    _check_reduction("binary_cross_entropy_with_logits", reduction)
+    left, right = _pair_of("binary_cross_entropy_with_logits", logits, target)
+    return _reduced(softplus(left) - left * right, reduction)

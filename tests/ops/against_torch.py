@@ -1,0 +1,73 @@
+"""Functions and their gradients against PyTorch's: eagerly and compiled, in f64 and in f32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.eager import EagerContext, wrap
+from staged.ops.context import use_context
+
+
+def gradient(f, *primals):
+    """f's value, and the gradients of sum(f * weights) by the primals, by the tape."""
+    context = EagerContext()
+    with use_context(context):
+        (value,), pullback = context.vjp(lambda *xs: [f(*xs)], primals)
+        weights = np.cos(np.arange(value.size)).reshape(value.shape).astype(value.dtype.numpy)
+        back = pullback([wrap(weights)])
+    return np.asarray(value), [np.asarray(one) for one in back]
+
+
+def torch_gradient(f, *primals):
+    torch = pytest.importorskip("torch", reason="PyTorch is the reference")
+    inputs = [torch.tensor(primal, requires_grad=True) for primal in primals]
+    value = f(torch.nn.functional, *inputs)
+    weights = np.cos(np.arange(value.numel())).reshape(tuple(value.shape))
+    cotangent = torch.tensor(weights, dtype=value.dtype)
+    back = torch.autograd.grad(value, inputs, cotangent, allow_unused=True, materialize_grads=True)
+    return value.detach().numpy(), [one.numpy() for one in back]
+
+
+def agree(ours, theirs, *primals) -> None:
+    value, back = gradient(ours, *primals)
+    expected, expected_back = torch_gradient(theirs, *primals)
+    np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
+    for mine, other in zip(back, expected_back, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
+
+
+def compiled_gradient(f: Callable[..., Any], *primals: Any) -> tuple[np.ndarray, list[np.ndarray]]:
+    """As `gradient`, by a compiled program."""
+
+    @st.function
+    def run(xs: Any, weights: Any) -> Any:
+        def loss(*xs: Any) -> Any:
+            value = f(*xs)
+            return st.sum(value * weights), value
+
+        (_, value), back = st.value_and_grad(loss, argnums=tuple(range(len(xs))), has_aux=True)(*xs)
+        return value, back
+
+    shape = f(*map(wrap, primals)).shape
+    weights = np.cos(np.arange(int(np.prod(shape)))).reshape(shape).astype(np.asarray(primals[0]).dtype)
+    value, back = run(tuple(primals), weights)
+    return np.asarray(value), [np.asarray(one) for one in back]
+
+
+def agree_compiled(ours: Callable[..., Any], theirs: Callable[..., Any], *primals: Any, f32: float = 2e-4) -> None:
+    """Value and gradients agree with torch's: eagerly and compiled in f64, compiled in f32 to `f32` of the largest."""
+    agree(ours, theirs, *primals)
+    expected, expected_back = torch_gradient(theirs, *primals)
+    value, back = compiled_gradient(ours, *primals)
+    np.testing.assert_allclose(value, expected, rtol=1e-10, atol=1e-12)
+    for mine, other in zip(back, expected_back, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-10)
+    value, back = compiled_gradient(ours, *(np.asarray(primal, np.float32) for primal in primals))
+    assert value.dtype == np.float32 and all(one.dtype == np.float32 for one in back)
+    for mine, other in zip([value, *back], [expected, *expected_back], strict=True):
+        np.testing.assert_allclose(mine, other, rtol=f32, atol=f32 * max(1.0, float(np.abs(other).max())))
