@@ -21,7 +21,8 @@ from staged.ops.composites import (
     softplus,
 )
 from staged.ops.contraction import dot, matmul, outer, tensordot, vecdot
-from staged.ops.convolution import conv2d
+from staged.ops.convolution import conv1d, conv2d, conv_transpose2d
+from staged.ops.ctc import ctc_loss
 from staged.ops.elementwise import (
     abs_ as abs,
 )
@@ -91,12 +92,15 @@ from staged.ops.elementwise import (
 )
 from staged.ops.index import dynamic_slice, dynamic_update_slice, scatter_add, take, take_along_axis
 from staged.ops.losses import (
+    binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
     huber_loss,
+    kl_div,
     l1_loss,
     mse_loss,
     nll_loss,
+    smooth_l1_loss,
 )
 from staged.ops.normalization import (
     batch_norm,
@@ -108,7 +112,15 @@ from staged.ops.normalization import (
     normalize,
     rms_norm,
 )
-from staged.ops.pooling import avg_pool2d, max_pool2d
+from staged.ops.pooling import (
+    adaptive_avg_pool2d,
+    adaptive_max_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+)
+from staged.ops.recurrent import gru, lstm, rnn
 from staged.ops.reduction import (
     all_ as all,
 )
@@ -179,6 +191,8 @@ from staged.ops.subscript import add_item, set_item
 __all__ = [
     "abs",
     "acos",
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool2d",
     "add",
     "add_item",
     "all",
@@ -191,9 +205,11 @@ __all__ = [
     "astype",
     "atan",
     "atan2",
+    "avg_pool1d",
     "avg_pool2d",
     "batch_norm",
     "batch_norm_training",
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "bitwise_and",
     "bitwise_invert",
@@ -206,11 +222,14 @@ __all__ = [
     "ceil",
     "clip",
     "concat",
+    "conv1d",
     "conv2d",
+    "conv_transpose2d",
     "cos",
     "cosh",
     "count_nonzero",
     "cross_entropy",
+    "ctc_loss",
     "divide",
     "dot",
     "dropout",
@@ -235,11 +254,13 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "gru",
     "huber_loss",
     "instance_norm",
     "isfinite",
     "isinf",
     "isnan",
+    "kl_div",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
@@ -257,9 +278,11 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "logsumexp",
+    "lstm",
     "matmul",
     "matrix_transpose",
     "max",
+    "max_pool1d",
     "max_pool2d",
     "maximum",
     "mean",
@@ -288,6 +311,7 @@ __all__ = [
     "repeat",
     "reshape",
     "rms_norm",
+    "rnn",
     "roll",
     "round",
     "rsqrt",
@@ -298,6 +322,7 @@ __all__ = [
     "silu",
     "sin",
     "sinh",
+    "smooth_l1_loss",
     "softmax",
     "softplus",
     "split",

@@ -17,7 +17,7 @@ from staged.ops.context import bind
 from staged.ops.contraction import bilinear_jvp
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import as_array, cast, promoted, public, shape_error
-from staged.ops.shape import pad, reshape
+from staged.ops.shape import expand_dims, pad, reshape, squeeze
 
 Pair = tuple[int, int]
 
@@ -289,9 +289,12 @@ def conv2d(
     else:
         paddings = pair(padding, "padding")
     y = bind(_conv_op, [image, w], stride=strides, padding=paddings, dilation=dilations, groups=groups)
-    if bias is not None:
-        y = y + reshape(cast(as_array(bias), y.dtype), (1, -1, 1, 1))
+    y = _with_bias(y, bias)
     return y if batched else reshape(y, y.shape[1:])
+
+
+def _with_bias(y: Array, bias: Any) -> Array:
+    return y if bias is None else y + reshape(cast(as_array(bias), y.dtype), (1, -1, 1, 1))
 
 
 def _named_padding(x: Array, w: Array, padding: str, stride: Pair, dilation: Pair) -> tuple[Array, Pair]:
@@ -313,3 +316,99 @@ def _named_padding(x: Array, w: Array, padding: str, stride: Pair, dilation: Pai
         return x, (total[0] // 2, total[1] // 2)
     # One more after than before, as torch has it.
     return pad(x, [(0, 0), (0, 0), *((t // 2, t - t // 2) for t in total)]), (0, 0)
+
+
+@public("conv1d")
+def conv1d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Array:
+    """One-dimensional cross-correlation: `conv2d` on images of one row. torch `nn.functional.conv1d`.
+
+    Shapes: x (N, C, L) or (C, L); weight (O, C / groups, K); bias (O,); result (N, O, OL).
+    """
+    line, w = promoted(x, weight, name="conv1d")
+    _check_line("conv1d", line, w)
+    edge = padding if isinstance(padding, str) else (0, single(padding, "padding"))
+    y = conv2d(
+        expand_dims(line, -2),
+        expand_dims(w, -2),
+        bias,
+        (1, single(stride, "stride")),
+        edge,
+        (1, single(dilation, "dilation")),
+        groups,
+    )
+    return squeeze(y, -2)
+
+
+@public("conv_transpose2d")
+def conv_transpose2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Array:
+    """The transpose of `conv2d`, which spreads each element by the kernel. torch `nn.functional.conv_transpose2d`.
+
+    Shapes: x (N, C, H, W) or (C, H, W); weight (C, O / groups, kH, kW); bias (O,); result (N, O, OH, OW) with
+    OH = (H - 1) * stride - 2 padding + dilation * (kH - 1) + output_padding + 1. Raises ShapeError where sizes do not fit,
+    or `output_padding` is not below the stride.
+    """
+    image, w = promoted(x, weight, name="conv_transpose2d")
+    if image.ndim not in (3, 4) or w.ndim != 4 or image.shape[-3] != w.shape[0]:
+        raise shape_error(
+            f"conv_transpose2d does not fit {image.type} and a weight {w.type}",
+            image,
+            w,
+            hint="layouts: input (N, C, H, W), weight (C, O / groups, kH, kW)",
+        )
+    batched = image.ndim == 4
+    if not batched:
+        image = reshape(image, (1, *image.shape))
+    strides, paddings, dilations = pair(stride, "stride"), pair(padding, "padding"), pair(dilation, "dilation")
+    extra = pair(output_padding, "output_padding")
+    sizes = []
+    for axis in (0, 1):
+        if not 0 <= extra[axis] < strides[axis]:
+            raise shape_error(
+                f"conv_transpose2d: output_padding {extra} is not below the stride {strides}",
+                image,
+                hint="output_padding picks one of the sizes that the stride of `conv2d` makes alike",
+            )
+        extent, kernel = image.shape[2 + axis], w.shape[2 + axis]
+        if not isinstance(extent, int) or not isinstance(kernel, int):
+            raise shape_error("conv_transpose2d needs height and width fixed while staging", image, w)
+        reach = dilations[axis] * (kernel - 1)
+        sizes.append((extent - 1) * strides[axis] - 2 * paddings[axis] + reach + extra[axis] + 1)
+    per_group = w.shape[1]
+    assert isinstance(per_group, int)
+    shape = (image.shape[0], per_group * groups, *sizes)
+    attrs = {"stride": strides, "padding": paddings, "dilation": dilations, "groups": groups}
+    y = _with_bias(_to_input(image, w, shape, attrs), bias)
+    return y if batched else reshape(y, y.shape[1:])
+
+
+def _check_line(name: str, x: Array, w: Array) -> None:
+    if x.ndim not in (2, 3) or w.ndim != 3:
+        raise shape_error(
+            f"{name} needs an input (N, C, L) or (C, L) and a weight (O, C / groups, K), got {x.type} and {w.type}", x, w
+        )
+
+
+def single(value: Any, name: str) -> int:
+    """The int, from an int or a tuple of one."""
+    if isinstance(value, tuple | list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise shape_error(f"{name} is an int, got {value!r}")
+    return value

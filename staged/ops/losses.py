@@ -6,6 +6,7 @@ with a counter: no one-hot matrix is made, and nothing scattered.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from staged.ir.types import TensorType, shape_text
@@ -20,6 +21,7 @@ from staged.ops.promote import (
     cast,
     constant,
     dtype_error,
+    is_number,
     public,
     shape_error,
     together,
@@ -31,12 +33,12 @@ from staged.ops.source import is_class, zeros_like
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-def _check_reduction(name: str, reduction: str) -> None:
+def check_reduction(name: str, reduction: str) -> None:
     if reduction not in _REDUCTIONS:
         raise shape_error(f'{name}: reduction is "mean", "sum" or "none", got {reduction!r}')
 
 
-def _reduced(losses: Array, reduction: str) -> Array:
+def reduced(losses: Array, reduction: str) -> Array:
     if reduction == "mean":
         return mean(losses)
     return sum_(losses) if reduction == "sum" else losses
@@ -57,7 +59,7 @@ def _check_labels(name: str, scores: Array, labels: Array) -> None:
         )
 
 
-def _never_negative(labels: Array, classes: Any) -> Array:
+def never_negative(labels: Array, classes: Any) -> Array:
     """Labels for a read that must not wrap: a negative one becomes `classes`, which is out of range, too."""
     if labels.dtype.kind == "u" or not isinstance(classes, int):
         return labels
@@ -66,7 +68,7 @@ def _never_negative(labels: Array, classes: Any) -> Array:
 
 def _picked(scores: Array, labels: Array) -> Array:
     """scores[.., label]; a label out of range stops the program."""
-    column = expand_dims(_never_negative(labels, scores.shape[-1]), -1)
+    column = expand_dims(never_negative(labels, scores.shape[-1]), -1)
     return reshape(take_along_axis(scores, column, -1), labels.shape)
 
 
@@ -96,7 +98,7 @@ def _cross_entropy(logits: Array, labels: Array, *, reduction: str) -> tuple[Arr
     axes = (logits.ndim - 1,)
     peak = finite_peak(logits, axes)
     total = log(sum_(exp(logits - peak), -1)) + reshape(peak, logits.shape[:-1])
-    return _reduced(total - _picked(logits, labels), reduction), total
+    return reduced(total - _picked(logits, labels), reduction), total
 
 
 @public("cross_entropy")
@@ -110,7 +112,7 @@ def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Array:
     program when it runs.
     Source: Goodfellow, Bengio and Courville, Deep Learning, section 6.2.2.3.
     """
-    _check_reduction("cross_entropy", reduction)
+    check_reduction("cross_entropy", reduction)
     scores, targets = as_float(logits, "cross_entropy"), as_array(labels)
     _check_labels("cross_entropy", scores, targets)
     return _cross_entropy(scores, targets, reduction=reduction)[0]
@@ -123,7 +125,7 @@ def _nll_vjp(ct: Array, y: Array, log_probs: Array, labels: Array, reduction: st
 
 @composite("nll_loss", vjp=_nll_vjp)
 def _nll_loss(log_probs: Array, labels: Array, *, reduction: str) -> Array:
-    return _reduced(-_picked(log_probs, labels), reduction)
+    return reduced(-_picked(log_probs, labels), reduction)
 
 
 @public("nll_loss")
@@ -132,7 +134,7 @@ def nll_loss(log_probs: Any, labels: Any, reduction: str = "mean") -> Array:
 
     A label out of range stops the program when it runs.
     """
-    _check_reduction("nll_loss", reduction)
+    check_reduction("nll_loss", reduction)
     scores, targets = as_float(log_probs, "nll_loss"), as_array(labels)
     _check_labels("nll_loss", scores, targets)
     return _nll_loss(scores, targets, reduction=reduction)[0]
@@ -154,31 +156,80 @@ def _pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:
 @public("mse_loss")
 def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Array:
     """The mean (or sum, or each) of the squared differences. torch `nn.functional.mse_loss`."""
-    _check_reduction("mse_loss", reduction)
+    check_reduction("mse_loss", reduction)
     left, right = _pair_of("mse_loss", prediction, target)
-    return _reduced(square(left - right), reduction)
+    return reduced(square(left - right), reduction)
 
 
 @public("l1_loss")
 def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Array:
     """The mean (or sum, or each) of the absolute differences. torch `nn.functional.l1_loss`."""
-    _check_reduction("l1_loss", reduction)
+    check_reduction("l1_loss", reduction)
     left, right = _pair_of("l1_loss", prediction, target)
-    return _reduced(abs_(left - right), reduction)
+    return reduced(abs_(left - right), reduction)
 
 
 @public("huber_loss")
 def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Array:
     """Squared differences up to `delta`, straight lines beyond. torch `nn.functional.huber_loss`."""
-    _check_reduction("huber_loss", reduction)
+    check_reduction("huber_loss", reduction)
     left, right = _pair_of("huber_loss", prediction, target)
     size = abs_(left - right)
-    return _reduced(where(size < delta, 0.5 * square(left - right), delta * (size - 0.5 * delta)), reduction)
+    return reduced(where(size < delta, 0.5 * square(left - right), delta * (size - 0.5 * delta)), reduction)
 
 
 @public("binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Array:
     """Negative log-likelihood of targets in [0, 1] under sigmoid(logits), without overflow. torch's function."""
-    _check_reduction("binary_cross_entropy_with_logits", reduction)
+    check_reduction("binary_cross_entropy_with_logits", reduction)
     left, right = _pair_of("binary_cross_entropy_with_logits", logits, target)
-    return _reduced(softplus(left) - left * right, reduction)
+    return reduced(softplus(left) - left * right, reduction)
+
+
+@public("smooth_l1_loss")
+def smooth_l1_loss(prediction: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Array:
+    """`huber_loss` divided by `beta`: near 0 a parabola, beyond `beta` a line of slope 1. torch's function of this name."""
+    check_reduction("smooth_l1_loss", reduction)
+    left, right = _pair_of("smooth_l1_loss", prediction, target)
+    size = abs_(left - right)
+    if is_number(beta) and beta == 0:
+        return reduced(size, reduction)
+    return reduced(where(size < beta, 0.5 * square(left - right) / beta, size - 0.5 * beta), reduction)
+
+
+@public("binary_cross_entropy")
+def binary_cross_entropy(probabilities: Any, target: Any, reduction: str = "mean") -> Array:
+    """Negative log-likelihood of targets in [0, 1] under probabilities; logarithms stop at -100. torch's function.
+
+    `binary_cross_entropy_with_logits` is more accurate where the probabilities come from a sigmoid.
+    """
+    check_reduction("binary_cross_entropy", reduction)
+    left, right = _pair_of("binary_cross_entropy", probabilities, target)
+    losses = right * _log_from(left) + (1.0 - right) * _log_from(1.0 - left)
+    return reduced(-losses, reduction)
+
+
+def _log_from(p: Array) -> Array:
+    """log(p), at least -100; its derivative at 0 is finite."""
+    solid = p > math.exp(-100.0)
+    return where(solid, log(where(solid, p, 1.0)), -100.0)
+
+
+@public("kl_div")
+def kl_div(log_probs: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Array:
+    """target * (log(target) - log_probs), of probabilities or (`log_target`) their logarithms. torch `functional.kl_div`.
+
+    `reduction="batchmean"` is the divergence itself: the sum over all but the first axis.
+    """
+    if reduction != "batchmean":
+        check_reduction("kl_div", reduction)
+    left, right = _pair_of("kl_div", log_probs, target)
+    if log_target:
+        losses = exp(right) * (right - left)
+    else:
+        # 0 log 0 is 0; the logarithm sees no 0, whose derivative would be NaN.
+        safe = where(right > 0, right, 1.0)
+        losses = where(right > 0, right * log(safe), 0.0) - right * left
+    if reduction == "batchmean":
+        return sum_(losses) / extent_of(losses, (0,), losses.dtype) if losses.ndim else losses
+    return reduced(losses, reduction)

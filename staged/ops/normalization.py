@@ -243,20 +243,26 @@ def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None
     return _batch_norm_inference(array, *statistics, *affine, eps=eps, parts=parts)[0]
 
 
+def _is_single(x: Array, axes: Sequence[int]) -> bool:
+    """Whether there is one element over `axes`."""
+    return all(x.shape[axis] == 1 for axis in axes)
+
+
 @public("batch_norm_training")
 def batch_norm_training(
-    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, correction: float = 0.0
 ) -> tuple[Array, Array, Array]:
     """Batch norm with the statistics of x itself, and these: (y, mean, var), for training.
 
-    Shapes: x (N, C, ...); weight, bias, mean and var (C,). The variance divides by the number of elements of a channel
-    (running statistics multiply it by n / (n - 1), as torch does). The gradient goes through the statistics.
+    Shapes: x (N, C, ...); weight, bias, mean and var (C,). The variance that y is divided by is over n, the number of
+    elements of a channel; the one that is returned over n - `correction` (torch's running statistics have 1). The gradient
+    goes through the statistics.
     Raises ShapeError where a channel has one element: it has no variance.
     Source: Ioffe and Szegedy, Batch normalization, 2015.
     """
     array = as_float(x, "batch_norm_training")
     shape = _channels("batch_norm_training", array)
-    if extent_of(array, _samples(array), array.dtype) == 1.0:
+    if _is_single(array, _samples(array)):
         raise shape_error(
             f"batch_norm_training needs more than one element per channel, got {array.type}",
             array,
@@ -264,6 +270,9 @@ def batch_norm_training(
         )
     affine, parts = _affine("batch_norm_training", array, shape, weight, bias)
     y, centre, variance = _batch_norm_training(array, *affine, eps=eps, parts=parts)
+    if correction:
+        n = extent_of(array, _samples(array), array.dtype)
+        variance = variance * (n / (n - correction))
     return y, centre, variance
 
 
@@ -302,7 +311,7 @@ def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-
     """
     array = as_float(x, "instance_norm")
     (channels,) = _channels("instance_norm", array)
-    if extent_of(array, range(2, array.ndim), array.dtype) == 1.0:
+    if _is_single(array, range(2, array.ndim)):
         raise shape_error(
             f"instance_norm needs more than one element per channel, got {array.type}",
             array,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,15 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import Shape, TensorType, bool_, f32, f64, i32
 from staged.ops.array import Array
 from staged.ops.context import bind, bind_all
-from staged.ops.convolution import Pair, pair, window_count
+from staged.ops.contraction import matmul
+from staged.ops.convolution import Pair, pair, single, window_count
+from staged.ops.elementwise import maximum, minimum
 from staged.ops.index import take_along_axis
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, promoted, public
-from staged.ops.shape import reshape
+from staged.ops.promote import as_array, cast, promoted, public, shape_error
+from staged.ops.reduction import mean, sum_
+from staged.ops.shape import expand_dims, matrix_transpose, pad, reshape, squeeze
+from staged.ops.source import iota
 
 Data = np.ndarray[Any, Any]
 
@@ -247,27 +253,177 @@ def _attrs(kernel_size: Any, stride: Any, padding: Any) -> dict[str, Pair]:
     }
 
 
+def _more(extent: Any, kernel: int, stride: int, padding: int) -> int:
+    """What is missing after an axis for the last window, where windows that only begin on the image count (`ceil_mode`)."""
+    if not isinstance(extent, int):
+        raise shape_error("pooling needs height and width fixed while staging")
+    windows = -(-(extent + 2 * padding - kernel) // stride) + 1
+    if (windows - 1) * stride >= extent + padding:
+        windows -= 1  # it would begin in the padding after the image
+    return max(0, (windows - 1) * stride + kernel - extent - 2 * padding)
+
+
+def _images(name: str, x: Array) -> Array:
+    if x.ndim not in (3, 4):
+        raise shape_error(f"{name} needs an input of (N, C, H, W) or (C, H, W), got {x.type}", x)
+    return reshape(x, (1, *x.shape)) if x.ndim == 3 else x
+
+
+def _longer(image: Array, attrs: dict[str, Pair], value: Any) -> Array:
+    """The images with what `ceil_mode` needs after each axis, filled with `value`."""
+    kernel, stride, padding = attrs["kernel"], attrs["stride"], attrs["padding"]
+    if min(*kernel, *stride) < 1:
+        return image  # refused by the type rule, with words
+    more = [_more(image.shape[2 + axis], kernel[axis], stride[axis], padding[axis]) for axis in (0, 1)]
+    return pad(image, [(0, 0), (0, 0), (0, more[0]), (0, more[1])], value) if any(more) else image
+
+
 @public("max_pool2d")
-def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Array:
+def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Array:
     """The maximum of each window; `stride` is the kernel size unless given. torch `nn.functional.max_pool2d`.
 
-    Shapes: x (N, C, H, W) or (C, H, W). Ties give their gradient to the first. Padding is never chosen.
+    Shapes: x (N, C, H, W) or (C, H, W). Ties give their gradient to the first. Padding is never chosen. With `ceil_mode`
+    the last window may reach over the edge.
     """
     array = as_array(x)
     attrs = _attrs(kernel_size, stride, padding)
-    image = reshape(array, (1, *array.shape)) if array.ndim == 3 else array
+    image = _images("max_pool2d", array)
+    if ceil_mode:
+        lowest = -math.inf if array.dtype.is_float else int(np.iinfo(array.dtype.numpy).min)
+        image = _longer(image, attrs, lowest)
     values, _ = bind_all(_max_op, [image], **attrs)
     return reshape(values, values.shape[1:]) if array.ndim == 3 else values
 
 
 @public("avg_pool2d")
-def avg_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0) -> Array:
+def avg_pool2d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Array:
     """The mean of each window; `stride` is the kernel size unless given. torch `nn.functional.avg_pool2d`.
 
-    Shapes: x (N, C, H, W) or (C, H, W). Padding counts as zeros. Integers become f32.
+    Shapes: x (N, C, H, W) or (C, H, W). Padding counts as zeros, or not at all without `count_include_pad`; what a window
+    of `ceil_mode` has over the edge never counts. Integers become f32.
     """
     (array,) = promoted(x, name="avg_pool2d", floats=True)
     attrs = _attrs(kernel_size, stride, padding)
-    image = reshape(array, (1, *array.shape)) if array.ndim == 3 else array
-    values = bind(_mean_op, [image], **attrs)
+    image = _images("avg_pool2d", array)
+    whole = _longer(image, attrs, 0.0) if ceil_mode else image
+    values = bind(_mean_op, [whole], **attrs)
+    if whole is not image or (any(attrs["padding"]) and not count_include_pad):
+        kernel = attrs["kernel"]
+        # The mean is over all elements of a window; these are those that count.
+        rows, columns = (_counted(values, image, axis, attrs, count_include_pad) for axis in (0, 1))
+        values = values * (float(kernel[0] * kernel[1]) / (reshape(rows, (-1, 1)) * columns))
     return reshape(values, values.shape[1:]) if array.ndim == 3 else values
+
+
+def _counted(y: Array, x: Array, axis: int, attrs: dict[str, Pair], with_padding: bool) -> Array:
+    """How many elements of each window along an axis are inside the image, or inside it and its padding."""
+    kernel, stride, padding = (attrs[key][axis] for key in ("kernel", "stride", "padding"))
+    count, extent = y.shape[2 + axis], x.shape[2 + axis]
+    assert isinstance(count, int) and isinstance(extent, int)
+    edge = padding if with_padding else 0
+    begin = iota((count,)) * stride - padding
+    return cast(minimum(begin + kernel, extent + edge) - maximum(begin, -edge), x.dtype)
+
+
+def _sizes(name: str, x: Array, output_size: Any) -> tuple[Pair, Pair]:
+    """The extents of the images, and those of the result: None stands for the image's own."""
+    height, width = x.shape[2:]
+    if not isinstance(height, int) or not isinstance(width, int):
+        raise shape_error(f"{name} needs height and width fixed while staging, got {x.type}", x)
+    given = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
+    filled = tuple(own if one is None else one for one, own in zip(given, (height, width), strict=False))
+    wanted = pair(filled, "output_size")
+    if min(wanted) < 1:
+        raise shape_error(f"{name}: the output is at least 1 x 1, got {wanted}", x)
+    return (height, width), wanted
+
+
+@public("adaptive_avg_pool2d")
+def adaptive_avg_pool2d(x: Any, output_size: Any) -> Array:
+    """Means over windows that share the image out evenly, to a result of `output_size`. torch's function of this name.
+
+    Shapes: x (N, C, H, W) or (C, H, W) to (N, C, *output_size); None in a pair keeps that extent. Window i begins at
+    floor(i * H / OH) and ends before ceil((i + 1) * H / OH).
+    """
+    (array,) = promoted(x, name="adaptive_avg_pool2d", floats=True)
+    image = _images("adaptive_avg_pool2d", array)
+    given, wanted = _sizes("adaptive_avg_pool2d", image, output_size)
+    if wanted == (1, 1):
+        values = mean(image, (2, 3), keepdims=True)
+    elif given[0] % wanted[0] == given[1] % wanted[1] == 0:
+        kernel = given[0] // wanted[0], given[1] // wanted[1]
+        values = bind(_mean_op, [image], kernel=kernel, stride=kernel, padding=(0, 0))
+    else:
+        rows, columns = (_shares(given[axis], wanted[axis], image) for axis in (0, 1))
+        values = matmul(rows, matmul(image, matrix_transpose(columns)))
+    return reshape(values, values.shape[1:]) if array.ndim == 3 else values
+
+
+def _shares(extent: int, count: int, like: Array) -> Array:
+    """(count, extent): the weight of each element in each adaptive window of an axis."""
+    window, element = iota((count, extent), 0), iota((count, extent), 1)
+    # floor(w n / c) <= e and e < ceil((w + 1) n / c), without a division
+    inside = (window * extent < (element + 1) * count) & (element * count < (window + 1) * extent)
+    ones = cast(inside, like.dtype)
+    return ones / sum_(ones, 1, keepdims=True)
+
+
+@public("adaptive_max_pool2d")
+def adaptive_max_pool2d(x: Any, output_size: Any) -> Array:
+    """Maxima over windows that share the image out evenly, to a result of `output_size`. torch's function of this name.
+
+    Shapes: as in `adaptive_avg_pool2d`. Raises ShapeError where the windows would overlap: `output_size` divides the image.
+    """
+    array = as_array(x)
+    image = _images("adaptive_max_pool2d", array)
+    given, wanted = _sizes("adaptive_max_pool2d", image, output_size)
+    if given[0] % wanted[0] or given[1] % wanted[1]:
+        raise shape_error(
+            f"adaptive_max_pool2d: an image of {given} does not divide into {wanted} windows",
+            array,
+            hint="choose an output size that divides the image, or `st.max_pool2d` with a kernel and a stride",
+        )
+    return max_pool2d(array, (given[0] // wanted[0], given[1] // wanted[1]))
+
+
+def _on_lines(name: str, x: Any, pool: Callable[[Array], Array]) -> Array:
+    """A two-dimensional pool on (N, C, L) or (C, L), as images of one row."""
+    array = as_array(x)
+    if array.ndim not in (2, 3):
+        raise shape_error(f"{name} needs an input of (N, C, L) or (C, L), got {array.type}", array)
+    y = pool(expand_dims(array, -2))
+    return squeeze(y, -2)
+
+
+@public("max_pool1d")
+def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Array:
+    """The maximum of each window of (N, C, L) or (C, L). torch `nn.functional.max_pool1d`; see `max_pool2d`."""
+    kernel = single(kernel_size, "kernel_size")
+    step = kernel if stride is None else single(stride, "stride")
+    edge = single(padding, "padding")
+    return _on_lines("max_pool1d", x, lambda y: max_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode))
+
+
+@public("avg_pool1d")
+def avg_pool1d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Array:
+    """The mean of each window of (N, C, L) or (C, L). torch `nn.functional.avg_pool1d`; see `avg_pool2d`."""
+    kernel = single(kernel_size, "kernel_size")
+    step = kernel if stride is None else single(stride, "stride")
+    edge = single(padding, "padding")
+    return _on_lines(
+        "avg_pool1d", x, lambda y: avg_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode, count_include_pad)
+    )

@@ -83,6 +83,10 @@ COMPOSITE_CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "rms_norm": lambda x, w, i: st.rms_norm(x, None, w[0]),
     "batch_norm_inference": lambda x, w, i: st.batch_norm(w * x, x, st.square(x) + 1.0, w[0], w[1]),
     "batch_norm_training": lambda x, w, i: st.batch_norm_training(w * x + x, w[0], w[1])[0],
+    "rnn": lambda x, w, i: st.rnn(x[:, None, None], None, w[:1, :1], w[1:2, :1])[0],
+    "lstm": lambda x, w, i: st.lstm(x[:, None, None], None, st.reshape(w, (9, 1))[:4], st.reshape(w, (9, 1))[4:8])[0],
+    "gru": lambda x, w, i: st.gru(x[:, None, None], None, w[:, :1], w[:, 1:2])[0],
+    "ctc_loss": lambda x, w, i: st.ctc_loss(st.log_softmax(w * x), i[None], 3, 1, blank=1),
 }
 
 

@@ -138,6 +138,16 @@ def test_extreme_inputs_stay_finite() -> None:
 
 # ---- the derivative of a composite equals that of its body -----------------------------------------
 
+
+def recurrent(gates, states):
+    """Operands of a recurrent composite: 3 steps of a batch of 2, with 2 inputs and 2 states."""
+    wide = 2 * gates
+    shapes = [(3, 2, 2), *[(2, 2)] * states, (wide, 2), (wide, 2), (wide,), (wide,)]
+    return [RNG.standard_normal(shape) for shape in shapes]
+
+
+LOG_PROBS = np.log(RNG.dirichlet(np.ones(4), (4, 2)))
+
 CASES = {
     "relu": ([X], {}),
     "sigmoid": ([X], {}),
@@ -152,6 +162,10 @@ CASES = {
     "layer_norm": ([X, WEIGHT, BIAS], {"axes": (1,), "eps": 1e-5, "parts": "wb"}),
     "rms_norm": ([X, WEIGHT], {"axes": (1,), "eps": 1e-5}),
     "batch_norm_training": ([X, WEIGHT, BIAS], {"eps": 1e-5, "parts": "wb"}),
+    "rnn": (recurrent(1, 1), {"reverse": False, "nonlinearity": "tanh"}),
+    "lstm": (recurrent(4, 2), {"reverse": True}),
+    "gru": (recurrent(3, 1), {"reverse": False}),
+    "ctc_loss": ([LOG_PROBS, np.array([[1, 1], [2, 0]]), np.array([4, 3]), np.array([2, 1])], {"blank": 3}),
 }
 
 

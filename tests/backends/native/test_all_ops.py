@@ -78,6 +78,12 @@ def test_strict_compilers_have_nothing_to_say(kind, target, tmp_path) -> None:
 # ---- composites ---------------------------------------------------------------------------------
 
 LABELS = np.array([2, 0, 1])
+
+
+def waves(*shape):
+    return np.sin(np.arange(1.0, np.prod(shape) + 1.0)).reshape(shape)
+
+
 CALLS = {
     "binary_cross_entropy_with_logits": lambda x: st.binary_cross_entropy_with_logits(x, st.sigmoid(2.0 * x)),
     "cross_entropy": lambda x: st.cross_entropy(x[:3, :3], LABELS) if x.shape[0] >= 3 and x.shape[1] >= 3 else x.sum(),
@@ -87,6 +93,10 @@ CALLS = {
     "mse_loss": lambda x: st.mse_loss(x, 0.5 * x),
     "layer_norm": lambda x: st.layer_norm(x, (x.shape[1],)),
     "dropout": lambda x: st.dropout(x, 0.0),
+    "rnn": lambda x: st.rnn(x[:, None], None, waves(3, x.shape[1]), waves(3, 3))[0],
+    "lstm": lambda x: st.lstm(x[:, None], None, waves(12, x.shape[1]), waves(12, 3), waves(12), waves(12))[0],
+    "gru": lambda x: st.gru(x[:, None], None, waves(9, x.shape[1]), waves(9, 3), waves(9), waves(9))[0],
+    "ctc_loss": lambda x: st.ctc_loss(st.log_softmax(st.concat([x, x], axis=1)), LABELS[2:], x.shape[0], 1),
     "batch_norm_training": lambda x: st.batch_norm_training(st.concat([x, 0.5 * x - 1.0]))[0],
 }
 

@@ -1,0 +1,80 @@
+"""Pooling against PyTorch: padding that counts or does not, windows over the edge, adaptive windows; refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import staged as st
+from tests.ops.against_torch import agree_compiled
+
+RNG = np.random.default_rng(8)
+IMAGES = RNG.standard_normal((2, 3, 7, 6))
+LINES = RNG.standard_normal((2, 3, 11))
+
+# function, its arguments, the input
+POOLS = {
+    "max_overlapping": ("max_pool2d", (3, 2, 1), {}, IMAGES),
+    "max_ceil": ("max_pool2d", (2,), {"ceil_mode": True}, IMAGES),
+    "max_ceil_padding": ("max_pool2d", (3, 2, 1), {"ceil_mode": True}, IMAGES),
+    "max_ceil_long_stride": ("max_pool2d", (2, 3, 1), {"ceil_mode": True}, IMAGES),
+    "avg": ("avg_pool2d", ((3, 2), (2, 1), (1, 0)), {}, IMAGES),
+    "avg_without_padding": ("avg_pool2d", (3, 2, 1), {"count_include_pad": False}, IMAGES),
+    "avg_ceil": ("avg_pool2d", (3, 2), {"ceil_mode": True}, IMAGES),
+    "avg_ceil_padding": ("avg_pool2d", (3, 2, 1), {"ceil_mode": True}, IMAGES),
+    "avg_ceil_without_padding": ("avg_pool2d", (4, 3, 2), {"ceil_mode": True, "count_include_pad": False}, IMAGES),
+    "avg_ceil_long_stride": ("avg_pool2d", (2, 3, 1), {"ceil_mode": True}, IMAGES),
+    "max_1d": ("max_pool1d", (3, 2, 1), {}, LINES),
+    "max_1d_ceil": ("max_pool1d", (2,), {"ceil_mode": True}, LINES),
+    "avg_1d": ("avg_pool1d", (3, 2, 1), {"count_include_pad": False}, LINES),
+    "adaptive_avg_to_one": ("adaptive_avg_pool2d", (1,), {}, IMAGES),
+    "adaptive_avg_even": ("adaptive_avg_pool2d", ((7, 2),), {}, IMAGES),
+    "adaptive_avg_overlapping": ("adaptive_avg_pool2d", ((3, 4),), {}, IMAGES),
+    "adaptive_avg_larger": ("adaptive_avg_pool2d", ((9, 4),), {}, IMAGES),
+    "adaptive_avg_one_axis": ("adaptive_avg_pool2d", ((None, 4),), {}, IMAGES),
+    "adaptive_max": ("adaptive_max_pool2d", ((1, 3),), {}, IMAGES),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pooling_agrees_with_torch(name) -> None:
+    function, arguments, options, x = POOLS[name]
+    agree_compiled(
+        lambda x: getattr(st, function)(x, *arguments, **options),
+        lambda F, x: getattr(F, function)(x, *arguments, **options),
+        x,
+    )
+
+
+def test_integers_pool_over_the_edge_too() -> None:
+    x = np.arange(-15, 0).reshape(1, 1, 3, 5)
+    y = st.max_pool2d(x, 2, ceil_mode=True)
+    np.testing.assert_array_equal(y, [[[[-9, -7, -6], [-4, -2, -1]]]])
+
+
+def test_an_image_without_a_batch_keeps_its_axes() -> None:
+    assert st.adaptive_avg_pool2d(IMAGES[0], (2, 4)).shape == (3, 2, 4)
+    assert st.avg_pool1d(LINES[0], 2).shape == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda x: st.adaptive_max_pool2d(x, 4), "does not divide"),
+        (lambda x: st.adaptive_avg_pool2d(x, 0), "at least 1 x 1"),
+        (lambda x: st.adaptive_avg_pool2d(x[0, 0], 2), r"input of \(N, C, H, W\)"),
+        (lambda x: st.max_pool2d(x, 9), "larger"),
+        (lambda x: st.max_pool2d(x, 0, ceil_mode=True), "do not go"),
+        (lambda x: st.avg_pool2d(x, 2, padding=2), "half the kernel"),
+        (lambda x: st.max_pool1d(x, 2), r"input of \(N, C, L\)"),
+        (lambda x: st.avg_pool1d(x[0], (2, 2)), "kernel_size is an int"),
+    ],
+)
+def test_bad_calls_are_refused_with_the_line(call, match) -> None:
+    @st.function
+    def program(x):
+        return call(x)
+
+    with pytest.raises(st.StagedError, match=match) as caught:
+        program(IMAGES)
+    assert "test_pooling.py, line" in str(caught.value)
