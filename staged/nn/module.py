@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,15 @@ import staged as st
 class Module:
     """Base of all layers: a tree of modules and parameters with torch's names.
 
-    Parameters are `staged.Variable`s held as attributes, submodules are Modules held as attributes. A module may be built
-    inside a staged function (its parameters then live in the program) or in plain Python (they keep their buffers between
-    calls and are seen from Python). Subclasses write `forward`.
+    Parameters are `staged.Variable`s held as attributes, submodules are Modules held as attributes. What is kept and not
+    trained (running statistics) is a Variable too, entered by `register_buffer`. A module may be built inside a staged
+    function (its parameters then live in the program) or in plain Python (they keep their buffers between calls and are seen
+    from Python). Subclasses write `forward`.
     """
 
     training: bool = True
+    _buffers: tuple[str, ...] = ()
+    """The names of the Variables that are no parameters."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -28,9 +31,14 @@ class Module:
             value.prefix_names(name)
 
     def prefix_names(self, prefix: str) -> None:
-        """Put `prefix` before the parameters' names, which generated code carries."""
-        for path, parameter in self.named_parameters().items():
-            parameter.name = f"{prefix}.{parameter.name or path}"
+        """Put `prefix` before the names of Variables, which generated code carries."""
+        for path, variable in self._named_variables().items():
+            variable.name = f"{prefix}.{variable.name or path}"
+
+    def register_buffer(self, name: str, buffer: Any) -> None:
+        """Hold a Variable that is saved with the parameters and not trained; None holds the name alone."""
+        object.__setattr__(self, "_buffers", (*self._buffers, name))
+        setattr(self, name, buffer)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; every subclass has its own."""
@@ -47,10 +55,30 @@ class Module:
 
     def named_parameters(self) -> dict[str, Any]:
         """Every parameter by its path (`conv1.weight`), own ones before those of submodules, in order of assignment."""
-        named = {name: value for name, value in self.__dict__.items() if isinstance(value, st.Variable)}
+        named = {name: value for name, value in self._own_variables() if name not in self._buffers}
         for name, child in self.children():
             for path, parameter in child.named_parameters().items():
                 named[f"{name}.{path}"] = parameter
+        return named
+
+    def named_buffers(self) -> dict[str, Any]:
+        """Every Variable that is no parameter, by its path: own ones before those of submodules."""
+        named = {name: value for name, value in self._own_variables() if name in self._buffers}
+        for name, child in self.children():
+            for path, buffer in child.named_buffers().items():
+                named[f"{name}.{path}"] = buffer
+        return named
+
+    def _own_variables(self) -> list[tuple[str, Any]]:
+        return [(name, value) for name, value in self.__dict__.items() if isinstance(value, st.Variable)]
+
+    def _named_variables(self) -> dict[str, Any]:
+        """Parameters and buffers by path, in torch's order: a module's own parameters, its buffers, its submodules."""
+        own = self._own_variables()
+        named = dict(sorted(own, key=lambda item: item[0] in self._buffers))
+        for name, child in self.children():
+            for path, variable in child._named_variables().items():
+                named[f"{name}.{path}"] = variable
         return named
 
     def parameters(self) -> list[Any]:
@@ -58,15 +86,15 @@ class Module:
         return list(self.named_parameters().values())
 
     def state_dict(self) -> dict[str, Any]:
-        """The parameters' present values by path, with torch's keys and layouts."""
-        return {name: parameter.value for name, parameter in self.named_parameters().items()}
+        """The present values of parameters and buffers by path, with torch's keys and layouts."""
+        return {name: variable.value for name, variable in self._named_variables().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set every parameter from `state` (arrays by path, as `state_dict` gives them).
+        """Set every parameter and buffer from `state` (arrays by path, as `state_dict` gives them).
 
         Raises: KeyError where names are missing or left over, ShapeError where a shape differs.
         """
-        own = self.named_parameters()
+        own = self._named_variables()
         missing = sorted(own.keys() - state.keys())
         extra = sorted(state.keys() - own.keys())
         if missing or extra:
@@ -86,7 +114,7 @@ class Module:
         return self
 
     def eval(self) -> Module:
-        """Set evaluation mode: dropout does nothing."""
+        """Set evaluation mode: dropout does nothing, batch norm uses its running statistics."""
         return self.train(False)
 
 
@@ -108,4 +136,36 @@ class Sequential(Module):
         """Apply each module to the result of the one before."""
         for _, child in self.children():
             x = child(x)
+        return x
+
+
+class ModuleList(Module):
+    """Modules in a list, to be used by a `forward` of one's own; parameters are named `0.weight`, `1.weight`, ..."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        for module in modules:
+            self.append(module)
+
+    def append(self, module: Module) -> ModuleList:
+        """Put a module at the end."""
+        index = len(self)
+        object.__setattr__(self, str(index), module)
+        module.prefix_names(f"{type(module).__name__.lower()}{index}")
+        return self
+
+    def __len__(self) -> int:
+        return len(self.children())
+
+    def __getitem__(self, index: int) -> Module:
+        return [child for _, child in self.children()][index]
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter([child for _, child in self.children()])
+
+
+class Identity(Module):
+    """Gives what it takes."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
         return x

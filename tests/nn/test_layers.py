@@ -18,6 +18,16 @@ CASES = {
     "conv_groups": (lambda n, **k: n.Conv2d(4, 6, 3, groups=2, dilation=2, **k), IMAGES),
     "layer_norm": (lambda n, **k: n.LayerNorm(6, **k), VECTORS),
     "layer_norm_two_axes": (lambda n, **k: n.LayerNorm((5, 6), eps=1e-3, **k), VECTORS),
+    "conv_same": (lambda n, **k: n.Conv2d(4, 2, 3, padding="same", dilation=2, **k), IMAGES),
+    "conv_1d": (lambda n, **k: n.Conv1d(5, 10, 3, stride=2, padding=1, groups=5, **k), VECTORS),
+    "conv_transpose": (lambda n, **k: n.ConvTranspose2d(4, 6, 3, 2, 1, (1, 0), groups=2, **k), IMAGES),
+    "batch_norm": (lambda n, **k: n.BatchNorm2d(4, **k), IMAGES),
+    "batch_norm_1d": (lambda n, **k: n.BatchNorm1d(5, eps=1e-2, **k), VECTORS),
+    "batch_norm_rows": (lambda n, **k: n.BatchNorm1d(6, track_running_stats=False, **k), VECTORS[0]),
+    "batch_norm_3d": (lambda n, **k: n.BatchNorm3d(4, **k), IMAGES[..., None]),
+    "group_norm": (lambda n, **k: n.GroupNorm(2, 4, **k), IMAGES),
+    "instance_norm": (lambda n, **k: n.InstanceNorm2d(4, affine=True, **k), IMAGES),
+    "rms_norm": (lambda n, **k: n.RMSNorm(6, **k), VECTORS),
 }
 PLAIN = {
     "relu": (lambda n: n.ReLU(), VECTORS),
@@ -28,7 +38,20 @@ PLAIN = {
     "softmax": (lambda n: n.Softmax(dim=-1), VECTORS),
     "max_pool": (lambda n: n.MaxPool2d(2), IMAGES),
     "max_pool_overlapping": (lambda n: n.MaxPool2d(3, stride=2, padding=1), IMAGES),
+    "max_pool_ceil": (lambda n: n.MaxPool2d(2, ceil_mode=True), IMAGES),
+    "max_pool_1d": (lambda n: n.MaxPool1d(2, padding=1), VECTORS),
     "avg_pool": (lambda n: n.AvgPool2d(2), IMAGES),
+    "avg_pool_padding": (lambda n: n.AvgPool2d((3, 2), 2, 1, True, False), IMAGES),
+    "avg_pool_1d": (lambda n: n.AvgPool1d(3, 1), VECTORS),
+    "adaptive_avg_pool": (lambda n: n.AdaptiveAvgPool2d((None, 3)), IMAGES),
+    "adaptive_max_pool": (lambda n: n.AdaptiveMaxPool2d((3, 4)), IMAGES),
+    "instance_norm_1d": (lambda n: n.InstanceNorm1d(5), VECTORS),
+    "log_softmax": (lambda n: n.LogSoftmax(dim=1), VECTORS),
+    "leaky_relu": (lambda n: n.LeakyReLU(0.2), VECTORS),
+    "elu": (lambda n: n.ELU(0.5), VECTORS),
+    "silu": (lambda n: n.SiLU(), VECTORS),
+    "softplus": (lambda n: n.Softplus(), VECTORS),
+    "identity": (lambda n: n.Identity(), VECTORS),
     "flatten": (lambda n: n.Flatten(), IMAGES),
 }
 
@@ -59,7 +82,13 @@ def test_a_layer_with_parameters_agrees_with_torch(case, library):
     assert [(n, tuple(p.shape)) for n, p in ours.named_parameters().items()] == [
         (n, tuple(p.shape)) for n, p in theirs.named_parameters()
     ]
-    weights = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    assert {n: tuple(v.shape) for n, v in ours.state_dict().items()} == {
+        n: tuple(v.shape) for n, v in theirs.state_dict().items()
+    }
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter += torch.tensor(0.3 * RNG.standard_normal(tuple(parameter.shape)))  # ones and zeros say little
+    weights = {name: parameter.detach().numpy() for name, parameter in theirs.named_parameters()}
     x_torch = torch.tensor(x, requires_grad=True)
     y_torch = theirs(x_torch)
     (y_torch * y_torch).sum().backward()
@@ -149,7 +178,15 @@ def test_initial_weights_stay_within_torchs_bound_and_depend_on_the_seed():
 
 
 @pytest.mark.parametrize(
-    ("layer", "shape"), [(nn.Linear(3, 2), (4, 3)), (nn.Conv2d(1, 2, 3), (1, 1, 5, 5)), (nn.LayerNorm(3), (4, 3))]
+    ("layer", "shape"),
+    [
+        (nn.Linear(3, 2), (4, 3)),
+        (nn.Conv2d(1, 2, 3), (1, 1, 5, 5)),
+        (nn.LayerNorm(3), (4, 3)),
+        (nn.BatchNorm1d(3), (4, 3)),
+        (nn.LSTM(3, 2), (4, 2, 3)),
+        (nn.GRUCell(3, 2), (4, 3)),
+    ],
 )
 def test_f64_data_in_an_f32_layer_is_refused_with_the_cast_to_write(layer, shape):
     @st.function
@@ -159,3 +196,70 @@ def test_f64_data_in_an_f32_layer_is_refused_with_the_cast_to_write(layer, shape
     with pytest.raises(st.DTypeError, match="has f32 parameters, its input is f64") as caught:
         f(np.zeros(shape))
     assert "# here" in str(caught.value) and "x.astype(float32)" in str(caught.value)
+
+
+LOSSES = {
+    "cross_entropy": (lambda n: n.CrossEntropyLoss(), "labels"),
+    "nll": (lambda n: n.NLLLoss(reduction="sum"), "labels"),
+    "mse": (lambda n: n.MSELoss(reduction="none"), "floats"),
+    "l1": (lambda n: n.L1Loss(), "floats"),
+    "huber": (lambda n: n.HuberLoss(delta=0.5), "floats"),
+    "smooth_l1": (lambda n: n.SmoothL1Loss(beta=0.3), "floats"),
+    "smooth_l1_sharp": (lambda n: n.SmoothL1Loss(beta=0.0), "floats"),
+    "bce_with_logits": (lambda n: n.BCEWithLogitsLoss(), "chances"),
+    "kl_div": (lambda n: n.KLDivLoss(reduction="batchmean"), "chances"),
+    "kl_div_of_logarithms": (lambda n: n.KLDivLoss(reduction="sum", log_target=True), "floats"),
+}
+
+
+def test_losses_agree_with_torch(library):
+    torch = library("torch")
+    targets = {"labels": np.array([0, 4, 2]), "floats": RNG.standard_normal((3, 5)), "chances": RNG.random((3, 5))}
+    targets["chances"][0, 0] = 0.0
+    x = RNG.standard_normal((3, 5))
+
+    @st.function
+    def run(x, targets):
+        def loss(x, name):
+            make, target = LOSSES[name]
+            value = make(nn)(x, targets[target])
+            return st.sum(value), value
+
+        return {name: st.value_and_grad(lambda x, n=name: loss(x, n), has_aux=True)(x) for name in LOSSES}
+
+    found = run(x, targets)
+    for name, (make, target) in LOSSES.items():
+        x_torch = torch.tensor(x, requires_grad=True)
+        value = make(torch.nn)(x_torch, torch.tensor(targets[target]))
+        value.sum().backward()
+        (_, ours), dx = found[name]
+        np.testing.assert_allclose(ours, value.detach().numpy(), rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(dx, x_torch.grad.numpy(), rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_binary_cross_entropy_of_probabilities_stays_finite(library):
+    torch = library("torch")
+    p, target = np.array([0.0, 0.3, 1.0, 1.0]), np.array([0.0, 0.6, 1.0, 0.0])
+    p_torch = torch.tensor(p, requires_grad=True)
+    loss = torch.nn.BCELoss()(p_torch, torch.tensor(target))
+    np.testing.assert_allclose(float(nn.BCELoss()(p, target)), loss.item(), rtol=1e-12)
+    inner = np.array([0.2, 0.9])
+    inner_torch = torch.tensor(inner, requires_grad=True)
+    torch.nn.functional.binary_cross_entropy(inner_torch, torch.tensor(target[1:3])).backward()
+    back = st.grad(lambda p: st.binary_cross_entropy(p, target[1:3]))(inner)
+    np.testing.assert_allclose(back, inner_torch.grad.numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: nn.Conv2d(3, 4, 3, groups=2), "do not divide into 2 groups"),
+        (lambda: nn.ConvTranspose2d(4, 3, 3, groups=2), "do not divide into 2 groups"),
+        (lambda: nn.BatchNorm2d(3)(np.zeros((2, 4, 5, 5), np.float32)), "has 3 channels"),
+        (lambda: nn.BatchNorm2d(3)(np.zeros((2, 3), np.float32)), "takes input of 4 axes"),
+        (lambda: nn.RNN(3, 4, nonlinearity="sigmoid"), "nonlinearity is"),
+    ],
+)
+def test_layers_refuse_what_does_not_fit(make, match):
+    with pytest.raises(st.StagedError, match=match):
+        make()

@@ -1,0 +1,103 @@
+"""Activations as layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import staged as st
+from staged.nn.module import Module
+
+
+class ReLU(Module):
+    """max(x, 0), element by element; its derivative at 0 is 0."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.relu(x)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x)), element by element."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.sigmoid(x)
+
+
+class Tanh(Module):
+    """tanh(x), element by element."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.tanh(x)
+
+
+class GELU(Module):
+    """x Phi(x), exactly or by the tanh approximation. Source: Hendrycks and Gimpel, 2016."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        self.approximate = approximate
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.gelu(x, approximate=self.approximate)
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.softmax(x, axis=self.dim)
+
+
+class LogSoftmax(Module):
+    """log(softmax(x)) along `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.log_softmax(x, axis=self.dim)
+
+
+class LeakyReLU(Module):
+    """x where x > 0, `negative_slope * x` elsewhere."""
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        self.negative_slope = negative_slope
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.leaky_relu(x, self.negative_slope)
+
+
+class ELU(Module):
+    """x where x > 0, alpha * (exp(x) - 1) elsewhere. Source: Clevert, Unterthiner and Hochreiter, 2016."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.elu(x, self.alpha)
+
+
+class SiLU(Module):
+    """x * sigmoid(x). Source: Elfwing, Uchibe and Doya, 2018 (also known as swish)."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.silu(x)
+
+
+class Softplus(Module):
+    """log(1 + exp(x)), element by element."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.softplus(x)

@@ -1,0 +1,114 @@
+"""Losses as layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import staged as st
+from staged.nn.module import Module
+
+
+class _Loss(Module):
+    """What losses share: `reduction` is "mean", "sum" or "none"."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        self.reduction = reduction
+
+
+class CrossEntropyLoss(_Loss):
+    """Mean negative log-likelihood of integer labels under softmax(logits), in nats."""
+
+    def forward(self, logits: Any, labels: Any) -> Any:
+        """Shapes: logits (batch, classes), labels (batch,) integer."""
+        return st.cross_entropy(logits, labels, reduction=self.reduction)
+
+
+class NLLLoss(_Loss):
+    """Mean of minus the log-probability of each label."""
+
+    def forward(self, log_probs: Any, labels: Any) -> Any:
+        """Shapes: log_probs (batch, classes), labels (batch,) integer."""
+        return st.nll_loss(log_probs, labels, reduction=self.reduction)
+
+
+class MSELoss(_Loss):
+    """Mean of the squared differences."""
+
+    def forward(self, prediction: Any, target: Any) -> Any:
+        """Both of the same shape."""
+        return st.mse_loss(prediction, target, reduction=self.reduction)
+
+
+class L1Loss(_Loss):
+    """Mean of the absolute differences."""
+
+    def forward(self, prediction: Any, target: Any) -> Any:
+        """Both of the same shape."""
+        return st.l1_loss(prediction, target, reduction=self.reduction)
+
+
+class HuberLoss(_Loss):
+    """Squared differences up to `delta`, straight lines beyond."""
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = delta
+
+    def forward(self, prediction: Any, target: Any) -> Any:
+        """Both of the same shape."""
+        return st.huber_loss(prediction, target, reduction=self.reduction, delta=self.delta)
+
+
+class SmoothL1Loss(_Loss):
+    """`HuberLoss` divided by `beta`."""
+
+    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.beta = beta
+
+    def forward(self, prediction: Any, target: Any) -> Any:
+        """Both of the same shape."""
+        return st.smooth_l1_loss(prediction, target, reduction=self.reduction, beta=self.beta)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """Negative log-likelihood of targets in [0, 1] under sigmoid(logits)."""
+
+    def forward(self, logits: Any, target: Any) -> Any:
+        """Both of the same shape."""
+        return st.binary_cross_entropy_with_logits(logits, target, reduction=self.reduction)
+
+
+class BCELoss(_Loss):
+    """Negative log-likelihood of targets in [0, 1] under probabilities."""
+
+    def forward(self, probabilities: Any, target: Any) -> Any:
+        """Both of the same shape."""
+        return st.binary_cross_entropy(probabilities, target, reduction=self.reduction)
+
+
+class KLDivLoss(_Loss):
+    """The Kullback-Leibler divergence of targets from log-probabilities; "batchmean" divides by the first axis."""
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(reduction)
+        self.log_target = log_target
+
+    def forward(self, log_probs: Any, target: Any) -> Any:
+        """Both of the same shape."""
+        return st.kl_div(log_probs, target, reduction=self.reduction, log_target=self.log_target)
+
+
+class CTCLoss(_Loss):
+    """Minus the log-likelihood of label sequences under all their alignments. Source: Graves et al., 2006."""
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
+        """Shapes: log_probs (T, N, C), targets (N, S) integer, lengths (N,) integer."""
+        return st.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )

@@ -1,0 +1,212 @@
+"""Normalisation layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import staged as st
+from staged.nn.module import Module
+from staged.nn.parameters import check_dtype
+
+
+def _value(variable: Any) -> Any:
+    return None if variable is None else variable.value
+
+
+class LayerNorm(Module):
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last axes. Source: Ba, Kiros and Hinton, 2016."""
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        dtype: Any = st.f32,
+    ) -> None:
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps = eps
+        self.weight = st.Variable(st.ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.bias = st.Variable(st.zeros(self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        if self.weight is not None:
+            check_dtype("LayerNorm", x, self.weight)
+        return st.layer_norm(x, self.normalized_shape, _value(self.weight), _value(self.bias), eps=self.eps)
+
+
+class RMSNorm(Module):
+    """x / sqrt(mean(x^2) + eps) * weight over the last axes. Source: Zhang and Sennrich, 2019."""
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        dtype: Any = st.f32,
+    ) -> None:
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.eps = eps
+        self.weight = st.Variable(st.ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        if self.weight is not None:
+            check_dtype("RMSNorm", x, self.weight)
+        return st.rms_norm(x, self.normalized_shape, _value(self.weight), eps=self.eps)
+
+
+class _ChannelNorm(Module):
+    """What norms with a weight and a bias per channel share."""
+
+    def __init__(self, channels: int, eps: float, affine: bool, dtype: Any) -> None:
+        self.eps = eps
+        self.weight = st.Variable(st.ones((channels,), dtype=dtype)) if affine else None
+        self.bias = st.Variable(st.zeros((channels,), dtype=dtype)) if affine else None
+
+    def check(self, x: Any, channels: int, ndims: tuple[int, ...]) -> None:
+        """Refuse input of another dtype, number of axes or number of channels."""
+        name = type(self).__name__
+        if self.weight is not None:
+            check_dtype(name, x, self.weight)
+        if ndims and len(x.shape) not in ndims:
+            axes = " or ".join(map(str, ndims))
+            raise st.ShapeError(f"{name} takes input of {axes} axes, its input is {x.shape}", where=st.here())
+        if len(x.shape) < 2 or x.shape[1] != channels:
+            raise st.ShapeError(
+                f"{name} has {channels} channels, its input is {x.shape}",
+                where=st.here(),
+                hint="axis 1 of the input holds the channels",
+            )
+
+
+class GroupNorm(_ChannelNorm):
+    """Each sample's channels, in groups, brought to mean 0 and variance 1. Source: Wu and He, 2018."""
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, dtype: Any = st.f32
+    ) -> None:
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        super().__init__(num_channels, eps, affine, dtype)
+
+    def forward(self, x: Any) -> Any:
+        """Apply it to (N, C, ...)."""
+        self.check(x, self.num_channels, ())
+        return st.group_norm(x, self.num_groups, _value(self.weight), _value(self.bias), eps=self.eps)
+
+
+class _StatisticsNorm(_ChannelNorm):
+    """What norms with running statistics share: `running_mean`, `running_var`, `num_batches_tracked`, as in torch."""
+
+    ndims: tuple[int, ...] = ()
+
+    def __init__(
+        self, num_features: int, eps: float, momentum: float | None, affine: bool, track: bool, dtype: Any
+    ) -> None:
+        self.num_features = num_features
+        self.momentum = momentum
+        self.track_running_stats = track
+        super().__init__(num_features, eps, affine, dtype)
+        statistics = (None, None, None)
+        if track:
+            mean, var = st.zeros((num_features,), dtype=dtype), st.ones((num_features,), dtype=dtype)
+            statistics = tuple(map(st.Variable, (mean, var, st.asarray(0, dtype=st.i64))))
+        for name, buffer in zip(("running_mean", "running_var", "num_batches_tracked"), statistics, strict=True):
+            self.register_buffer(name, buffer)
+
+    def follow(self, mean: Any, var: Any) -> None:
+        """Move the running statistics towards those of a batch by `momentum`, or to the mean of all batches without one."""
+        tracked = self.num_batches_tracked
+        tracked.value = tracked.value + 1
+        factor = self.momentum
+        if factor is None:
+            factor = 1.0 / st.astype(tracked.value, self.running_mean.dtype)
+        for running, new in ((self.running_mean, mean), (self.running_var, var)):
+            running.value = running.value * (1.0 - factor) + st.stop_gradient(new) * factor
+
+
+class _BatchNorm(_StatisticsNorm):
+    """Each channel brought to mean 0 and variance 1 over the batch, and in evaluation by what was seen in training.
+
+    `running_mean` and `running_var` (unbiased) follow the batches by `momentum`; they are in the `state_dict` and are no
+    parameters. Source: Ioffe and Szegedy, 2015.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        dtype: Any = st.f32,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
+
+    def forward(self, x: Any) -> Any:
+        """Apply it to (N, C, ...)."""
+        self.check(x, self.num_features, self.ndims)
+        weight, bias = _value(self.weight), _value(self.bias)
+        if not self.training and self.track_running_stats:
+            mean, var = self.running_mean.value, self.running_var.value
+            return st.batch_norm(x, mean, var, weight, bias, eps=self.eps)
+        y, mean, var = st.batch_norm_training(x, weight, bias, eps=self.eps, correction=1)
+        if self.track_running_stats:
+            self.follow(mean, var)
+        return y
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch norm of (N, C) or (N, C, L)."""
+
+    ndims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch norm of (N, C, H, W)."""
+
+    ndims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch norm of (N, C, D, H, W)."""
+
+    ndims = (5,)
+
+
+class _InstanceNorm(_ChannelNorm):
+    """Each channel of each sample brought to mean 0 and variance 1; no running statistics, as torch's by default.
+
+    Source: Ulyanov, Vedaldi and Lempitsky, 2016.
+    """
+
+    ndims: tuple[int, ...] = ()
+
+    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False, dtype: Any = st.f32) -> None:
+        self.num_features = num_features
+        super().__init__(num_features, eps, affine, dtype)
+
+    def forward(self, x: Any) -> Any:
+        """Apply it to (N, C, ...)."""
+        self.check(x, self.num_features, self.ndims)
+        return st.instance_norm(x, _value(self.weight), _value(self.bias), eps=self.eps)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance norm of (N, C, L)."""
+
+    ndims = (3,)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance norm of (N, C, H, W)."""
+
+    ndims = (4,)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance norm of (N, C, D, H, W)."""
+
+    ndims = (5,)

@@ -1,0 +1,90 @@
+"""Pooling layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import staged as st
+from staged.nn.module import Module
+
+
+class _Pool(Module):
+    """What pooling layers share: window, stride (the window's by default) and padding."""
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+    ) -> None:
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.ceil_mode = ceil_mode
+
+
+class MaxPool2d(_Pool):
+    """The maximum of each window of (N, C, H, W); ties give their gradient to the first."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
+
+
+class MaxPool1d(_Pool):
+    """The maximum of each window of (N, C, L); ties give their gradient to the first."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.max_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
+
+
+class _AvgPool(_Pool):
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode)
+        self.count_include_pad = count_include_pad
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of (N, C, H, W)."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window of (N, C, L)."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+
+class _Adaptive(Module):
+    def __init__(self, output_size: int | tuple[int | None, int | None]) -> None:
+        self.output_size = output_size
+
+
+class AdaptiveAvgPool2d(_Adaptive):
+    """Means over windows that share (N, C, H, W) out evenly, to a result of `output_size`."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.adaptive_avg_pool2d(x, self.output_size)
+
+
+class AdaptiveMaxPool2d(_Adaptive):
+    """Maxima over windows that share (N, C, H, W) out evenly, to an `output_size` that divides it."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return st.adaptive_max_pool2d(x, self.output_size)

@@ -1,0 +1,187 @@
+"""Recurrent layers against torch's with the same weights: values, states, gradients, keys; the cells; the program's text."""
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import nn
+
+RNG = np.random.default_rng(4)
+T, N, IN, HID = 5, 3, 4, 6
+X = RNG.standard_normal((T, N, IN))
+
+# kind, options, whether states are given
+LAYERS = {
+    "rnn": ("RNN", {}, True),
+    "rnn_relu": ("RNN", {"nonlinearity": "relu"}, False),
+    "rnn_deep": ("RNN", {"num_layers": 2, "bidirectional": True, "bias": False}, True),
+    "lstm": ("LSTM", {}, True),
+    "lstm_without_bias": ("LSTM", {"bias": False}, False),
+    "lstm_deep": ("LSTM", {"num_layers": 2, "bidirectional": True, "batch_first": True}, True),
+    "gru": ("GRU", {}, True),
+    "gru_without_bias": ("GRU", {"bias": False}, False),
+    "gru_deep": ("GRU", {"num_layers": 2, "bidirectional": True}, True),
+}
+
+
+def total(sin, y, ends):
+    """A number in which every result counts, each differently."""
+    return sum(sin(part * (number + 1.0)).sum() for number, part in enumerate([y, *ends]))
+
+
+def ends_of(state):
+    return list(state) if isinstance(state, tuple) else [state]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_agrees_with_torch(name, library):
+    torch = library("torch")
+    kind, options, with_states = LAYERS[name]
+    theirs = getattr(torch.nn, kind)(IN, HID, **options, dtype=torch.float64)
+    ours = getattr(nn, kind)(IN, HID, **options, dtype=st.f64)
+    assert {n: tuple(v.shape) for n, v in ours.state_dict().items()} == {
+        n: tuple(v.shape) for n, v in theirs.state_dict().items()
+    }
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    ours.load_state_dict({n: v.numpy() for n, v in theirs.state_dict().items()})
+    x = np.swapaxes(X, 0, 1) if options.get("batch_first") else X
+    count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    states = [RNG.standard_normal((count, N, HID)) for _ in range(2 if kind == "LSTM" else 1)] if with_states else []
+
+    def pack(states):
+        return None if not states else tuple(states) if kind == "LSTM" else states[0]
+
+    @st.function
+    def run(x, states):
+        def loss(x, states):
+            y, state = ours(x, pack(states))
+            return total(st.sin, y, ends_of(state)), (y, state)
+
+        (_, results), back = st.value_and_grad(loss, argnums=(0, 1), has_aux=True)(x, states)
+        weights = st.grad(lambda: loss(x, states)[0], wrt=ours)()
+        return results, back, weights
+
+    inputs = [torch.tensor(one, requires_grad=True) for one in (x, *states)]
+    y, state = theirs(inputs[0], pack(inputs[1:]))
+    total(torch.sin, y, ends_of(state)).backward()
+    (our_y, our_state), (d_x, d_states), d_weights = run(x, states)
+    for mine, other in zip([our_y, *ends_of(our_state)], [y, *ends_of(state)], strict=True):
+        np.testing.assert_allclose(mine, other.detach().numpy(), rtol=1e-10, atol=1e-12)
+    for mine, other in zip([d_x, *d_states], inputs, strict=True):
+        np.testing.assert_allclose(mine, other.grad.numpy(), rtol=1e-8, atol=1e-10)
+    for parameter, other in theirs.named_parameters():
+        np.testing.assert_allclose(d_weights[parameter], other.grad.numpy(), rtol=1e-8, atol=1e-10, err_msg=parameter)
+    eager_y, eager_state = ours(x, pack([np.asarray(one) for one in states]))
+    for mine, other in zip([eager_y, *ends_of(eager_state)], [y, *ends_of(state)], strict=True):
+        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_cells_agree_with_torch_and_inputs_may_lack_a_batch(kind, library):
+    torch = library("torch")
+    theirs = getattr(torch.nn, f"{kind}Cell")(IN, HID, dtype=torch.float64)
+    ours = getattr(nn, f"{kind}Cell")(IN, HID, dtype=st.f64)
+    ours.load_state_dict({n: v.numpy() for n, v in theirs.state_dict().items()})
+    h, c = RNG.standard_normal((2, N, HID))
+    state = (h, c) if kind == "LSTM" else h
+    expected = theirs(torch.tensor(X[0]), tuple(map(torch.tensor, state)) if kind == "LSTM" else torch.tensor(h))
+    for mine, other in zip(ends_of(ours(X[0], state)), ends_of(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12)
+    for mine, other in zip(ends_of(ours(X[0, 0])), ends_of(theirs(torch.tensor(X[0, 0]))), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12)
+    layer, torch_layer = (getattr(n, kind)(IN, HID, num_layers=2, **k) for n, k in (
+        (nn, {"dtype": st.f64}), (torch.nn, {"dtype": torch.float64})))  # fmt: skip
+    layer.load_state_dict({n: v.numpy() for n, v in torch_layer.state_dict().items()})
+    (y, state), (torch_y, torch_state) = layer(X[:, 0]), torch_layer(torch.tensor(X[:, 0]))
+    for mine, other in zip([y, *ends_of(state)], [torch_y, *ends_of(torch_state)], strict=True):
+        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12)
+
+
+FUNCTIONS = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}
+
+
+def operands_of(kind):
+    gates, states = FUNCTIONS[kind]
+    wide = gates * HID
+    shapes = [(T, N, IN), *[(N, HID)] * states, (wide, IN), (wide, HID), (wide,), (wide,)]
+    return [0.5 * RNG.standard_normal(shape) for shape in shapes]
+
+
+def energy(kind, reverse=False):
+    states = FUNCTIONS[kind][1]
+
+    def f(x, *rest):
+        state = rest[:states] if kind == "lstm" else rest[0]
+        ys, ends = getattr(st, kind)(x, state, *rest[states:], reverse=reverse)
+        return total(st.sin, ys, ends_of(ends))
+
+    return f
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_derivatives_of_both_orders_and_modes_agree_with_differences(kind):
+    operands = operands_of(kind)
+    f = energy(kind, reverse=True)
+    directions = [RNG.standard_normal(one.shape) for one in operands]
+    numbers = tuple(range(len(operands)))
+
+    @st.function
+    def run(operands, directions):
+        def slope(*xs):
+            grads = st.grad(f, argnums=numbers)(*xs)
+            return sum(st.sum(g * d) for g, d in zip(grads, directions, strict=True))
+
+        _, pushed = st.jvp(f, tuple(operands), tuple(directions))
+        second = st.grad(slope, argnums=numbers)(*operands)
+        return slope(*operands), pushed, sum(st.sum(g * d) for g, d in zip(second, directions, strict=True))
+
+    slope, pushed, curvature = run(operands, directions)
+    h = 1e-4
+    up, here, down = (float(f(*(o + s * h * d for o, d in zip(operands, directions, strict=True)))) for s in (1, 0, -1))
+    np.testing.assert_allclose(slope, (up - down) / (2 * h), rtol=1e-6)
+    np.testing.assert_allclose(pushed, slope, rtol=1e-10)
+    np.testing.assert_allclose(curvature, (up - 2 * here + down) / h**2, rtol=1e-4, atol=1e-4)
+
+
+def test_the_program_has_one_loop_whatever_the_number_of_steps():
+    layer = nn.LSTM(IN, HID)
+
+    @st.function
+    def run(x):
+        return layer(x)[0]
+
+    def lines(steps):
+        return len(run.stage(np.zeros((steps, N, IN), np.float32)).source.splitlines())
+
+    assert abs(lines(500) - lines(50)) <= 2
+    assert "gates" not in run.stage(np.zeros((50, N, IN), np.float32)).source, "what only the way back reads is not kept"
+
+
+def test_dropout_falls_between_layers_in_training_alone():
+    layer = nn.GRU(IN, HID, num_layers=2, dropout=0.5, dtype=st.f64)
+    first, second = (np.asarray(layer(X)[0]) for _ in range(2))
+    assert not np.allclose(first, second)
+    layer.eval()
+    np.testing.assert_array_equal(np.asarray(layer(X)[0]), np.asarray(layer(X)[0]))
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda x: nn.LSTM(3, 2, dtype=st.f64)(x), r"LSTM takes \(T, N, 3\)"),
+        (lambda x: nn.GRU(IN, 2, dtype=st.f64)(x, st.zeros((2, N, 2), dtype=st.f64)), r"takes states \(1, 3, 2\)"),
+        (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 3))), "w_ih is"),
+        (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 2)), np.zeros(2)), "both biases or none"),
+        (lambda x: st.lstm(x[0], None, np.zeros((8, IN)), np.zeros((8, 2))), r"input of \(T, N, I\)"),
+        (lambda x: st.lstm(x[:0], None, np.zeros((8, IN)), np.zeros((8, 2))), "at least one step"),
+        (lambda x: st.gru(x, None, np.zeros((6, IN), np.int64), np.zeros((6, 2))), "takes floats"),
+    ],
+)
+def test_bad_calls_are_refused_with_the_line(call, match):
+    @st.function
+    def program(x):
+        return call(x)
+
+    with pytest.raises(st.StagedError, match=match) as caught:
+        program(X)
+    assert "test_recurrent.py, line" in str(caught.value)
