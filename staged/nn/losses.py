@@ -15,20 +15,42 @@ class _Loss(Module):
         self.reduction = reduction
 
 
-class CrossEntropyLoss(_Loss):
+class _ClassLoss(_Loss):
+    """A loss of labels: `weight` holds a factor for each class, rows labelled `ignore_index` count nothing.
+
+    torch ignores -100 unless told otherwise; here nothing is ignored unless asked for, and a negative label is an error.
+    """
+
+    def __init__(self, reduction: str = "mean", weight: Any = None, ignore_index: int | None = None) -> None:
+        super().__init__(reduction)
+        self.weight = weight
+        self.ignore_index = ignore_index
+
+
+class CrossEntropyLoss(_ClassLoss):
     """Mean negative log-likelihood of integer labels under softmax(logits), in nats."""
+
+    def __init__(
+        self,
+        reduction: str = "mean",
+        weight: Any = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(reduction, weight, ignore_index)
+        self.label_smoothing = label_smoothing
 
     def forward(self, logits: Any, labels: Any) -> Any:
         """Shapes: logits (batch, classes), labels (batch,) integer."""
-        return st.cross_entropy(logits, labels, reduction=self.reduction)
+        return st.cross_entropy(logits, labels, self.reduction, self.weight, self.ignore_index, self.label_smoothing)
 
 
-class NLLLoss(_Loss):
+class NLLLoss(_ClassLoss):
     """Mean of minus the log-probability of each label."""
 
     def forward(self, log_probs: Any, labels: Any) -> Any:
         """Shapes: log_probs (batch, classes), labels (batch,) integer."""
-        return st.nll_loss(log_probs, labels, reduction=self.reduction)
+        return st.nll_loss(log_probs, labels, self.reduction, self.weight, self.ignore_index)
 
 
 class MSELoss(_Loss):

@@ -12,9 +12,9 @@ from typing import Any
 from staged.ir.types import TensorType, shape_text
 from staged.ops.array import Array
 from staged.ops.composite import composite
-from staged.ops.composites import as_float, finite_peak, softplus
+from staged.ops.composites import as_float, finite_peak, log_softmax, softplus
 from staged.ops.elementwise import abs_, exp, log, select, square, where
-from staged.ops.index import take_along_axis
+from staged.ops.index import take, take_along_axis
 from staged.ops.promote import (
     as_array,
     broadcast,
@@ -28,17 +28,19 @@ from staged.ops.promote import (
 )
 from staged.ops.reduction import extent_of, mean, sum_
 from staged.ops.shape import expand_dims, reshape
-from staged.ops.source import is_class, zeros_like
+from staged.ops.source import full, is_class, zeros_like
 
 _REDUCTIONS = ("mean", "sum", "none")
 
 
 def check_reduction(name: str, reduction: str) -> None:
+    """Raise for a reduction that there is not."""
     if reduction not in _REDUCTIONS:
         raise shape_error(f'{name}: reduction is "mean", "sum" or "none", got {reduction!r}')
 
 
 def reduced(losses: Array, reduction: str) -> Array:
+    """The mean or the sum of the losses, or these themselves."""
     if reduction == "mean":
         return mean(losses)
     return sum_(losses) if reduction == "sum" else losses
@@ -102,11 +104,20 @@ def _cross_entropy(logits: Array, labels: Array, *, reduction: str) -> tuple[Arr
 
 
 @public("cross_entropy")
-def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Array:
+def cross_entropy(
+    logits: Any,
+    labels: Any,
+    reduction: str = "mean",
+    weight: Any = None,
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+) -> Array:
     """Negative log-likelihood of `labels` under softmax(logits), in nats. torch `nn.functional.cross_entropy`.
 
-    Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C. Returns () of the logits'
-    dtype, or one loss per row for `reduction="none"`.
+    Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C; weight (C,), a factor for each
+    class. Returns () of the logits' dtype, or one loss per row for `reduction="none"`. Rows labelled `ignore_index` count
+    nothing; the mean is over the weights of the others (NaN where there are none). `label_smoothing` gives that share of each
+    label to all classes alike.
     Numerics: subtracts each row's maximum first, so large finite logits do not overflow.
     Raises: ShapeError or DTypeError while staging where the two do not belong together; a label out of range stops the
     program when it runs.
@@ -115,7 +126,39 @@ def cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Array:
     check_reduction("cross_entropy", reduction)
     scores, targets = as_float(logits, "cross_entropy"), as_array(labels)
     _check_labels("cross_entropy", scores, targets)
-    return _cross_entropy(scores, targets, reduction=reduction)[0]
+    if is_number(label_smoothing) and not 0.0 <= label_smoothing <= 1.0:
+        raise shape_error(f"cross_entropy: label_smoothing is between 0 and 1, got {label_smoothing}")
+    if weight is None and ignore_index is None and is_number(label_smoothing) and label_smoothing == 0.0:
+        return _cross_entropy(scores, targets, reduction=reduction)[0]
+    log_probs = log_softmax(scores)
+    return _weighted("cross_entropy", log_probs, targets, reduction, weight, ignore_index, label_smoothing)
+
+
+def _weighted(
+    name: str, log_probs: Array, labels: Array, reduction: str, weight: Any, ignored: Any, smoothing: Any
+) -> Array:
+    """The losses of rows that count differently: by the weight of their class, or not at all."""
+    classes = log_probs.shape[-1]
+    factors = None if weight is None else as_array(weight)
+    if factors is not None:
+        if factors.shape != (classes,):
+            raise shape_error(f"{name} takes one weight per class, ({classes},), got {factors.type}", log_probs, factors)
+        factors = cast(factors, log_probs.dtype)
+    counts = None if ignored is None else labels != ignored
+    known = labels if counts is None else where(counts, labels, 0)
+    losses = -_picked(log_probs, known)
+    shares = full(labels.shape, 1.0, log_probs.dtype)
+    if factors is not None:
+        shares = take(factors, never_negative(known, classes), 0)
+        losses = losses * shares
+    if not is_number(smoothing) or smoothing != 0.0:
+        spread_out = -sum_(log_probs if factors is None else log_probs * factors, -1) / extent_of(
+            log_probs, (log_probs.ndim - 1,), log_probs.dtype
+        )
+        losses = losses * (1.0 - smoothing) + spread_out * smoothing
+    if counts is not None:
+        losses, shares = where(counts, losses, 0.0), where(counts, shares, 0.0)
+    return sum_(losses) / sum_(shares) if reduction == "mean" else reduced(losses, reduction)
 
 
 def _nll_vjp(ct: Array, y: Array, log_probs: Array, labels: Array, reduction: str) -> list[Array | None]:
@@ -129,15 +172,19 @@ def _nll_loss(log_probs: Array, labels: Array, *, reduction: str) -> Array:
 
 
 @public("nll_loss")
-def nll_loss(log_probs: Any, labels: Any, reduction: str = "mean") -> Array:
+def nll_loss(
+    log_probs: Any, labels: Any, reduction: str = "mean", weight: Any = None, ignore_index: int | None = None
+) -> Array:
     """Minus the log-probability of each label: (N, C) and (N,) to (). torch `nn.functional.nll_loss`.
 
-    A label out of range stops the program when it runs.
+    `weight` and `ignore_index` as in `cross_entropy`. A label out of range stops the program when it runs.
     """
     check_reduction("nll_loss", reduction)
     scores, targets = as_float(log_probs, "nll_loss"), as_array(labels)
     _check_labels("nll_loss", scores, targets)
-    return _nll_loss(scores, targets, reduction=reduction)[0]
+    if weight is None and ignore_index is None:
+        return _nll_loss(scores, targets, reduction=reduction)[0]
+    return _weighted("nll_loss", scores, targets, reduction, weight, ignore_index, 0.0)
 
 
 def _pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:

@@ -198,7 +198,27 @@ def test_f64_data_in_an_f32_layer_is_refused_with_the_cast_to_write(layer, shape
     assert "# here" in str(caught.value) and "x.astype(float32)" in str(caught.value)
 
 
+CLASS_WEIGHTS = np.array([0.5, 2.0, 1.0, 0.1, 3.0])
+
+
+def weights_for(n):
+    """The weights of the classes, as an array of the library."""
+    if n is nn:
+        return CLASS_WEIGHTS
+    import torch
+
+    return torch.tensor(CLASS_WEIGHTS)
+
+
 LOSSES = {
+    "cross_entropy_smooth": (lambda n: n.CrossEntropyLoss(label_smoothing=0.2), "labels"),
+    "cross_entropy_all": (
+        lambda n: n.CrossEntropyLoss(weight=weights_for(n), ignore_index=4, label_smoothing=0.1),
+        "labels",
+    ),
+    "cross_entropy_each": (lambda n: n.CrossEntropyLoss(weight=weights_for(n), reduction="none"), "labels"),
+    "nll_weighted": (lambda n: n.NLLLoss(weight=weights_for(n)), "labels"),
+    "nll_ignoring": (lambda n: n.NLLLoss(ignore_index=0, reduction="sum"), "labels"),
     "cross_entropy": (lambda n: n.CrossEntropyLoss(), "labels"),
     "nll": (lambda n: n.NLLLoss(reduction="sum"), "labels"),
     "mse": (lambda n: n.MSELoss(reduction="none"), "floats"),

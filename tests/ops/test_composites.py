@@ -263,6 +263,8 @@ def test_the_gradient_of_cross_entropy_scatters_nothing() -> None:
         (lambda: st.cross_entropy(X, LABELS[:2]), "one label per row"),
         (lambda: st.cross_entropy(X, LABELS.astype(np.float32)), "integer labels"),
         (lambda: st.cross_entropy(X, LABELS, reduction="max"), "reduction is"),
+        (lambda: st.cross_entropy(X, LABELS, weight=WEIGHT[:3]), "one weight per class"),
+        (lambda: st.cross_entropy(X, LABELS, label_smoothing=1.5), "between 0 and 1"),
         (lambda: st.mse_loss(X, X[0]), "shape of the prediction"),
         (lambda: st.layer_norm(X, 4), "does not fit"),
         (lambda: st.layer_norm(X, 5, WEIGHT[:4]), "the weight is"),
@@ -275,10 +277,11 @@ def test_bad_calls_are_refused_with_words(call, match) -> None:
         call()
 
 
+@pytest.mark.parametrize("options", [{}, {"weight": WEIGHT}, {"ignore_index": 3}])
 @pytest.mark.parametrize("label", [5, -1])
-def test_a_label_out_of_range_stops(label) -> None:
+def test_a_label_out_of_range_stops(label, options) -> None:
     with pytest.raises(st.ProgramError, match="out of range"):
-        st.cross_entropy(X, np.array([0, 1, 2, label]))
+        st.cross_entropy(X, np.array([0, 1, 2, label]), **options)
 
 
 def test_dropout_scales_what_it_keeps_and_passes_the_same_gradient() -> None:
