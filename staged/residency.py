@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -36,14 +37,19 @@ def _input_place(value: Any, device: str) -> DeviceCopy:
 def variable_places(variables: Sequence[Variable], parameters: Sequence[Parameter]) -> list[Any]:
     """Where a program finds the outer Variables: the host's buffer of each, or its elements on a device, up to date."""
     taken = [parameter for parameter in parameters if parameter.role == "variable"]
-    places: list[Any] = []
-    for variable, parameter in zip(variables, taken, strict=True):
-        if parameter.device == "cpu":
-            places.append(variable.buffer(parameter.written))
-            continue
-        place = variable.remote(partial(DeviceCopy, parameter.device), parameter.device)
-        assert isinstance(place, DeviceCopy)
-        if parameter.written:
-            place.written()  # now: a program that stops half way may have written it, too
-        places.append(place)
-    return places
+    with _one_at_a_time:
+        return [_variable_place(variable, parameter) for variable, parameter in zip(variables, taken, strict=True)]
+
+
+def _variable_place(variable: Variable, parameter: Parameter) -> Any:
+    if parameter.device == "cpu":
+        return variable.buffer(parameter.written)
+    place = variable.remote(partial(DeviceCopy, parameter.device), parameter.device)
+    assert isinstance(place, DeviceCopy)
+    if parameter.written:
+        place.written()  # now: a program that stops half way may have written it, too
+    return place
+
+
+_one_at_a_time = threading.Lock()
+"""Calls of several threads that share a Variable share its place on a device, too."""

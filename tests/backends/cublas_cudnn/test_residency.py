@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,21 @@ def test_a_program_that_stops_half_way_leaves_what_it_has_written() -> None:
     np.testing.assert_array_equal(np.array(v), np.full(3, 4.0))
     f(100.0)
     np.testing.assert_array_equal(np.array(v), np.full(3, 8.0))
+
+
+def test_threads_share_a_variable_s_place(device: cuda.Emulator) -> None:
+    v = st.Variable(np.zeros((64, 64), np.float32))
+
+    @st.function
+    def add(x: Any) -> None:
+        with with_backend(GPU):
+            v.value = v.value + x
+
+    one = np.ones((64, 64), np.float32)
+    add.stage(one).compile()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, [one] * 40))
+    np.testing.assert_array_equal(np.array(v), 40.0)
 
 
 # ---- regions in plain Python ----------------------------------------------------------------------
