@@ -129,7 +129,8 @@ class Homes:
         around = [self.of(operand) for operand in op.operands]
         elsewhere = next((device for device in around if device != CPU), CPU)
         if all(is_number(value) for value in (*op.operands, *op.results)):
-            moves = op.device != CPU and (is_elementwise(op) or op.name in PIECES)
+            # An index that picks a piece is the host's: it knows where the piece is.
+            moves = op.device != CPU and (is_elementwise(op) or op.name in PIECES) and op.name != "index_check"
             return elsewhere if moves else CPU
         if op.name == "to_device":
             return op.device

@@ -181,6 +181,24 @@ def gradient_of_a_loop_around(x: Any, n: Any) -> Any:
     return st.grad(loss)(x) * n
 
 
+def row_that_the_device_finds(x: Any, k: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+        y[k] = x[0]
+        y[1, 2] += 1.0
+        best = st.argmax(x[:, 0])
+        y[best] = x[best] * 3.0
+    return y
+
+
+def random_numbers(n: Any) -> Any:
+    with with_backend(GPU):
+        w = st.random.normal((4, 5))
+        for _ in st.range(n):
+            w = w + st.random.uniform((4, 5))
+    return w
+
+
 def moved(x: Any) -> Any:
     there = st.to(x, GPU)
     with with_backend(GPU):
@@ -210,6 +228,8 @@ TABLE: list[tuple[Any, tuple[Any, ...], int, int]] = [
     (gradient_around, (X,), 1, 2),
     (gradient_through, (X,), 1, 1),  # a; the sum of its two cotangents
     (gradient_of_a_loop_around, (X, 2.0), 1, 1),
+    (row_that_the_device_finds, (X, 3), 1, 2),  # which row, a decision; y
+    (random_numbers, (3,), 0, 1),
     (moved, (X,), 1, 1),
 ]
 
