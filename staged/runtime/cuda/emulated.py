@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from staged.artifact import Artifact
-from staged.errors import CompilerError
+from staged.errors import CompilerError, UnsupportedError
 from staged.runtime.compiler import CompileFailure, CompileOptions, explained
 from staged.runtime.cuda.building import CXX_FLAGS, SHARED, build, find_cxx, program_texts, said
 from staged.runtime.cuda_emulator import INCLUDE, source_texts
 from staged.runtime.guard import ffi, loader
 
 _LIBRARY = "libstaged_cuda_emulator.so"
+_RACES = "libstaged_cuda_races.so"
+_SYSTEM = ("-ldl", "-pthread")
+KERNEL_CHECKS = ("-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error")
+"""A kernel that leaves an array of shared or local memory, or misaligns a vector, stops; the emulated device names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +31,19 @@ class DeviceCounts:
     copies_to_device: int
     copies_to_host: int
     copies_on_device: int
+    copies_between_devices: int
     bytes_to_device: int
     bytes_to_host: int
     launches: int
+    graph_launches: int
+    synchronisations: int
     allocations: int
     live_allocations: int
     live_bytes: int
+    live_pinned: int
     live_streams: int
+    live_events: int
+    live_graphs: int
     live_libraries: int
     library_calls: int
     live_handles: int
@@ -68,6 +78,9 @@ class Emulator:
         assert symbol != ffi.NULL, f"the emulated device has no `{name}`"
         return ffi.cast(type, symbol)
 
+    def _text(self, name: str, type: str) -> str:
+        return str(ffi.string(self._function(name, type)()).decode())
+
     def counts(self) -> DeviceCounts:
         """Copies, launches and what lives on the device now."""
         values = ffi.new("int64_t[]", len(DeviceCounts.__slots__))
@@ -85,21 +98,49 @@ class Emulator:
 
     def last_violation(self) -> str:
         """The text of the last misuse; empty where there was none."""
-        return str(ffi.string(self._function("emulator_last_violation", "const char *(*)(void)")()).decode())
+        return self._text("emulator_last_violation", "const char *(*)(void)")
+
+    def live_objects(self) -> list[str]:
+        """A line for each allocation, stream, event and so on that has not been given back."""
+        return self._text("emulator_live_objects", "const char *(*)(void)").splitlines()
+
+    def configure(self, words: str = "") -> None:
+        """How it behaves from now on, in the words of `STAGED_CUDA_EMULATOR` (see docs/emulated_device.md); "": as at first.
+
+        What was enqueued before is done first. Raises: UnsupportedError for words that mean nothing.
+        """
+        complaint = self._function("emulator_configure", "const char *(*)(const char *)")(words.encode())
+        if complaint != ffi.NULL:
+            raise UnsupportedError(
+                f"the emulated device cannot be set up so: {str(ffi.string(complaint).decode())}",
+                hint="set STAGED_CUDA_EMULATOR to words such as `lazy shuffled seed=7 devices=2`, or leave it unset",
+            )
 
     def set_thread_order(self, order: str, seed: int = 0) -> None:
         """In which order a kernel's threads run: 'forward', 'reverse' or 'shuffled'; a correct kernel does not care."""
-        number = ("forward", "reverse", "shuffled").index(order)
-        self._function("emulator_set_order", "void (*)(int, unsigned int)")(number, seed)
+        self.configure(f"{order} seed={seed}")
 
 
 @cache
 def emulator() -> Emulator:
     """The emulated device, compiled once and loaded.
 
+    Raises: CompilerError without a C++ compiler; UnsupportedError where `STAGED_CUDA_EMULATOR` means nothing.
+    """
+    loaded = Emulator(_build("cuda_emulator", _LIBRARY, source_texts(), _SYSTEM))
+    loaded.configure(os.environ.get("STAGED_CUDA_EMULATOR", ""))
+    return loaded
+
+
+@cache
+def race_detector() -> Path:
+    """The emulated device that tells the thread sanitizer what orders a kernel's threads; compiled once, not loaded.
+
+    It works in executables that are compiled with -fsanitize=thread, not in Python (docs/emulated_device.md says how).
+
     Raises: CompilerError without a C++ compiler.
     """
-    return Emulator(_build("cuda_emulator", _LIBRARY, source_texts(), ("-ldl", "-pthread")))
+    return _build("cuda_races", _RACES, source_texts(), _SYSTEM, ("-DSTAGED_EMULATOR_RACES",))
 
 
 # The stand-ins for NVIDIA's libraries: the name in `-lNAME` or `-l:libNAME.so.VERSION`, and the folder of the emulator.
@@ -124,10 +165,12 @@ def linked_libraries(flags: Iterable[str]) -> list[str]:
     return sorted({match[1] for match in named if match and match[1] in LIBRARIES})
 
 
-def _build(name: str, library: str, texts: dict[str, str], libraries: tuple[str, ...]) -> Path:
+def _build(
+    name: str, library: str, texts: dict[str, str], libraries: tuple[str, ...], flags: tuple[str, ...] = ()
+) -> Path:
     sources = sorted(path for path in texts if path.endswith(".cpp"))
     cxx, version = find_cxx()
-    command = (*cxx, "-std=c++17", "-O2", *SHARED)
+    command = (*cxx, "-std=c++17", "-O2", *flags, *SHARED)
     tail = (*sources, *libraries)
     try:
         return build(f"staged_{name}", library, texts, command, tail, (*command, version, *tail))
@@ -143,7 +186,7 @@ def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
     Raises: CompilerError if there is no compiler or it refuses the text, CacheError.
     """
     cxx, version = find_cxx()
-    flags = ("-include", "cuda_runtime.h", *artifact.flags, *options.flags())
+    flags = (*KERNEL_CHECKS, "-include", "cuda_runtime.h", *artifact.flags, *options.flags())
     command = (*cxx, *CXX_FLAGS, *SHARED, "-isystem", str(INCLUDE), *flags)
     headers = [text for path, text in sorted(source_texts().items()) if path.endswith(".h")]
     # Where the package lies changes nothing, so its folder is no part of the key.

@@ -1,21 +1,21 @@
-// Kernels, streams and the rest of the runtime API on the emulated device.
+// Kernels of the emulated device: which there are, what a launch checks, and the blocks of a grid one after the other.
 //
-// Streams are eager: work is done when it is enqueued. A launch runs the grid's threads one after the other, in an order
-// that tests may choose, so a kernel must not wait for other threads (there is no __syncthreads here: a kernel that
-// needs one does not compile).
+// Blocks never wait for one another here, as they must not on a GPU: a kernel that spins until another block has done
+// something may not end. The order of blocks and threads is a setting, and a correct kernel does not care.
 
+#include "blocks.h"
 #include "emulator.h"
+#include "races.h"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <numeric>
-#include <random>
-#include <set>
-#include <string>
-#include <vector>
 
 #include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "include/cuda_runtime.h"
 #undef threadIdx
@@ -25,142 +25,198 @@
 
 using namespace emulator;
 
-struct CUstream_st {
-    int number;
-};
-
 struct CUlib_st {
+    int number;
     void *handle;
 };
 
-extern "C" EmulatedThread emulated_thread;
-EmulatedThread emulated_thread;
-
-namespace emulator {
-const char *running_kernel;
-}
-
 namespace {
 
-constexpr unsigned MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535;
+constexpr unsigned MAX_BLOCK_Z = 64, MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535;
+constexpr size_t SHARED_BYTES = 48 << 10;         // without asking
+constexpr size_t SHARED_BYTES_MOST = 227 << 10;   // of a block on sm_90, after cudaFuncSetAttribute
+constexpr unsigned char UNTOUCHED = 0xff;         // NaN for floats
+constexpr size_t ARGUMENT_ALIGNMENT = 16;
 
 struct Kernel {
     std::string name;
     void (*call)(void **arguments);
-    std::vector<bool> is_pointer;
-    std::vector<size_t> sizes;
+    std::vector<EmulatedParameter> parameters;
+    char *shared, *shared_end;
+    size_t dynamic_limit;
 };
 
 // Kernels register themselves while their library is loaded, which may be before this file's globals are made.
 std::map<const void *, Kernel> &kernels() {
-    static std::map<const void *, Kernel> by_function;
+    static auto &by_function = *new std::map<const void *, Kernel>;
     return by_function;
 }
 
-std::set<cudaStream_t> &streams() {
-    static std::set<cudaStream_t> live;
-    return live;
+Handles<CUlib_st> &libraries() {
+    static auto &handles = *new Handles<CUlib_st>("library", &emulator_counts::live_libraries);
+    return handles;
 }
 
-int order = EMULATOR_FORWARD;
-std::mt19937 shuffler;
-
-bool is_legal(dim3 grid, dim3 block, size_t shared_bytes) {
-    const bool has_threads = grid.x && grid.y && grid.z && block.x && block.y && block.z;
-    const bool grid_fits = grid.x <= MAX_GRID_X && grid.y <= MAX_GRID_YZ && grid.z <= MAX_GRID_YZ;
-    const bool block_fits = block.z <= MAX_BLOCK_Z && size_t(block.x) * block.y * block.z <= MAX_THREADS;
-    return has_threads && grid_fits && block_fits && shared_bytes <= (48 << 10);
-}
-
-void run_block(const Kernel &kernel, const std::vector<unsigned> &threads, void **arguments) {
-    const dim3 size = emulated_thread.block_size;
-    for (const unsigned thread : threads) {
-        emulated_thread.thread = {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
-        kernel.call(arguments);
+void list_libraries(std::vector<std::string> &lines) {
+    for (const auto &library : libraries().all()) {
+        lines.push_back("library " + std::to_string(library->number));
     }
 }
 
-void run(const Kernel &kernel, dim3 grid, dim3 block, void **arguments) {
-    DeviceWork work;
-    running_kernel = kernel.name.c_str();
-    emulated_thread.grid_size = grid;
-    emulated_thread.block_size = block;
-    std::vector<unsigned> threads(block.x * block.y * block.z);
-    std::iota(threads.begin(), threads.end(), 0u);
-    if (order == EMULATOR_REVERSE) {
-        std::reverse(threads.begin(), threads.end());
-    }
-    const size_t blocks = size_t(grid.x) * grid.y * grid.z;
-    for (size_t turn = 0; turn < blocks; ++turn) {
-        const size_t number = order == EMULATOR_REVERSE ? blocks - 1 - turn : turn;
-        emulated_thread.block = {
-            unsigned(number % grid.x), unsigned(number / grid.x % grid.y), unsigned(number / grid.x / grid.y)};
-        if (order == EMULATOR_SHUFFLED) {
-            std::shuffle(threads.begin(), threads.end(), shuffler);
+const bool listed = (add_census(list_libraries), true);
+
+// A launch with copies of its arguments: the caller's are gone when it runs.
+struct Launch {
+    Kernel kernel;
+    dim3 grid, block;
+    std::vector<char> bytes;
+    std::vector<void *> arguments;
+    size_t shared_bytes;
+
+    Launch(const Kernel &kernel_, dim3 grid_, dim3 block_, void **values, size_t shared_bytes_)
+        : kernel(kernel_), grid(grid_), block(block_), shared_bytes(shared_bytes_) {
+        size_t total = ARGUMENT_ALIGNMENT;
+        for (const EmulatedParameter &parameter : kernel.parameters) {
+            total += (parameter.size + ARGUMENT_ALIGNMENT - 1) / ARGUMENT_ALIGNMENT * ARGUMENT_ALIGNMENT;
         }
-        run_block(kernel, threads, arguments);
+        bytes.resize(total);
+        char *at = bytes.data() + ARGUMENT_ALIGNMENT - reinterpret_cast<uintptr_t>(bytes.data()) % ARGUMENT_ALIGNMENT;
+        for (size_t number = 0; number < kernel.parameters.size(); ++number) {
+            const size_t size = kernel.parameters[number].size;
+            memcpy(at, values[number], size);
+            arguments.push_back(at);
+            at += (size + ARGUMENT_ALIGNMENT - 1) / ARGUMENT_ALIGNMENT * ARGUMENT_ALIGNMENT;
+        }
     }
-    running_kernel = nullptr;
-}
-
-bool is_stream(cudaStream_t stream, const char *what) {
-    if (stream == nullptr || streams().count(stream)) {
-        return true;
-    }
-    violation("%s: %p is not a live stream", what, static_cast<void *>(stream));
-    return false;
-}
-
-}  // namespace
-
-// Streams are eager, so the work is done here and now.
-cudaError_t emulator::enqueue(cudaStream_t stream, const char *what, std::function<void()> work) {
-    DeviceWork device;
-    if (!is_stream(stream, what)) {
-        return failed(cudaErrorInvalidResourceHandle);
-    }
-    emulated_thread = EmulatedThread();
-    running_kernel = what;
-    work();
-    running_kernel = nullptr;
-    return cudaSuccess;
-}
-
-namespace {
-
-const struct {
-    cudaError_t error;
-    const char *name, *text;
-} ERRORS[] = {
-    {cudaSuccess, "cudaSuccess", "no error"},
-    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
-    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
-    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver", "CUDA driver version is insufficient"},
-    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-    {cudaErrorInvalidKernelImage, "cudaErrorInvalidKernelImage", "device kernel image is invalid"},
-    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {cudaErrorSymbolNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
-    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
 };
 
+bool is_legal(const Kernel &kernel, dim3 grid, dim3 block, size_t shared_bytes) {
+    const bool has_threads = grid.x && grid.y && grid.z && block.x && block.y && block.z;
+    const bool grid_fits = grid.x <= MAX_GRID_X && grid.y <= MAX_GRID_YZ && grid.z <= MAX_GRID_YZ;
+    const bool block_fits = block.x <= MAX_THREADS && block.y <= MAX_THREADS && block.z <= MAX_BLOCK_Z &&
+                            size_t(block.x) * block.y * block.z <= MAX_THREADS;
+    return has_threads && grid_fits && block_fits && shared_bytes <= kernel.dynamic_limit;
+}
+
+// Pointers must be into live memory that the device can reach; so must the device's addresses inside of structs.
+bool check_arguments(const Launch &launch, int device) {
+    const auto &parameters = launch.kernel.parameters;
+    for (size_t number = 0; number < parameters.size(); ++number) {
+        const std::string what = "argument " + std::to_string(number) + " of kernel " + launch.kernel.name;
+        for (size_t offset = 0; offset + sizeof(void *) <= parameters[number].size; offset += sizeof(void *)) {
+            const void *pointer = nullptr;
+            memcpy(&pointer, static_cast<const char *>(launch.arguments[number]) + offset, sizeof pointer);
+            const bool is_meant = parameters[number].is_pointer || is_device_address(pointer);
+            if (pointer != nullptr && is_meant && !is_pinned(pointer) &&
+                !check_device_range(pointer, 0, what.c_str(), device)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+uint3 block_index(size_t number, dim3 grid) {
+    return {unsigned(number % grid.x), unsigned(number / grid.x % grid.y), unsigned(number / grid.x / grid.y)};
+}
+
+// Shared memory as a block finds it: nobody has written to it.
+void clear_shared(const Kernel &kernel, std::vector<char> &dynamic_shared) {
+    if (kernel.shared != kernel.shared_end) {
+        races::forget_memory(kernel.shared, kernel.shared_end);
+        memset(kernel.shared, UNTOUCHED, size_t(kernel.shared_end - kernel.shared));
+    }
+    if (!dynamic_shared.empty()) {
+        if (races::ENABLED) {
+            dynamic_shared = std::vector<char>(dynamic_shared.size());  // a new address, to the sanitizer
+        }
+        memset(dynamic_shared.data(), UNTOUCHED, dynamic_shared.size());
+    }
+}
+
+void run_grid(Launch &launch) {
+    const ThreadOrder order = settings().threads;
+    const dim3 grid = launch.grid, block = launch.block;
+    std::vector<unsigned> threads(block.x * block.y * block.z);
+    std::iota(threads.begin(), threads.end(), 0u);
+    if (order == ThreadOrder::reverse) {
+        std::reverse(threads.begin(), threads.end());
+    }
+    std::vector<char> dynamic_shared(launch.shared_bytes ? launch.shared_bytes + ARGUMENT_ALIGNMENT : 0);
+    const size_t blocks = size_t(grid.x) * grid.y * grid.z;
+    const size_t first = order == ThreadOrder::shuffled ? random_number(blocks) : 0;
+    for (size_t turn = 0; turn < blocks; ++turn) {
+        const size_t number = order == ThreadOrder::reverse ? blocks - 1 - turn : (first + turn) % blocks;
+        emulated_thread.block = block_index(number, grid);
+        if (order == ThreadOrder::shuffled) {
+            for (size_t left = threads.size(); left > 1; --left) {
+                std::swap(threads[left - 1], threads[random_number(left)]);
+            }
+        }
+        clear_shared(launch.kernel, dynamic_shared);
+        char *const shared = dynamic_shared.data();
+        const size_t skew = reinterpret_cast<uintptr_t>(shared) % ARGUMENT_ALIGNMENT;
+        const BlockCode code = {
+            launch.kernel.call, launch.arguments.data(), shared ? shared + ARGUMENT_ALIGNMENT - skew : nullptr};
+        if (!run_block(code, threads, order == ThreadOrder::shuffled)) {
+            failed_later(cudaErrorLaunchFailure);
+            break;
+        }
+    }
+    races::end_kernel();
+}
+
+void run(Launch &launch, int device) {
+    if (!check_arguments(launch, device)) {
+        failed_later(cudaErrorIllegalAddress);
+        return;
+    }
+    ++counts.launches;
+    running_kernel = launch.kernel.name.c_str();
+    emulated_thread.grid_size = launch.grid;
+    emulated_thread.block_size = launch.block;
+    run_grid(launch);
+    running_kernel = nullptr;
+}
+
 }  // namespace
+
+#ifdef STAGED_EMULATOR_RACES
+extern "C" {
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+}
+
+// The sanitizer forgets what it knows of pages that are mapped anew while it ignores accesses. What else is on the pages is kept.
+void emulator::races::forget_memory(char *start, char *end) {
+    const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
+    char *const first = start - reinterpret_cast<uintptr_t>(start) % page;
+    const size_t span = (size_t(end - first) + page - 1) / page * page;
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    const std::vector<char> kept(first, first + span);
+    mmap(first, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    memcpy(first, kept.data(), span);
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+#endif
 
 extern "C" {
 
 void emulator_register_kernel(
-    const void *function, const char *name, void (*call)(void **), const bool *is_pointer, const size_t *sizes,
-    int count) {
+    const void *function, const char *name, void (*call)(void **), const EmulatedParameter *parameters, int count,
+    char *shared, char *shared_end) {
     Locked locked(device_lock);
     kernels()[function] = Kernel{
-        name, call, std::vector<bool>(is_pointer, is_pointer + count), std::vector<size_t>(sizes, sizes + count)};
+        name, call, std::vector<EmulatedParameter>(parameters, parameters + count), shared, shared_end, SHARED_BYTES};
 }
 
-void emulator_set_order(int new_order, unsigned int seed) {
+void emulator_forget_kernel(const void *function) {
     Locked locked(device_lock);
-    order = new_order;
-    shuffler.seed(seed);
+    kernels().erase(function);
 }
 
 cudaError_t cudaLaunchKernel(
@@ -175,93 +231,36 @@ cudaError_t cudaLaunchKernel(
     if (!is_stream(stream, kernel.name.c_str())) {
         return failed(cudaErrorInvalidResourceHandle);
     }
-    if (!is_legal(grid, block, shared_bytes)) {
-        return failed(cudaErrorInvalidConfiguration);
-    }
-    for (size_t number = 0; number < kernel.sizes.size(); ++number) {
-        const void *pointer = nullptr;
-        if (kernel.is_pointer[number]) {
-            memcpy(&pointer, arguments[number], sizeof pointer);
-        }
-        if (pointer != nullptr) {
-            const std::string what = "argument " + std::to_string(number) + " of kernel " + kernel.name;
-            if (!check_device_range(pointer, 0, what.c_str())) {
-                return failed(cudaErrorIllegalAddress);
-            }
-        }
-    }
-    ++counts.launches;
-    run(kernel, grid, block, arguments);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(
-    void *target, const void *source, size_t size, enum cudaMemcpyKind kind, cudaStream_t stream) {
-    DeviceWork work;
-    return is_stream(stream, "cudaMemcpyAsync") ? cudaMemcpy(target, source, size, kind)
-                                                : failed(cudaErrorInvalidResourceHandle);
-}
-
-cudaError_t cudaMemsetAsync(void *target, int value, size_t size, cudaStream_t stream) {
-    DeviceWork work;
-    return is_stream(stream, "cudaMemsetAsync") ? cudaMemset(target, value, size)
-                                                : failed(cudaErrorInvalidResourceHandle);
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
-    Locked locked(device_lock);
-    (void)flags;
-    *stream = new CUstream_st{int(streams().size())};
-    streams().insert(*stream);
-    ++counts.live_streams;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    Locked locked(device_lock);
-    if (stream == nullptr || !is_stream(stream, "cudaStreamDestroy")) {
+    const int device = device_of(stream);
+    if (device != current_device()) {
+        violation("%s: launched in a stream of device %d while device %d is set", kernel.name.c_str(), device, current_device());
         return failed(cudaErrorInvalidResourceHandle);
     }
-    streams().erase(stream);
-    delete stream;
-    --counts.live_streams;
-    return cudaSuccess;
+    if (!is_legal(kernel, grid, block, shared_bytes)) {
+        return failed(cudaErrorInvalidConfiguration);
+    }
+    const auto launch = std::make_shared<Launch>(kernel, grid, block, arguments, shared_bytes);
+    if (!check_arguments(*launch, device)) {
+        return failed(cudaErrorIllegalAddress);
+    }
+    return enqueue(stream, kernel.name.c_str(), [launch, device] { run(*launch, device); });
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value) {
     Locked locked(device_lock);
-    return is_stream(stream, "cudaStreamSynchronize") ? cudaSuccess : failed(cudaErrorInvalidResourceHandle);
-}
-
-cudaError_t cudaDeviceSynchronize(void) {
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *count) {
-    *count = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device) {
-    return device == 0 ? cudaSuccess : failed(cudaErrorNoDevice);
-}
-
-const char *cudaGetErrorName(cudaError_t error) {
-    for (const auto &known : ERRORS) {
-        if (known.error == error) {
-            return known.name;
-        }
+    const auto found = kernels().find(function);
+    if (found == kernels().end()) {
+        violation("cudaFuncSetAttribute: %p is not a kernel", function);
+        return failed(cudaErrorInvalidResourceHandle);
     }
-    return "unrecognized error code";
-}
-
-const char *cudaGetErrorString(cudaError_t error) {
-    for (const auto &known : ERRORS) {
-        if (known.error == error) {
-            return known.text;
-        }
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
+        return cudaSuccess;
     }
-    return "unrecognized error code";
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || size_t(value) > SHARED_BYTES_MOST) {
+        return failed(cudaErrorInvalidValue);
+    }
+    found->second.dynamic_limit = std::max(SHARED_BYTES, size_t(value));
+    return cudaSuccess;
 }
 
 // The image of a host program that was compiled apart from its kernels: "EMULATED:" and the path of their library.
@@ -269,6 +268,7 @@ cudaError_t cudaLibraryLoadData(
     cudaLibrary_t *library, const void *code, enum cudaJitOption *, void **, unsigned int, enum cudaLibraryOption *,
     void **, unsigned int) {
     static const char prefix[] = "EMULATED:";
+    static int made;
     Locked locked(device_lock);
     const char *image = static_cast<const char *>(code);
     if (strncmp(image, prefix, sizeof prefix - 1) != 0) {
@@ -279,21 +279,27 @@ cudaError_t cudaLibraryLoadData(
         violation("cudaLibraryLoadData: %s", dlerror());
         return failed(cudaErrorInvalidKernelImage);
     }
-    *library = new CUlib_st{handle};
-    ++counts.live_libraries;
+    *library = libraries().add(new CUlib_st{++made, handle});
     return cudaSuccess;
 }
 
 cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
     Locked locked(device_lock);
+    if (!libraries().remove(library, "cudaLibraryUnload")) {
+        return failed(cudaErrorInvalidResourceHandle);
+    }
+    for (int device = 0; device < settings().devices; ++device) {
+        wait_for_device(device);
+    }
     dlclose(library->handle);
-    delete library;
-    --counts.live_libraries;
     return cudaSuccess;
 }
 
 cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name) {
     Locked locked(device_lock);
+    if (!libraries().check(library, "cudaLibraryGetKernel")) {
+        return failed(cudaErrorInvalidResourceHandle);
+    }
     void *function = dlsym(library->handle, name);
     if (function == nullptr || !kernels().count(function)) {
         return failed(cudaErrorSymbolNotFound);

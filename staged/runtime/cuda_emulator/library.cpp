@@ -29,6 +29,16 @@ std::map<const Object *, bool> &objects() {
     return all;
 }
 
+void list_objects(std::vector<std::string> &lines) {
+    for (const auto &[kind, count] : kinds()) {
+        if (count.live > 0) {
+            lines.push_back(kind + ": " + std::to_string(count.live));
+        }
+    }
+}
+
+const bool listed = (add_census(list_objects), true);
+
 }  // namespace
 
 void add_object(Object *object, const char *kind, bool is_handle) {

@@ -1,47 +1,54 @@
-// The memory of the emulated device: an arena of addresses that host code cannot touch.
+// The memory of the emulated devices: an arena of addresses that host code cannot touch.
 //
-// Every page of the arena is closed (PROT_NONE). While the device works (a copy, a kernel) the first access to a live
+// Every page of the arena is closed (PROT_NONE). While a device works (a copy, a kernel) the first access to a live
 // allocation faults, and the handler opens that allocation until the work is done; any other access is a mistake that
 // ends the process with a message, as it would be an invalid address on a GPU.
 //
-// An allocation ends at a closed page and is never reused, so that what is read after a free faults too. The bytes between
-// its size and the page's end are a canary that cudaFree checks. Fresh memory holds 0xff bytes: NaN for floats.
+// An allocation ends at a closed page and its addresses are never used again, so that what is read after a free faults too. The
+// bytes between its size and the page's end are a canary that cudaFree checks. Fresh memory holds 0xff bytes: NaN for floats.
 
 #include "emulator.h"
+#include "blocks.h"
 
 #include <csignal>
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <vector>
 
 #include <execinfo.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "include/cuda_runtime.h"
+#undef threadIdx
+#undef blockIdx
 
 namespace emulator {
 
 namespace {
 
-constexpr size_t PAGE = 4096;
 constexpr size_t ALIGNMENT = 256;  // of every allocation, as on a GPU
-constexpr size_t ARENA = size_t(1) << 36;
 constexpr int FAULT_EXIT = 86;
 constexpr unsigned char UNTOUCHED = 0xff;
-char *const WANTED_ADDRESS = reinterpret_cast<char *>(0x300000000000);  // easy to recognise in a debugger
+#ifdef STAGED_EMULATOR_RACES
+constexpr uintptr_t WANTED_ADDRESS = 0;  // the thread sanitizer has its own idea of where memory may be
+#else
+constexpr uintptr_t WANTED_ADDRESS = 0x300000000000;  // easy to recognise in a debugger
+#endif
 
-char *arena, *next_free;
+const size_t PAGE = size_t(sysconf(_SC_PAGESIZE));
+char *arena, *arena_end, *next_free;
+std::vector<Allocation *> opened;
+std::vector<int64_t> used_bytes;  // by device
+struct sigaction segv_before, ill_before, trap_before;
+thread_local int device_depth, working_device;
+thread_local bool has_signal_stack;
+
 std::map<char *, Allocation> &allocations() {
-    static std::map<char *, Allocation> by_pages;
+    static auto &by_pages = *new std::map<char *, Allocation>;
     return by_pages;
 }
-std::vector<Allocation *> opened;
-struct sigaction handler_before;
-thread_local int device_depth;
 
 void open_pages(Allocation &allocation) {
     mprotect(allocation.pages, allocation.span, PROT_READ | PROT_WRITE);
@@ -49,14 +56,9 @@ void open_pages(Allocation &allocation) {
     opened.push_back(&allocation);
 }
 
-[[noreturn]] void report_fault(const char *address) {
-    const char *who = device_depth > 0 ? (running_kernel ? "a kernel" : "a copy") : "host code";
-    fprintf(stderr, "emulated device: %s touched the device address %p", who, static_cast<const void *>(address));
-    if (const Allocation *near = find_allocation(address)) {
-        fprintf(
-            stderr, ", %+td bytes from the start of allocation %d (%zu bytes, %s)", address - near->address,
-            near->number, near->size, near->live ? "live" : "freed");
-    }
+// ---- faults ----
+
+[[noreturn]] void end_process() {
     if (running_kernel != nullptr) {
         const EmulatedThread &at = emulated_thread;
         fprintf(
@@ -69,25 +71,85 @@ void open_pages(Allocation &allocation) {
     _exit(FAULT_EXIT);
 }
 
+[[noreturn]] void report_fault(const char *address) {
+    const char *who = device_depth > 0 ? (running_kernel ? "a kernel" : running_work ? running_work : "a call") : "host code";
+    fprintf(stderr, "emulated device: %s touched the device address %p", who, static_cast<const void *>(address));
+    if (const Allocation *near = find_allocation(address)) {
+        fprintf(
+            stderr, ", %+td bytes from the start of allocation %d (%zu bytes, %s)", address - near->address,
+            near->number, near->size, near->live ? "live" : "freed");
+        if (device_depth > 0 && !can_reach(working_device, near->device)) {
+            fprintf(stderr, " of device %d, which device %d cannot reach", near->device, working_device);
+        }
+    }
+    end_process();
+}
+
+// As it would have been without us.
+void pass_on(const struct sigaction &before, int number, siginfo_t *info, void *context) {
+    if ((before.sa_flags & SA_SIGINFO) && before.sa_sigaction) {
+        before.sa_sigaction(number, info, context);
+    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+        before.sa_handler(number);
+    } else {
+        sigaction(number, &before, nullptr);  // returning repeats the access, which then ends the process
+    }
+}
+
 void on_fault(int number, siginfo_t *info, void *context) {
     char *address = static_cast<char *>(info->si_addr);
     if (is_device_address(address)) {
         Allocation *allocation = find_allocation(address);
         const bool inside =
             allocation && address >= allocation->pages && address < allocation->pages + allocation->span;
-        if (device_depth > 0 && inside && allocation->live && !allocation->open) {
+        if (device_depth > 0 && inside && allocation->live && !allocation->open &&
+            can_reach(working_device, allocation->device)) {
             open_pages(*allocation);
             return;
         }
         report_fault(address);
     }
-    // Not ours: as it would have been without us.
-    if ((handler_before.sa_flags & SA_SIGINFO) && handler_before.sa_sigaction) {
-        handler_before.sa_sigaction(number, info, context);
-    } else if (handler_before.sa_handler != SIG_DFL && handler_before.sa_handler != SIG_IGN) {
-        handler_before.sa_handler(number);
-    } else {
-        sigaction(SIGSEGV, &handler_before, nullptr);  // returning repeats the access, which then ends the process
+    if (running_kernel != nullptr && device_depth > 0) {
+        if (is_below_a_stack(address)) {
+            fputs("emulated device: a kernel needs more local memory than a thread's stack has here", stderr);
+            end_process();
+        }
+        if (address == nullptr || address < reinterpret_cast<char *>(PAGE)) {
+            fputs("emulated device: a kernel touched a null pointer or a misaligned vector", stderr);
+            end_process();
+        }
+    }
+    pass_on(segv_before, number, info, context);
+}
+
+// What -fsanitize=bounds,alignment puts before an access that must not be.
+void on_trap(int number, siginfo_t *info, void *context) {
+    if (running_kernel != nullptr && device_depth > 0) {
+        fputs("emulated device: a kernel indexed outside of an array, or touched a misaligned vector", stderr);
+        end_process();
+    }
+    pass_on(number == SIGILL ? ill_before : trap_before, number, info, context);
+}
+
+void handle(int number, void (*handler)(int, siginfo_t *, void *), struct sigaction &before) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = handler;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, &before);
+}
+
+// Handlers run on a stack of their own: that of a kernel's thread may be what has run out.
+void give_signal_stack() {
+    stack_t now;
+    has_signal_stack = true;
+    if (sigaltstack(nullptr, &now) == 0 && (now.ss_flags & SS_DISABLE)) {
+        stack_t wanted;
+        memset(&wanted, 0, sizeof wanted);
+        wanted.ss_size = 64 << 10;
+        wanted.ss_sp = malloc(wanted.ss_size);  // as long as the thread, which may use it to its end
+        sigaltstack(&wanted, nullptr);
     }
 }
 
@@ -95,21 +157,25 @@ bool start() {
     if (arena != nullptr) {
         return true;
     }
-    void *mapped =
-        mmap(WANTED_ADDRESS, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped == MAP_FAILED) {
+    // As much as there are addresses for: they are not used twice. Pages cost nothing until they are open.
+    for (int power = 43; power >= 34 && arena == nullptr; --power) {
+        const size_t size = size_t(1) << power;
+        void *mapped = mmap(
+            reinterpret_cast<void *>(WANTED_ADDRESS), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (mapped != MAP_FAILED) {
+            arena = static_cast<char *>(mapped);
+            arena_end = arena + size;
+        }
+    }
+    if (arena == nullptr) {
         return false;
     }
-    arena = static_cast<char *>(mapped);
     next_free = arena + PAGE;
     void *frames[2];
     backtrace(frames, 2);  // loads what it needs now: a signal handler must not
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGSEGV, &action, &handler_before);
+    handle(SIGSEGV, on_fault, segv_before);
+    handle(SIGILL, on_trap, ill_before);
+    handle(SIGTRAP, on_trap, trap_before);
     return true;
 }
 
@@ -131,31 +197,30 @@ void check_canary(const Allocation &allocation) {
     }
 }
 
-char last_violation[512];
-cudaError_t last_error = cudaSuccess;
+void list_allocations(std::vector<std::string> &lines) {
+    for (const auto &[pages, allocation] : allocations()) {
+        if (allocation.live) {
+            lines.push_back(
+                "allocation " + std::to_string(allocation.number) + ": " + std::to_string(allocation.size) +
+                " bytes on device " + std::to_string(allocation.device));
+        }
+    }
+}
+
+const bool listed = (add_census(list_allocations), true);
+
+int64_t &used_on(int device) {
+    if (used_bytes.size() <= size_t(device)) {
+        used_bytes.resize(size_t(device) + 1);
+    }
+    return used_bytes[size_t(device)];
+}
 
 }  // namespace
 
-std::recursive_mutex device_lock;
-emulator_counts counts;
-
-void violation(const char *format, ...) {
-    va_list values;
-    va_start(values, format);
-    vsnprintf(last_violation, sizeof last_violation, format, values);
-    va_end(values);
-    fprintf(stderr, "emulated device: %s\n", last_violation);
-    ++counts.violations;
-}
-
-cudaError_t failed(cudaError_t error) {
-    last_error = error;
-    return error;
-}
-
 bool is_device_address(const void *address) {
     const char *at = static_cast<const char *>(address);
-    return arena != nullptr && at >= arena && at < arena + ARENA;
+    return arena != nullptr && at >= arena && at < arena_end;
 }
 
 Allocation *find_allocation(const void *address) {
@@ -168,22 +233,50 @@ Allocation *find_allocation(const void *address) {
     return at < allocation.pages + allocation.span + PAGE ? &allocation : nullptr;
 }
 
-bool check_device_range(const void *address, size_t size, const char *what) {
+bool check_device_range(const void *address, size_t size, const char *what, int device) {
     const char *at = static_cast<const char *>(address);
     const Allocation *allocation = is_device_address(address) ? find_allocation(address) : nullptr;
-    if (allocation && allocation->live && at >= allocation->address &&
-        at + size <= allocation->address + allocation->size) {
-        return true;
+    const bool inside = allocation && allocation->live && !allocation->ending && at >= allocation->address &&
+                        at + size <= allocation->address + allocation->size;
+    if (!inside) {
+        violation("%s: %p (%zu bytes) is not inside a live device allocation", what, address, size);
+    } else if (!can_reach(device, allocation->device)) {
+        violation("%s: %p is on device %d, which device %d cannot reach", what, address, allocation->device, device);
+        return false;
     }
-    violation("%s: %p (%zu bytes) is not inside a live device allocation", what, address, size);
-    return false;
+    return inside;
 }
 
-DeviceWork::DeviceWork() : locked(device_lock) {
+bool check_host_range(const void *address, size_t size, const char *what) {
+    if (is_device_address(address)) {
+        violation("%s: %p (%zu bytes) is on the device, where the host's memory is needed", what, address, size);
+        return false;
+    }
+    return true;
+}
+
+void release(Allocation &allocation) {
+    DeviceWork work(allocation.device);
+    check_canary(allocation);  // opens the pages
+    allocation.live = false;
+    allocation.open = false;
+    madvise(allocation.pages, allocation.span, MADV_DONTNEED);
+    mprotect(allocation.pages, allocation.span, PROT_NONE);
+    --counts.live_allocations;
+    counts.live_bytes -= int64_t(allocation.size);
+    used_on(allocation.device) -= int64_t(allocation.size);
+}
+
+DeviceWork::DeviceWork(int device) : locked(device_lock), device_before(working_device) {
+    if (!has_signal_stack) {
+        give_signal_stack();
+    }
     ++device_depth;
+    working_device = device;
 }
 
 DeviceWork::~DeviceWork() {
+    working_device = device_before;
     if (--device_depth == 0) {
         for (Allocation *allocation : opened) {
             if (allocation->open) {
@@ -199,118 +292,99 @@ DeviceWork::~DeviceWork() {
 
 using namespace emulator;
 
-extern "C" {
-
-cudaError_t cudaMalloc(void **address, size_t size) {
-    Locked locked(device_lock);
-    if (!start()) {
+static cudaError_t allocate(void **address, size_t size) {
+    const int device = current_device();
+    if (settings().devices == 0) {
+        return failed(cudaErrorNoDevice);
+    }
+    if (!start() || size > settings().memory || size_t(used_on(device)) > settings().memory - size) {
         return failed(cudaErrorMemoryAllocation);
     }
     const size_t padded = size == 0 ? ALIGNMENT : (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     const size_t span = (padded + PAGE - 1) / PAGE * PAGE;
-    if (size > ARENA || size_t(arena + ARENA - next_free) < span + PAGE) {
-        return failed(cudaErrorMemoryAllocation);
-    }
     char *pages = next_free;
-    if (mprotect(pages, span, PROT_READ | PROT_WRITE) != 0) {
+    if (size_t(arena_end - next_free) < span + PAGE || mprotect(pages, span, PROT_READ | PROT_WRITE) != 0) {
         return failed(cudaErrorMemoryAllocation);
     }
     next_free += span + PAGE;
     memset(pages, UNTOUCHED, span);
     mprotect(pages, span, PROT_NONE);
     const int number = int(++counts.allocations);
-    allocations()[pages] = Allocation{pages + span - padded, size, pages, span, number, true, false};
+    allocations()[pages] =
+        Allocation{pages + span - padded, size, pages, span, number, device, true, false, false};
     ++counts.live_allocations;
     counts.live_bytes += int64_t(size);
+    used_on(device) += int64_t(size);
     *address = pages + span - padded;
     return cudaSuccess;
 }
 
-cudaError_t cudaFree(void *address) {
-    if (address == nullptr) {
-        return cudaSuccess;
-    }
-    DeviceWork work;
+// The live allocation that begins at `address`; NULL, with a violation, if there is none.
+static Allocation *allocation_to_free(void *address, const char *what) {
     Allocation *allocation = is_device_address(address) ? find_allocation(address) : nullptr;
     if (allocation == nullptr || allocation->address != address) {
-        violation("cudaFree: %p is not the start of an allocation", address);
-        return failed(cudaErrorInvalidValue);
+        violation("%s: %p is not the start of an allocation", what, address);
+        return nullptr;
     }
-    if (!allocation->live) {
-        violation("cudaFree: allocation %d was freed before", allocation->number);
-        return failed(cudaErrorInvalidValue);
+    if (!allocation->live || allocation->ending) {
+        violation("%s: allocation %d was freed before", what, allocation->number);
+        return nullptr;
     }
-    check_canary(*allocation);  // opens the pages
-    allocation->live = false;
-    allocation->open = false;
-    madvise(allocation->pages, allocation->span, MADV_DONTNEED);
-    mprotect(allocation->pages, allocation->span, PROT_NONE);
-    --counts.live_allocations;
-    counts.live_bytes -= int64_t(allocation->size);
-    return cudaSuccess;
+    return allocation;
 }
 
-static cudaError_t check_copy(void *target, const void *source, size_t size, enum cudaMemcpyKind kind) {
-    static const char *const names[] = {"HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice"};
-    const bool to_device = is_device_address(target), from_device = is_device_address(source);
-    if (kind == cudaMemcpyDefault) {
-        kind = cudaMemcpyKind((from_device ? 2 : 0) | (to_device ? 1 : 0));
-    }
-    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault || to_device != (kind & 1) || from_device != (kind >> 1)) {
-        violation(
-            "cudaMemcpy%s, but the target is on the %s and the source on the %s", names[kind & 3],
-            to_device ? "device" : "host", from_device ? "device" : "host");
-        return failed(cudaErrorInvalidMemcpyDirection);
-    }
-    if ((to_device && !check_device_range(target, size, "target of a copy")) ||
-        (from_device && !check_device_range(source, size, "source of a copy"))) {
-        return failed(cudaErrorInvalidValue);
-    }
-    counts.copies_to_device += kind == cudaMemcpyHostToDevice;
-    counts.copies_to_host += kind == cudaMemcpyDeviceToHost;
-    counts.copies_on_device += kind == cudaMemcpyDeviceToDevice;
-    counts.bytes_to_device += kind == cudaMemcpyHostToDevice ? int64_t(size) : 0;
-    counts.bytes_to_host += kind == cudaMemcpyDeviceToHost ? int64_t(size) : 0;
-    return cudaSuccess;
-}
+extern "C" {
 
-cudaError_t cudaMemcpy(void *target, const void *source, size_t size, enum cudaMemcpyKind kind) {
-    DeviceWork work;
-    const cudaError_t error = check_copy(target, source, size, kind);
-    if (error == cudaSuccess) {
-        memcpy(target, source, size);
-    }
-    return error;
-}
-
-cudaError_t cudaMemset(void *target, int value, size_t size) {
-    DeviceWork work;
-    if (!check_device_range(target, size, "cudaMemset")) {
-        return failed(cudaErrorInvalidValue);
-    }
-    memset(target, value, size);
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetLastError(void) {
+cudaError_t cudaMalloc(void **address, size_t size) {
     Locked locked(device_lock);
-    const cudaError_t error = last_error;
-    last_error = cudaSuccess;
-    return error;
+    const cudaError_t error = check_call("cudaMalloc");
+    return error != cudaSuccess ? error : allocate(address, size);
 }
 
-cudaError_t cudaPeekAtLastError(void) {
+cudaError_t cudaFree(void *address) {
     Locked locked(device_lock);
-    return last_error;
+    const cudaError_t error = check_call("cudaFree");
+    if (error != cudaSuccess || address == nullptr) {
+        return error;
+    }
+    Allocation *allocation = allocation_to_free(address, "cudaFree");
+    if (allocation == nullptr) {
+        return failed(cudaErrorInvalidValue);
+    }
+    wait_for_device(allocation->device);
+    release(*allocation);
+    return take_late_error();
 }
 
-void emulator_read(emulator_counts *result) {
+// The addresses are known at once; a GPU gives the memory in the stream's turn, which other streams must wait for.
+cudaError_t cudaMallocAsync(void **address, size_t size, cudaStream_t stream) {
     Locked locked(device_lock);
-    *result = counts;
+    const cudaError_t error = check_call("cudaMallocAsync");
+    if (error != cudaSuccess || !is_stream(stream, "cudaMallocAsync")) {
+        return failed(error != cudaSuccess ? error : cudaErrorInvalidResourceHandle);
+    }
+    return allocate(address, size);
 }
 
-const char *emulator_last_violation(void) {
-    return last_violation;
+cudaError_t cudaFreeAsync(void *address, cudaStream_t stream) {
+    Locked locked(device_lock);
+    const cudaError_t error = check_call("cudaFreeAsync");
+    if (error != cudaSuccess) {
+        return error;
+    }
+    Allocation *allocation = allocation_to_free(address, "cudaFreeAsync");
+    if (allocation == nullptr) {
+        return failed(cudaErrorInvalidValue);
+    }
+    allocation->ending = true;
+    return enqueue(stream, "cudaFreeAsync", [allocation] { release(*allocation); });
+}
+
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+    Locked locked(device_lock);
+    *total = settings().memory;
+    *free = *total - size_t(used_on(current_device()));
+    return cudaSuccess;
 }
 
 }  // extern "C"
