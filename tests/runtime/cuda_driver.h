@@ -43,7 +43,7 @@ template <class T> std::vector<T> on_host(const T *device, size_t count) {
 
 template <class T> void print(const std::vector<T> &values) {
     for (const T value : values) {
-        printf("%g ", (double)value);
+        printf("%.10g ", (double)value);
     }
     printf("\n");
 }

@@ -71,7 +71,7 @@ int main(int, char **arguments) {
     } else if (is("no_blocks")) {
         error = launch_fill(device, 64, 0);
     } else if (is("out_of_memory")) {
-        error = cudaMalloc(&memory, (size_t)1 << 40);
+        error = cudaMalloc(&memory, (size_t)1 << 50);
     } else if (is("dead_stream")) {
         cudaStream_t stream;
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -82,7 +82,7 @@ int main(int, char **arguments) {
         void *counter = (char *)memory + 33 * sizeof(int);
         cudaMemcpy(device, turns, sizeof turns, cudaMemcpyHostToDevice);
         cudaMemset(counter, 0, sizeof(int));
-        emulator_set_order(is("reverse") ? EMULATOR_REVERSE : EMULATOR_SHUFFLED, 7);
+        emulator_configure(is("reverse") ? "reverse" : "shuffled seed=7");
         void *values[] = {&memory, &counter};
         cudaLaunchKernel((const void *)order, dim3(1), dim3(32), values, 0, nullptr);
         cudaMemcpy(turns, device, sizeof turns, cudaMemcpyDeviceToHost);

@@ -2,68 +2,40 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
+import re
 
 import pytest
 
-from staged.runtime.cuda_emulator import FOLDER, INCLUDE
-
-FAULT = 86  # the exit status after an access that a GPU would not allow
-
-Run = Callable[[str], subprocess.CompletedProcess[str]]
+from staged.runtime.cuda.emulated import DeviceCounts
+from staged.runtime.cuda_emulator import INCLUDE
+from tests.runtime.emulated_drivers import FAULT, Driver, driver
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run() -> Driver:
     """Runs the driver with the name of a mistake."""
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    program = tmp_path_factory.mktemp("emulator") / "misuse"
-    driver = Path(__file__).parent / "cuda_misuse.cu"
-    sources = [str(path) for path in sorted(FOLDER.glob("*.cpp"))]
-    flags = [
-        "-std=c++17",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-rdynamic",
-        f"-I{INCLUDE}",
-        "-include",
-        "cuda_runtime.h",
-    ]
-    built = subprocess.run(
-        [compiler, *flags, "-x", "c++", str(driver), "-x", "none", *sources, "-o", str(program), "-ldl", "-pthread"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    return lambda what: subprocess.run([str(program), what], capture_output=True, text=True, env={**os.environ})
+    return driver("cuda_misuse")
 
 
-def test_a_correct_launch_has_no_violation(run: Run) -> None:
+def test_a_correct_launch_has_no_violation(run: Driver) -> None:
     done = run("nothing")
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout == "1 1\nerror cudaSuccess\nviolations 0 live 1\n"
 
 
-def test_fresh_memory_is_nan(run: Run) -> None:
+def test_fresh_memory_is_nan(run: Driver) -> None:
     assert run("fresh").stdout.startswith("1\n")
 
 
 @pytest.mark.parametrize("what", ["host_read", "read_after_launch"])
-def test_host_code_cannot_read_device_memory(run: Run, what: str) -> None:
+def test_host_code_cannot_read_device_memory(run: Driver, what: str) -> None:
     done = run(what)
     assert done.returncode == FAULT
     assert "host code touched the device address" in done.stderr
     assert "12 bytes from the start of allocation 1 (256 bytes, live)" in done.stderr
 
 
-def test_a_kernel_that_writes_past_the_page_is_named_with_its_thread(run: Run) -> None:
+def test_a_kernel_that_writes_past_the_page_is_named_with_its_thread(run: Driver) -> None:
     done = run("kernel_past_page")
     assert done.returncode == FAULT
     assert "a kernel touched the device address" in done.stderr
@@ -83,7 +55,7 @@ def test_a_kernel_that_writes_past_the_page_is_named_with_its_thread(run: Run) -
         ("kernel_into_slack", "cudaSuccess", "allocation 2 (240 bytes) was written 4 bytes past its end"),
     ],
 )
-def test_misuse_is_said_and_refused(run: Run, what: str, error: str, words: str) -> None:
+def test_misuse_is_said_and_refused(run: Driver, what: str, error: str, words: str) -> None:
     done = run(what)
     assert done.returncode == 0
     assert f"error {error}\nviolations 1" in done.stdout
@@ -98,12 +70,18 @@ def test_misuse_is_said_and_refused(run: Run, what: str, error: str, words: str)
         ("out_of_memory", "cudaErrorMemoryAllocation"),
     ],
 )
-def test_limits_answer_as_a_gpu_does(run: Run, what: str, error: str) -> None:
+def test_limits_answer_as_a_gpu_does(run: Driver, what: str, error: str) -> None:
     assert f"error {error}\nviolations 0" in run(what).stdout
 
 
-def test_threads_run_in_the_order_that_was_asked_for(run: Run) -> None:
+def test_threads_run_in_the_order_that_was_asked_for(run: Driver) -> None:
     backwards = [int(word) for word in run("reverse").stdout.split()[:32]]
     assert backwards == list(range(31, -1, -1))
     shuffled = [int(word) for word in run("shuffled").stdout.split()[:32]]
     assert sorted(shuffled) == list(range(32)) and shuffled not in (sorted(shuffled), backwards)
+
+
+def test_counts_have_the_same_fields_in_c_and_python() -> None:
+    header = (INCLUDE / "emulator_api.h").read_text()
+    struct = header[header.index("typedef struct emulator_counts {") : header.index("} emulator_counts;")]
+    assert re.findall(r"int64_t (\w+);", struct) == list(DeviceCounts.__slots__)

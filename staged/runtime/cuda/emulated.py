@@ -117,8 +117,15 @@ class Emulator:
             )
 
     def set_thread_order(self, order: str, seed: int = 0) -> None:
-        """In which order a kernel's threads run: 'forward', 'reverse' or 'shuffled'; a correct kernel does not care."""
-        self.configure(f"{order} seed={seed}")
+        """In which order a kernel's threads run: 'forward', 'reverse' or 'shuffled'; a correct kernel does not care.
+
+        Else it behaves as `STAGED_CUDA_EMULATOR` says.
+        """
+        self.configure(f"{_words()} {order} seed={seed}")
+
+
+def _words() -> str:
+    return os.environ.get("STAGED_CUDA_EMULATOR", "")
 
 
 @cache
@@ -128,7 +135,7 @@ def emulator() -> Emulator:
     Raises: CompilerError without a C++ compiler; UnsupportedError where `STAGED_CUDA_EMULATOR` means nothing.
     """
     loaded = Emulator(_build("cuda_emulator", _LIBRARY, source_texts(), _SYSTEM))
-    loaded.configure(os.environ.get("STAGED_CUDA_EMULATOR", ""))
+    loaded.configure(_words())
     return loaded
 
 

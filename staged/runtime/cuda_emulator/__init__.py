@@ -1,9 +1,19 @@
 """The emulated device: a library that stands in for the CUDA runtime, so that programs with kernels run without a GPU.
 
-`include/` has the headers that a program's text compiles against (with a C++ compiler, unchanged); `memory.cpp` is the
-device's memory, which host code cannot touch; `kernels.cpp` runs launches. See `emulator.h` for what they share.
-`cublas/`, `cublaslt/` and `cudnn/` are the libraries of these names, each built when a program first links it; they share
-`library.h`.
+`include/` has the headers that a program's text compiles against (with a C++ compiler, unchanged). What it finds and how it is set
+up is in docs/emulated_device.md.
+
+| file           | what                                                                                       |
+|----------------|--------------------------------------------------------------------------------------------|
+| `emulator.h`   | what the files share                                                                       |
+| `memory.cpp`   | the devices' memory, which host code cannot touch; faults                                  |
+| `copies.cpp`   | copies, fills, pinned memory                                                               |
+| `streams.cpp`  | queues of work, eager or lazy; `events.cpp`, `graphs.cpp`: points in them, recordings      |
+| `kernels.cpp`  | what a launch checks, and its blocks; `blocks.cpp`: the threads of one, which may wait     |
+| `fibers.cpp`   | the stacks that threads run on                                                             |
+| `races.h`      | what the thread sanitizer is told                                                          |
+| `devices.cpp`  | which devices there are; `settings.cpp`: how they behave; `errors.cpp`: what went wrong    |
+| `library.h`    | what `cublas/`, `cublaslt/` and `cudnn/` share, the libraries of these names, each built when a program first links it |
 """
 
 from __future__ import annotations

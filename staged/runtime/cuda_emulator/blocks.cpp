@@ -37,7 +37,6 @@ enum class State : unsigned char { fresh, running, ready, at_barrier, in_warp, d
 struct Meeting {
     EmulatedWarpKind kind;
     unsigned mask, arrived, unread;
-    bool complete;
     int line;  // of the lane that came first
     uint64_t values[WARP];
     void *order;  // for the race detector, as below
@@ -79,19 +78,29 @@ void wait(State state) {
     const unsigned me = current;
     threads[me].state = state;
     threads[me].fiber = fiber;
-    races::leave_thread();
     fiber->leave(scheduler);
     now_runs(me);
-    races::enter_thread(threads[me].traced);
 }
 
 // The kernel cannot go on: its threads are left where they are.
 [[noreturn]] void stop_here() {
     stopped = true;
-    races::leave_thread();
     fiber->leave(scheduler);
     __builtin_unreachable();
 }
+
+// What the emulator does for a thread is not the thread's: to the race detector the host does it.
+class AsHost {
+  public:
+    AsHost() {
+        races::leave_thread();
+    }
+    ~AsHost() {
+        races::enter_thread(threads[current].traced);
+    }
+    AsHost(const AsHost &) = delete;
+    AsHost &operator=(const AsHost &) = delete;
+};
 
 void wake(unsigned number) {
     threads[number].state = State::ready;
@@ -114,7 +123,6 @@ bool complete(Meeting *meeting, unsigned warp, unsigned caller) {
     if ((meeting->mask & live_lanes(warp) & ~meeting->arrived) != 0) {
         return false;
     }
-    meeting->complete = true;
     auto &open = open_meetings[warp];
     open.erase(std::find(open.begin(), open.end(), meeting));
     for (unsigned lane = 0; lane < WARP; ++lane) {
@@ -126,45 +134,60 @@ bool complete(Meeting *meeting, unsigned warp, unsigned caller) {
     return true;
 }
 
-Meeting *meet(EmulatedWarpKind kind, unsigned mask, uint64_t value, int line) {
+// The operation that the caller takes part in: one that is open, or a new one.
+Meeting *find_meeting(EmulatedWarpKind kind, unsigned mask, int line) {
     const unsigned warp = current / WARP, lane = current % WARP;
     if (!(mask >> lane & 1)) {
         kernel_violation("line %d: a warp operation whose mask %08x leaves out the lane that calls it", line, mask);
         stop_here();
     }
-    Meeting *meeting = nullptr;
     for (Meeting *open : open_meetings[warp]) {
         if (open->kind == kind && open->mask == mask) {
-            meeting = open;
+            return open;
         }
     }
-    if (meeting == nullptr) {
-        if (unused_meetings.empty()) {
-            unused_meetings.push_back(new Meeting);
-        }
-        meeting = unused_meetings.back();
-        unused_meetings.pop_back();
-        meeting->kind = kind;
-        meeting->mask = mask;
-        meeting->arrived = meeting->unread = 0;
-        meeting->complete = false;
-        meeting->line = line;
-        meeting->order = races::new_order();
-        open_meetings[warp].push_back(meeting);
+    if (unused_meetings.empty()) {
+        unused_meetings.push_back(new Meeting);
     }
-    races::before(meeting->order);
+    Meeting *meeting = unused_meetings.back();
+    unused_meetings.pop_back();
+    meeting->kind = kind;
+    meeting->mask = mask;
+    meeting->arrived = meeting->unread = 0;
+    meeting->line = line;
+    meeting->order = races::new_order();
+    open_meetings[warp].push_back(meeting);
+    return meeting;
+}
+
+void arrive(Meeting *meeting, uint64_t value) {
+    const unsigned lane = current % WARP;
     meeting->values[lane] = value;
     meeting->arrived |= 1u << lane;
     meeting->unread |= 1u << lane;
     threads[current].meeting = meeting;
-    if (!complete(meeting, warp, current)) {
+    if (!complete(meeting, current / WARP, current)) {
         wait(State::in_warp);
+    }
+}
+
+Meeting *meet(EmulatedWarpKind kind, unsigned mask, uint64_t value, int line) {
+    Meeting *meeting;
+    {
+        AsHost host;
+        meeting = find_meeting(kind, mask, line);
+    }
+    races::before(meeting->order);
+    {
+        AsHost host;
+        arrive(meeting, value);
     }
     races::after(meeting->order);
     return meeting;
 }
 
 void has_read(Meeting *meeting) {
+    AsHost host;
     meeting->unread &= ~(1u << current % WARP);
     if (meeting->unread == 0) {
         races::delete_order(meeting->order);
@@ -191,13 +214,13 @@ void thread_returned() {
 
 void run_threads() {
     for (;;) {
-        while (begun < thread_count) {
+        do {
             now_runs((*begin_order)[begun++]);
             races::enter_thread(threads[current].traced);
             code.call(code.arguments);
             races::end_thread();
             thread_returned();
-        }
+        } while (begun < thread_count && !races::ENABLED);  // to the race detector a stack is of one thread
         idle_fibers.push_back(fiber);
         fiber->leave(scheduler);
     }
@@ -215,6 +238,9 @@ Fiber *idle_fiber() {
     }
     Fiber *idle = idle_fibers.back();
     idle_fibers.pop_back();
+    if (races::ENABLED) {
+        idle->renew();
+    }
     return idle;
 }
 
@@ -345,11 +371,14 @@ using namespace emulator;
 extern "C" {
 
 int emulator_barrier(int predicate, int line) {
-    threads[current].barrier_line = line;
-    barrier_sum += predicate;
     void *const order = barrier_order;  // of this barrier: it opens before all have gone on
     races::before(order);
-    wait(State::at_barrier);
+    {
+        AsHost host;
+        threads[current].barrier_line = line;
+        barrier_sum += predicate;
+        wait(State::at_barrier);
+    }
     races::after(order);
     return barrier_result;
 }
@@ -357,6 +386,7 @@ int emulator_barrier(int predicate, int line) {
 uint64_t emulator_warp_exchange(unsigned int mask, uint64_t value, int source, int line) {
     Meeting *meeting = meet(EMULATED_SHUFFLE, mask, value, line);
     if (source >= 0 && !(meeting->arrived >> source & 1)) {
+        AsHost host;
         kernel_violation(
             "line %d: a shuffle reads lane %d, which takes no part: mask %08x, of which %08x came", line, source, mask,
             meeting->arrived);
@@ -391,6 +421,7 @@ void *emulator_dynamic_shared(void) {
 }
 
 void emulator_trap(int line) {
+    AsHost host;
     kernel_violation("line %d: __trap()", line);
     stop_here();
 }

@@ -2,6 +2,8 @@
 
 #include "fibers.h"
 
+#include "races.h"
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +13,7 @@
 namespace emulator {
 
 namespace {
-constexpr size_t GUARD = 64 << 10;  // a multiple of every page size
+constexpr size_t GUARD = 1 << 20;  // addresses alone; larger than most arrays, which may be entered at their far end
 }
 
 #ifndef STAGED_EMULATOR_UCONTEXT
@@ -132,6 +134,11 @@ Fiber::Fiber(void (*entry_)()) : entry(entry_) {
     }
     mprotect(mapped, GUARD, PROT_NONE);
     stack = static_cast<char *>(mapped) + GUARD;
+    restart();
+}
+
+void Fiber::renew() {
+    races::renew_pages(stack, STACK_BYTES);
     restart();
 }
 

@@ -37,6 +37,8 @@ class Fiber {
     void leave(Context &to);
     // As if it had not begun: whatever it was in the middle of is forgotten.
     void restart();
+    // The same, and to the race detector its stack is new memory.
+    void renew();
     // Whether an address is in the page below the stack.
     bool is_guard(const void *address) const;
 

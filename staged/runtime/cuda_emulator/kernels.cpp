@@ -14,8 +14,6 @@
 #include <numeric>
 
 #include <dlfcn.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "include/cuda_runtime.h"
 #undef threadIdx
@@ -127,9 +125,7 @@ void clear_shared(const Kernel &kernel, std::vector<char> &dynamic_shared) {
         memset(kernel.shared, UNTOUCHED, size_t(kernel.shared_end - kernel.shared));
     }
     if (!dynamic_shared.empty()) {
-        if (races::ENABLED) {
-            dynamic_shared = std::vector<char>(dynamic_shared.size());  // a new address, to the sanitizer
-        }
+        races::forget_memory(dynamic_shared.data(), dynamic_shared.data() + dynamic_shared.size());
         memset(dynamic_shared.data(), UNTOUCHED, dynamic_shared.size());
     }
 }
@@ -180,29 +176,6 @@ void run(Launch &launch, int device) {
 }
 
 }  // namespace
-
-#ifdef STAGED_EMULATOR_RACES
-extern "C" {
-void AnnotateIgnoreWritesBegin(const char *file, int line);
-void AnnotateIgnoreWritesEnd(const char *file, int line);
-void AnnotateIgnoreReadsBegin(const char *file, int line);
-void AnnotateIgnoreReadsEnd(const char *file, int line);
-}
-
-// The sanitizer forgets what it knows of pages that are mapped anew while it ignores accesses. What else is on the pages is kept.
-void emulator::races::forget_memory(char *start, char *end) {
-    const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
-    char *const first = start - reinterpret_cast<uintptr_t>(start) % page;
-    const size_t span = (size_t(end - first) + page - 1) / page * page;
-    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
-    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
-    const std::vector<char> kept(first, first + span);
-    mmap(first, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    memcpy(first, kept.data(), span);
-    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
-    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
-}
-#endif
 
 extern "C" {
 

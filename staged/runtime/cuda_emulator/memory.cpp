@@ -9,6 +9,7 @@
 
 #include "emulator.h"
 #include "blocks.h"
+#include "races.h"
 
 #include <csignal>
 #include <cstdio>
@@ -31,11 +32,10 @@ namespace {
 constexpr size_t ALIGNMENT = 256;  // of every allocation, as on a GPU
 constexpr int FAULT_EXIT = 86;
 constexpr unsigned char UNTOUCHED = 0xff;
-#ifdef STAGED_EMULATOR_RACES
-constexpr uintptr_t WANTED_ADDRESS = 0;  // the thread sanitizer has its own idea of where memory may be
-#else
-constexpr uintptr_t WANTED_ADDRESS = 0x300000000000;  // easy to recognise in a debugger
-#endif
+// The thread sanitizer has its own idea of where memory may be, and takes handlers of faults for suspicious.
+constexpr uintptr_t WANTED_ADDRESS = races::ENABLED ? 0 : 0x300000000000;  // easy to recognise in a debugger
+constexpr bool CLOSED = !races::ENABLED;
+constexpr int ARENA_POWER = races::ENABLED ? 36 : 43;
 
 const size_t PAGE = size_t(sysconf(_SC_PAGESIZE));
 char *arena, *arena_end, *next_free;
@@ -158,7 +158,7 @@ bool start() {
         return true;
     }
     // As much as there are addresses for: they are not used twice. Pages cost nothing until they are open.
-    for (int power = 43; power >= 34 && arena == nullptr; --power) {
+    for (int power = ARENA_POWER; power >= 34 && arena == nullptr; --power) {
         const size_t size = size_t(1) << power;
         void *mapped = mmap(
             reinterpret_cast<void *>(WANTED_ADDRESS), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -236,8 +236,10 @@ Allocation *find_allocation(const void *address) {
 bool check_device_range(const void *address, size_t size, const char *what, int device) {
     const char *at = static_cast<const char *>(address);
     const Allocation *allocation = is_device_address(address) ? find_allocation(address) : nullptr;
-    const bool inside = allocation && allocation->live && !allocation->ending && at >= allocation->address &&
-                        at + size <= allocation->address + allocation->size;
+    // What runs now was enqueued before a cudaFreeAsync that has yet to be done.
+    const bool usable = allocation && allocation->live && (!allocation->ending || running_work != nullptr);
+    const bool inside =
+        usable && at >= allocation->address && at + size <= allocation->address + allocation->size;
     if (!inside) {
         violation("%s: %p (%zu bytes) is not inside a live device allocation", what, address, size);
     } else if (!can_reach(device, allocation->device)) {
@@ -279,7 +281,7 @@ DeviceWork::~DeviceWork() {
     working_device = device_before;
     if (--device_depth == 0) {
         for (Allocation *allocation : opened) {
-            if (allocation->open) {
+            if (allocation->open && CLOSED) {
                 mprotect(allocation->pages, allocation->span, PROT_NONE);
                 allocation->open = false;
             }
@@ -308,10 +310,12 @@ static cudaError_t allocate(void **address, size_t size) {
     }
     next_free += span + PAGE;
     memset(pages, UNTOUCHED, span);
-    mprotect(pages, span, PROT_NONE);
+    if (CLOSED) {
+        mprotect(pages, span, PROT_NONE);
+    }
     const int number = int(++counts.allocations);
     allocations()[pages] =
-        Allocation{pages + span - padded, size, pages, span, number, device, true, false, false};
+        Allocation{pages + span - padded, size, pages, span, number, device, true, !CLOSED, false};
     ++counts.live_allocations;
     counts.live_bytes += int64_t(size);
     used_on(device) += int64_t(size);

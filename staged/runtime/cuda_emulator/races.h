@@ -66,7 +66,9 @@ inline void before(void *order) {
 inline void after(void *order) {
     __tsan_acquire(order);
 }
-// The bytes from `start` to `end` become those of another block: what was done to them is forgotten.
+// Whole pages become new ones, of zeros.
+void renew_pages(char *start, size_t size);
+// The bytes from `start` to `end` keep their values; what was done to them, and to others on their pages, is forgotten.
 void forget_memory(char *start, char *end);
 
 #else
@@ -83,6 +85,7 @@ inline void *new_order() { return nullptr; }
 inline void delete_order(void *) {}
 inline void before(void *) {}
 inline void after(void *) {}
+inline void renew_pages(char *, size_t) {}
 inline void forget_memory(char *, char *) {}
 
 #endif
