@@ -13,7 +13,7 @@ up is in docs/emulated_device.md.
 | `fibers.cpp`   | the stacks that threads run on                                                             |
 | `races.h`      | what the thread sanitizer is told                                                          |
 | `devices.cpp`  | which devices there are; `settings.cpp`: how they behave; `errors.cpp`: what went wrong    |
-| `library.h`    | what `cublas/`, `cublaslt/` and `cudnn/` share, the libraries of these names, each built when a program first links it |
+| `library.h`    | what the libraries of NVIDIA share: a folder each, built when a program first links it     |
 """
 
 from __future__ import annotations
