@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from staged.runtime.cuda.building import find_cxx
+from staged.runtime.cuda_emulator import FOLDER
 from tests.runtime.emulated_drivers import FAULT, Driver, driver
 
 ORDERS = ["forward", "reverse", "shuffled seed=1", "shuffled seed=2"]
@@ -110,3 +115,13 @@ def test_an_access_outside_ends_the_process_and_names_the_thread(threads: Driver
 def test_dynamic_shared_memory_has_the_limit_of_a_gpu(threads: Driver) -> None:
     assert "error cudaErrorInvalidConfiguration" in threads("much_shared_memory").stdout
     assert "error cudaSuccess" in threads("much_shared_memory_allowed").stdout
+
+
+@pytest.mark.parametrize("flags", [[], ["-DSTAGED_EMULATOR_UCONTEXT"]], ids=["own switch", "ucontext"])
+def test_fibers_keep_what_is_theirs(tmp_path: Path, flags: list[str]) -> None:
+    source = Path(__file__).parent / "cuda_fibers.cpp"
+    command = [*find_cxx()[0], "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{FOLDER}", *flags]
+    subprocess.run([*command, str(source), "-o", str(tmp_path / "fibers")], check=True)
+    done = subprocess.run([str(tmp_path / "fibers")], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout == "0: 499500\n1: 499500\n2: 499501\ndone\n"
