@@ -74,7 +74,9 @@ struct Allocation {
 bool is_device_address(const void *address);
 // The allocation whose pages, or the guard page behind them, hold `address`; NULL if none does.
 Allocation *find_allocation(const void *address);
-// Whether `size` bytes are inside an allocation of `device` or one that it can reach; a violation if not.
+// Whether `size` bytes are inside an allocation of `device` or one that it can reach.
+bool is_usable(const void *address, size_t size, int device);
+// The same; a violation if not.
 bool check_device_range(const void *address, size_t size, const char *what, int device = current_device());
 // Whether they are not on a device; a violation if they are.
 bool check_host_range(const void *address, size_t size, const char *what);

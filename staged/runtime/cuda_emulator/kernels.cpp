@@ -45,8 +45,8 @@ struct Kernel {
 };
 
 // Kernels register themselves while their library is loaded, which may be before this file's globals are made.
-std::map<const void *, Kernel> &kernels() {
-    static auto &by_function = *new std::map<const void *, Kernel>;
+std::map<const void *, std::shared_ptr<Kernel>> &kernels() {
+    static auto &by_function = *new std::map<const void *, std::shared_ptr<Kernel>>;
     return by_function;
 }
 
@@ -65,22 +65,22 @@ const bool listed = (add_census(list_libraries), true);
 
 // A launch with copies of its arguments: the caller's are gone when it runs.
 struct Launch {
-    Kernel kernel;
+    std::shared_ptr<const Kernel> kernel;
     dim3 grid, block;
     std::vector<char> bytes;
     std::vector<void *> arguments;
     size_t shared_bytes;
 
-    Launch(const Kernel &kernel_, dim3 grid_, dim3 block_, void **values, size_t shared_bytes_)
+    Launch(const std::shared_ptr<Kernel> &kernel_, dim3 grid_, dim3 block_, void **values, size_t shared_bytes_)
         : kernel(kernel_), grid(grid_), block(block_), shared_bytes(shared_bytes_) {
         size_t total = ARGUMENT_ALIGNMENT;
-        for (const EmulatedParameter &parameter : kernel.parameters) {
+        for (const EmulatedParameter &parameter : kernel->parameters) {
             total += (parameter.size + ARGUMENT_ALIGNMENT - 1) / ARGUMENT_ALIGNMENT * ARGUMENT_ALIGNMENT;
         }
         bytes.resize(total);
         char *at = bytes.data() + ARGUMENT_ALIGNMENT - reinterpret_cast<uintptr_t>(bytes.data()) % ARGUMENT_ALIGNMENT;
-        for (size_t number = 0; number < kernel.parameters.size(); ++number) {
-            const size_t size = kernel.parameters[number].size;
+        for (size_t number = 0; number < kernel->parameters.size(); ++number) {
+            const size_t size = kernel->parameters[number].size;
             memcpy(at, values[number], size);
             arguments.push_back(at);
             at += (size + ARGUMENT_ALIGNMENT - 1) / ARGUMENT_ALIGNMENT * ARGUMENT_ALIGNMENT;
@@ -98,17 +98,18 @@ bool is_legal(const Kernel &kernel, dim3 grid, dim3 block, size_t shared_bytes) 
 
 // Pointers must be into live memory that the device can reach; so must the device's addresses inside of structs.
 bool check_arguments(const Launch &launch, int device) {
-    const auto &parameters = launch.kernel.parameters;
+    const auto &parameters = launch.kernel->parameters;
     for (size_t number = 0; number < parameters.size(); ++number) {
-        const std::string what = "argument " + std::to_string(number) + " of kernel " + launch.kernel.name;
         for (size_t offset = 0; offset + sizeof(void *) <= parameters[number].size; offset += sizeof(void *)) {
             const void *pointer = nullptr;
             memcpy(&pointer, static_cast<const char *>(launch.arguments[number]) + offset, sizeof pointer);
             const bool is_meant = parameters[number].is_pointer || is_device_address(pointer);
-            if (pointer != nullptr && is_meant && !is_pinned(pointer) &&
-                !check_device_range(pointer, 0, what.c_str(), device)) {
-                return false;
+            if (pointer == nullptr || !is_meant || is_usable(pointer, 0, device) || is_pinned(pointer)) {
+                continue;
             }
+            const std::string what = "argument " + std::to_string(number) + " of kernel " + launch.kernel->name;
+            check_device_range(pointer, 0, what.c_str(), device);
+            return false;
         }
     }
     return true;
@@ -149,11 +150,11 @@ void run_grid(Launch &launch) {
                 std::swap(threads[left - 1], threads[random_number(left)]);
             }
         }
-        clear_shared(launch.kernel, dynamic_shared);
+        clear_shared(*launch.kernel, dynamic_shared);
         char *const shared = dynamic_shared.data();
         const size_t skew = reinterpret_cast<uintptr_t>(shared) % ARGUMENT_ALIGNMENT;
         const BlockCode code = {
-            launch.kernel.call, launch.arguments.data(), shared ? shared + ARGUMENT_ALIGNMENT - skew : nullptr};
+            launch.kernel->call, launch.arguments.data(), shared ? shared + ARGUMENT_ALIGNMENT - skew : nullptr};
         if (!run_block(code, threads, order == ThreadOrder::shuffled)) {
             failed_later(cudaErrorLaunchFailure);
             break;
@@ -168,7 +169,7 @@ void run(Launch &launch, int device) {
         return;
     }
     ++counts.launches;
-    running_kernel = launch.kernel.name.c_str();
+    running_kernel = launch.kernel->name.c_str();
     emulated_thread.grid_size = launch.grid;
     emulated_thread.block_size = launch.block;
     run_grid(launch);
@@ -183,8 +184,8 @@ void emulator_register_kernel(
     const void *function, const char *name, void (*call)(void **), const EmulatedParameter *parameters, int count,
     char *shared, char *shared_end) {
     Locked locked(device_lock);
-    kernels()[function] = Kernel{
-        name, call, std::vector<EmulatedParameter>(parameters, parameters + count), shared, shared_end, SHARED_BYTES};
+    kernels()[function] = std::make_shared<Kernel>(Kernel{
+        name, call, std::vector<EmulatedParameter>(parameters, parameters + count), shared, shared_end, SHARED_BYTES});
 }
 
 void emulator_forget_kernel(const void *function) {
@@ -200,7 +201,7 @@ cudaError_t cudaLaunchKernel(
         violation("cudaLaunchKernel: %p is not a kernel", function);
         return failed(cudaErrorInvalidResourceHandle);
     }
-    const Kernel &kernel = found->second;
+    const Kernel &kernel = *found->second;
     if (!is_stream(stream, kernel.name.c_str())) {
         return failed(cudaErrorInvalidResourceHandle);
     }
@@ -212,7 +213,7 @@ cudaError_t cudaLaunchKernel(
     if (!is_legal(kernel, grid, block, shared_bytes)) {
         return failed(cudaErrorInvalidConfiguration);
     }
-    const auto launch = std::make_shared<Launch>(kernel, grid, block, arguments, shared_bytes);
+    const auto launch = std::make_shared<Launch>(found->second, grid, block, arguments, shared_bytes);
     if (!check_arguments(*launch, device)) {
         return failed(cudaErrorIllegalAddress);
     }
@@ -232,7 +233,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || size_t(value) > SHARED_BYTES_MOST) {
         return failed(cudaErrorInvalidValue);
     }
-    found->second.dynamic_limit = std::max(SHARED_BYTES, size_t(value));
+    found->second->dynamic_limit = std::max(SHARED_BYTES, size_t(value));
     return cudaSuccess;
 }
 

@@ -233,20 +233,26 @@ Allocation *find_allocation(const void *address) {
     return at < allocation.pages + allocation.span + PAGE ? &allocation : nullptr;
 }
 
-bool check_device_range(const void *address, size_t size, const char *what, int device) {
+bool is_usable(const void *address, size_t size, int device) {
     const char *at = static_cast<const char *>(address);
     const Allocation *allocation = is_device_address(address) ? find_allocation(address) : nullptr;
     // What runs now was enqueued before a cudaFreeAsync that has yet to be done.
-    const bool usable = allocation && allocation->live && (!allocation->ending || running_work != nullptr);
-    const bool inside =
-        usable && at >= allocation->address && at + size <= allocation->address + allocation->size;
-    if (!inside) {
-        violation("%s: %p (%zu bytes) is not inside a live device allocation", what, address, size);
-    } else if (!can_reach(device, allocation->device)) {
-        violation("%s: %p is on device %d, which device %d cannot reach", what, address, allocation->device, device);
-        return false;
+    return allocation && allocation->live && (!allocation->ending || running_work != nullptr) &&
+           at >= allocation->address && at + size <= allocation->address + allocation->size &&
+           can_reach(device, allocation->device);
+}
+
+bool check_device_range(const void *address, size_t size, const char *what, int device) {
+    if (is_usable(address, size, device)) {
+        return true;
     }
-    return inside;
+    const Allocation *allocation = is_device_address(address) ? find_allocation(address) : nullptr;
+    if (allocation && is_usable(address, size, allocation->device)) {
+        violation("%s: %p is on device %d, which device %d cannot reach", what, address, allocation->device, device);
+    } else {
+        violation("%s: %p (%zu bytes) is not inside a live device allocation", what, address, size);
+    }
+    return false;
 }
 
 bool check_host_range(const void *address, size_t size, const char *what) {
