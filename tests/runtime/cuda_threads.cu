@@ -156,6 +156,13 @@ extern "C" __global__ void shared_past_end(float *y, int n) {
     y[threadIdx.x] = row[threadIdx.x];
 }
 
+extern "C" __global__ void much_static_shared(float *y) {
+    __shared__ float large[13000];
+    large[threadIdx.x] = y[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = large[63 - threadIdx.x];
+}
+
 extern "C" __global__ void much_local_memory(float *y) {
     volatile char scratch[400 << 10];
     scratch[0] = 1;
@@ -177,7 +184,7 @@ extern "C" __global__ void trapped(float *y) {
 #define KERNELS(X)                                                                                                     \
     X(block_sum) X(warp_sum) X(lanes) X(half_warps) X(dynamic_reverse) X(last_block) X(atomics) X(no_barrier)          \
     X(write_after_read) X(some_return) X(two_barriers) X(absent_lane) X(mask_without_caller) X(warp_deadlock)          \
-    X(shared_past_end) X(much_local_memory) X(misaligned) X(trapped)
+    X(shared_past_end) X(much_static_shared) X(much_local_memory) X(misaligned) X(trapped)
 KERNELS(STAGED_EMULATED_KERNEL)
 
 static std::vector<float> counted(int n) {
@@ -262,6 +269,7 @@ static const Case cases[] = {
         float *x = on_device(counted(64)), *y = on_device(counted(64));
         return launch(misaligned, dim3(1), dim3(1), 0, nullptr, x, y);
     }},
+    {"much_static_shared", [] { return on_floats(much_static_shared, 64); }},
     {"much_shared_memory", [] { return on_floats(dynamic_reverse, 64, 49 << 10); }},
     {"much_shared_memory_allowed", [] {
         cudaFuncSetAttribute((const void *)dynamic_reverse, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10);

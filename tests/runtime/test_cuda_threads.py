@@ -117,6 +117,13 @@ def test_dynamic_shared_memory_has_the_limit_of_a_gpu(threads: Driver) -> None:
     assert "error cudaSuccess" in threads("much_shared_memory_allowed").stdout
 
 
+def test_shared_arrays_of_one_kernel_have_the_limit_of_a_gpu(threads: Driver) -> None:
+    """The other kernels of the program, which have shared arrays too, do not count."""
+    done = threads("much_static_shared")
+    assert "error cudaErrorInvalidConfiguration\nviolations 1\n" in done.stdout
+    assert "kernel much_static_shared has 52000 bytes in shared arrays" in done.stderr
+
+
 @pytest.mark.parametrize("flags", [[], ["-DSTAGED_EMULATOR_UCONTEXT"]], ids=["own switch", "ucontext"])
 def test_fibers_keep_what_is_theirs(tmp_path: Path, flags: list[str]) -> None:
     source = Path(__file__).parent / "cuda_fibers.cpp"

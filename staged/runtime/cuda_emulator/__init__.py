@@ -10,7 +10,7 @@ up is in docs/emulated_device.md.
 | `copies.cpp`   | copies, fills, pinned memory                                                               |
 | `streams.cpp`  | queues of work, eager or lazy; `events.cpp`, `graphs.cpp`: points in them, recordings      |
 | `kernels.cpp`  | what a launch checks, and its blocks; `blocks.cpp`: the threads of one, which may wait     |
-| `fibers.cpp`   | the stacks that threads run on                                                             |
+| `fibers.cpp`   | the stacks that threads run on; `shared_memory.cpp`: which shared arrays a kernel has      |
 | `races.h`      | what the thread sanitizer is told                                                          |
 | `devices.cpp`  | which devices there are; `settings.cpp`: how they behave; `errors.cpp`: what went wrong    |
 | `library.h`    | what the libraries of NVIDIA share: a folder each, built when a program first links it     |

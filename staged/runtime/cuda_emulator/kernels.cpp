@@ -6,6 +6,7 @@
 #include "blocks.h"
 #include "emulator.h"
 #include "races.h"
+#include "shared_memory.h"
 
 #include <algorithm>
 #include <cstring>
@@ -40,14 +41,27 @@ struct Kernel {
     std::string name;
     void (*call)(void **arguments);
     std::vector<EmulatedParameter> parameters;
-    char *shared, *shared_end;
-    size_t dynamic_limit;
+    Range library_shared;
+    size_t dynamic_limit;  // of dynamic shared memory, as cudaFuncSetAttribute has it; 0 until then
+    bool has_shared;  // whether `shared` is known: the table of symbols is read at the first launch
+    std::vector<Range> shared;
 };
 
 // Kernels register themselves while their library is loaded, which may be before this file's globals are made.
 std::map<const void *, std::shared_ptr<Kernel>> &kernels() {
     static auto &by_function = *new std::map<const void *, std::shared_ptr<Kernel>>;
     return by_function;
+}
+
+bool is_kernel(const std::string &name) {
+    return std::any_of(kernels().begin(), kernels().end(), [&name](const auto &each) { return each.second->name == name; });
+}
+
+void find_shared(const void *function, Kernel &kernel) {
+    if (!kernel.has_shared) {
+        kernel.shared = shared_memory_of(function, kernel.name, kernel.library_shared, is_kernel);
+        kernel.has_shared = true;
+    }
 }
 
 Handles<CUlib_st> &libraries() {
@@ -88,12 +102,22 @@ struct Launch {
     }
 };
 
+bool shared_fits(const Kernel &kernel, size_t dynamic) {
+    const size_t own = total_size(kernel.shared);
+    if (own > SHARED_BYTES) {
+        violation("kernel %s has %zu bytes in shared arrays: no GPU's compiler takes more than %zu", kernel.name.c_str(), own, SHARED_BYTES);
+        return false;
+    }
+    return kernel.dynamic_limit ? dynamic <= kernel.dynamic_limit && own + dynamic <= SHARED_BYTES_MOST
+                                : own + dynamic <= SHARED_BYTES;
+}
+
 bool is_legal(const Kernel &kernel, dim3 grid, dim3 block, size_t shared_bytes) {
     const bool has_threads = grid.x && grid.y && grid.z && block.x && block.y && block.z;
     const bool grid_fits = grid.x <= MAX_GRID_X && grid.y <= MAX_GRID_YZ && grid.z <= MAX_GRID_YZ;
     const bool block_fits = block.x <= MAX_THREADS && block.y <= MAX_THREADS && block.z <= MAX_BLOCK_Z &&
                             size_t(block.x) * block.y * block.z <= MAX_THREADS;
-    return has_threads && grid_fits && block_fits && shared_bytes <= kernel.dynamic_limit;
+    return has_threads && grid_fits && block_fits && shared_fits(kernel, shared_bytes);
 }
 
 // Pointers must be into live memory that the device can reach; so must the device's addresses inside of structs.
@@ -121,9 +145,9 @@ uint3 block_index(size_t number, dim3 grid) {
 
 // Shared memory as a block finds it: nobody has written to it.
 void clear_shared(const Kernel &kernel, std::vector<char> &dynamic_shared) {
-    if (kernel.shared != kernel.shared_end) {
-        races::forget_memory(kernel.shared, kernel.shared_end);
-        memset(kernel.shared, UNTOUCHED, size_t(kernel.shared_end - kernel.shared));
+    for (const Range &range : kernel.shared) {
+        races::forget_memory(range.start, range.end);
+        memset(range.start, UNTOUCHED, size_t(range.end - range.start));
     }
     if (!dynamic_shared.empty()) {
         races::forget_memory(dynamic_shared.data(), dynamic_shared.data() + dynamic_shared.size());
@@ -185,7 +209,8 @@ void emulator_register_kernel(
     char *shared, char *shared_end) {
     Locked locked(device_lock);
     kernels()[function] = std::make_shared<Kernel>(Kernel{
-        name, call, std::vector<EmulatedParameter>(parameters, parameters + count), shared, shared_end, SHARED_BYTES});
+        name, call, std::vector<EmulatedParameter>(parameters, parameters + count), {shared, shared_end},
+        0, false, {}});
 }
 
 void emulator_forget_kernel(const void *function) {
@@ -201,7 +226,8 @@ cudaError_t cudaLaunchKernel(
         violation("cudaLaunchKernel: %p is not a kernel", function);
         return failed(cudaErrorInvalidResourceHandle);
     }
-    const Kernel &kernel = *found->second;
+    Kernel &kernel = *found->second;
+    find_shared(function, kernel);
     if (!is_stream(stream, kernel.name.c_str())) {
         return failed(cudaErrorInvalidResourceHandle);
     }
@@ -233,7 +259,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || size_t(value) > SHARED_BYTES_MOST) {
         return failed(cudaErrorInvalidValue);
     }
-    found->second->dynamic_limit = std::max(SHARED_BYTES, size_t(value));
+    found->second->dynamic_limit = size_t(value);
     return cudaSuccess;
 }
 
