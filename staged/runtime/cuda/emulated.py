@@ -91,7 +91,7 @@ class Emulator:
         """Handles and descriptors of libraries by kind: (how many live, how many were ever made)."""
         read = self._function("emulator_read_kind", "int (*)(int, const char **, int64_t *, int64_t *)")
         kind, live, created = ffi.new("const char **"), ffi.new("int64_t *"), ffi.new("int64_t *")
-        found = {}
+        found: dict[str, tuple[int, int]] = {}
         while read(len(found), kind, live, created):
             found[ffi.string(kind[0]).decode()] = (live[0], created[0])
         return found
