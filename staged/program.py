@@ -192,7 +192,7 @@ class Program:
         native = self._native
         values = [*values, *traced.hidden]
         if self._traced.function.param_devices:
-            values = input_places(values, native.artifact.parameters)
+            values = input_places(values, self._traced.function.param_devices)
         places = variable_places(traced.variables, native.artifact.parameters) if traced.variables else ()
         outputs: Sequence[Any] = native(*values, *places)
         if self._weak_results:

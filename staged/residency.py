@@ -12,23 +12,23 @@ import numpy as np
 from staged.artifact import Parameter
 from staged.frontend.resident import DeviceArray, find_kept
 from staged.frontend.variable import Variable
+from staged.ir.types import CPU, Device
 from staged.runtime.cuda.resident import DeviceCopy
 
 
-def input_places(values: Sequence[Any], parameters: Sequence[Parameter]) -> list[Any]:
+def input_places(values: Sequence[Any], devices: Sequence[Device]) -> list[Any]:
     """The inputs as a program takes them: those that it has on a device as what is kept there, or a copy for this call."""
     return [
-        _input_place(value, parameter.device) if parameter.device != "cpu" else value
-        for value, parameter in zip(values, parameters, strict=False)
+        value if device == CPU else _input_place(value, device) for value, device in zip(values, devices, strict=True)
     ]
 
 
-def _input_place(value: Any, device: str) -> DeviceCopy:
-    if not isinstance(value, DeviceArray) or str(value.device) != device:
+def _input_place(value: Any, device: Device) -> DeviceCopy:
+    if not isinstance(value, DeviceArray) or value.device != device:
         host = np.asarray(value)
         value = find_kept(host, device) or DeviceArray(host, device)
     if value.remote is None:
-        value.remote = DeviceCopy(device, value.host.nbytes)
+        value.remote = DeviceCopy(str(device), value.host.nbytes)
     value.remote.update(value.host)
     copy: DeviceCopy = value.remote
     return copy

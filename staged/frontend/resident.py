@@ -123,11 +123,11 @@ def ambient_device() -> Device:
     return regions[-1].device if regions else CPU
 
 
-def find_kept(array: np.ndarray[Any, Any], device: Device | str) -> DeviceArray | None:
-    """What a region around keeps on `device` (or the one of that name) of an array of the host."""
+def find_kept(array: np.ndarray[Any, Any], device: Device) -> DeviceArray | None:
+    """What a region around keeps on `device` of an array of the host."""
     for region in reversed(_regions.get()):
         found = region.arrays.get(id(array))
-        if str(region.device) == str(device) and found is not None:
+        if region.device == device and found is not None:
             return found
     return None
 

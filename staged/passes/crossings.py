@@ -125,6 +125,8 @@ def operand_device(op: Op, number: int, device: Device) -> Device:
 def _why(op: Op, number: int) -> str:
     if op.name.startswith(("print", "progress")):
         return "print"
-    if op.name in ("assert", "raise", "index_check", "dim") or operand_device(op, number, op.device) != op.device:
+    if op.name == "raise":
+        return "message"
+    if op.name in ("assert", "index_check", "dim") or operand_device(op, number, op.device) != op.device:
         return "decision"
     return {"variable_write": "variable", "to_device": "to"}.get(op.name, "value")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from staged.errors import UnsupportedError
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Effect, End, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import FAIL, Block, Effect, End, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.rewrite import rewrite
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
@@ -33,9 +33,10 @@ from staged.source import Position
 class Transfer:
     """One copy between devices.
 
-    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'decision', 'variable', 'to' (asked for
-    by `st.to`) or 'value' (a computation on the host) from it. A 'resident' one is a Variable of Python's that the program has
-    on the device: it is copied there once, stays for later calls and other programs, and comes back when the host looks at it.
+    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'decision', 'message' (of what stops the
+    program), 'variable', 'to' (asked for by `st.to`) or 'value' (a computation on the host) from it. A 'resident' one is a
+    Variable of Python's that the program has on the device: it is copied there once, stays for later calls and other programs,
+    and comes back when the host looks at it.
     """
 
     what: str
@@ -68,6 +69,27 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
     return tuple(found)
 
 
+def _report_where_it_fails(op: Op, builder: Builder) -> Sequence[Value] | None:
+    """assert c, "... {x}"  ->  if not c: raise "... {x}", in a region
+
+    Why: what the message shows is copied to the host only when the program stops.
+    """
+    if op.name != "assert" or op.device == CPU or len(op.operands) == 1:
+        return None
+    condition, *shown = op.operands
+    kind, parts = op.attrs["kind"], op.attrs["parts"]
+    words = ("assertion failed: ", *parts) if kind == "assertion" else parts
+    failed = builder.op("logical_not", [condition], [condition.type], device=op.device, where=op.where).result
+    with builder.block([], []) as report:
+        attrs = {"parts": words, "kind": kind}
+        builder.op("raise", shown, [], attrs=attrs, effects=FAIL, device=op.device, where=op.where)
+        builder.end("raise", (), None, op.where)
+    with builder.block([], []) as go_on:
+        builder.end("yield", ())
+    builder.op("if", [failed], [], blocks=[report.block, go_on.block], device=op.device, where=op.where)
+    return ()
+
+
 def _has_moves(function: Function) -> bool:
     return any(op.name == "to_device" for op in walk_ops(function.block))
 
@@ -85,6 +107,7 @@ def place(function: Function) -> Function:
     """
     if all(op.device == CPU for op in walk_ops(function.block)):
         return rewrite(function, _nothing_to_move) if _has_moves(function) else function
+    function = rewrite(function, _report_where_it_fails)
     homes = Homes(function)
     crossings = Crossings(function, homes)
     placer = _Placer(homes, crossings)

@@ -118,6 +118,14 @@ def decisions(x: Any, n: Any) -> Any:
     return x
 
 
+def asserts(x: Any, top: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        for i in st.range(n):
+            x = x * 2.0
+            assert st.max(x) < top, f"step {i}: {st.max(x):.2f} of {top}"
+    return x
+
+
 def early(x: Any, n: Any) -> Any:
     with with_backend(GPU, x):
         for _ in st.range(n):
@@ -221,6 +229,7 @@ TABLE: list[tuple[Any, tuple[Any, ...], int, int]] = [
     (prints, (X, 3), 1, 3 + 1),
     (prints_what_does_not_change, (X, 3), 1, 1 + 1),
     (decisions, (X, 5), 1, 5 + 1),
+    (asserts, (X, 1e6, 3), 1, 3 + 1),  # the message is copied by a program that stops alone
     (early, (np.abs(X), 50), 1, int(np.ceil(np.log2(10.0 / np.abs(X).max()))) + 1),
     (leaves_by_break, (X, 50), 1, 1),
     (caught, (X,), 1, 1),
@@ -256,6 +265,22 @@ def test_copies_are_exactly_those_of_the_edges(
         assert capsys.readouterr().out == printed
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def test_what_a_message_shows_is_copied_when_the_program_stops(device: cuda.Emulator) -> None:
+    staged = st.function(asserts)
+    said = []
+    before = device.counts()
+    with pytest.raises(AssertionError) as caught:
+        staged(X, 5.0, 9)
+    said.append(str(caught.value))
+    steps = int(np.floor(np.log2(5.0 / X.max()))) + 1
+    assert (device.counts() - before).copies_to_host == steps + 1
+    with st.eager(), pytest.raises(AssertionError) as caught:
+        staged(X, 5.0, 9)
+    said.append(str(caught.value))
+    assert said[0] == said[1] and "of 5.0" in said[0]
+    assert [t.why for t in staged.stage(X, 5.0, 9).transfers()] == ["input", "decision", "message", "result"]
 
 
 def test_every_copy_is_reported_with_its_reason_and_line() -> None:
