@@ -40,8 +40,8 @@ from staged.backends.cublas_cudnn.packs import Access, alignments, packed
 from staged.backends.cublas_cudnn.scatter import scatter_as_gather
 from staged.backends.cublas_cudnn.spelling import device_names
 from staged.backends.cublas_cudnn.statements import may_fail
-from staged.backends.cublas_cudnn.teams import SHARED_BYTES, may_overwrite
-from staged.backends.cublas_cudnn.tiles import TILE, Tiles
+from staged.backends.cublas_cudnn.teams import SHARED_BYTES, may_overwrite, team_for
+from staged.backends.cublas_cudnn.tiles import TILE, tiles_of
 from staged.errors import UnsupportedError
 from staged.ir.loops import ArrayRef, Axis, Nest, Schedule, walk
 from staged.ir.machine import Machine
@@ -125,8 +125,9 @@ class CudaLoopEmitter(ElementwiseParts):
         gather = scatter_as_gather(self.parts[0], self.copies) if len(self.parts) == 1 else None
         if gather is not None:
             self.copies, self.parts = (), [gather]
-        self.team: Team | None = None
-        self.tiles: Tiles | None = None
+        self.team = team_for(self.parts[0]) if len(self.parts) == 1 else None
+        alone = self.parts[0] if len(self.parts) == 1 and self.team is None else None
+        self.tiles = tiles_of(alone) if alone is not None else None
         known = alignments(op)
         self.packs = [(1, frozenset()) if self.tiles or self.team else packed(part, known) for part in self.parts]
         self.launches = self.launched()

@@ -3,9 +3,6 @@
 #define STAGED_EMULATED_CUDA_RUNTIME_H
 
 #include "cuda_runtime_api.h"
-#ifdef __cplusplus
-#include "emulated_atomics.h"
-#endif
 
 #ifdef __cplusplus
 

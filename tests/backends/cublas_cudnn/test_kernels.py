@@ -1,0 +1,276 @@
+"""How kernels use threads: teams for totals, packs of 16 bytes, tiles for transposes, scatters that gather, shared launches."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import GPU, with_backend
+from staged.backends.cublas_cudnn import geometry, scatter
+from staged.runtime.cuda_emulator import INCLUDE
+from staged.testing import compare_trees
+
+RNG = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True)
+def device(emulated_device: Any) -> Iterator[Any]:
+    yield emulated_device
+
+
+def on_gpu(compute: Callable[..., Any]) -> Any:
+    def f(*args: Any) -> Any:
+        with with_backend(GPU, args):
+            made = compute(*args)
+        return made
+
+    f.__name__ = compute.__name__
+    return st.function(target="portable")(f)
+
+
+def check(compute: Callable[..., Any], device: Any, *args: Any, tolerance: float = 2e-5) -> str:
+    """The values are eager's, the same bits in any order of threads; returns the program's text."""
+    program = on_gpu(compute)
+    with st.eager():
+        expected = program(*args)
+    found = program(*args)
+    compare_trees(found, expected, rtol=tolerance, atol=tolerance)
+    for order in ("reverse", "shuffled"):
+        device.set_thread_order(order, seed=11)
+        compare_trees(program(*args), found, rtol=0.0, atol=0.0)
+    return str(program.stage(*args).source)
+
+
+def kernels(text: str) -> list[str]:
+    return re.findall(r"((?://.*\n)*)extern \"C\" __global__ void", text)
+
+
+def totals(x: Any) -> Any:
+    """Every reduction, over some of three axes."""
+    made = []
+    for axis in (None, 0, 1, 2, (0, 1), (0, 2), (1, 2)):
+        made += [
+            st.sum(x, axis=axis),
+            st.max(x, axis=axis),
+            st.min(x * 2.0, axis=axis),
+            st.prod(x * 0.1 + 1.0, axis=axis),
+        ]
+        made += [st.any(x > 2.5, axis=axis), st.all(x < 3.0, axis=axis), st.sum(st.astype(x * 9.0, st.i32), axis=axis)]
+    made += [st.argmax(x, axis=axis) for axis in (0, 1, 2)] + [st.argmin(x, axis=axis) for axis in (0, 1, 2)]
+    return made
+
+
+# Rows for threads, warps and blocks; columns; long ones, ragged ones, a single one.
+@pytest.mark.parametrize("shape", [(3, 5, 7), (2, 3, 400), (70, 33, 9), (5, 64, 96), (1, 1, 5000), (1, 700, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_totals_over_any_axes(shape: tuple[int, ...], dtype: Any, device: Any) -> None:
+    x = (RNG.normal(size=shape) + 0.5).astype(dtype)
+    check(totals, device, x, tolerance=1e-4 if dtype is np.float32 else 1e-10)
+
+
+def test_totals_of_numbers_that_are_none_and_of_equals(device: Any) -> None:
+    x = np.zeros((6, 200), np.float32)
+    x[1, 150], x[2, 3], x[3, 7], x[3, 9] = np.nan, -np.inf, 4.0, 4.0
+    x[4] = -np.inf
+
+    def ends(x: Any) -> Any:
+        return (
+            st.max(x, axis=1),
+            st.min(x, axis=1),
+            st.argmax(x, axis=1),
+            st.argmin(x, axis=1),
+            st.max(x),
+            st.sum(x, axis=1),
+        )
+
+    text = check(ends, device, x)
+    assert "a warp each" in text
+
+
+def softmax(x: Any) -> Any:
+    return st.softmax(x, axis=1)
+
+
+def log_softmax(x: Any) -> Any:
+    return st.log_softmax(x, axis=1)
+
+
+def layer_norm(x: Any) -> Any:
+    return st.layer_norm(x, (x.shape[1],))
+
+
+@pytest.mark.parametrize("compute", [softmax, log_softmax, layer_norm])
+@pytest.mark.parametrize(
+    ("shape", "how"), [((9, 10), "a thread each"), ((200, 130), "a warp each"), ((9, 3000), "a block of")]
+)
+def test_rows_are_one_kernel(compute: Any, shape: tuple[int, ...], how: str, device: Any) -> None:
+    text = check(compute, device, RNG.normal(size=shape).astype(np.float32))
+    (comments,) = kernels(text)
+    assert how in comments
+
+
+def test_rows_too_long_for_shared_memory_have_workspace(device: Any, monkeypatch: Any) -> None:
+    x = RNG.normal(size=(7, 9000)).astype(np.float32)
+    text = check(softmax, device, x)
+    assert "scratch + (int64_t)blockIdx.x * " in text and "__syncthreads();  //" not in text
+    monkeypatch.setattr(geometry, "WORKSPACE_BYTES", 100_000)
+    text = check(softmax, device, x[:, 1:].copy())
+    assert "i += 2" in text and "before the workspace is used again" in text
+
+
+def columns(x: Any) -> Any:
+    return st.sum(x, axis=0), st.max(x, axis=0)
+
+
+@pytest.mark.parametrize("width", [32, 50])
+def test_columns_are_shared_by_the_warps_of_a_block(width: int, device: Any) -> None:
+    text = check(columns, device, RNG.normal(size=(300, width)).astype(np.float32))
+    assert "32 threads each, a block for 32 of them" in text
+
+
+# ---- packs --------------------------------------------------------------------------------------
+
+
+def chain(x: Any, b: Any) -> Any:
+    y = st.maximum(x + b, 0.0)
+    return y * 2.0, x > 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elements_are_read_and_written_sixteen_bytes_at_once(dtype: Any, device: Any) -> None:
+    text = check(chain, device, RNG.normal(size=(64, 128)).astype(dtype), RNG.normal(size=128).astype(dtype))
+    width = 16 // np.dtype(dtype).itemsize
+    assert f"an item is {width} neighbours along j" in text
+    # Rows of another length have no such pieces.
+    text = check(chain, device, RNG.normal(size=(64, 127)).astype(dtype), RNG.normal(size=127).astype(dtype))
+    assert "neighbours" not in text
+
+
+def shifted(x: Any) -> Any:
+    return x[3:8195] * 2.0, x[4:8196] * 2.0
+
+
+def test_what_starts_between_packs_is_read_element_by_element(device: Any) -> None:
+    text = check(shifted, device, RNG.normal(size=9000).astype(np.float32))
+    assert "= input_0[i + u] * 2.0f" in text
+    assert "const st_device_f32x4 input_0_4 = *(const st_device_f32x4 *)(input_0_2 + i);" in text
+
+
+# ---- tiles --------------------------------------------------------------------------------------
+
+
+def turned(x: Any, y: Any) -> Any:
+    return st.permute_dims(x, (0, 2, 1)) * 2.0 + y
+
+
+@pytest.mark.parametrize("shape", [(2, 64, 96), (3, 40, 37)])
+def test_transposes_go_through_shared_memory(shape: tuple[int, ...], device: Any) -> None:
+    x = RNG.normal(size=shape).astype(np.float32)
+    text = check(turned, device, x, np.swapaxes(x, 1, 2).copy())
+    (comments,) = kernels(text)
+    assert "a block for each tile of 32 x 32" in comments
+    assert ("if (j < 37 && k < 40)" in text) == (shape == (3, 40, 37))
+
+
+# ---- scatters -----------------------------------------------------------------------------------
+
+
+def added(x: Any, k: Any) -> Any:
+    return st.grad(lambda x: st.sum(st.take(x, k, axis=0) ** 3))(x), st.grad(
+        lambda x: st.sum(st.take(x, k, axis=1) ** 3)
+    )(x)
+
+
+def written(x: Any, k: Any, rows: Any) -> Any:
+    y = x * 1.0
+    y[k] = rows
+    z = x[:, 0] * 1.0
+    z[k] = rows[:, 0]
+    return y, z
+
+
+def along(x: Any, k: Any) -> Any:
+    return st.grad(lambda x: st.sum(st.take_along_axis(x, k, axis=1) ** 2))(x)
+
+
+@pytest.mark.parametrize("most", [1 << 20, 0])
+def test_scatters_agree_whichever_way_their_threads_go(most: int, device: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(scatter, "MOST_ELEMENTS", most)
+    width = 18 if most else 20  # another program: texts are kept
+    x = RNG.normal(size=(12, width)).astype(np.float32)
+    k = RNG.integers(-12, 12, 50)
+    text = check(added, device, x, k)
+    assert ("== row" in text) == bool(most)
+    check(written, device, x, k, RNG.normal(size=(50, width)).astype(np.float32))
+    check(along, device, x, RNG.integers(-18, 18, (12, 40)))
+
+
+# ---- shared launches ----------------------------------------------------------------------------
+
+
+def test_updates_of_all_parameters_share_launches(device: Any) -> None:
+    shapes = [(40, 30), (30,), (30, 7), (7,)]
+    values = [RNG.normal(size=shape).astype(np.float32) for shape in shapes]
+
+    def train(backend: Any) -> Any:
+        params = [st.Variable(value) for value in values]
+        optimizer = st.optim.Adam(params, lr=0.05)
+
+        @st.function
+        def step() -> Any:
+            with with_backend(backend):
+                for _ in st.range(5):
+                    optimizer.step([st.sin(param.value) for param in params])
+            return [param.value for param in params]
+
+        return step() + step(), step.stage()
+
+    found, program = train(GPU)
+    expected, _ = train(st.CPU)
+    compare_trees(found, expected, rtol=1e-4, atol=1e-5)
+    entry = program.source[program.source.index("\nint step(") :]
+    assert len(re.findall(r"CUDA_CHECK\(\d+, launch_", entry)) == 1
+    assert "4 parts side by side" in program.source
+
+
+def test_kernels_that_need_each_other_do_not_share_a_launch(device: Any) -> None:
+    def chained(x: Any) -> Any:
+        y = st.take(x, np.arange(8), axis=0) * 2.0
+        z = st.take(y, np.arange(8)[::-1].copy(), axis=0) * 2.0
+        return y, z
+
+    check(chained, device, RNG.normal(size=(8, 5)).astype(np.float32))
+
+
+# ---- other compilers ----------------------------------------------------------------------------
+
+
+def everything(x: Any, k: Any) -> Any:
+    return totals(x.reshape((4, 64, 96))), softmax(x), layer_norm(x), columns(x), chain(x, x[0]), x.T * 2.0, added(x, k)
+
+
+def test_every_kind_of_kernel_compiles_without_a_word(tmp_path: Path) -> None:
+    x, k = RNG.normal(size=(256, 96)).astype(np.float32), RNG.integers(0, 90, 20)
+    artifact = on_gpu(everything).stage(x, k)._artifact
+    name = artifact.name
+    for suffix, text in ((".cu", artifact.source), (".h", artifact.header), ("_support.h", artifact.support)):
+        (tmp_path / f"{name}{suffix}").write_text(text)
+    warnings = ["-Wall", "-Wextra", "-Werror", "-isystem", str(INCLUDE)]
+    commands = [
+        ["gcc", "-x", "c", "-std=c11", "-DHOST_ONLY", *warnings, "-c", f"{name}.cu", "-o", "host.o"],
+        ["g++", "-x", "c++", "-std=c++17", "-DKERNELS_ONLY", "-include", "cuda_runtime.h", *warnings, "-c", f"{name}.cu",
+         "-o", "kernels.o"],
+    ]  # fmt: skip
+    if shutil.which("nvcc"):
+        commands.append(["nvcc", "-arch=sm_90", "-Werror", "all-warnings", "-DKERNELS_ONLY", "-cubin", f"{name}.cu"])
+    for command in commands:
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
