@@ -6,7 +6,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as sizes
 
-from staged.backends.cublas_cudnn.geometry import BLOCK, MAX_BLOCKS, WARP, launch_for
+from staged.backends.cublas_cudnn.geometry import (
+    BLOCK,
+    MAX_BLOCKS,
+    WARP,
+    WORKSPACE_BYTES,
+    launch_for,
+    launch_side_by_side,
+    launch_with_workspace,
+)
 
 
 @given(sizes.one_of(sizes.integers(1, 4096), sizes.integers(1, MAX_BLOCKS * BLOCK)))
@@ -32,3 +40,19 @@ def test_no_items_are_no_blocks() -> None:
 def test_more_than_a_grid_is_refused() -> None:
     with pytest.raises(ValueError, match="more than one launch"):
         launch_for(MAX_BLOCKS * BLOCK + 1)
+
+
+@given(sizes.lists(sizes.integers(1, 5000), min_size=2, max_size=8))
+def test_launches_side_by_side_have_blocks_of_one_size(items: list[int]) -> None:
+    launches = launch_side_by_side(items)
+    assert len({launch.threads for launch in launches}) == 1
+    for count, launch in zip(items, launches, strict=True):
+        assert launch.items == count <= launch.blocks * launch.threads
+
+
+@given(sizes.integers(1, 10**7), sizes.integers(1, 1 << 20))
+def test_workspace_is_limited_and_every_item_is_done(items: int, thread_bytes: int) -> None:
+    launch = launch_with_workspace(items, thread_bytes)
+    threads = launch.blocks * launch.threads
+    assert launch.strided == (threads < items)
+    assert launch.blocks == 1 or threads * thread_bytes <= WORKSPACE_BYTES or not launch.strided
