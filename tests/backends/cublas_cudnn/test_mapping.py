@@ -30,12 +30,12 @@ from staged.ir.types import f32, i64
 
 
 def array(name: str, size: int, role: str = "input", dtype: object = f32) -> ArrayRef:
-    return ArrayRef(name, dtype, size, role)  # type: ignore[arg-type]
+    return ArrayRef(name, dtype, size, role)
 
 
 def nest(*body: object, scratch: tuple[ArrayRef, ...] = (), items: int = 1, inputs: tuple[object, ...] = ()) -> Nest:
-    outputs = tuple(dict.fromkeys(s.array for s in walk(body) if isinstance(s, Store) and s.array.role == "output"))  # type: ignore[arg-type]
-    return Nest("test", inputs, outputs, scratch, body, items)  # type: ignore[arg-type]
+    outputs = tuple(dict.fromkeys(s.array for s in walk(body) if isinstance(s, Store) and s.array.role == "output"))
+    return Nest("test", inputs, outputs, scratch, body, items)
 
 
 def names(part: Part) -> tuple[str, ...]:
@@ -50,17 +50,17 @@ def moved(source: ArrayRef, at: Affine, target: ArrayRef, to: Affine) -> list[ob
 def test_every_loop_of_an_elementwise_nest_is_threads() -> None:
     i, j = Axis("i", 5), Axis("j", 7)
     at = Affine.of(i, 7) + Affine.of(j)
-    (part,) = map_nest(nest(Loop(i, (Loop(j, tuple(moved(array("x", 35), at, array("y", 35, "output"), at))),)))).parts  # type: ignore[arg-type]
+    (part,) = map_nest(nest(Loop(i, (Loop(j, tuple(moved(array("x", 35), at, array("y", 35, "output"), at))),)))).parts
     assert (names(part), part.items) == (("i", "j"), 35)
 
 
 def test_pieces_of_a_concatenation_are_parts_of_one_launch() -> None:
     i, j, k = Axis("i", 5), Axis("j", 3), Axis("k", 4)
     y = array("y", 35, "output")
-    first = Loop(j, tuple(moved(array("a", 15), Affine.of(i, 3) + Affine.of(j), y, Affine.of(i, 7) + Affine.of(j))))  # type: ignore[arg-type]
+    first = Loop(j, tuple(moved(array("a", 15), Affine.of(i, 3) + Affine.of(j), y, Affine.of(i, 7) + Affine.of(j))))
     second = Loop(
         k, tuple(moved(array("b", 20), Affine.of(i, 4) + Affine.of(k), y, Affine.of(i, 7) + Affine.of(k) + 3))
-    )  # type: ignore[arg-type]
+    )
     parts = map_nest(nest(Loop(i, (first, second)), items=5)).parts
     assert [(names(part), part.items) for part in parts] == [(("i", "j"), 15), (("i", "k"), 20)]
 
@@ -68,8 +68,8 @@ def test_pieces_of_a_concatenation_are_parts_of_one_launch() -> None:
 def test_pieces_that_overlap_keep_their_order() -> None:
     i, j, k = Axis("i", 5), Axis("j", 3), Axis("k", 4)
     y = array("y", 35, "output")
-    first = Loop(j, tuple(moved(array("a", 15), Affine.of(j), y, Affine.of(i, 7) + Affine.of(j))))  # type: ignore[arg-type]
-    second = Loop(k, tuple(moved(array("b", 20), Affine.of(k), y, Affine.of(i, 7) + Affine.of(k) + 2)))  # type: ignore[arg-type]
+    first = Loop(j, tuple(moved(array("a", 15), Affine.of(j), y, Affine.of(i, 7) + Affine.of(j))))
+    second = Loop(k, tuple(moved(array("b", 20), Affine.of(k), y, Affine.of(i, 7) + Affine.of(k) + 2)))
     (part,) = map_nest(nest(Loop(i, (first, second)), items=5)).parts
     assert names(part) == ("i",)
 
@@ -78,7 +78,7 @@ def test_turns_that_reach_the_same_elements_are_not_threads() -> None:
     i, j = Axis("i", 5), Axis("j", 3)
     y = array("y", 20, "output")
     overlapping = Affine.of(i, 2) + Affine.of(j)  # windows of 3 at steps of 2
-    (part,) = map_nest(nest(Loop(i, (Loop(j, tuple(moved(array("x", 3), Affine.of(j), y, overlapping))),)))).parts  # type: ignore[arg-type]
+    (part,) = map_nest(nest(Loop(i, (Loop(j, tuple(moved(array("x", 3), Affine.of(j), y, overlapping))),)))).parts
     reached = [overlapping.evaluate({i: a, j: b}) for a, b in itertools.product(range(5), range(3))]
     assert len(set(reached)) < 15 and names(part) == ()
 
