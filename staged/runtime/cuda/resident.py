@@ -38,9 +38,9 @@ def _choose(device: str) -> None:
     _check(_function("cudaSetDevice", "int (*)(int)")(number), f"cudaSetDevice({number})")
 
 
-def _free(address: Any, process: int) -> None:
+def _free(free: Any, address: Any, process: int) -> None:
     if os.getpid() == process:
-        _function("cudaFree", "int (*)(void *)")(address)  # nobody is left to be told of an error
+        free(address)  # nobody is left to be told of an error
 
 
 class DeviceCopy:
@@ -64,7 +64,9 @@ class DeviceCopy:
         status = _function("cudaMalloc", "int (*)(void **, size_t)")(place, max(nbytes, 1))
         _check(status, f"cudaMalloc of {nbytes:,} bytes")
         self.address = place[0]
-        weakref.finalize(self, _free, self.address, os.getpid()).atexit = False
+        # Asked for now: later the environment may name another device, or none.
+        free = _function("cudaFree", "int (*)(void *)")
+        weakref.finalize(self, _free, free, self.address, os.getpid()).atexit = False
 
     def update(self, host: np.ndarray[Any, Any]) -> None:
         """Copy the elements from the host, unless they are there."""
