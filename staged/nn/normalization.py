@@ -101,6 +101,9 @@ class _StatisticsNorm(_ChannelNorm):
     """What norms with running statistics share: `running_mean`, `running_var`, `num_batches_tracked`, as in torch."""
 
     ndims: tuple[int, ...] = ()
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
 
     def __init__(
         self, num_features: int, eps: float, momentum: float | None, affine: bool, track: bool, dtype: Any
@@ -109,18 +112,16 @@ class _StatisticsNorm(_ChannelNorm):
         self.momentum = momentum
         self.track_running_stats = track
         super().__init__(num_features, eps, affine, dtype)
-        statistics = (None, None, None)
-        if track:
-            mean, var = st.zeros((num_features,), dtype=dtype), st.ones((num_features,), dtype=dtype)
-            statistics = tuple(map(st.Variable, (mean, var, st.asarray(0, dtype=st.i64))))
-        for name, buffer in zip(("running_mean", "running_var", "num_batches_tracked"), statistics, strict=True):
-            self.register_buffer(name, buffer)
+        mean, var = st.zeros((num_features,), dtype=dtype), st.ones((num_features,), dtype=dtype)
+        start = {"running_mean": mean, "running_var": var, "num_batches_tracked": st.asarray(0, dtype=st.i64)}
+        for name, value in start.items():
+            self.register_buffer(name, st.Variable(value) if track else None)
 
     def follow(self, mean: Any, var: Any) -> None:
         """Move the running statistics towards those of a batch by `momentum`, or to the mean of all batches without one."""
         tracked = self.num_batches_tracked
         tracked.value = tracked.value + 1
-        factor = self.momentum
+        factor: Any = self.momentum
         if factor is None:
             factor = 1.0 / st.astype(tracked.value, self.running_mean.dtype)
         for running, new in ((self.running_mean, mean), (self.running_var, var)):

@@ -18,6 +18,7 @@ class _Recurrent(Module):
     """
 
     gates = 1
+    weight_ih_l0: Any
 
     def __init__(
         self,
@@ -42,18 +43,21 @@ class _Recurrent(Module):
         for layer in range(num_layers):
             inputs = input_size if layer == 0 else hidden_size * len(self.directions)
             for direction in self.directions:
-                shapes = {"weight_ih": (wide, inputs), "weight_hh": (wide, hidden_size)}
+                shapes: dict[str, tuple[int, ...]] = {}
+                shapes |= {"weight_ih": (wide, inputs), "weight_hh": (wide, hidden_size)}
                 if bias:
                     shapes |= {"bias_ih": (wide,), "bias_hh": (wide,)}
                 for name, shape in shapes.items():
                     setattr(self, f"{name}_l{layer}{direction}", uniform(shape, hidden_size, dtype))
 
-    def parameters_of(self, layer: int, direction: str) -> list[Any]:
-        """The present weights and biases of one layer and direction, as the functions take them."""
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh") if self.bias else ("weight_ih", "weight_hh")
-        return [getattr(self, f"{name}_l{layer}{direction}").value for name in names]
+    def parameters_of(self, layer: int, direction: str) -> dict[str, Any]:
+        """The present weights and biases of one layer and direction, by the names that the functions have for them."""
+        names = {"w_ih": "weight_ih", "w_hh": "weight_hh"}
+        if self.bias:
+            names |= {"b_ih": "bias_ih", "b_hh": "bias_hh"}
+        return {short: getattr(self, f"{name}_l{layer}{direction}").value for short, name in names.items()}
 
-    def run_layer(self, x: Any, state: list[Any], parameters: list[Any], reverse: bool) -> tuple[Any, list[Any]]:
+    def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
         """One layer in one direction: the states of all steps, and the last of each kind of state."""
         raise TypeError(f"{type(self).__name__} has no run_layer()")
 
@@ -114,9 +118,9 @@ class RNN(_Recurrent):
         self.nonlinearity = nonlinearity
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)
 
-    def run_layer(self, x: Any, state: list[Any], parameters: list[Any], reverse: bool) -> tuple[Any, list[Any]]:
+    def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
         """One layer in one direction."""
-        y, h = st.rnn(x, state[0], *parameters, nonlinearity=self.nonlinearity, reverse=reverse)
+        y, h = st.rnn(x, state[0], **parameters, nonlinearity=self.nonlinearity, reverse=reverse)
         return y, [h]
 
     def forward(self, x: Any, hx: Any = None) -> Any:
@@ -130,9 +134,9 @@ class GRU(_Recurrent):
 
     gates = 3
 
-    def run_layer(self, x: Any, state: list[Any], parameters: list[Any], reverse: bool) -> tuple[Any, list[Any]]:
+    def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
         """One layer in one direction."""
-        y, h = st.gru(x, state[0], *parameters, reverse=reverse)
+        y, h = st.gru(x, state[0], **parameters, reverse=reverse)
         return y, [h]
 
     def forward(self, x: Any, hx: Any = None) -> Any:
@@ -146,9 +150,9 @@ class LSTM(_Recurrent):
 
     gates = 4
 
-    def run_layer(self, x: Any, state: list[Any], parameters: list[Any], reverse: bool) -> tuple[Any, list[Any]]:
+    def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
         """One layer in one direction."""
-        y, after = st.lstm(x, None if state[0] is None else (state[0], state[1]), *parameters, reverse=reverse)
+        y, after = st.lstm(x, None if state[0] is None else (state[0], state[1]), **parameters, reverse=reverse)
         return y, list(after)
 
     def forward(self, x: Any, hx: Any = None) -> Any:
@@ -181,7 +185,7 @@ class _Cell(Module):
         given = [None if state is None else state if batched else st.expand_dims(state, 0) for state in states]
         state = given[0] if len(given) == 1 else None if given[0] is None else tuple(given)
         sequence = st.expand_dims(x, 0) if batched else st.reshape(x, (1, 1, -1))
-        biases = () if self.bias_ih is None else (self.bias_ih.value, self.bias_hh.value)
+        biases = [bias.value for bias in (self.bias_ih, self.bias_hh) if bias is not None]
         _, after = function(sequence, state, self.weight_ih.value, self.weight_hh.value, *biases, **options)
         ends = after if isinstance(after, tuple) else (after,)
         return [end if batched else st.squeeze(end, 0) for end in ends]

@@ -15,7 +15,7 @@ from staged.ops.array import Array
 from staged.ops.composite import composite
 from staged.ops.composites import as_float
 from staged.ops.context import bind
-from staged.ops.elementwise import exp, log, maximum, where
+from staged.ops.elementwise import exp, log, logical_and, maximum, not_equal, where
 from staged.ops.index import take, take_along_axis
 from staged.ops.loop import row, steps, with_row
 from staged.ops.losses import check_reduction, never_negative, reduced
@@ -34,6 +34,7 @@ NEVER = -1e30
 def _states(targets: Array, lengths: Array, blank: int) -> Array:
     """(N, 2 S + 1): the label of every state; blanks where a text has ended."""
     batch, longest = targets.shape
+    assert isinstance(longest, int)
     blanks = full((batch, longest), blank, i64)
     labels = where(iota((1, longest), 1) < expand_dims(lengths, 1), targets, blanks)
     pairs = reshape(stack([blanks, labels], 2), (batch, 2 * longest))
@@ -49,7 +50,7 @@ def _emissions(log_probs: Array, states: Array) -> Array:
 def _skips(states: Array) -> Array:
     """Whether a state may follow the one two before it: a label that differs from the label before."""
     is_label = iota((1, states.shape[1]), 1) % 2 == 1
-    return is_label & (states != _moved(states, 2, -1))
+    return logical_and(is_label, not_equal(states, _moved(states, 2, -1)))
 
 
 def _moved(x: Array, by: int, fill: float) -> Array:
@@ -178,8 +179,7 @@ def ctc_loss(
     if alone and texts.ndim == 1:
         scores, texts = expand_dims(scores, 1), expand_dims(texts, 0)
         lengths = [reshape(one, (1,)) if one.ndim == 0 else one for one in lengths]
-    _check_ctc(scores, texts, lengths, blank)
-    count, classes, longest = scores.shape[0], scores.shape[2], texts.shape[1]
+    count, classes, longest = _check_ctc(scores, texts, lengths, blank)
     # Reading a table of all that is allowed checks the lengths.
     inputs, labels = (
         take(arange(most + 1), never_negative(cast(one, i64), most + 1), 0)
@@ -194,8 +194,8 @@ def ctc_loss(
     return reduced(reshape(losses, ()) if alone else losses, reduction)
 
 
-def _check_ctc(scores: Array, texts: Array, lengths: list[Array], blank: Any) -> None:
-    """Raise where the operands of `ctc_loss` do not belong together."""
+def _check_ctc(scores: Array, texts: Array, lengths: list[Array], blank: Any) -> tuple[int, int, int]:
+    """The numbers of steps, classes and labels; raise where the operands of `ctc_loss` do not belong together."""
     if scores.ndim != 3 or texts.ndim != 2 or scores.shape[1] != texts.shape[0]:
         raise shape_error(
             f"ctc_loss needs log-probabilities (T, N, C) and targets (N, S), got {scores.type} and {texts.type}",
@@ -203,12 +203,17 @@ def _check_ctc(scores: Array, texts: Array, lengths: list[Array], blank: Any) ->
             texts,
             hint="pad the targets to one length, and give their lengths",
         )
-    if not all(isinstance(extent, int) for extent in (*scores.shape, *texts.shape)):
+    count, batch, classes = scores.shape
+    longest = texts.shape[1]
+    if not (
+        isinstance(count, int) and isinstance(batch, int) and isinstance(classes, int) and isinstance(longest, int)
+    ):
         raise shape_error(f"ctc_loss needs sizes fixed while staging, got {scores.type} and {texts.type}", scores, texts)
-    if not isinstance(blank, int) or not 0 <= blank < scores.shape[2]:
-        raise shape_error(f"ctc_loss: the blank is one of {scores.shape[2]} classes, got {blank!r}", scores)
+    if not isinstance(blank, int) or not 0 <= blank < classes:
+        raise shape_error(f"ctc_loss: the blank is one of {classes} classes, got {blank!r}", scores)
     for what, array in (("input_lengths", lengths[0]), ("target_lengths", lengths[1]), ("targets", texts)):
         if not array.dtype.is_integer:
             raise dtype_error(f"ctc_loss needs integer {what}, got {array.type}", array)
         if array is not texts and array.shape != texts.shape[:1]:
             raise shape_error(f"ctc_loss needs one of {what} for each of {texts.shape[0]} targets, got {array.type}", array)
+    return count, classes, longest

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from staged.ir.types import Shape
 from staged.ops.array import Array
 from staged.ops.composite import composite
 from staged.ops.composites import as_float, relu, sigmoid
@@ -152,14 +153,15 @@ def _gru_backward(*operands: Array, reverse: bool, biases: int, given: str) -> t
         r, z, n = split(row(gates, t), 3, axis=1)
         if "y" in cts:
             d_h = d_h + row(cts["y"], t)
-        d_r, d_z, d_n = None, d_h * (row(before, t) - n), d_h * (1.0 - z)
-        if "g" in cts:
-            d_r, more_z, more_n = split(row(cts["g"], t), 3, axis=1)
-            d_z, d_n = d_z + more_z, d_n + more_n
+        d_z, d_n = d_h * (row(before, t) - n), d_h * (1.0 - z)
+        more = split(row(cts["g"], t), 3, axis=1) if "g" in cts else []
+        if more:
+            d_z, d_n = d_z + more[1], d_n + more[2]
         d_n = d_n * (1.0 - square(n))
         d_candidate = d_n * r
-        through = d_n * row(candidates, t)
-        d_r = through if d_r is None else d_r + through
+        d_r = d_n * row(candidates, t)
+        if more:
+            d_r = d_r + more[0]
         if "k" in cts:
             d_candidate = d_candidate + row(cts["k"], t)
         d_r, d_z = named(d_reset=d_r * (r * (1.0 - r)), d_update=d_z * (z * (1.0 - z)))
@@ -303,7 +305,10 @@ def _operands(
     hidden = state_weight.shape[-1] if state_weight.ndim == 2 else 0
     assert isinstance(hidden, int)
     wide = gates * hidden
-    parts = [("w_ih", input_weight, (wide, inputs)), ("w_hh", state_weight, (wide, hidden))]
+    parts: list[tuple[str, Array, Shape]] = [
+        ("w_ih", input_weight, (wide, inputs)),
+        ("w_hh", state_weight, (wide, hidden)),
+    ]
     if (b_ih is None) != (b_hh is None):
         raise shape_error(f"{name} takes both biases or none", sequence)
     if b_ih is not None:
