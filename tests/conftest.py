@@ -13,13 +13,14 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
 
 # What the `test` extra of pyproject.toml installs: without one of these a CI run is not a run.
-REQUIRED_LIBRARIES = ("torch", "sklearn", "safetensors", "hypothesis", "click", "rich", "matplotlib")
+REQUIRED_LIBRARIES = ("torch", "sklearn", "safetensors", "hypothesis", "click", "rich", "matplotlib", "cuda")
 
 
 def in_ci() -> bool:
@@ -93,6 +94,23 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
         check_golden(text, path, update=request.config.getoption("--update-golden"))
 
     return compare
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs_for_the_emulated_device_compile_for_gpus() -> Iterator[None]:
+    """What a test runs on the emulated device would compile for a GPU: checked as it is compiled (see `cuda_toolchain`)."""
+    from staged.runtime.cuda import loading
+    from tests.cuda_toolchain import check_for_gpus
+
+    compile_emulated = loading.compile_emulated
+
+    def checked(artifact: Any, options: Any) -> Path:
+        check_for_gpus(artifact)
+        return compile_emulated(artifact, options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "compile_emulated", checked)
+        yield
 
 
 # ---- hooks --------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def explained(
 ) -> CompilerError:
     """The compiler's words, the generated line they are about, and the Python line behind it.
 
-    `settings` are the environment variables by which the user may have chosen something that does not work.
+    `settings` are the environment variables by which the user may have chosen something that does not work; "" if none.
     """
     words = failure.words.strip()
     details: list[str] = []
@@ -247,7 +247,8 @@ def explained(
         + (f": {match['message']}" if match else f" ({_first_line(words)})"),
         where=where,
         details=details,
-        hint=f"check {settings} if you set them; otherwise this is a bug in staged: please report it with this message",
+        hint=(f"check {settings} if you set them; otherwise this" if settings else "this")
+        + " is a bug in staged: please report it with this message",
     )
 
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -28,38 +28,51 @@ def program_texts(artifact: Artifact) -> dict[str, str]:
     return {f"{name}.cu": artifact.source, f"{name}.h": artifact.header, **support}
 
 
-def build(
-    name: str, made: str, texts: Mapping[str, str], command: Sequence[str], tail: Sequence[str], depends: Sequence[str]
-) -> Path:
-    """The file `made` of the cache entry `name`: found there, else made now from `texts` by `command -o MADE tail`.
+def kept(key: str, name: str, made: str, make: Callable[[Path], None]) -> Path:
+    """The file `made` of the cache entry `key`: found there, else in the folder that `make` fills now.
 
-    `depends` is whatever else decides what comes out: the compiler's version, headers that are no part of `texts`. Files
-    below folders of `texts` are read and not kept. Raises: CompileFailure with the compiler's words, CacheError.
+    Raises: CacheError, CompilerError where the cache loses it at once, and what `make` raises.
     """
-    native = cpu_signature() if any(flag.endswith("=native") for flag in command) else ""
-    ordered = sorted(texts)
-    key = digest("cuda 2", name, made, *ordered, *(texts[path] for path in ordered), *depends, native)
     store = default_cache()
     found = store.find(key, made)
     if found is not None:
         return found
-    with store.workspace() as folder, store.workspace() as built:
-        for path in ordered:
-            (folder / path).parent.mkdir(mode=0o700, exist_ok=True)
-        write_texts(folder, texts)
-        line = [*command, "-o", str(built / made), *tail]
-        # Names of the private folder stay out of what is made: the compiler works in it.
-        run = subprocess.run(
-            line, cwd=folder, capture_output=True, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}
-        )
-        if run.returncode != 0:
-            raise CompileFailure(run.stderr or run.stdout, line)
-        write_texts(built, {path: text for path, text in texts.items() if "/" not in path})
-        store.publish(key, name, built)
+    with store.workspace() as folder:
+        make(folder)
+        store.publish(key, name, folder)
     found = store.find(key, made)
     if found is None:
         raise CompilerError(f"the compiled program `{name}` could not be stored in {store.root}")
     return found
+
+
+def build(
+    name: str, made: str, texts: Mapping[str, str], command: Sequence[str], tail: Sequence[str], depends: Sequence[str]
+) -> Path:
+    """The file `made`, kept in the cache under the program's `name`: what `command -o MADE tail` makes of `texts`.
+
+    `depends` is whatever else decides what comes out: the compiler's version, flags, headers that are no part of `texts`.
+    Texts below folders are read and not kept. Raises: CompileFailure with the compiler's words, CacheError.
+    """
+    ordered = sorted(texts)
+    native = cpu_signature() if any(flag.endswith("=native") for flag in command) else ""
+    key = digest("cuda 2", name, made, *ordered, *(texts[path] for path in ordered), *depends, native)
+
+    def make(built: Path) -> None:
+        with default_cache().workspace() as folder:
+            for path in ordered:
+                (folder / path).parent.mkdir(mode=0o700, exist_ok=True)
+            write_texts(folder, texts)
+            line = [*command, "-o", str(built / made), *tail]
+            # Names of the private folder stay out of what is made: the compiler works in it.
+            run = subprocess.run(
+                line, cwd=folder, capture_output=True, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}
+            )
+            if run.returncode != 0:
+                raise CompileFailure(run.stderr or run.stdout, line)
+        write_texts(built, {path: text for path, text in texts.items() if "/" not in path})
+
+    return kept(key, name, made, make)
 
 
 def find_cxx() -> tuple[tuple[str, ...], str]:

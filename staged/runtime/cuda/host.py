@@ -1,0 +1,58 @@
+"""The host part of a program: a shared library, made by the C compiler, that carries the kernels' machine code.
+
+The text is the program's own, compiled as C with `HOST_ONLY`; a line of assembler puts the machine code into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from staged.artifact import Artifact
+from staged.runtime.compiler import LIBRARIES, CompileFailure, CompileOptions, explained, find_compiler
+from staged.runtime.cuda.building import SHARED, build, program_texts
+from staged.runtime.cuda.nvrtc import Kernels
+from staged.runtime.cuda.toolkit import include_folders, load_libraries
+
+
+def compile_host(artifact: Artifact, kernels: Kernels, options: CompileOptions) -> Path:
+    """The shared library of a program for the GPUs that `kernels` are for; its libraries are loaded on the way.
+
+    Raises: CompilerError if there is no compiler or it refuses the text; DependencyError for libraries of CUDA that are
+    missing; CacheError.
+    """
+    name = artifact.name
+    compiler = find_compiler()
+    libraries = [str(path) for path in load_libraries(artifact.libraries)]
+    folders = [str(folder) for folder in include_folders(artifact.libraries)]
+    flags = (*compiler.base_flags, *SHARED, "-DHOST_ONLY", *artifact.flags, *options.flags())
+    # A warning in NVIDIA's headers is not ours.
+    includes = [word for folder in folders for word in ("-isystem", folder)]
+    image = ("-x", "assembler", f"-Wa,-I{kernels.cubin.parent}", f"{name}_image.s", "-x", "none")
+    code = hashlib.sha256(kernels.cubin.read_bytes()).hexdigest()
+    depends = (*compiler.command, compiler.version, *flags, *folders, *libraries, code)
+    try:
+        return build(
+            name,
+            f"{name}.so",
+            {**program_texts(artifact), f"{name}_image.s": image_text(name, f"{name}.cubin")},
+            (*compiler.command, *flags, *includes),
+            ("-x", "c", f"{name}.cu", *image, *libraries, *LIBRARIES),
+            depends,
+        )
+    except CompileFailure as failure:
+        raise explained(artifact, failure) from None
+
+
+def image_text(name: str, file: str) -> str:
+    """Assembler that makes the contents of `file` the array `NAME_image`, which the program's text declares."""
+    return (
+        "// The compiled kernels, as bytes that the program loads.\n"
+        ".section .rodata\n"
+        f".globl {name}_image\n"
+        f".hidden {name}_image\n"
+        ".balign 16\n"
+        f"{name}_image:\n"
+        f'.incbin "{file}"\n'
+        '.section .note.GNU-stack, "", %progbits\n'
+    )

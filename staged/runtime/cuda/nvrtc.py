@@ -1,0 +1,186 @@
+"""The kernels of a program become machine code (a cubin) for one kind of GPU, by NVIDIA's run-time compiler.
+
+NVRTC is a library: it needs neither a GPU nor a driver, so this runs on every machine that has its wheel. Machine code
+rather than PTX, since a driver refuses PTX that is newer than itself, and takes the machine code of any minor version.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from staged.artifact import Artifact
+from staged.errors import CompilerError, DependencyError
+from staged.runtime.cache import digest
+from staged.runtime.compiler import CompileFailure, explained
+from staged.runtime.cuda.building import kept
+
+# ptxas tells what each kernel takes; that is parsed, and anything else that the compiler says is a message.
+_OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+_WHEEL = "nvidia-cuda-nvrtc"
+
+Capability = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """What a kernel takes of a GPU: registers and bytes of local memory per thread, bytes of shared memory per block.
+
+    `spilled` is how many bytes of registers a thread writes to local memory, because it has too many values at a time.
+    """
+
+    name: str
+    registers: int
+    stack: int
+    spilled: int
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Compiled kernels: where their machine code is, for which GPUs, what each takes, and the compiler's messages.
+
+    A sound program has no messages.
+    """
+
+    cubin: Path
+    architecture: str
+    uses: tuple[KernelUse, ...]
+    messages: str
+
+
+def compile_kernels(artifact: Artifact, capability: Capability) -> Kernels:
+    """A program's kernels for GPUs of this compute capability: from the cache, else compiled now.
+
+    Raises: DependencyError without NVRTC, or for a GPU that it does not know; CompilerError if it refuses the text.
+    """
+    name = artifact.name
+    wanted = "sm_{}{}".format(*capability)
+    key = digest("kernels 1", name, artifact.source, _version(), wanted, *_OPTIONS)
+
+    def make(folder: Path) -> None:
+        architecture = architecture_for(capability, _supported())
+        cubin, log = _compile(artifact, architecture)
+        (folder / f"{name}.cubin").write_bytes(cubin)
+        (folder / f"{name}.log").write_text(f"{architecture}\n{log}", encoding="utf-8")
+
+    path = kept(key, name, f"{name}.cubin", make)
+    architecture, _, log = path.with_suffix(".log").read_text(encoding="utf-8").partition("\n")
+    return Kernels(path, architecture, *parse_log(log))
+
+
+def architecture_for(capability: Capability, supported: Iterable[int]) -> str:
+    """The newest architecture of the compiler whose machine code runs on a GPU of this compute capability.
+
+    That is one of the same major version and the same minor version or an earlier one. `supported` are the compiler's,
+    as in 90 for 9.0. Raises: DependencyError where there is none.
+    """
+    major, minor = capability
+    fitting = [number for number in supported if number // 10 == major and number % 10 <= minor]
+    if not fitting:
+        raise DependencyError(
+            f"NVRTC {_version()} does not compile for compute capability {major}.{minor}",
+            details=[f"it knows {', '.join(f'{number // 10}.{number % 10}' for number in sorted(supported))}"],
+            hint=f"pip install --upgrade {_WHEEL}, or set STAGED_CUDA=emulate to run on the emulated device",
+        )
+    return f"sm_{max(fitting)}"
+
+
+# ---- the log ------------------------------------------------------------------------------------
+
+_ENTRY = re.compile(r"^ptxas info\s*: Compiling entry function '(?P<name>\w+)'")
+_FUNCTION = re.compile(r"^ptxas info\s*: Function properties for (?P<name>\w+)")
+_STACK = re.compile(r"(?P<stack>\d+) bytes stack frame, (?P<spilled>\d+) bytes spill stores, \d+ bytes spill loads$")
+_USED = re.compile(r"^ptxas info\s*: Used (?P<registers>\d+) registers(?:.*?, (?P<shared>\d+) bytes smem)?")
+_OTHER = re.compile(r"^ptxas info\s*: (?:\d+ bytes gmem|Compile time|\(C\d+\))")
+
+
+def parse_log(log: str) -> tuple[tuple[KernelUse, ...], str]:
+    """(what each kernel takes, everything else that was said) of what `--ptxas-options=-v` makes NVRTC say."""
+    uses: list[KernelUse] = []
+    messages: list[str] = []
+    kernel = function = ""
+    frames: dict[str, tuple[int, int]] = {}
+    for line in log.replace("\0", "").splitlines():
+        if found := _ENTRY.match(line):
+            kernel = found["name"]
+        elif found := _FUNCTION.match(line):
+            function = found["name"]
+        elif found := _STACK.search(line):
+            frames[function] = int(found["stack"]), int(found["spilled"])
+        elif found := _USED.match(line):
+            stack, spilled = frames.get(kernel, (0, 0))
+            uses.append(KernelUse(kernel, int(found["registers"]), stack, spilled, int(found["shared"] or 0)))
+        elif line.strip() and not _OTHER.match(line):
+            messages.append(line)
+    return tuple(uses), "\n".join(messages)
+
+
+# ---- the library --------------------------------------------------------------------------------
+
+
+@cache
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()  # the library is looked for at the first call
+    except (ImportError, RuntimeError) as failure:
+        raise DependencyError(
+            "the kernels of a program with a GPU region are compiled by NVRTC, which was not found",
+            details=[f"{type(failure).__name__}: {failure}"],
+            hint="pip install 'staged[cuda]', or set STAGED_CUDA=emulate to run on the emulated device",
+        ) from None
+    return nvrtc
+
+
+@cache
+def _version() -> str:
+    """NVRTC's version. The wheel's where there is one, without loading the library, which takes a tenth of a second."""
+    try:
+        return importlib.metadata.version(_WHEEL)
+    except importlib.metadata.PackageNotFoundError:
+        _, major, minor = _nvrtc().nvrtcVersion()
+        return f"{major}.{minor}"
+
+
+def _supported() -> list[int]:
+    return list(_checked("nvrtcGetSupportedArchs")[0])
+
+
+def _compile(artifact: Artifact, architecture: str) -> tuple[bytes, str]:
+    """(machine code, log). Raises: CompilerError with the compiler's words."""
+    nvrtc = _nvrtc()
+    file = f"{artifact.name}.cu"
+    options = [f"--gpu-architecture={architecture}", *_OPTIONS]
+    (program,) = _checked("nvrtcCreateProgram", artifact.source.encode(), file.encode(), 0, [], [])
+    try:
+        (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        log = _taken("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program).decode(errors="replace")
+        if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            failure = CompileFailure(log.replace("\0", ""), ["NVRTC", _version(), *options, file])
+            raise explained(artifact, failure, "CUDA compiler", "")
+        return _taken("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _taken(size: str, read: str, program: Any) -> bytes:
+    """What NVRTC writes into a buffer that is as large as it says."""
+    (length,) = _checked(size, program)
+    buffer = bytes(length)
+    _checked(read, program, buffer)
+    return buffer
+
+
+def _checked(function: str, *arguments: Any) -> tuple[Any, ...]:
+    nvrtc = _nvrtc()
+    error, *results = getattr(nvrtc, function)(*arguments)
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompilerError(f"NVRTC: {function} failed: {error.name}")
+    return tuple(results)

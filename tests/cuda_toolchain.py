@@ -1,0 +1,70 @@
+"""What NVIDIA's and the C compiler say of a program with kernels, without a GPU.
+
+Every such program that a test runs on the emulated device goes through `check_for_gpus` first (see `conftest.py`): NVRTC
+compiles its kernels for two kinds of GPU, with nothing to say and without spills, and the C compiler its host part.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+
+from staged.artifact import Artifact
+from staged.errors import DependencyError
+from staged.runtime.compiler import CompileFailure, find_compiler
+from staged.runtime.cuda import nvrtc
+from staged.runtime.cuda.building import build, program_texts
+from staged.runtime.cuda_emulator import INCLUDE, source_texts
+
+CAPABILITIES = ((8, 0), (9, 0))
+HOST_WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Werror")
+
+
+@cache
+def why_no_nvrtc() -> str:
+    """Why there is no NVRTC; empty where there is one."""
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
+        return "could not import 'cuda.bindings': the extra `cuda-check` has it"
+    try:
+        nvrtc._nvrtc()
+    except DependencyError as error:
+        return "; ".join(error.details)
+    return ""
+
+
+def check_for_gpus(artifact: Artifact) -> None:
+    """Fails unless the kernels and the host part of a program compile, each without a word."""
+    check_host_part(artifact)
+    if not why_no_nvrtc():
+        check_kernels(artifact)
+
+
+def check_kernels(artifact: Artifact) -> None:
+    """Fails unless NVRTC compiles the kernels for all `CAPABILITIES`, with nothing to say and no spilled registers."""
+    for capability in CAPABILITIES:
+        kernels = nvrtc.compile_kernels(artifact, capability)
+        assert not kernels.messages, f"NVRTC said of `{artifact.name}` for {kernels.architecture}:\n{kernels.messages}"
+        spilling = [f"{use.name} ({use.spilled} bytes)" for use in kernels.uses if use.spilled]
+        assert not spilling, (
+            f"registers of `{artifact.name}` are spilled on {kernels.architecture}: {', '.join(spilling)}"
+        )
+        assert len(kernels.uses) == artifact.source.count('extern "C" __global__')
+
+
+def check_host_part(artifact: Artifact) -> None:
+    """Fails unless the C compiler takes the host part as C11, without warnings."""
+    compiler = find_compiler()
+    flags = ("-std=c11", "-O0", *HOST_WARNINGS, "-DHOST_ONLY", "-c")
+    headers = [text for path, text in sorted(source_texts().items()) if path.endswith(".h")]
+    name = artifact.name
+    try:
+        build(
+            name,
+            f"{name}.o",
+            program_texts(artifact),
+            (*compiler.command, *flags, "-isystem", str(INCLUDE)),
+            ("-x", "c", f"{name}.cu"),
+            (*compiler.command, compiler.version, *flags, *headers),
+        )
+    except CompileFailure as failure:
+        raise AssertionError(f"the host part of `{name}` is not C11 without warnings:\n{failure.words}") from None
