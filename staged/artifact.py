@@ -102,7 +102,7 @@ class Artifact:
 
     `target` names the machine it was written for and `flags` are the compiler flags that this needs (`-march=...`).
     `threads` is how many threads it should have: 0 leaves it to the machine, 1 means none but the caller's. `link`
-    holds linker flags beyond libm and pthreads. `sites` is the side table that error sites index; it is not part of
+    holds linker flags beyond libm, pthreads and the CUDA runtime. `sites` is the side table that error sites index; it is not part of
     what identifies the compiled program.
     """
 
@@ -123,5 +123,17 @@ class Artifact:
     """Whether the program runs on a stack of its own, of `host.stack_bytes`."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""
-    libraries: tuple[str, ...] = ()
-    """NVIDIA's libraries that the host part calls beyond the CUDA runtime, sorted: cublas, cublasLt, cudnn."""
+
+
+def image_text(name: str, file: str) -> str:
+    """Assembler that makes the bytes of `file` the array `NAME_image`: the compiled kernels, for the host part alone."""
+    return (
+        "// The compiled kernels, as bytes that the program loads.\n"
+        ".section .rodata\n"
+        f".globl {name}_image\n"
+        f".hidden {name}_image\n"
+        ".balign 16\n"
+        f"{name}_image:\n"
+        f'.incbin "{file}"\n'
+        '.section .note.GNU-stack, "", %progbits\n'
+    )

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from staged.backends.c_family.export import export_files
-from staged.errors import StagedError, UnsupportedError
+from staged.backends.cublas_cudnn.export import export_files as cuda_export_files
+from staged.errors import StagedError
 from staged.frontend.arguments import Argument, flatten_arguments
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
@@ -26,6 +27,7 @@ from staged.program_cache import find_artifact, store_artifact
 from staged.residency import input_places, variable_places
 from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
+from staged.runtime.cuda.emulated import device_texts
 from staged.runtime.native import NativeProgram, load
 from staged.system import target as target_machine
 
@@ -223,19 +225,19 @@ class Program:
         """Write a standalone folder (C, header, main, Makefile, README) and return its files.
 
         `target` names the machine it is for: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'. The folder builds with a C
-        compiler alone: `make && ./NAME --help`. Arrays that the function closes over are written as `.npy` files.
+        compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the
+        emulated device, which is in the folder. Arrays that the function closes over are written as `.npy` files.
         """
         machine = target_machine(target)
         artifact = build(self._traced.function, machine, self._check_nan).emitted.artifact
-        if artifact.language != "c":
-            raise UnsupportedError(
-                f"`{self.name}` has a GPU region, and such programs cannot be exported yet",
-                hint="`program.source` has the text; without the region it can be exported",
-            )
+        if artifact.language == "cuda":
+            files = cuda_export_files(artifact, device_texts(artifact))
+        else:
+            files = export_files(artifact)
         path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
         written = []
-        for name, text in export_files(artifact).items():
+        for name, text in files.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_text(text, encoding="utf-8")
             written.append(path / name)
         labels = [parameter.label for parameter in artifact.parameters if parameter.role == "input"]

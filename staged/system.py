@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 from staged.errors import UnsupportedError
 from staged.ir.machine import MACHINES, Machine
 from staged.runtime.cache import default_cache
 from staged.runtime.compiler import find_compiler
+from staged.runtime.cuda import devices
+from staged.runtime.cuda.building import find_cxx
 from staged.runtime.machine import native_machine
 
-__all__ = ["cache_summary", "clear_cache", "compiler", "machine", "target"]
+__all__ = ["cache_summary", "clear_cache", "compiler", "cuda_compiler", "cxx_compiler", "gpus", "machine", "target"]
 
 
 def compiler() -> str:
@@ -20,6 +25,31 @@ def compiler() -> str:
     """
     found = find_compiler()
     return f"{' '.join(found.command)} ({found.version})"
+
+
+def cxx_compiler() -> str:
+    """The C++ compiler that the emulated device and programs for it are compiled with, and its version.
+
+    Raises: CompilerError where none is found.
+    """
+    command, version = find_cxx()
+    return f"{' '.join(command)} ({version})"
+
+
+def cuda_compiler() -> str:
+    """NVIDIA's compiler for whole programs, which builds what is exported: its path and version; empty without one."""
+    path = shutil.which("nvcc")
+    if path is None:
+        return ""
+    run = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace")
+    version = re.search(r"release ([\d.]+)", run.stdout)
+    return f"{path} ({version[1] if version else 'version unknown'})"
+
+
+def gpus() -> tuple[list[str], str]:
+    """(what each GPU is, why there is none), as the CUDA runtime of the extra `cuda` says."""
+    found = [str(gpu) for gpu in devices.gpus()]
+    return found, "" if found else devices.in_words(devices.gpu_count()[1])
 
 
 def machine() -> Machine:

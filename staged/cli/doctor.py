@@ -79,7 +79,14 @@ def _libraries() -> list[Finding]:
 
 
 # What the extra `cuda` installs, by what it is for.
-_CUDA_WHEELS = ("cuda-bindings", "nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cublas", "nvidia-cudnn-cu13")
+_CUDA_WHEELS = (
+    "cuda-bindings",
+    "nvidia-cuda-crt",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cublas",
+    "nvidia-cudnn-cu13",
+)
 
 
 def _cuda() -> list[Finding]:
@@ -89,7 +96,25 @@ def _cuda() -> list[Finding]:
         wheels = Finding("CUDA wheels", False, f"not installed: {', '.join(missing)}", "pip install 'staged[cuda]'")
     else:
         wheels = Finding("CUDA wheels", True, ", ".join(f"{name} {version}" for name, version in versions.items()))
-    return [wheels, _gpu()]
+    return [wheels, _nvcc(), _gpu(), _emulated_device()]
+
+
+def _nvcc() -> Finding:
+    found = system.cuda_compiler()
+    if found:
+        return Finding("nvcc", True, found)
+    return Finding("nvcc", False, "not on the PATH", "nothing: only exported programs with a GPU region are built with it")
+
+
+def _emulated_device() -> Finding:
+    """GPU regions run on it without a GPU; it takes a C++ compiler."""
+    try:
+        compiler = system.cxx_compiler()
+    except st.CompilerError as error:
+        return Finding("emulated device", False, error.message, error.hint or "install g++, or set STAGED_CXX")
+    chosen = os.environ.get("STAGED_CUDA") == "emulate"
+    state = "in use (STAGED_CUDA=emulate)" if chosen else "STAGED_CUDA=emulate runs GPU regions on it"
+    return Finding("emulated device", True, f"{state}, by {compiler}")
 
 
 def _version(distribution: str) -> str | None:
@@ -100,11 +125,14 @@ def _version(distribution: str) -> str | None:
 
 
 def _gpu(driver: Path = Path("/proc/driver/nvidia")) -> Finding:
-    """What the NVIDIA driver says of itself in files: no library is loaded to look."""
+    """What the CUDA runtime says; where that cannot be asked, what the NVIDIA driver says of itself in files."""
+    found, reason = system.gpus()
+    if found:
+        return Finding("GPU", True, ", ".join(found))
     models = []
     for information in sorted(driver.glob("gpus/*/information")):
-        found = re.search(r"^Model:\s*(.+)$", information.read_text(errors="replace"), re.MULTILINE)
-        models.append(found[1].strip() if found else information.parent.name)
+        model = re.search(r"^Model:\s*(.+)$", information.read_text(errors="replace"), re.MULTILINE)
+        models.append(model[1].strip() if model else information.parent.name)
     if models:
-        return Finding("GPU", True, ", ".join(models))
-    return Finding("GPU", False, "no NVIDIA GPU, or no driver for it", "nothing, if programs run on the CPU only")
+        return Finding("GPU", False, f"{', '.join(models)}; but {reason}", "pip install 'staged[cuda]'")
+    return Finding("GPU", False, f"no NVIDIA GPU, or no driver for it ({reason})", "nothing, if programs run on the CPU only")

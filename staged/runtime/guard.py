@@ -7,6 +7,7 @@ installed for the length of a call and only if Python's handler was in place; wh
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,12 @@ import cffi
 from staged.artifact import HOST_STRUCT, ErrorKind
 from staged.errors import CompilerError
 from staged.runtime.compiler import CompileFailure, compile_text
+
+PLAIN_MODE = os.RTLD_NOW | os.RTLD_LOCAL
+"""How programs are loaded."""
+CUDA_MODE = PLAIN_MODE | getattr(os, "RTLD_DEEPBIND", 0)
+"""How programs with kernels are: a process may have two libraries with CUDA's names, NVIDIA's and the emulated device, and
+a program takes the one that it is linked to, not the first that somebody made visible to all."""
 
 _INTERFACE = f"""
 struct st_team;

@@ -40,7 +40,7 @@ from staged.errors import (
     StagedError,
 )
 from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
-from staged.runtime.guard import ffi, guard, loader
+from staged.runtime.guard import CUDA_MODE, PLAIN_MODE, ffi, guard, loader
 from staged.runtime.machine import default_threads
 from staged.runtime.stack_size import stack_bytes
 
@@ -136,9 +136,9 @@ def _by_value(parameter: Parameter) -> bool:
 class _Library:
     """A loaded shared library; unloaded when nothing of it is used any more."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, mode: int) -> None:
         dl = loader()
-        handle = dl.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
+        handle = dl.dlopen(os.fsencode(path), mode)
         if handle == ffi.NULL:
             words = ffi.string(dl.dlerror()).decode(errors="replace")
             raise CompilerError(f"the compiled program `{name}` cannot be loaded: {words}")
@@ -398,7 +398,7 @@ class NativeProgram:
         self.artifact = artifact
         self.path = path
         self._poison = poison
-        self._library = _Library(path, artifact.name)
+        self._library = _Library(path, artifact.name, CUDA_MODE if artifact.language == "cuda" else PLAIN_MODE)
         self._layout = _lay_out(artifact.parameters)
         self._entry = self._library.entry
         self._call = guard().st_call

@@ -195,7 +195,7 @@ def test_doctor_reports_what_is_there_and_what_to_do_about_the_rest(
     # A cache of its own: in the shared one other tests add programs between the two looks.
     monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path / "cache"))
     findings = {finding["name"]: finding for finding in json.loads(succeeds("doctor", "--json").stdout)}
-    assert {"C compiler", "vector width", "threads", "program cache", "CUDA wheels", "GPU"} <= set(findings)
+    assert {"C compiler", "vector width", "threads", "program cache", "CUDA wheels", "nvcc", "GPU", "emulated device"} <= set(findings)
     assert findings["C compiler"]["detail"] == system.compiler()
     assert all(finding["found"] or finding["remedy"] for finding in findings.values())
     text = succeeds("doctor").stdout
@@ -208,12 +208,25 @@ def test_doctor_goes_on_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> N
     assert not findings["C compiler"]["found"] and "no-such-compiler" in findings["C compiler"]["detail"]
 
 
-def test_doctor_reads_the_gpu_from_the_drivers_files(tmp_path: Path) -> None:
+def test_doctor_reads_the_gpu_from_the_drivers_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "gpus", lambda: ([], "the wheels are not there"))
     folder = tmp_path / "gpus" / "0000:01:00.0"
     folder.mkdir(parents=True)
     (folder / "information").write_text("Model: \t\t NVIDIA Example 100\nIRQ: 1\n")
-    assert doctor._gpu(tmp_path) == doctor.Finding("GPU", True, "NVIDIA Example 100")
+    found = doctor._gpu(tmp_path)
+    assert found.detail == "NVIDIA Example 100; but the wheels are not there" and found.remedy
     assert not doctor._gpu(tmp_path / "absent").found
+    monkeypatch.setattr(system, "gpus", lambda: (["Example 100 (compute capability 9.0, 80 GB)"], ""))
+    assert doctor._gpu(tmp_path) == doctor.Finding("GPU", True, "Example 100 (compute capability 9.0, 80 GB)")
+
+
+def test_doctor_names_what_the_emulated_device_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGED_CXX", "no-such-compiler")
+    finding = doctor._emulated_device()
+    assert not finding.found and "no-such-compiler" in finding.detail and "g++" in finding.remedy
+    monkeypatch.delenv("STAGED_CXX")
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    assert doctor._emulated_device().detail.startswith("in use")
 
 
 def test_cache_is_shown_and_cleared(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

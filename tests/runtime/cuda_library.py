@@ -72,10 +72,10 @@ class Library:
 
     def __init__(self, name: str, header: str) -> None:
         self.emulator = emulator()
-        emulated_library(name)
+        path = emulated_library(name)
         self.ffi = cffi.FFI()
         self.ffi.cdef(declarations(header))
-        self.lib: Any = self.ffi.dlopen(None)
+        self.lib: Any = self.ffi.dlopen(str(path))
         self._buffers: list[Buffer] = []
         self._refused = 0
 

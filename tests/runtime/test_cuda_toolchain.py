@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -182,6 +184,41 @@ def test_the_library_carries_the_kernels_and_names_no_folder() -> None:
     assert kernels.cubin.read_bytes() in library
     assert b"libcudart.so.13\0" in library
     assert str(toolkit.load_libraries(())[0].parent).encode() not in library
+
+
+@pytest.mark.usefixtures("needs_nvrtc")
+@pytest.mark.parametrize("first", ["nvidia", "emulated"])
+def test_both_runtimes_may_be_in_one_process(first: str) -> None:
+    """Their functions have the same names; a program calls those of the one it was made for."""
+    code = f"""
+import os
+import numpy as np
+from staged.errors import ProgramError
+from staged.runtime.cuda import devices, loading
+from tests.backends.cublas_cudnn.programs import double
+
+loading.needed_gpu = lambda: devices.Gpu(0, "a GPU that is not here", (9, 0), 1 << 30)
+x = np.ones((3,), np.float32)
+artifact = double.stage(x)._artifact
+
+def nvidia():
+    os.environ.pop("STAGED_CUDA", None)
+    try:
+        loading.load(artifact)(x)
+    except ProgramError as error:
+        print("nvidia:", "CUDA runtime version" in str(error) or "no CUDA-capable device" in str(error))
+
+def emulated():
+    os.environ["STAGED_CUDA"] = "emulate"
+    print("emulated:", loading.load(artifact)(x)[0])
+
+for run in ({first}, nvidia, emulated):
+    run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    both = ["nvidia: True", "emulated: [3. 3. 3.]"]
+    assert done.stdout.splitlines() == [both[first == "emulated"], *both]
 
 
 # ---- what is missing ----------------------------------------------------------------------------

@@ -8,6 +8,8 @@
 | `host.py`     | the host part of a program becomes a shared library that carries the kernels' code      |
 | `emulated.py` | the emulated device (see `cuda_emulator/`), and programs compiled for it                |
 | `building.py` | running a compiler on texts, once: what it made is kept in the program cache            |
+| `interface.py`| functions of the CUDA runtime for use from Python                                       |
+| `resident.py` | arrays that stay on a device between calls                                              |
 | `loading.py`  | a program that can be called, on whichever device there is                              |
 
 `STAGED_CUDA=emulate` chooses the emulated device, which every machine with a C++ compiler has.

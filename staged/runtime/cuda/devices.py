@@ -75,12 +75,12 @@ def needed_gpu() -> Gpu:
     _, reason = gpu_count()
     raise DependencyError(
         "the program has a GPU region, and no GPU was found",
-        details=[_in_words(reason)],
+        details=[in_words(reason)],
         hint="set STAGED_CUDA=emulate to run it on the emulated device, or take the GPU region out",
     )
 
 
-def _in_words(reason: str) -> str:
+def in_words(reason: str) -> str:
     """Why there is no GPU, and what would help."""
     if reason == "cudaErrorInsufficientDriver":
         return "the CUDA runtime finds no driver, or one that is too old: CUDA 13 needs NVIDIA's driver 580 or later"

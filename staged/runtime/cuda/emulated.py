@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from staged.errors import CompilerError, UnsupportedError
 from staged.runtime.compiler import CompileFailure, CompileOptions, explained
 from staged.runtime.cuda.building import CXX_FLAGS, SHARED, build, find_cxx, program_texts, said
 from staged.runtime.cuda_emulator import INCLUDE, source_texts
-from staged.runtime.guard import ffi, loader
+from staged.runtime.guard import CUDA_MODE, ffi, loader
 
 _LIBRARY = "libstaged_cuda_emulator.so"
 _RACES = "libstaged_cuda_races.so"
@@ -57,9 +57,9 @@ class DeviceCounts:
 
 
 def _open(path: Path) -> Any:
-    """Loads a part of the emulated device. Its functions are visible to whatever is loaded after it."""
+    """Loads a part of the emulated device. What uses it is linked to it, and finds it by its name."""
     dl = loader()
-    handle = dl.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
+    handle = dl.dlopen(os.fsencode(path), CUDA_MODE)
     if handle == ffi.NULL:
         words = ffi.string(dl.dlerror()).decode(errors="replace")
         raise CompilerError(f"the emulated device cannot be loaded: {words}")
@@ -73,23 +73,24 @@ class Emulator:
         self.path = path
         self._handle = _open(path)
 
-    def _function(self, name: str, type: str) -> Any:
+    def function(self, name: str, type: str) -> Any:
+        """A function of the device's library, of this C type."""
         symbol = loader().dlsym(self._handle, name.encode())
         assert symbol != ffi.NULL, f"the emulated device has no `{name}`"
         return ffi.cast(type, symbol)
 
     def _text(self, name: str, type: str) -> str:
-        return str(ffi.string(self._function(name, type)()).decode())
+        return str(ffi.string(self.function(name, type)()).decode())
 
     def counts(self) -> DeviceCounts:
         """Copies, launches and what lives on the device now."""
         values = ffi.new("int64_t[]", len(DeviceCounts.__slots__))
-        self._function("emulator_read", "void (*)(int64_t *)")(values)
+        self.function("emulator_read", "void (*)(int64_t *)")(values)
         return DeviceCounts(*values)
 
     def objects(self) -> dict[str, tuple[int, int]]:
         """Handles and descriptors of libraries by kind: (how many live, how many were ever made)."""
-        read = self._function("emulator_read_kind", "int (*)(int, const char **, int64_t *, int64_t *)")
+        read = self.function("emulator_read_kind", "int (*)(int, const char **, int64_t *, int64_t *)")
         kind, live, created = ffi.new("const char **"), ffi.new("int64_t *"), ffi.new("int64_t *")
         found: dict[str, tuple[int, int]] = {}
         while read(len(found), kind, live, created):
@@ -109,7 +110,7 @@ class Emulator:
 
         What was enqueued before is done first. Raises: UnsupportedError for words that mean nothing.
         """
-        complaint = self._function("emulator_configure", "const char *(*)(const char *)")(words.encode())
+        complaint = self.function("emulator_configure", "const char *(*)(const char *)")(words.encode())
         if complaint != ffi.NULL:
             raise UnsupportedError(
                 f"the emulated device cannot be set up so: {str(ffi.string(complaint).decode())}",
@@ -134,7 +135,7 @@ def emulator() -> Emulator:
 
     Raises: CompilerError without a C++ compiler; UnsupportedError where `STAGED_CUDA_EMULATOR` means nothing.
     """
-    loaded = Emulator(_build("cuda_emulator", _LIBRARY, source_texts(), _SYSTEM))
+    loaded = Emulator(_build("cuda_emulator", _LIBRARY, source_texts(), (*_SYSTEM, *_named(_LIBRARY))))
     loaded.configure(_words())
     return loaded
 
@@ -160,8 +161,9 @@ def emulated_library(name: str) -> Path:
 
     Raises: CompilerError without a C++ compiler.
     """
-    emulator()
-    path = _build(f"cuda_emulator_{name}", f"libstaged_{name}_emulator.so", source_texts(LIBRARIES[name]), ())
+    device = emulator().path
+    library = f"libstaged_{name}_emulator.so"
+    path = _build(f"cuda_emulator_{name}", library, source_texts(LIBRARIES[name]), _named(library), uses=(device,))
     _open(path)
     return path
 
@@ -172,19 +174,43 @@ def linked_libraries(flags: Iterable[str]) -> list[str]:
     return sorted({match[1] for match in named if match and match[1] in LIBRARIES})
 
 
+def device_texts(artifact: Artifact) -> dict[str, str]:
+    """The sources of the emulated device with what a program links, by their path."""
+    texts = source_texts()
+    for name in linked_libraries(artifact.link):
+        texts |= source_texts(LIBRARIES[name])
+    return texts
+
+
+def _named(library: str) -> tuple[str, ...]:
+    """Linker flags: it is found by its name once it is loaded, and its own calls of CUDA's names stay inside."""
+    return (f"-Wl,-soname,{library}", "-Wl,-Bsymbolic")
+
+
 def _build(
-    name: str, library: str, texts: dict[str, str], libraries: tuple[str, ...], flags: tuple[str, ...] = ()
+    name: str,
+    library: str,
+    texts: dict[str, str],
+    tail: tuple[str, ...],
+    flags: tuple[str, ...] = (),
+    uses: Sequence[Path] = (),
 ) -> Path:
     sources = sorted(path for path in texts if path.endswith(".cpp"))
     cxx, version = find_cxx()
     command = (*cxx, "-std=c++17", "-O2", *flags, *SHARED)
-    tail = (*sources, *libraries)
+    tail = (*sources, *tail)
+    depends = (*command, version, *tail, *map(_key, uses))
     try:
-        return build(f"staged_{name}", library, texts, command, tail, (*command, version, *tail))
+        return build(f"staged_{name}", library, texts, command, (*tail, *map(str, uses)), depends)
     except CompileFailure as failure:
         raise CompilerError(
             "the C++ compiler refused the emulated device", details=said(failure), hint="try another one: STAGED_CXX"
         ) from None
+
+
+def _key(built: Path) -> str:
+    """What tells a part of the emulated device from another build of it: the key of its cache entry."""
+    return built.parent.name
 
 
 def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
@@ -195,11 +221,12 @@ def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
     cxx, version = find_cxx()
     flags = (*KERNEL_CHECKS, "-include", "cuda_runtime.h", *artifact.flags, *options.flags())
     command = (*cxx, *CXX_FLAGS, *SHARED, "-isystem", str(INCLUDE), *flags)
-    headers = [text for path, text in sorted(source_texts().items()) if path.endswith(".h")]
-    # Where the package lies changes nothing, so its folder is no part of the key.
-    depends = (*cxx, version, *CXX_FLAGS, *SHARED, *flags, *headers)
+    libraries = [emulator().path, *(emulated_library(name) for name in linked_libraries(artifact.link))]
+    # Folders are no part of the key: the device's own, which stands for its headers too, is.
+    depends = (*cxx, version, *CXX_FLAGS, *SHARED, *flags, *map(_key, libraries))
+    tail = (f"{artifact.name}.cu", "-x", "none", *map(str, libraries))
     name = artifact.name
     try:
-        return build(name, f"{name}.so", program_texts(artifact), command, (f"{name}.cu",), depends)
+        return build(name, f"{name}.so", program_texts(artifact), command, tail, depends)
     except CompileFailure as failure:
         raise explained(artifact, failure, "C++ compiler", "STAGED_CXX and STAGED_CFLAGS") from None

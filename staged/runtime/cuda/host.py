@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from staged.artifact import Artifact
+from staged.artifact import Artifact, image_text
 from staged.runtime.compiler import LIBRARIES, CompileFailure, CompileOptions, explained, find_compiler
 from staged.runtime.cuda.building import SHARED, build, program_texts
+from staged.runtime.cuda.emulated import linked_libraries
 from staged.runtime.cuda.nvrtc import Kernels
 from staged.runtime.cuda.toolkit import include_folders, load_libraries
 
@@ -23,8 +24,9 @@ def compile_host(artifact: Artifact, kernels: Kernels, options: CompileOptions) 
     """
     name = artifact.name
     compiler = find_compiler()
-    libraries = [str(path) for path in load_libraries(artifact.libraries)]
-    folders = [str(folder) for folder in include_folders(artifact.libraries)]
+    called = linked_libraries(artifact.link)
+    libraries = [str(path) for path in load_libraries(called)]
+    folders = [str(folder) for folder in include_folders(called)]
     flags = (*compiler.base_flags, *SHARED, "-DHOST_ONLY", *artifact.flags, *options.flags())
     # A warning in NVIDIA's headers is not ours.
     includes = [word for folder in folders for word in ("-isystem", folder)]
@@ -42,17 +44,3 @@ def compile_host(artifact: Artifact, kernels: Kernels, options: CompileOptions) 
         )
     except CompileFailure as failure:
         raise explained(artifact, failure) from None
-
-
-def image_text(name: str, file: str) -> str:
-    """Assembler that makes the contents of `file` the array `NAME_image`, which the program's text declares."""
-    return (
-        "// The compiled kernels, as bytes that the program loads.\n"
-        ".section .rodata\n"
-        f".globl {name}_image\n"
-        f".hidden {name}_image\n"
-        ".balign 16\n"
-        f"{name}_image:\n"
-        f'.incbin "{file}"\n'
-        '.section .note.GNU-stack, "", %progbits\n'
-    )

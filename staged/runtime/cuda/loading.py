@@ -5,7 +5,7 @@ from __future__ import annotations
 from staged.artifact import Artifact
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.devices import is_emulated, needed_gpu
-from staged.runtime.cuda.emulated import compile_emulated, emulator
+from staged.runtime.cuda.emulated import compile_emulated
 from staged.runtime.cuda.host import compile_host
 from staged.runtime.cuda.nvrtc import compile_kernels
 from staged.runtime.native import NativeProgram
@@ -19,7 +19,6 @@ def load(artifact: Artifact, options: CompileOptions | None = None) -> NativePro
     """
     options = options or CompileOptions()
     if is_emulated():
-        emulator()
         return NativeProgram(artifact, compile_emulated(artifact, options))
     kernels = compile_kernels(artifact, needed_gpu().capability)
     return NativeProgram(artifact, compile_host(artifact, kernels, options))

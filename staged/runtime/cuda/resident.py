@@ -10,37 +10,31 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ProgramError, ProgramMemoryError
-from staged.runtime.cuda.devices import is_emulated, needed_gpu
-from staged.runtime.cuda.emulated import emulator
+from staged.runtime.cuda.interface import Runtime, current_runtime
 from staged.runtime.guard import ffi
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost
 
 
-def _function(name: str, type: str) -> Any:
-    """A function of the CUDA runtime. Raises DependencyError without a device."""
-    if not is_emulated():
-        needed_gpu()
-    return emulator()._function(name, type)
-
-
-def _check(status: int, call: str) -> None:
+def _check(runtime: Runtime, status: int, call: str) -> None:
     if status:
-        words = ffi.string(_function("cudaGetErrorString", "const char *(*)(int)")(status)).decode(errors="replace")
+        words = ffi.string(runtime.function("cudaGetErrorString", "const char *(*)(int)")(status)).decode(
+            errors="replace"
+        )
         error = ProgramMemoryError if status == _OUT_OF_MEMORY else ProgramError
         raise error(f"{call}: {words}")
 
 
-def _choose(device: str) -> None:
+def _choose(runtime: Runtime, device: str) -> None:
     """The device of the CUDA calls that this thread makes next: `gpu` or `gpu(1)`."""
     number = int((re.findall(r"\d+", device) or ["0"])[0])
-    _check(_function("cudaSetDevice", "int (*)(int)")(number), f"cudaSetDevice({number})")
+    _check(runtime, runtime.function("cudaSetDevice", "int (*)(int)")(number), f"cudaSetDevice({number})")
 
 
-def _free(free: Any, address: Any, process: int) -> None:
+def _free(runtime: Runtime, address: Any, process: int) -> None:
     if os.getpid() == process:
-        free(address)  # nobody is left to be told of an error
+        runtime.function("cudaFree", "int (*)(void *)")(address)  # nobody is left to be told of an error
 
 
 class DeviceCopy:
@@ -59,14 +53,13 @@ class DeviceCopy:
         """Whether the elements are what the host holds, or newer."""
         self.is_ahead = False
         """Whether they are newer."""
-        _choose(device)
+        self._runtime = current_runtime()
+        _choose(self._runtime, device)
         place = ffi.new("void **")
-        status = _function("cudaMalloc", "int (*)(void **, size_t)")(place, max(nbytes, 1))
-        _check(status, f"cudaMalloc of {nbytes:,} bytes")
+        status = self._runtime.function("cudaMalloc", "int (*)(void **, size_t)")(place, max(nbytes, 1))
+        _check(self._runtime, status, f"cudaMalloc of {nbytes:,} bytes")
         self.address = place[0]
-        # Asked for now: later the environment may name another device, or none.
-        free = _function("cudaFree", "int (*)(void *)")
-        weakref.finalize(self, _free, free, self.address, os.getpid()).atexit = False
+        weakref.finalize(self, _free, self._runtime, self.address, os.getpid()).atexit = False
 
     def update(self, host: np.ndarray[Any, Any]) -> None:
         """Copy the elements from the host, unless they are there."""
@@ -90,12 +83,16 @@ class DeviceCopy:
     def _copy(self, target: Any, source: Any, kind: int) -> None:
         if not self.nbytes:
             return
-        _choose(self.device)
+        _choose(self._runtime, self.device)
         if kind == _TO_HOST:
             # A program that stopped may have left work on its own stream.
-            _check(_function("cudaDeviceSynchronize", "int (*)(void)")(), "cudaDeviceSynchronize")
-        copy = _function("cudaMemcpy", "int (*)(void *, const void *, size_t, int)")
-        _check(copy(target, source, self.nbytes, kind), f"cudaMemcpy of {self.nbytes:,} bytes")
+            _check(
+                self._runtime,
+                self._runtime.function("cudaDeviceSynchronize", "int (*)(void)")(),
+                "cudaDeviceSynchronize",
+            )
+        copy = self._runtime.function("cudaMemcpy", "int (*)(void *, const void *, size_t, int)")
+        _check(self._runtime, copy(target, source, self.nbytes, kind), f"cudaMemcpy of {self.nbytes:,} bytes")
 
     def __repr__(self) -> str:
         return f"<{self.nbytes:,} bytes on {self.device}>"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -283,13 +282,6 @@ def test_what_is_not_there_yet_is_refused_with_its_line(function: Any, what: str
     with pytest.raises(UnsupportedError, match=what) as caught:
         st.function(function).stage(X).source  # noqa: B018
     assert caught.value.where is not None and "# the line" in caught.value.where.text
-
-
-def test_export_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    with pytest.raises(UnsupportedError, match="cannot be exported yet"):
-        programs.double.stage(X).export(folder)
-    assert not folder.exists()
 
 
 def test_threads_may_call_one_program_at_once(device: cuda.Emulator) -> None:

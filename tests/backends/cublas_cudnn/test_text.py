@@ -110,19 +110,15 @@ def test_host_and_kernels_compiled_apart_run_together(
 ) -> None:
     """As on a real GPU: the host part is a C library, the kernels an image that it loads."""
     monkeypatch.setenv("STAGED_CUDA", "emulate")
-    cuda.emulator()
+    device = str(cuda.emulator().path)
     artifact = written(programs.softmax, (X,))
     name, kernels = artifact.name, tmp_path / "kernels.so"
     (tmp_path / "image.c").write_text(f'const unsigned char {name}_image[] = "EMULATED:{kernels}";\n')
-    shared = ["-fPIC", "-shared", "-isystem", str(INCLUDE)]
-    compile_with(
-        tmp_path,
-        ["g++", "-x", "c++", "-std=c++17", "-DKERNELS_ONLY", "-include", "cuda_runtime.h", *shared, f"{name}.cu", "-o", str(kernels)],
-    )  # fmt: skip
-    compile_with(
-        tmp_path,
-        ["gcc", "-x", "c", "-std=c11", "-DHOST_ONLY", *shared, f"{name}.cu", "image.c", "-o", "host.so", "-lm"],
-    )
+    shared = ["-fPIC", "-shared", "-isystem", str(INCLUDE), f"{name}.cu"]
+    linked = ["-x", "none", device, "-lm"]
+    kernel_flags = ["-x", "c++", "-std=c++17", "-DKERNELS_ONLY", "-include", "cuda_runtime.h"]
+    compile_with(tmp_path, ["g++", *kernel_flags, *shared, *linked, "-o", str(kernels)])
+    compile_with(tmp_path, ["gcc", "-x", "c", "-std=c11", "-DHOST_ONLY", *shared, "image.c", *linked, "-o", "host.so"])
     program = NativeProgram(artifact, tmp_path / "host.so")
     (found,) = program(X)
     shifted = np.exp(X - X.max(axis=1, keepdims=True))
