@@ -15,7 +15,7 @@ SEEDS ?= 2000
 # Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
 ARGS ?=
 
-.PHONY: help mnist test fuzz lint format bench clean
+.PHONY: help mnist test fuzz lint format bench gpu-check clean
 
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
@@ -24,6 +24,7 @@ help:
 	@echo "make lint    ruff, mypy, import layering"
 	@echo "make format  let ruff rewrite the layout of the sources"
 	@echo "make bench   measure against PyTorch, JAX and NumPy, and rewrite docs/benchmarks.md"
+	@echo "make gpu-check  run everything that a machine with a GPU can prove (ARGS=\"--parts PART\": one part again)"
 	@echo "make clean   remove .venv and what the tools left behind"
 
 # ---- what people run ---------------------------------------------------------------------------
@@ -48,6 +49,10 @@ format: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-bench
 	$(PYTHON_IN_VENV) -m benchmarks $(ARGS)
+
+# With the Python that is there, not with .venv: such a machine may have no network, and has PyTorch for its GPU installed.
+gpu-check:
+	$${PYTHON:-python3} -m tests.gpu_check $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -127,11 +127,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if Path("/dev/nvidiactl").exists():
+    for_gpus = [item for item in items if item.get_closest_marker("gpu")]
+    if not for_gpus:
         return
-    for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason="no NVIDIA device on this machine"))
+    from staged.runtime.cuda.devices import gpu_count
+
+    count, reason = gpu_count()
+    for item in [] if count else for_gpus:
+        item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
 
 
 def refuse_forbidden_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -1,0 +1,55 @@
+"""What the emulated device computes in the other tests, on the GPU of this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.frontend import trees
+from staged.runtime.cuda import devices
+from staged.runtime.cuda.interface import current_runtime
+from staged.runtime.guard import ffi
+from tests.backends.cublas_cudnn import programs
+from tests.backends.cublas_cudnn.test_programs import CASES
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STAGED_CUDA", raising=False)
+
+
+@pytest.mark.parametrize(("function", "arguments"), CASES, ids=[f.__name__ for f, _ in CASES])
+def test_agrees_with_eager(function: Any, arguments: tuple[Any, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    found = trees.flatten(function(*arguments))[0]
+    printed = capsys.readouterr().out
+    with st.eager():
+        wanted = trees.flatten(function(*arguments))[0]
+    assert printed == capsys.readouterr().out
+    for one, other in zip(found, wanted, strict=True):
+        assert np.asarray(one).dtype == np.asarray(other).dtype
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+def free_memory() -> int:
+    free, total = ffi.new("size_t *"), ffi.new("size_t *")
+    assert current_runtime().function("cudaMemGetInfo", "int (*)(size_t *, size_t *)")(free, total) == 0
+    return int(free[0])
+
+
+def test_calls_do_not_use_up_the_memory() -> None:
+    x = np.ones((1024, 1024), np.float32)
+    programs.double(x)
+    before = free_memory()
+    for _ in range(200):
+        np.testing.assert_array_equal(programs.double(x), x * 2.0 + 1.0)
+    assert before - free_memory() < 64 << 20
+
+
+def test_what_the_gpu_is_called() -> None:
+    found = devices.gpus()
+    assert found and all(gpu.name and gpu.memory > 0 and gpu.capability >= (7, 5) for gpu in found)
