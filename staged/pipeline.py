@@ -62,7 +62,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold transpose of matmul", each(fold_transpose_of_matmul)),
     ("eliminate dead code", each(eliminate_dead_code)),
     # What only dead code read of a function's arguments is not passed; what only an unread result needed is dead then.
-    ("narrow functions", lambda program: each(eliminate_dead_code)(narrow_functions(program)) if program.functions else program),
+    (
+        "narrow functions",
+        lambda program: each(eliminate_dead_code)(narrow_functions(program)) if program.functions else program,
+    ),
     # Last of what changes sums: products of vectors, by now next to what they are added to.
     ("defer products", defer_products),
     # After the last pass that makes equal ops one: these are equal on purpose.
@@ -114,11 +117,19 @@ def lower(function: Function, machine: Machine, seconds: dict[str, float] | None
     """Run all passes and fuse; the verifier runs after each."""
     seconds = {} if seconds is None else seconds
     verify(function, "tracing")
-    for name, run in (*PASSES, ("fuse", each(lambda f: fuse(f, machine)))):
+
+    def run(name: str, run_pass: Pass) -> None:
+        nonlocal function
         begin = time.perf_counter()
-        function = run(function)
+        function = run_pass(function)
         verify(function, name)
         seconds[name] = time.perf_counter() - begin
+
+    for name, run_pass in PASSES:
+        run(name, run_pass)
+    # By now every op is on its device; a back end that calls libraries says which epilogues they have.
+    takes_epilogue = backend_for(function).takes_epilogue
+    run("fuse", each(lambda f: fuse(f, machine, takes_epilogue)))
     return function
 
 

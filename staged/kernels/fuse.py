@@ -17,7 +17,7 @@ from staged.ir.types import CPU, Dim, dims_of, i64
 from staged.kernels.axes import AxisConflict
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
-from staged.kernels.groups import Clone, Groups, Node, is_view, kind_of
+from staged.kernels.groups import Clone, Groups, Node, TakesEpilogue, is_view, kind_of
 from staged.kernels.kinds import ALONE, CONTRACTIONS, FREE, SOURCES, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
@@ -26,22 +26,34 @@ from staged.kernels.tile import tile_transposes
 from staged.source import Position
 
 
-def fuse(function: Function, machine: Machine) -> Function:
-    """`function` with its tensor ops in kernels and contractions, each with its loop nest and schedule."""
+def fuse(function: Function, machine: Machine, takes_epilogue: TakesEpilogue = lambda op, body: True) -> Function:
+    """`function` with its tensor ops in kernels and contractions, each with its loop nest and schedule.
+
+    `takes_epilogue` limits what joins a contraction: libraries have few epilogues, and what they lack is better off in the
+    kernel that comes after. Without it everything joins that has the contraction's shape.
+    """
     split = resolve_extents(split_long_reductions(function))
-    return split.with_block(_BlockFuser(split.block, machine, {}, {}).run())
+    return split.with_block(_BlockFuser(split.block, machine, takes_epilogue, {}, {}).run())
 
 
 class _BlockFuser:
     """Writes a block anew, with kernels."""
 
-    def __init__(self, block: Block, machine: Machine, outer: dict[Value, Value], sizes: dict[Dim, Value]) -> None:
+    def __init__(
+        self,
+        block: Block,
+        machine: Machine,
+        takes_epilogue: TakesEpilogue,
+        outer: dict[Value, Value],
+        sizes: dict[Dim, Value],
+    ) -> None:
         self.block = block
         self.machine = machine
+        self.takes_epilogue = takes_epilogue
         self.values: dict[Value, Value] = dict(outer)
         self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.name == "dim"}
         """The sizes of dimensions, here and in the blocks around."""
-        self.groups = Groups(block, self.sizes)
+        self.groups = Groups(block, self.sizes, takes_epilogue)
         self.out: list[Op] = []
 
     def run(self) -> Block:
@@ -69,7 +81,9 @@ class _BlockFuser:
                     self.value(value)
             for value in _wanted_in_memory(inner):
                 self.value(value)
-        blocks = [_BlockFuser(inner, self.machine, self.values, self.sizes).run() for inner in op.blocks]
+        blocks = [
+            _BlockFuser(inner, self.machine, self.takes_epilogue, self.values, self.sizes).run() for inner in op.blocks
+        ]
         copy = op.replace(operands=operands, blocks=blocks)
         self.append(op, copy)
 

@@ -65,12 +65,20 @@ def kind_of(op: Op) -> str:
     return "plain"
 
 
-class Groups:
-    """The steps of a block, grouped and ordered. `sizes` are those of the dimensions that are bound in and around it."""
+TakesEpilogue = Callable[[Op, Block], bool]
+"""Whether a back end makes a contraction op (first argument) with this epilogue block as one piece."""
 
-    def __init__(self, block: Block, sizes: Mapping[Dim, Value]) -> None:
+
+class Groups:
+    """The steps of a block, grouped and ordered. `sizes` are those of the dimensions that are bound in and around it.
+
+    `takes_epilogue` limits what joins a contraction.
+    """
+
+    def __init__(self, block: Block, sizes: Mapping[Dim, Value], takes_epilogue: TakesEpilogue) -> None:
         self.block = block
         self.sizes = sizes
+        self.takes_epilogue = takes_epilogue
         self.nodes: list[Node | None] = []
         self.node_of: dict[Op, Node] = {}
         self.users: dict[Value, list[Op | None]] = {}
@@ -306,8 +314,11 @@ class Groups:
             if op is not root
         ):
             return False
+        _, body, _, _ = self.contraction_parts(root, ops)
+        if not self.takes_epilogue(root, body):
+            return False
         try:
-            lower_epilogue(*self.contraction_parts(root, ops)[:2])
+            lower_epilogue(root, body)
         except AxisConflict:
             return False
         return True

@@ -163,8 +163,13 @@ class ProgramEmitter(FileWriter):
             target=self.machine.name,
             flags=(f"-march={self.machine.march}",) if self.machine.march else (),
             recursive=self.is_recursive,
+            link=self.link(),
         )
         return Emitted(artifact, self.whole_plan(), tuple(ordered))
+
+    def link(self) -> tuple[str, ...]:
+        """Linker flags for what the program calls besides libm and pthreads."""
+        return ()
 
     def whole_plan(self) -> Plan:
         """The plan of the program with the buffers of its functions, for people."""

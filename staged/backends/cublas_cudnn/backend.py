@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from staged.backends.c_family.program import Emitted, Planner
 from staged.ir.machine import Machine
-from staged.ir.nodes import Function
+from staged.ir.nodes import Block, Function, Op
+from staged.ir.types import CPU
 
 NAME = "cublas_cudnn"
 DEVICES = ("cpu", "gpu")
@@ -19,3 +20,14 @@ def emit(function: Function, machine: Machine, plan: Planner, check_nan: bool = 
     from staged.backends.cublas_cudnn.emit import emit_program  # only where a program asks for a GPU
 
     return emit_program(function, machine, plan, check_nan)
+
+
+def takes_epilogue(op: Op, body: Block) -> bool:
+    """Whether a library makes a contraction with what `body` does to its result in one call."""
+    from staged.backends.cublas_cudnn.library.form import Form, form_of
+
+    if op.device == CPU:
+        return True
+    form = form_of(op.name, body)
+    has_sums = all(operand.tensor.size for operand in op.operands)
+    return form is not None and (has_sums or form == Form())

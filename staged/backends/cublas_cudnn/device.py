@@ -17,10 +17,13 @@ Every part is made once, however often its program runs. If one cannot be made, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from staged.backends.c_family.writer import Writer
+
+Item = TypeVar("Item", bound=Hashable)
 
 WORD = 8
 """Bytes of the host's arena for each field's items: no item of the struct is larger unless its part says so."""
@@ -41,7 +44,8 @@ class DevicePart:
 
     `opens` are lines of `open_device`, where `gpu` is the struct, all zeros where nothing was made, and `host` takes
     errors; `closes` are lines of `NAME_release`, which also runs after `opens` failed halfway. `condition` is the
-    preprocessor's, for a part that only some builds have. `includes` and `libraries` name what the part needs.
+    preprocessor's, for a part that only some builds have. `includes`, `libraries` and `checks` (macros, in full) are what
+    the part needs, `helpers` are functions that `opens` calls. Parts of a lower `order` are made before all of a higher one.
     """
 
     fields: tuple[Field, ...]
@@ -50,6 +54,9 @@ class DevicePart:
     includes: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     condition: str = ""
+    checks: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()
+    order: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -132,9 +139,9 @@ def kernels_part(site: int, name: str, count: int) -> DevicePart:
 # ---- the text -----------------------------------------------------------------------------------
 
 
-def distinct(names: Iterable[str]) -> list[str]:
+def distinct(items: Iterable[Item]) -> list[Item]:
     """Without repetitions, in the order of first use."""
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(items))
 
 
 def struct_bytes(parts: Sequence[DevicePart]) -> int:
@@ -157,7 +164,10 @@ def write_struct(w: Writer, parts: Sequence[DevicePart]) -> None:
 
 
 def write_open(w: Writer, parts: Sequence[DevicePart]) -> None:
-    """`open_device`: gives ST_OK with everything made, or an error with something of it missing."""
+    """Helpers and `open_device`, which gives ST_OK with everything made, or an error with something of it missing."""
+    for helper in distinct(helper for part in parts for helper in part.helpers):
+        w.text(helper)
+        w.line()
     with w.block("static int open_device(Device *gpu, st_host *host)"):
         for part in parts:
             _conditional(w, part, part.opens)

@@ -45,6 +45,7 @@ from staged.backends.cublas_cudnn.failures import (
 from staged.backends.cublas_cudnn.joining import join_launches
 from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
 from staged.backends.cublas_cudnn.launches import launcher
+from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import stack_text, stacks_part
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
@@ -161,6 +162,10 @@ class CudaProgramEmitter(ProgramEmitter):
 
     def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
         kernel = self.kernels[op]
+        if isinstance(kernel, LibraryCall):
+            assert isinstance(structure, CudaStructureEmitter)
+            self.call_library(structure, op, kernel, inputs, outputs)
+            return
         if not isinstance(kernel, CudaKernel):
             super().call_kernel(structure, op, inputs, outputs)
             return
@@ -171,6 +176,19 @@ class CudaProgramEmitter(ProgramEmitter):
             self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
         arguments = ", ".join(map(str, ["gpu", *inputs, *outputs]))
         structure.check(op, f"{self.launchers[kernel.name]}({arguments})")
+
+    def call_library(
+        self, structure: CudaStructureEmitter, op: Op, kernel: LibraryCall, inputs: list[Expr], outputs: list[Expr]
+    ) -> None:
+        """A call of a library, after its result's first value has been put in place where it starts from one."""
+        if kernel.begins_as is not None:
+            begins_as = inputs[kernel.begins_as]
+            if str(begins_as) != str(outputs[0]):
+                structure.copy(outputs[0], begins_as, op.results[0].tensor)
+            inputs = [text for number, text in enumerate(inputs) if number != kernel.begins_as]
+        arguments = ", ".join(map(str, ["gpu", "host", self.site(op.where), *inputs, *outputs]))
+        with structure.w.block(f"if ({kernel.name}({arguments}) != ST_OK)"):
+            structure.w.line("return host->error_kind;")
 
     def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
         structure = super().new_structure(function, plan)
@@ -217,7 +235,14 @@ class CudaProgramEmitter(ProgramEmitter):
         if self.kernels_may_fail:
             parts.append(failures_part(self.values_bytes + self.workspace_bytes))
         parts.append(kernels_part(site, self.name, kernels + len(self.finite_checks.dtypes)))
-        return [*parts, stacks_part(self.stacks, self.stacks_offset(), HEAD)] if self.stacks else parts
+        if self.stacks:
+            parts.append(stacks_part(self.stacks, self.stacks_offset(), HEAD))
+        return [*parts, *parts_of([kernel for kernel in self.kernels.values() if isinstance(kernel, LibraryCall)])]
+
+    def link(self) -> tuple[str, ...]:
+        # What uses others first, as linkers want it.
+        libraries = distinct(name for part in self.device_parts() for name in part.libraries)
+        return tuple(f"-l{name}" for name in reversed(libraries))
 
     def has_release(self) -> bool:
         return True
@@ -248,7 +273,8 @@ class CudaProgramEmitter(ProgramEmitter):
             )
         structure.need("host", "fail", "stop")
         on_device = [kernel for kernel in kernels if isinstance(kernel, CudaKernel) and kernel.name in self.launchers]
-        on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel)]
+        on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel | LibraryCall)]
+        calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
         w = Writer()
         self.write_head(w)
         checks = [finite_check_name(dtype) for dtype in self.finite_checks.dtypes]
@@ -267,7 +293,7 @@ class CudaProgramEmitter(ProgramEmitter):
         w.line("#endif  // HOST_ONLY")
         w.line()
         w.line("#if !defined(__CUDACC_RTC__) && !defined(KERNELS_ONLY)")
-        self.write_host_part(w, structure, on_device, on_host, inner)
+        self.write_host_part(w, structure, on_device, on_host, calls, inner)
         w.line("#endif  // the host part")
         return str(w)
 
@@ -294,6 +320,7 @@ class CudaProgramEmitter(ProgramEmitter):
         structure: StructureEmitter,
         on_device: Sequence[CudaKernel],
         on_host: Sequence[KernelText],
+        calls: Sequence[LibraryCall],
         inner: list[tuple[VariableRef, str]],
     ) -> None:
         includes, support = render(structure.text.snippets - {"memcpy", "stack"})
@@ -313,6 +340,9 @@ class CudaProgramEmitter(ProgramEmitter):
         w.line(f'#include "{self.name}_support.h"  // printing, errors, maths: what every program of staged may use')
         w.line()
         w.text(_CHECK)
+        for macro in distinct(macro for part in self.device_parts() for macro in part.checks):
+            w.line()
+            w.text(macro)
         self.write_device_struct(w)
         if self.stacks:
             w.section("residual storage")
@@ -335,6 +365,11 @@ class CudaProgramEmitter(ProgramEmitter):
         if self.kernels_may_fail:
             w.line()
             w.text(wait_for_device(self.finite_checks.rows))
+        if calls:
+            w.section("library calls")
+            for call in calls:
+                w.line()
+                w.text(call.text)
         w.section("entry points")
         w.line()
         write_open(w, self.device_parts())

@@ -35,6 +35,8 @@ from staged.backends.cublas_cudnn.geometry import (
     launch_side_by_side,
     launch_with_workspace,
 )
+from staged.backends.cublas_cudnn.library.cublas import emit_product
+from staged.backends.cublas_cudnn.library.loops import product_nest
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
 from staged.backends.cublas_cudnn.packs import Access, alignments, packed
 from staged.backends.cublas_cudnn.scatter import scatter_as_gather
@@ -94,10 +96,10 @@ class CudaLibrary:
         """The text for a `kernel` op. Raises UnsupportedError, with the Python line, for what has none."""
         name = str(op.attrs.get("name") or "kernel")
         if op.name == "contraction":
-            kind = f"`{op.attrs['kind']}`"
-            if op.device == CPU:
-                kind += " on the host of a program with a GPU region"
-            raise UnsupportedError(f"{kind} has no CUDA form yet", where=op.where, hint="compute it in a CPU program")
+            call = self.contraction(op, name)
+            if call is not None:
+                return call
+            op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
         if op.device == CPU:
             plain = op.replace(attrs={**op.attrs, "schedule": PLAIN})
             return emit_kernel(plain, self.names.fresh(name), self.machine, self.site)
@@ -109,6 +111,16 @@ class CudaLibrary:
             return made
         self.names.used.discard(chosen)
         return replace(made, name=first.name, text=first.text, parameters=first.parameters, copies=first.copies)
+
+    def contraction(self, op: Op, name: str) -> KernelText | None:
+        """The call of a library for a `contraction` op; None for what no library takes: products of integers."""
+        kind = f"`{op.attrs['kind']}`"
+        if op.device == CPU:
+            kind += " on the host of a program with a GPU region"
+        if op.device == CPU or op.attrs["kind"] != "matmul":
+            raise UnsupportedError(f"{kind} has no CUDA form yet", where=op.where, hint="compute it in a CPU program")
+        is_float = op.operands[0].tensor.dtype.is_float
+        return emit_product(op, self.names.fresh(name), self.site(op.where)) if is_float else None
 
 
 class CudaLoopEmitter(ElementwiseParts):

@@ -231,9 +231,6 @@ def test_kernels_of_one_name_in_two_programs_are_two_kernels() -> None:
 # ---- what has no CUDA form yet is refused with its line -------------------------------------------
 
 
-def matmul(x: Any) -> Any:
-    with with_backend(GPU, x):
-        return x @ x.T  # the line
 
 
 def second_derivative_of_a_loop(x: Any) -> Any:
@@ -272,7 +269,6 @@ def recursion_beside_a_region(x: Any) -> Any:
     ("function", "what"),
     [
         (recursion_beside_a_region, "the recursion of `factorial`"),
-        (matmul, "`matmul`"),
         (matmul_outside, "`matmul` on the host"),
         (second_derivative_of_a_loop, "a second derivative through a loop"),
         (second_gpu, r"gpu\(1\)"),

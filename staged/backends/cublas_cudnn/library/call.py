@@ -1,0 +1,130 @@
+"""A call of a library as a function of the program's text, next to the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from staged.backends.c_family.expr import literal
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.loops import kernel_comments, wrapped
+from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.cublas_cudnn.device import DevicePart, Field
+from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
+from staged.ir.nodes import Op
+from staged.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall(KernelText):
+    """A function of the host's part that calls a library: `int name(gpu, host, site, inputs..., outputs...)`.
+
+    It gives ST_OK, or the kind of the error that `host` explains.
+    """
+
+    parts: tuple[DevicePart, ...] = ()
+    """What it needs to be open on the device, in the order in which that is made."""
+    begins_as: int | None = None
+    """The operand that the result is made in the place of: copied there first where it is elsewhere, and not passed."""
+
+
+Signature = Sequence[tuple[str, str]]
+
+
+def library_call(
+    op: Op, name: str, form: Form, comments: Sequence[str], body: Callable[[Writer], None], parts: Sequence[DevicePart]
+) -> LibraryCall:
+    """The function for a contraction `op` of this form. `body` writes its statements, which know its operands as `a` and `b`,
+    the result as `c`, and the `alpha`, `beta` and `bias` of the form."""
+    parameters = parameters_of(op, form)
+    w = Writer()
+    line = [f"{op.where.short}  {op.where.text}"] if op.where is not None else []
+    above = kernel_comments(op)
+    for comment in (*(above if len(op.blocks[0].ops) else line), *comments):
+        w.line("// " + safe_comment(comment))
+    head = ["const Device *gpu", "st_host *host", "int site", *(f"{type}{parameter}" for type, parameter in parameters)]
+    with w.block(wrapped(f"static int {name}({', '.join(head)})")):
+        body(w)
+        w.line("return ST_OK;")
+    begins_as = None if form.addend is None else operand_of(form.addend)
+    return LibraryCall(
+        name,
+        str(w),
+        tuple(parameters),
+        1,
+        may_alias=() if begins_as is None else ((0, begins_as),),
+        parts=tuple(parts),
+        begins_as=begins_as,
+    )
+
+
+def form_of_op(op: Op) -> Form:
+    """The form of a contraction's epilogue; fusion lets no other join on a device."""
+    form = form_of(op.attrs["kind"], op.blocks[0])
+    assert form is not None, f"{op.attrs['kind']} with an epilogue that no library has"
+    return form
+
+
+def operand_of(param: int) -> int:
+    """The operand of a contraction that is parameter `param` of its epilogue block, whose first one is the product."""
+    return param + 1
+
+
+def parameters_of(op: Op, form: Form) -> list[tuple[str, str]]:
+    """(C type, name) of the operands that are passed, in their order, and of the result."""
+    found = [(f"const {op.operands[number].tensor.dtype.c_name} *", name) for number, name in ((0, "a"), (1, "b"))]
+    for number, operand in enumerate(op.operands[2:], 1):
+        c_type = operand.tensor.dtype.c_name
+        if number == form.bias:
+            found.append((f"const {c_type} *", "bias"))
+        elif number != form.addend:
+            found.append((f"{c_type} ", f"factor_{number}"))
+    return [*found, (f"{op.results[0].tensor.dtype.c_name} *", "c")]
+
+
+def scale_text(scale: Scale, dtype: DType) -> str:
+    """A product of factors as C."""
+    factors = [f"factor_{param}" for param in scale.params]
+    if abs(scale.number) != 1.0 or not factors:
+        factors.insert(0, str(literal(abs(scale.number), dtype)))
+    return ("-" if scale.number < 0 else "") + " * ".join(factors)
+
+
+def parts_of(calls: Sequence[LibraryCall]) -> list[DevicePart]:
+    """What all these calls need, each part once; it is the part of the first call that needs it."""
+    found: dict[tuple[Field, ...], DevicePart] = {}
+    for call in calls:
+        for part in call.parts:
+            found.setdefault(part.fields, part)
+    return sorted(found.values(), key=lambda part: part.order)
+
+
+# ---- lines of such functions ---------------------------------------------------------------------
+
+
+def write_call(w: Writer, macro: str, head: str, arguments: Sequence[str]) -> None:
+    """A checked call at `site`, broken where it is long; `head` is the routine with its first argument."""
+    lines, line = [], f"{macro}(site, {head}"
+    for argument in arguments:
+        if len(line) + len(argument) + 8 > 116:
+            lines.append(line + ",")
+            line = f"{' ' * (len(macro) + 1)}{argument}"
+        else:
+            line = f"{line}, {argument}"
+    for each in (*lines, f"{line}));"):
+        w.line(each)
+
+
+def write_zeros(w: Writer, op: Op) -> None:
+    """The result of sums of nothing."""
+    type = op.results[0].tensor
+    if type.size == 0:
+        unused(w, "gpu", "host", "site", "c")
+        return
+    w.line(f"CUDA_CHECK(site, cudaMemsetAsync(c, 0, {type.size} * sizeof({type.dtype.c_name}), gpu->stream));")
+
+
+def unused(w: Writer, *names: str) -> None:
+    """Parameters that the function leaves alone."""
+    for name in names:
+        w.line(f"(void){name};")

@@ -1,0 +1,194 @@
+"""Matrix products by cuBLAS.
+
+cuBLAS knows column-major matrices alone. A row-major (m, k) is the same memory as a column-major (k, m), its transpose, and
+(A B)^T = B^T A^T: so the operands change places, transposes become flags, and nothing is copied.
+
+| product                    | call                                        |
+|----------------------------|---------------------------------------------|
+| (m, k) @ (k, n)            | gemm                                        |
+| (b, m, k) @ (b, k, n)      | gemmStridedBatched                          |
+| a vector on one side       | gemv, gemvStridedBatched                    |
+| a vector on both           | dot, whose result stays on the device       |
+
+    c = alpha * product + beta * c
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from staged.backends.c_family.writer import Writer
+from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy
+from staged.backends.cublas_cudnn.library.call import (
+    LibraryCall,
+    form_of_op,
+    library_call,
+    scale_text,
+    unused,
+    write_call,
+    write_zeros,
+)
+from staged.backends.cublas_cudnn.library.form import Form
+from staged.errors import UnsupportedError
+from staged.ir.nodes import Op
+from staged.ir.types import bound
+
+WORKSPACE_BYTES = 4 << 20
+"""Memory that cuBLAS may use. Ours, so that it allocates none: not in a loop, and not while a graph is captured."""
+LARGEST = 2**31 - 1
+"""Sizes are of type int."""
+
+CHECK = """\
+// The same for calls of cuBLAS.
+#define CUBLAS_CHECK(site, call) \\
+    do { \\
+        const cublasStatus_t cublas_status = (call); \\
+        if (cublas_status != CUBLAS_STATUS_SUCCESS) { \\
+            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
+                           #call, cublasGetStatusString(cublas_status), __FILE__, __LINE__); \\
+        } \\
+    } while (0)
+"""
+
+
+def handle_part(site: int) -> DevicePart:
+    """The handle of cuBLAS, on the program's stream and with its workspace."""
+    return DevicePart(
+        (Field("void *cublas_workspace;"), Field("cublasHandle_t cublas;")),
+        (
+            check("CUDA_CHECK", site, f"cudaMalloc(&gpu->cublas_workspace, {WORKSPACE_BYTES})"),
+            check("CUBLAS_CHECK", site, "cublasCreate(&gpu->cublas)"),
+            check("CUBLAS_CHECK", site, "cublasSetStream(gpu->cublas, gpu->stream)"),
+            check("CUBLAS_CHECK", site, f"cublasSetWorkspace(gpu->cublas, gpu->cublas_workspace, {WORKSPACE_BYTES})"),
+        ),
+        (*destroy("gpu->cublas", "cublasDestroy(gpu->cublas)"), "(void)cudaFree(gpu->cublas_workspace);"),
+        ("cublas_v2.h",),
+        ("cublas",),
+        checks=(CHECK,),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One matrix product: c (batch, m, n) = a (batch, m, k) @ b (batch, k, n), of which a flag says it is stored transposed."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    transpose_a: bool
+    transpose_b: bool
+    letter: str
+    """What cuBLAS calls the dtype: S or D."""
+
+    @staticmethod
+    def of(op: Op) -> Product:
+        """The product of a contraction op. Raises UnsupportedError for sizes that no `int` holds."""
+        a, b = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
+        transpose_a, transpose_b = (bool(op.attrs.get(f"transpose_{name}", False)) for name in "ab")
+        m, k = (a[-1], a[-2]) if transpose_a else (a[-2], a[-1])
+        n = b[-2] if transpose_b else b[-1]
+        if max(prod(a[:-2]), m, n, k) > LARGEST:
+            raise UnsupportedError(
+                f"cuBLAS takes sizes up to {LARGEST:,}, got {op.operands[0].type} @ {op.operands[1].type}",
+                where=op.where,
+                hint="split the product into several",
+            )
+        letter = {"f32": "S", "f64": "D"}[op.operands[0].tensor.dtype.name]
+        return Product(prod(a[:-2]), m, n, k, transpose_a, transpose_b, letter)
+
+    @property
+    def name(self) -> str:
+        """Which routine makes it."""
+        if self.is_dot:
+            return f"cublas{self.letter}dot"
+        kind = "gemv" if self.has_vector else "gemm"
+        return f"cublas{self.letter}{kind}{'StridedBatched' if self.batch > 1 else ''}"
+
+    @property
+    def has_vector(self) -> bool:
+        """Whether a side of the product is a vector."""
+        return 1 in (self.m, self.n)
+
+    @property
+    def is_dot(self) -> bool:
+        """Whether both are, once."""
+        return self.m == self.n == self.batch == 1
+
+    def __str__(self) -> str:
+        def side(rows: int, columns: int, is_turned: bool) -> str:
+            batch = f"{self.batch}, " if self.batch > 1 else ""
+            return f"({batch}{columns}, {rows}) transposed" if is_turned else f"({batch}{rows}, {columns})"
+
+        return f"{side(self.m, self.k, self.transpose_a)} @ {side(self.k, self.n, self.transpose_b)}"
+
+    # ---- arguments ----
+
+    def flag(self, is_turned: bool) -> str:
+        return "CUBLAS_OP_T" if is_turned else "CUBLAS_OP_N"
+
+    def gemm(self) -> list[str]:
+        """The arguments of (strided batched) gemm: as columns go, b is (n, k) and a is (k, m)."""
+        strides = (self.k * self.n, self.m * self.k, self.m * self.n) if self.batch > 1 else None
+        return [
+            self.flag(self.transpose_b), self.flag(self.transpose_a), str(self.n), str(self.m), str(self.k), "&alpha",
+            *self.matrix("b", self.k if self.transpose_b else self.n, strides and strides[0]),
+            *self.matrix("a", self.m if self.transpose_a else self.k, strides and strides[1]), "&beta",
+            *self.matrix("c", self.n, strides and strides[2]),
+            *([str(self.batch)] if strides else []),
+        ]  # fmt: skip
+
+    def gemv(self) -> list[str]:
+        """The arguments of (strided batched) gemv: the matrix is the operand that is not a vector."""
+        if self.n == 1:
+            # c = A b. A row-major A (m, k) is column-major (k, m): the flag asks for its transpose.
+            flag, rows, columns = not self.transpose_a, self.k, self.m
+            matrix, vector, out = "a", "b", self.m
+            if self.transpose_a:
+                rows, columns = self.m, self.k
+        else:
+            # c = B^T a.
+            flag, rows, columns = self.transpose_b, self.n, self.k
+            matrix, vector, out = "b", "a", self.n
+            if self.transpose_b:
+                rows, columns = self.k, self.n
+        batched = self.batch > 1
+        return [
+            self.flag(flag), str(rows), str(columns), "&alpha",
+            *self.matrix(matrix, rows, rows * columns if batched else None),
+            *self.matrix(vector, 1, self.k if batched else None), "&beta",
+            *self.matrix("c", 1, out if batched else None),
+            *([str(self.batch)] if batched else []),
+        ]  # fmt: skip
+
+    def matrix(self, name: str, leading: int, stride: int | None) -> list[str]:
+        """A matrix (or vector) with its leading dimension (or step), and the distance of those of a batch."""
+        found = [name, str(max(leading, 1))]
+        return found if stride is None else [*found, str(stride)]
+
+
+def emit_product(op: Op, name: str, site: int) -> LibraryCall:
+    """The call for a matrix product of floats whose epilogue is linear."""
+    product, form = Product.of(op), form_of_op(op)
+    dtype = op.operands[0].tensor.dtype
+    c_type = dtype.c_name
+
+    def body(w: Writer) -> None:
+        if 0 in (product.batch, product.m, product.n):
+            unused(w, "a", "b")
+            write_zeros(w, op)  # of no elements
+            return
+        if product.is_dot and form == Form():
+            # The result stays on the device: the host has no use for it.
+            w.line("CUBLAS_CHECK(site, cublasSetPointerMode(gpu->cublas, CUBLAS_POINTER_MODE_DEVICE));")
+            w.line(f"CUBLAS_CHECK(site, {product.name}(gpu->cublas, {product.k}, a, 1, b, 1, c));")
+            w.line("CUBLAS_CHECK(site, cublasSetPointerMode(gpu->cublas, CUBLAS_POINTER_MODE_HOST));")
+            return
+        w.line(f"const {c_type} alpha = {scale_text(form.alpha, dtype)};")
+        w.line(f"const {c_type} beta = {scale_text(form.beta, dtype)};")
+        arguments = product.gemv() if product.has_vector else product.gemm()
+        routine = product.name.replace("dot", "gemv")
+        write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", arguments)
+
+    return library_call(op, name, form, [f"{product}, by {product.name}"], body, [handle_part(site)])

@@ -1,0 +1,257 @@
+"""What the libraries can do with a product besides making it: the epilogues of cuBLAS, cublasLt and cuDNN, recognised.
+
+    activation(alpha * product + beta * addend + bias)
+
+`alpha` and `beta` are numbers that the host knows, `addend` has the product's shape (the result is made in its place),
+`bias` has an element for each column of a matrix product or each channel of a convolution. What an op's epilogue block
+computes either has this form, or is a kernel of its own after the product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.types import DType
+
+Activation = Literal["", "relu", "gelu"]
+Factor = float | int
+"""A number, or the parameter of the epilogue block (an `int`) that brings one."""
+MOVES = frozenset(("broadcast_to", "reshape", "stop_gradient"))
+_GELU_SCALE, _GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A product of factors: `number` times the values of the block's parameters `params`."""
+
+    number: float = 1.0
+    params: tuple[int, ...] = ()
+
+    def times(self, other: Scale) -> Scale:
+        return Scale(self.number * other.number, (*self.params, *other.params))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An epilogue that a library takes; `addend` and `bias` are parameters of its block (0 is the product)."""
+
+    alpha: Scale = Scale()
+    beta: Scale = Scale(0.0)
+    addend: int | None = None
+    bias: int | None = None
+    activation: Activation = ""
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a scaled sum, as every library has it."""
+        return self.bias is None and not self.activation
+
+
+def form_of(kind: str, body: Block) -> Form | None:
+    """The form of an epilogue `body` (parameters: the product, inputs) after a contraction of this kind; None if it has none."""
+    if len(body.end.operands) != 1:
+        return None
+    product = body.params[0]
+    if body.end.operands[0].tensor != product.tensor:
+        return None
+    form = _Matcher(kind, body).form(body.end.operands[0])
+    return form if form is not None and is_taken(kind, form, product.tensor.dtype, product.tensor.shape) else None
+
+
+def is_taken(kind: str, form: Form, dtype: DType, shape: tuple[Any, ...]) -> bool:
+    """Whether a library has this form for this product: only cublasLt and cuDNN add a bias, in f32."""
+    if not dtype.is_float or 0 in shape:
+        return form == Form()
+    return form.is_linear
+
+
+class _Matcher:
+    def __init__(self, kind: str, body: Block) -> None:
+        self.body = body
+        self.product = body.params[0]
+        shape = self.product.tensor.shape
+        self.bias_axis = len(shape) - 1 if kind == "matmul" else 1
+
+    def form(self, value: Value) -> Form | None:
+        """The form of what `value` computes from the product."""
+        if value is self.product:
+            return Form()
+        op = value.producer
+        if op is None or value.tensor != self.product.tensor:
+            return None
+        match op.name:
+            case "add":
+                return next((f for x, y in _orders(op) if (f := self.sum(x, y)) is not None), None)
+            case "subtract":
+                return self.difference(*op.operands)
+            case "multiply":
+                return next((f for x, y in _orders(op) if (f := self.multiple(x, y)) is not None), self.gelu(value))
+            case "negative":
+                return self.scaled(self.form(op.operands[0]), Scale(-1.0))
+            case "maximum" | "select":
+                inner = _relu_of(op)
+                return self.activated(inner, "relu") if inner is not None else None
+        return None
+
+    def sum(self, x: Value, y: Value) -> Form | None:
+        form = self.form(x)
+        if form is None or form.activation:
+            return None
+        bias = self.row(y)
+        if bias is not None and form.bias is None:
+            return replace(form, bias=bias)
+        return self.added(form, y, 1.0)
+
+    def difference(self, x: Value, y: Value) -> Form | None:
+        form = self.form(x)
+        if form is not None:
+            return self.added(form, y, -1.0)
+        form = self.scaled(self.form(y), Scale(-1.0))
+        return None if form is None else self.added(form, x, 1.0)
+
+    def added(self, form: Form, value: Value, sign: float) -> Form | None:
+        array = self.array(value)
+        if array is None or form.addend is not None or form.activation:
+            return None
+        param, scale = array
+        return replace(form, addend=param, beta=Scale(sign).times(scale))
+
+    def multiple(self, x: Value, y: Value) -> Form | None:
+        scale = self.number(y)
+        return None if scale is None else self.scaled(self.form(x), scale)
+
+    def scaled(self, form: Form | None, scale: Scale) -> Form | None:
+        if form is None or not form.is_linear:
+            return None
+        beta = form.beta.times(scale) if form.addend is not None else form.beta
+        return replace(form, alpha=form.alpha.times(scale), beta=beta)
+
+    def activated(self, value: Value, activation: Activation) -> Form | None:
+        form = self.form(value)
+        return None if form is None or form.activation else replace(form, activation=activation)
+
+    # ---- what it is made with ----
+
+    def source(self, value: Value) -> Value:
+        """What `value` repeats."""
+        while value.producer is not None and value.producer.name in MOVES:
+            value = value.producer.operands[0]
+        return value
+
+    def number(self, value: Value) -> Scale | None:
+        """A number that the host knows, as a factor."""
+        source = self.source(value)
+        if source.tensor.dtype is not self.product.tensor.dtype:
+            return None
+        constant = _constant(source)
+        if constant is not None:
+            return Scale(constant)
+        is_param = source.producer is None and source is not self.product and not source.tensor.shape
+        return Scale(1.0, (source.index,)) if is_param else None
+
+    def array(self, value: Value) -> tuple[int, Scale] | None:
+        """An input with the product's shape, possibly scaled."""
+        if value.producer is None:
+            fits = value is not self.product and value.tensor == self.product.tensor
+            return (value.index, Scale()) if fits else None
+        if value.producer.name == "multiply":
+            for x, y in _orders(value.producer):
+                array, scale = self.array(x), self.number(y)
+                if array is not None and scale is not None:
+                    return array[0], array[1].times(scale)
+        return None
+
+    def row(self, value: Value) -> int | None:
+        """An input with one element per column (or channel), repeated along the other axes."""
+        axis, extent = self.bias_axis, self.product.tensor.shape[self.bias_axis]
+        op = value.producer
+        while op is not None and op.name in MOVES:
+            (source,) = op.operands
+            shape = source.tensor.shape
+            if op.name == "broadcast_to":
+                # Where the axis of the bias came from: the source has it, everything else is one long.
+                axes = tuple(op.attrs["axes"])
+                if axis not in axes:
+                    return None
+                axis = axes.index(axis)
+            elif source.tensor.size != extent or op.results[0].tensor.size != extent:
+                return None
+            else:
+                axis = next((n for n, size in enumerate(shape) if size == extent), 0)
+            if source.tensor.size != extent or shape[axis] != extent:
+                return None
+            value, op = source, source.producer
+        is_input = value.producer is None and value is not self.product
+        return value.index if is_input and value.tensor.size == extent and extent != 1 else None
+
+    def gelu(self, value: Value) -> Form | None:
+        """The tanh formula, which is what cublasLt computes: 0.5 x (1 + tanh(s (x + c x^3)))."""
+        for x in _inputs_of_tanh(value):
+            if _same(value, _gelu(x)):
+                return self.activated(x, "gelu")
+        return None
+
+
+def _orders(op: Op) -> tuple[tuple[Value, Value], ...]:
+    x, y = op.operands
+    return (x, y), (y, x)
+
+
+def _constant(value: Value) -> float | None:
+    """The number that `value` is everywhere."""
+    while value.producer is not None and value.producer.name in MOVES:
+        value = value.producer.operands[0]
+    if value.producer is None or value.producer.name != "constant":
+        return None
+    number = value.producer.attrs["value"]
+    return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else None
+
+
+def _relu_of(op: Op) -> Value | None:
+    """x, where `op` makes relu(x): `maximum(x, 0)`, or 0 where x <= 0."""
+    if op.name == "maximum":
+        return next((x for x, y in _orders(op) if _constant(y) == 0.0), None)
+    condition, then, other = op.operands
+    test = condition.producer
+    if test is None or _constant(then) != 0.0 or test.name not in ("less_equal", "greater_equal"):
+        return None
+    small, large = test.operands if test.name == "less_equal" else test.operands[::-1]
+    return other if small is other and _constant(large) == 0.0 else None
+
+
+# ---- the tanh formula, up to the order of operands -----------------------------------------------
+
+Pattern = float | Value | tuple[Any, ...]
+"""A number, a certain value, or (op, patterns of its operands)."""
+
+
+def _gelu(x: Value) -> Pattern:
+    cube = ("multiply", x, ("square", x))
+    tanh = ("tanh", ("multiply", _GELU_SCALE, ("add", x, ("multiply", _GELU_CUBE, cube))))
+    return ("multiply", ("multiply", 0.5, x), ("add", tanh, 1.0))
+
+
+def _inputs_of_tanh(value: Value) -> Iterator[Value]:
+    """Candidates for the x of `0.5 * x * (tanh(...) + 1)`."""
+    if value.producer is not None:
+        for factor in value.producer.operands:
+            if factor.producer is not None and factor.producer.name == "multiply":
+                yield from factor.producer.operands
+
+
+def _same(value: Value, pattern: Pattern) -> bool:
+    if isinstance(pattern, Value):
+        return value is pattern
+    if isinstance(pattern, float):
+        number = _constant(value)
+        return number is not None and math.isclose(number, pattern, rel_tol=1e-6)
+    name, *operands = pattern
+    op = value.producer
+    if op is None or op.name != name:
+        return False
+    orders = [op.operands, op.operands[::-1]] if name in ("add", "multiply") else [op.operands]
+    return any(all(map(_same, order, operands)) for order in orders)

@@ -1,0 +1,223 @@
+"""Products by NVIDIA's libraries: eager's values, the calls that are made, and what is left when a program goes."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import GPU, with_backend
+from staged.frontend import trees
+from staged.runtime import cuda
+
+RANDOM = np.random.default_rng(4)
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[cuda.Emulator]:
+    """The emulated device; no test may misuse it, but for those that say so."""
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    emulator = cuda.emulator()
+    before = emulator.counts()
+    yield emulator
+    if "misuse" not in request.fixturenames:
+        assert (emulator.counts() - before).violations == 0, emulator.last_violation()
+
+
+def on_gpu(function: Any) -> Any:
+    """`function`, staged, inside of a GPU region."""
+
+    def inside(*args: Any) -> Any:
+        with with_backend(GPU, *args):
+            result = function(*args)
+        return result
+
+    return st.function(target="portable")(inside)
+
+
+def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:
+    return RANDOM.normal(size=shape).astype(dtype)
+
+
+def whole(*shape: int, dtype: str = "i4") -> np.ndarray[Any, Any]:
+    return RANDOM.integers(-9, 9, size=shape).astype(dtype)
+
+
+def agrees_with_eager(function: Any, arguments: tuple[Any, ...], rtol: float = 2e-5) -> str:
+    """Runs `function` on the emulated device and in NumPy; gives the program's text."""
+    staged = on_gpu(function)
+    found = trees.flatten(staged(*arguments))[0]
+    with st.eager():
+        wanted = trees.flatten(staged(*arguments))[0]
+    for one, other in zip(found, wanted, strict=True):
+        assert np.asarray(one).dtype == np.asarray(other).dtype
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+    text: str = staged.stage(*arguments).source
+    return text
+
+
+def routines(text: str) -> list[str]:
+    """The routines of the libraries that a program calls for its products, as often as it does."""
+    return re.findall(r"(?:CUBLAS|CUDNN)_CHECK\(site, (cu\w+)\(", text)
+
+
+# ---- matrix products ------------------------------------------------------------------------------
+
+M, N = normal(3, 5), normal(5, 4)
+BM, BN = normal(2, 3, 5), normal(2, 5, 4)
+PRODUCTS: list[tuple[str, Any, tuple[Any, ...], str]] = [
+    ("matrices", lambda a, b: a @ b, (M, N), "cublasSgemm"),
+    ("left transposed", lambda a, b: a.T @ b, (normal(5, 3), N), "cublasSgemm"),
+    ("right transposed", lambda a, b: a @ b.T, (M, normal(4, 5)), "cublasSgemm"),
+    ("both transposed", lambda a, b: a.T @ b.T, (normal(5, 3), normal(4, 5)), "cublasSgemm"),
+    ("f64", lambda a, b: a @ b, (normal(3, 5, dtype="f8"), normal(5, 4, dtype="f8")), "cublasDgemm"),
+    ("batch", lambda a, b: a @ b, (BM, BN), "cublasSgemmStridedBatched"),
+    ("batch of axes", lambda a, b: a @ b, (normal(2, 3, 4, 5), normal(2, 3, 5, 2)), "cublasSgemmStridedBatched"),
+    ("batch, transposed", lambda a, b: st.swapaxes(a, 1, 2) @ st.swapaxes(b, 1, 2), (normal(2, 5, 3), normal(2, 4, 5)),
+     "cublasSgemmStridedBatched"),
+    ("one matrix for a batch", lambda a, b: a @ b, (BM, N), "cublasSgemm"),
+    ("a batch for one matrix", lambda a, b: a @ b, (M, BN), "cublasSgemmStridedBatched"),
+    ("column", lambda a, b: a @ b, (M, normal(5)), "cublasSgemv"),
+    ("column, transposed", lambda a, b: a.T @ b, (normal(5, 3), normal(5)), "cublasSgemv"),
+    ("row", lambda a, b: a @ b, (normal(5), N), "cublasSgemv"),
+    ("row, transposed", lambda a, b: a @ b.T, (normal(5), normal(4, 5)), "cublasSgemv"),
+    ("batch of columns", lambda a, b: a @ b, (BM, normal(2, 5, 1)), "cublasSgemvStridedBatched"),
+    ("batch of rows", lambda a, b: a @ b, (normal(2, 1, 5), BN), "cublasSgemvStridedBatched"),
+    ("vectors", lambda a, b: a @ b, (normal(7), normal(7)), "cublasSdot"),
+    ("vectors of f64", lambda a, b: st.dot(a, b), (normal(7, dtype="f8"), normal(7, dtype="f8")), "cublasDdot"),
+    ("tensordot", lambda a, b: st.tensordot(a, b, 2), (normal(2, 3, 4), normal(3, 4, 5)), "cublasSgemm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "arguments", "routine"), [c[1:] for c in PRODUCTS], ids=[c[0] for c in PRODUCTS])
+def test_products_agree_with_eager_and_copy_nothing(
+    function: Any, arguments: tuple[Any, ...], routine: str, device: cuda.Emulator
+) -> None:
+    text = agrees_with_eager(function, arguments)
+    assert [name for name in routines(text) if "PointerMode" not in name] == [routine]
+    assert "cudaMemcpyDeviceToDevice" not in text
+
+
+def test_products_of_integers_are_kernels() -> None:
+    for dtype in ("i4", "i8"):
+        text = agrees_with_eager(lambda a, b: a @ b.T, (whole(3, 5, dtype=dtype), whole(4, 5, dtype=dtype)))
+        assert "cublas_v2.h" not in text
+    agrees_with_eager(lambda a, b: a @ b, (whole(2, 3, 5), whole(2, 5, 4)))
+
+
+# What becomes of the product in the same call, and what is a kernel after it.
+LINEAR: list[tuple[str, Any, tuple[Any, ...], int]] = [
+    ("scaled", lambda a, b: (a @ b) * 3.0, (M, N), 0),
+    ("negated", lambda a, b: -(a @ b), (M, N), 0),
+    ("scaled by an argument", lambda a, b, s: s * (a @ b), (M, N, 0.3), 0),
+    ("added to", lambda a, b, c: c + a @ b, (M, N, normal(3, 4)), 0),
+    ("subtracted from", lambda a, b, c: c - 0.5 * (a @ b), (M, N, normal(3, 4)), 0),
+    ("less an array", lambda a, b, c: a @ b - c, (M, N, normal(3, 4)), 0),
+    ("twice scaled", lambda a, b, c, s: c + s * (a @ b * 3.0), (M, N, normal(3, 4), 0.3), 0),
+    ("times an array", lambda a, b, c: c * (a @ b), (M, N, normal(3, 4)), 1),
+    ("a vector added to", lambda a, b, c: c + a @ b, (M, normal(5, 1), normal(3, 1)), 0),
+    ("a batch added to", lambda a, b, c: c + a @ b, (BM, BN, normal(2, 3, 4)), 0),
+    ("two uses", lambda a, b: ((a @ b) * 3.0, (a @ b) + 1.0), (M, N), 1),
+    ("a function of it", lambda a, b: st.tanh(a @ b), (M, N), 1),
+    ("its sum", lambda a, b: st.sum(a @ b, axis=1), (M, N), 1),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "kernels"), [c[1:] for c in LINEAR], ids=[c[0] for c in LINEAR])
+def test_scaled_sums_are_part_of_the_product(function: Any, arguments: tuple[Any, ...], kernels: int) -> None:
+    text = agrees_with_eager(function, arguments)
+    assert text.count('extern "C" __global__') == kernels
+
+
+def test_an_update_of_a_variable_is_made_in_its_place() -> None:
+    @st.function(target="portable")
+    def train(x: Any, steps: Any) -> Any:
+        with with_backend(GPU, x):
+            w = st.Variable(st.zeros((4, 3)))
+            for _ in st.range(steps):
+                w.value = w.value - 0.1 * (x.T @ (x @ w.value + 1.0))
+            result = w.value * 1.0
+        return result
+
+    x = normal(6, 4)
+    program = train.stage(x, 5)
+    assert "cudaMemcpyDeviceToDevice" not in program.source
+    assert "const float alpha = -0.1f;" in program.source and "const float beta = 1.0f;" in program.source
+    w = np.zeros((4, 3))
+    for _ in range(5):
+        w = w - 0.1 * (x.T @ (x @ w + 1.0))
+    np.testing.assert_allclose(train(x, 5), w, rtol=1e-4)
+
+
+def test_a_product_that_reads_what_it_is_added_to_keeps_it_apart() -> None:
+    @st.function(target="portable")
+    def powers(w: Any, steps: Any) -> Any:
+        with with_backend(GPU, w):
+            for _ in st.range(steps):
+                w = w + 0.1 * (w @ w)
+        return w
+
+    w, wanted = normal(5, 5), None
+    wanted = w.astype("f8")
+    for _ in range(3):
+        wanted = wanted + 0.1 * (wanted @ wanted)
+    np.testing.assert_allclose(powers(w, 3), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_products() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return st.mean(st.tanh(x @ w) ** 2)
+
+    text = agrees_with_eager(lambda w, x: st.value_and_grad(loss)(w, x), (normal(4, 3), normal(6, 4)))
+    assert routines(text) == ["cublasSgemm"] * 2
+
+
+def test_one_handle_made_once_and_given_back(device: cuda.Emulator) -> None:
+    def products(a: Any, b: Any) -> Any:
+        for _ in st.range(20):
+            a = a @ b
+        return a @ b.T
+
+    gc.collect()
+    before = device.counts()
+    staged = on_gpu(products)
+    x, y = np.eye(3, dtype=np.float32), normal(3, 3)
+    staged(x, y)
+    first = device.counts() - before
+    staged(x, y)
+    assert (device.counts() - before).allocations == first.allocations == 2
+    text = staged.stage(x, y).source
+    assert text.count("cublasCreate") == 1 and "cudnn.h" not in text and "cublasLt" not in text
+    del staged
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_allocations, left.live_streams, left.live_bytes) == (0, 0, 0)
+
+
+def test_libraries_that_are_not_called_are_not_included() -> None:
+    plain = on_gpu(lambda x: x + 1.0).stage(M)
+    assert plain._artifact.link == ("-lcudart",)
+    assert "cublas_v2.h" not in plain.source and "cudnn.h" not in plain.source
+    assert on_gpu(lambda a, b: a @ b).stage(M, N)._artifact.link == ("-lcublas", "-lcudart")
+
+
+@pytest.fixture
+def misuse() -> None:
+    """For a test that misuses the device on purpose."""
+
+
+@pytest.mark.usefixtures("misuse")
+def test_a_refused_call_names_the_call_and_the_python_line() -> None:
+    program = on_gpu(lambda a, b: a @ b).stage(M, N)
+    assert ", a, 5, &beta" in program.source
+    wrong = replace(program._artifact, source=program.source.replace(", a, 5, &beta", ", a, 1, &beta"))
+    with pytest.raises(st.ProgramError) as caught:
+        cuda.load(wrong)(M, N)
+    said = str(caught.value)
+    assert "cublasSgemm(gpu->cublas" in said and "inside.cu:" in said and "test_libraries.py" in said
