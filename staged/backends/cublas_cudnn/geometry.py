@@ -83,10 +83,11 @@ def launch_for(items: int, threads: int = 0) -> Launch:
 def launch_with_workspace(items: int, thread_bytes: int) -> Launch:
     """The launch for items whose threads need `thread_bytes` of workspace each."""
     whole = launch_for(items)
-    blocks = max(1, WORKSPACE_BYTES // (thread_bytes * whole.threads))
-    if blocks >= whole.blocks:
+    threads = max(1, min(whole.threads, WORKSPACE_BYTES // thread_bytes))
+    blocks = max(1, WORKSPACE_BYTES // (thread_bytes * threads))
+    if blocks * threads >= whole.blocks * whole.threads:
         return whole
-    return Launch(items, blocks, whole.threads, strided=True)
+    return Launch(items, blocks, threads, strided=True)
 
 
 def launch_for_team(items: int, team: Team, block_bytes: int = 0) -> Launch:

@@ -24,7 +24,6 @@ from staged.backends.c_family.expr import Name
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.loops import emit_kernel, kernel_comments, rounded, wrapped
 from staged.backends.c_family.writer import Names, safe_comment
-from staged.backends.cublas_cudnn.elementwise import ElementwiseParts
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import (
     BLOCK,
@@ -43,6 +42,7 @@ from staged.backends.cublas_cudnn.scatter import scatter_as_gather
 from staged.backends.cublas_cudnn.spelling import device_names
 from staged.backends.cublas_cudnn.statements import may_fail
 from staged.backends.cublas_cudnn.teams import SHARED_BYTES, may_overwrite, team_for
+from staged.backends.cublas_cudnn.tile_statements import TileStatements
 from staged.backends.cublas_cudnn.tiles import TILE, tiles_of
 from staged.errors import UnsupportedError
 from staged.ir.loops import ArrayRef, Axis, Nest, Schedule, walk
@@ -123,7 +123,7 @@ class CudaLibrary:
         return emit_product(op, self.names.fresh(name), self.site(op.where)) if is_float else None
 
 
-class CudaLoopEmitter(ElementwiseParts):
+class CudaLoopEmitter(TileStatements):
     """Writes one nest as a `__global__` function."""
 
     def __init__(self, op: Op, machine: Machine, site: Site) -> None:
@@ -140,8 +140,10 @@ class CudaLoopEmitter(ElementwiseParts):
         self.team = team_for(self.parts[0]) if len(self.parts) == 1 else None
         alone = self.parts[0] if len(self.parts) == 1 and self.team is None else None
         self.tiles = tiles_of(alone) if alone is not None else None
-        known = alignments(op)
-        self.packs = [(1, frozenset()) if self.tiles or self.team else packed(part, known) for part in self.parts]
+        self.alignment = alignments(op)
+        self.packs = [
+            (1, frozenset()) if self.tiles or self.team else packed(part, self.alignment) for part in self.parts
+        ]
         self.launches = self.launched()
 
     def launched(self) -> tuple[Launch, ...]:
@@ -235,8 +237,8 @@ class CudaLoopEmitter(ElementwiseParts):
         """How threads map to elements, in words."""
         if self.team is not None:
             names = f" ({', '.join(axis.name for axis in self.parts[0].axes)})" if self.parts[0].axes else ""
-            step = self.team.threads
-            return f"{launch}; of an item{names} thread `lane` takes turns lane, lane + {step}, ... of each loop"
+            turns = f"every {self.team.threads}th turn, or pack of neighbouring turns, of its loops"
+            return f"{launch}; of an item{names} each thread takes {turns}"
         if self.tiles is not None:
             return f"{launch}, which turns the tile around in shared memory"
         if launch.items <= 1:
@@ -303,7 +305,7 @@ class CudaLoopEmitter(ElementwiseParts):
         start = self.names.fresh(last.name)
         w.line(f"const int64_t {start} = {width} * {self.axes[packs_along]};")
         self.axes[last] = Name(start)
-        self.packed_body(part, last, width, packs)
+        self.packed_body(part.body, last, width, packs)
 
     def team_part(self, part: Part, launch: Launch, team: Team) -> None:
         """Items that the threads of a team share."""

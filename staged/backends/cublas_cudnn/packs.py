@@ -13,11 +13,11 @@ Only where sizes and addresses prove that every such piece starts at a multiple 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import gcd, prod
 
 from staged.backends.cublas_cudnn.mapping import Part
-from staged.ir.loops import ArrayRef, Axis, Compute, Load, PositionOf, Store
+from staged.ir.loops import Accumulate, ArrayRef, Axis, Compute, Load, PositionOf, Statement, Store
 from staged.ir.nodes import Op, Value
 from staged.ir.types import DTYPES, DType, bound
 
@@ -65,6 +65,25 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int]) -> tuple[int, frozense
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
     return (width, fitting) if any(isinstance(s, Store) for s in fitting) else none
+
+
+def packed_loop(
+    body: Sequence[Statement], axis: Axis, threads: int, alignment: Mapping[ArrayRef, int]
+) -> tuple[int, frozenset[Access]]:
+    """The same for the turns of a loop over `axis` that `threads` threads share."""
+    none = 1, frozenset[Access]()
+    if not all(isinstance(s, Load | Store | Compute | PositionOf | Accumulate) for s in body):
+        return none
+    accesses = [
+        s for s in body if isinstance(s, Load | Store) and s.index.stride(axis) == 1 and s.array.role != "scratch"
+    ]
+    if not accesses:
+        return none
+    width = PACK_BYTES // max(s.array.dtype.size for s in accesses)
+    if axis.extent % width or axis.extent < width * threads:
+        return none
+    fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
+    return (width, fitting) if fitting else none
 
 
 def _is_pack(s: Access, axis: Axis, width: int, alignment: Mapping[ArrayRef, int]) -> bool:

@@ -7,12 +7,13 @@ from contextlib import ExitStack
 from math import prod
 
 from staged.backends.c_family.expr import Call, Expr, Infix, Literal, Name
-from staged.backends.c_family.loops import LoopEmitter
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call
 from staged.backends.c_family.totals import accumulated_dtype
 from staged.backends.c_family.vectors import Vec
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import Team
+from staged.backends.cublas_cudnn.pack_statements import PackStatements
+from staged.backends.cublas_cudnn.packs import packed_loop
 from staged.backends.cublas_cudnn.reductions import parts_of, reduction_name
 from staged.backends.cublas_cudnn.spelling import spell_in_cuda
 from staged.backends.cublas_cudnn.teams import chain_of, scratch_in
@@ -34,7 +35,7 @@ from staged.ir.loops import (
 from staged.ir.types import i64
 
 
-class CudaStatements(LoopEmitter):
+class CudaStatements(PackStatements):
     """Writes the statements of one item."""
 
     team: Team | None = None
@@ -136,12 +137,17 @@ class CudaStatements(LoopEmitter):
                 name = self.scoped(axis)
                 loops.enter_context(self.block(f"for (int64_t {name} = 0; {name} < {axis.extent}; ++{name})"))
             name = self.scoped(shared[0]) if len(shared) == 1 else self.names.fresh("element")
-            header = f"for (int64_t {name} = {self.team_lane}; {name} < {last}; {name} += {step})"
+            width, packs = packed_loop(body, shared[0], step, self.alignment) if len(shared) == 1 else (1, frozenset())
+            first = f"{width} * {self.team_lane}" if width > 1 else self.team_lane
+            header = f"for (int64_t {name} = {first}; {name} < {last}; {name} += {width * step})"
             loops.enter_context(self.block(header))
             if len(shared) > 1:
                 used = {axis for s in walk(body) for index in indices_of(s) for axis in index.axes}
                 self.number_axes(shared, name, used)
-            self.body(body)
+            if width > 1:
+                self.packed_body(body, shared[0], width, packs)
+            else:
+                self.body(body)
         del self.loop_names[len(self.loop_names) - len(outer) - (len(shared) == 1) :]
         self.sharing = False
         self.unseen |= {array for array, is_written in scratch_in(body) if is_written}

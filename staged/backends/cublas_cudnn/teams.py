@@ -147,9 +147,11 @@ def may_overwrite(part: Part, source: ArrayRef) -> bool:
     """Whether a result may lie where an operand does, though an item's threads do not keep step: each element is only read
     by the thread that writes it."""
     reading = [s for s in part.body if any(isinstance(t, Load) and t.array is source for t in walk((s,)))]
-    if not all(isinstance(s, Loop) for s in reading):
+    loops = [s for s in part.body if isinstance(s, Loop)]
+    # A loop that keeps totals is over for every thread before any goes on.
+    if not all(isinstance(s, Loop) and (s.reductions or s is loops[-1]) for s in reading):
         return False
-    return len({tuple(axis.extent for axis in chain_of(s)[0]) for s in part.body if isinstance(s, Loop)}) == 1
+    return len({tuple(axis.extent for axis in chain_of(s)[0]) for s in loops}) == 1
 
 
 def scratch_in(body: Sequence[Statement]) -> Iterator[tuple[ArrayRef, bool]]:

@@ -115,6 +115,7 @@ def test_rows_are_one_kernel(compute: Any, shape: tuple[int, ...], how: str, dev
     text = check(compute, device, RNG.normal(size=shape).astype(np.float32))
     (comments,) = kernels(text)
     assert how in comments
+    assert ("st_device_f32x4" in text) == (shape == (9, 3000))
 
 
 def test_rows_too_long_for_shared_memory_have_workspace(device: Any, monkeypatch: Any) -> None:
