@@ -31,12 +31,13 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents of the axes."""
-        return self.host.shape
+        return tuple(self.host.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """NumPy's name of the dtype."""
-        return self.host.dtype
+        dtype: np.dtype[Any] = self.host.dtype
+        return dtype
 
     @property
     def ndim(self) -> int:

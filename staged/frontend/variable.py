@@ -22,6 +22,7 @@ class Remote(Protocol):
     """The elements of a Variable on a device; the runtime makes it."""
 
     device: str
+    nbytes: int
     is_ahead: bool
     """Whether a program has written them there since the host last had them."""
 
@@ -30,6 +31,9 @@ class Remote(Protocol):
 
     def fetch(self, host: np.ndarray[Any, Any]) -> None:
         """Copy them into `host`."""
+
+    def take(self, other: Remote) -> None:
+        """Copy them from another device, whose they were until now."""
 
     def outdate(self) -> None:
         """The host's are others now."""
@@ -187,15 +191,21 @@ class Variable(Array):
             held = self._kept = np.array(held, dtype=self._type.dtype.numpy, order="C")
         if written and self._remote is not None:
             self._remote.outdate()
-        return held
+        buffer: np.ndarray[Any, Any] = held
+        return buffer
 
     def remote(self, made_on: Callable[[int], Remote], device: str) -> Remote:
         """The elements on a device, up to date: where they are already, else copied; `made_on` makes room for so many bytes.
 
         What a program writes there is fetched when the host looks at the Variable.
         """
-        if self._remote is not None and self._remote.device == device and self._remote.is_ahead:
-            return self._remote
+        before = self._remote
+        if before is not None and before.is_ahead:
+            if before.device == device:
+                return before
+            place = self._remote = made_on(before.nbytes)
+            place.take(before)
+            return place
         host = self.buffer(written=False)
         if self._remote is None or self._remote.device != device:
             self._remote = made_on(host.nbytes)

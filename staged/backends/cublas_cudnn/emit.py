@@ -54,7 +54,7 @@ from staged.ir.buffers import Buffer, Plan, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef
 from staged.ir.order import structural_ops
-from staged.ir.types import CPU
+from staged.ir.types import CPU, Device
 from staged.source import Position
 
 # NVRTC has no headers; its own integer types are these.
@@ -152,11 +152,7 @@ class CudaProgramEmitter(ProgramEmitter):
                 where=called.where,
                 hint="call the part with the region and the part with the recursion from Python, each a program of its own",
             )
-        for op in structural_ops(function.block):
-            if op.device.index:
-                raise UnsupportedError(
-                    f"programs run on one GPU, not on `{op.device}`", where=op.where, hint="use `GPU`"
-                )
+        self.device = only_device(function)
 
     # ---- launches ----
 
@@ -420,6 +416,8 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line("host->error_claimed = 0;")
             if not self.parameters:
                 w.line("(void)args;")
+            site, number = self.site(self.function.where), self.device.index
+            w.line(f"CUDA_CHECK({site}, cudaSetDevice({number}));  // this thread may have used another one")
             w.line(f"Device *const gpu = (Device *)(void *)(base + {self.device_offset()});")
             with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
                 w.line(f"{self.name}_release(arena);")
@@ -438,6 +436,21 @@ class CudaProgramEmitter(ProgramEmitter):
                 w.line(f"{variable.type.dtype.c_name} {name} = 0;")
             w.line()
             w.lines += structure.w.lines
+
+
+def only_device(function: Function) -> Device:
+    """The GPU that a program runs on. Raises UnsupportedError where it asks for two."""
+    chosen: Op | None = None
+    for op in structural_ops(function.block):
+        if op.device != CPU and chosen is not None and op.device != chosen.device:
+            raise UnsupportedError(
+                f"a program runs on one GPU so far, and this one asks for `{op.device}` beside `{chosen.device}`",
+                where=op.where,
+                hint="make the parts programs of their own: `st.Variable`s and `st.to(x, GPU(1))` carry arrays from one to the other",
+            )
+        chosen = op if op.device != CPU else chosen
+    assert chosen is not None, "a program without a device is the native back end's"
+    return chosen.device
 
 
 def _rows(buffers: Sequence[Buffer], structure: StructureEmitter) -> list[tuple[str, str]]:

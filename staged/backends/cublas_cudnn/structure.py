@@ -113,7 +113,7 @@ class CudaStructureEmitter(StructureEmitter):
     # ---- copies ----
 
     def emit_copy(self, op: Op) -> None:
-        """A value crosses between host and device."""
+        """A value crosses between host and device, or from another device."""
         (value,) = op.operands
         result, source = op.result, self.pointer(value)
         self.where(op.where)
@@ -126,9 +126,19 @@ class CudaStructureEmitter(StructureEmitter):
             self.w.line(f"{self.c_type(result)} {local};")
             self.scalars[result] = Name(local)
             target = Prefix("&", Name(local))
+        if op.attrs["source"] != CPU and not to_host:
+            self.copy_from_peer(op, target, source, value.tensor)
+            return
         self.copy_between(op, target, source, value.tensor, "DeviceToHost" if to_host else "HostToDevice")
         if to_host and value.tensor.size:
             self.wait(op)
+
+    def copy_from_peer(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
+        """An argument that the caller has on another device: whoever wrote it there has waited for it."""
+        if type.size:
+            numbers = f"{op.device.index}, {source}, {op.attrs['source'].index}"
+            size = f"{type.size} * sizeof({type.dtype.c_name})"
+            self.check(op, f"cudaMemcpyPeerAsync({target}, {numbers}, {size}, gpu->stream)")
 
     def copy_between(self, op: Op | End, target: Expr, source: Expr, type: TensorType, direction: str) -> None:
         if type.size:

@@ -14,7 +14,7 @@ from staged.runtime.cuda.interface import Runtime, current_runtime
 from staged.runtime.guard import ffi
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost
+_TO_DEVICE, _TO_HOST, _BETWEEN_DEVICES = 1, 2, 3  # cudaMemcpyHostToDevice, ...DeviceToHost, ...DeviceToDevice
 
 
 def _check(runtime: Runtime, status: int, call: str) -> None:
@@ -72,6 +72,11 @@ class DeviceCopy:
         self._copy(ffi.from_buffer(host), self.address, _TO_HOST)
         self.is_ahead = False
 
+    def take(self, other: Any) -> None:
+        """Copy the elements from another device, where they were until now."""
+        self._copy(self.address, other.address, _BETWEEN_DEVICES)
+        self.written()
+
     def outdate(self) -> None:
         """The host's array has changed."""
         self.is_current = self.is_ahead = False
@@ -85,14 +90,15 @@ class DeviceCopy:
             return
         _choose(self._runtime, self.device)
         if kind == _TO_HOST:
-            # A program that stopped may have left work on its own stream.
-            _check(
-                self._runtime,
-                self._runtime.function("cudaDeviceSynchronize", "int (*)(void)")(),
-                "cudaDeviceSynchronize",
-            )
+            self._wait()  # a program that stopped may have left work on its own stream
         copy = self._runtime.function("cudaMemcpy", "int (*)(void *, const void *, size_t, int)")
         _check(self._runtime, copy(target, source, self.nbytes, kind), f"cudaMemcpy of {self.nbytes:,} bytes")
+        if kind != _TO_HOST:
+            self._wait()  # such a copy may still be under way, and a program's own stream waits for none
+
+    def _wait(self) -> None:
+        wait = self._runtime.function("cudaDeviceSynchronize", "int (*)(void)")
+        _check(self._runtime, wait(), "cudaDeviceSynchronize")
 
     def __repr__(self) -> str:
         return f"<{self.nbytes:,} bytes on {self.device}>"

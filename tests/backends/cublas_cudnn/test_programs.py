@@ -14,7 +14,6 @@ import staged as st
 from staged import GPU, with_backend
 from staged.errors import ProgramError, UnsupportedError
 from staged.frontend import trees
-from staged.ir.types import Device
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn import programs
 
@@ -249,9 +248,11 @@ def matmul_outside(x: Any) -> Any:
     return y @ x.T  # the line
 
 
-def second_gpu(x: Any) -> Any:
-    with with_backend(Device("gpu", 1), x):
-        return x * 2.0  # the line
+def two_gpus(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x + 1.0
+    with with_backend(GPU(1), x):
+        return y * 2.0  # the line
 
 
 @st.function
@@ -271,7 +272,7 @@ def recursion_beside_a_region(x: Any) -> Any:
         (recursion_beside_a_region, "the recursion of `factorial`"),
         (matmul_outside, "`matmul` on the host"),
         (second_derivative_of_a_loop, "a second derivative through a loop"),
-        (second_gpu, r"gpu\(1\)"),
+        (two_gpus, r"asks for `gpu\(1\)` beside `gpu`"),
     ],
 )
 def test_what_is_not_there_yet_is_refused_with_its_line(function: Any, what: str) -> None:

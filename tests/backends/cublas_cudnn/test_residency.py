@@ -204,6 +204,40 @@ def test_threads_share_a_variable_s_place(device: cuda.Emulator) -> None:
     np.testing.assert_array_equal(np.array(v), 40.0)
 
 
+def test_a_program_runs_on_the_gpu_that_it_names(device: cuda.Emulator) -> None:
+    v = st.Variable(X, name="v")
+
+    def doubled(gpu: Any) -> Any:
+        @st.function
+        def f(x: Any) -> Any:
+            with with_backend(gpu, x):
+                v.value = v.value + x
+                return v.value * 2.0
+
+        return f
+
+    first, second = doubled(GPU), doubled(GPU(1))
+    try:
+        with pytest.raises(ProgramError, match=r"cudaSetDevice\(1\)"):
+            second(X)
+        device.configure("devices=2")
+        np.testing.assert_allclose(second(X), X * 4.0, rtol=1e-5)
+        np.testing.assert_allclose(first(X), X * 6.0, rtol=1e-5)
+        np.testing.assert_allclose(second(X), X * 8.0, rtol=1e-5)
+        assert [str(t.target) for t in second.stage(X).transfers()] == ["gpu(1)", "gpu(1)", "cpu"]
+        there = st.to(X, GPU(1))
+        assert "on gpu(1)" in second.stage(there).header
+        np.testing.assert_allclose(second(there), X * 10.0, rtol=1e-5)
+        before = device.counts()
+        np.testing.assert_allclose(first(there), X * 12.0, rtol=1e-5)
+        seen = device.counts() - before
+        assert (seen.copies_between_devices, seen.copies_to_host) == (1 + 1, 1)  # x and v; the result
+        assert "cudaMemcpyPeerAsync(d->x, 0, args->x, 1, " in first.stage(there).source
+        np.testing.assert_allclose(np.array(v), X * 6.0, rtol=1e-5)
+    finally:
+        device.configure()
+
+
 # ---- regions in plain Python ----------------------------------------------------------------------
 
 
