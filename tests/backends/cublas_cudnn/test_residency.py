@@ -37,7 +37,6 @@ def copies(device: cuda.Emulator) -> Callable[..., tuple[int, int]]:
         before = device.counts()
         run(*args)
         seen = device.counts() - before
-        assert seen.copies_on_device == 0
         return seen.copies_to_device, seen.copies_to_host
 
     return count
