@@ -273,8 +273,10 @@ def test_a_dead_handle_is_refused_and_counted(library: Library) -> None:
     with library.clean():
         made = library.made("cublasCreate_v2", "cublasHandle_t")
         live, created = library.emulator.objects()["cublasHandle"]
+        calls = library.emulator.counts().library_calls
         library.do("cublasDestroy_v2", made)
         assert library.emulator.objects()["cublasHandle"] == (live - 1, created)
+        assert library.emulator.counts().library_calls == calls + 1
         library.refused("the handle was destroyed before", "cublasDestroy_v2", made)
         library.refused("the handle was destroyed before", "cublasSgemm_v2", *_gemm(library, made))
         library.refused("the handle is not a handle or descriptor", "cublasDestroy_v2", None)

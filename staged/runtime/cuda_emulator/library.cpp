@@ -53,8 +53,8 @@ void add_object(Object *object, const char *kind, bool is_handle) {
     counts.descriptors_created += !is_handle;
 }
 
-Call::Call(const char *name) : locked(device_lock), call_name(name) {
-    ++counts.library_calls;
+Call::Call(const char *name, bool counted) : locked(device_lock), call_name(name) {
+    counts.library_calls += counted;
 }
 
 Call &Call::require(bool condition, const char *format, ...) {
@@ -130,7 +130,9 @@ Call &Call::run(cudaStream_t stream, std::function<void()> work) {
 }
 
 void spoil(void *address, size_t size) {
-    memset(address, 0xff, size);
+    if (size > 0) {
+        memset(address, 0xff, size);
+    }
 }
 
 }  // namespace emulator

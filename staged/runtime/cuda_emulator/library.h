@@ -1,5 +1,5 @@
-// What the emulated libraries (cuBLAS, cublasLt, cuDNN) share: handles and descriptors that are known by kind while they
-// live, checks of what a call was given, and the way of its work to the device.
+// What the emulated libraries (cuBLAS, cublasLt, cuDNN) share: handles and descriptors that are known by kind while
+// they live, checks of what a call was given, and the way of its work to the device.
 //
 // A call is checked when it is made; its work goes to the stream and runs when the stream runs.
 #ifndef STAGED_EMULATED_LIBRARY_H
@@ -42,7 +42,8 @@ template <class T> T *create_descriptor(const char *kind) {
 // nothing, and `ok` tells it. While it lives the emulator is locked.
 class Call {
   public:
-    explicit Call(const char *name);
+    // `counted`: whether the program made it; not so where work checks what it finds only when it runs.
+    explicit Call(const char *name, bool counted = true);
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 
@@ -59,7 +60,8 @@ class Call {
     Call &live(const Object *object, const char *what);
     // A handle or descriptor that can be used.
     Call &usable(const Object *object, const char *what);
-    // `size` bytes of one live allocation of the device, aligned for elements of `alignment` bytes. Nothing is read of no bytes.
+    // `size` bytes of one live allocation of the device, aligned for elements of `alignment` bytes. Nothing is read
+    // of no bytes.
     Call &device(const void *address, size_t size, const char *what, size_t alignment = 1);
     // An address of host memory.
     Call &host(const void *address, const char *what);

@@ -8,7 +8,8 @@
 
 namespace emulator {
 
-// What a float keeps as a factor in a product of TF32: 10 bits after the leading one, rounded to nearest, ties away from zero.
+// What a float keeps as a factor in a product of TF32: 10 bits after the leading one, rounded to nearest, ties away
+// from zero.
 inline float round_to_tf32(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

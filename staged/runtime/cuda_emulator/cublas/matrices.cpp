@@ -86,13 +86,14 @@ cublasStatus_t gemm_of_pointers(
     call.usable(handle, "the handle");
     check_gemm(call, g);
     const Factor<T> alpha(call, handle, alpha_address, "alpha"), beta(call, handle, beta_address, "beta");
-    for (const void *array : {static_cast<const void *>(A), static_cast<const void *>(B), static_cast<const void *>(C)}) {
+    const void *const arrays[] = {A, B, C};
+    for (const void *array : arrays) {
         call.device(array, size_t(g.batch) * sizeof(T *), "an array of addresses", sizeof(T *));
     }
     if (call.ok() && !g.is_empty()) {
         g.tf32 = handle->math_mode == CUBLAS_TF32_TENSOR_OP_MATH;
         call.run(handle->stream, [=] {
-            Call later(name);
+            Call later(name, false);
             for (int i = 0; i < g.batch; ++i) {
                 const Operands<T> operands{A[i], B[i], C[i]};
                 check_operands(later, g, operands);
@@ -179,33 +180,33 @@ cublasStatus_t geam(
 extern "C" {
 
 // A function per type, each a line of parameters away from its template.
-#define FOR_TYPE(P, T)                                                                                                  \
-    cublasStatus_t cublas##P##gemm_v2(                                                                                  \
+#define FOR_TYPE(P, T)                                                                                                 \
+    cublasStatus_t cublas##P##gemm_v2(                                                                                 \
         cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const T *alpha, \
-        const T *A, int lda, const T *B, int ldb, const T *beta, T *C, int ldc) {                                       \
-        const Gemm g{transa, transb, m, n, k, lda, ldb, ldc};                                                           \
-        return gemm("cublas" #P "gemm", handle, g, alpha, beta, [=](int) { return Operands<T>{A, B, C}; });             \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##gemmStridedBatched(                                                                       \
+        const T *A, int lda, const T *B, int ldb, const T *beta, T *C, int ldc) {                                      \
+        const Gemm g{transa, transb, m, n, k, lda, ldb, ldc};                                                          \
+        return gemm("cublas" #P "gemm", handle, g, alpha, beta, [=](int) { return Operands<T>{A, B, C}; });            \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##gemmStridedBatched(                                                                      \
         cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const T *alpha, \
-        const T *A, int lda, long long strideA, const T *B, int ldb, long long strideB, const T *beta, T *C, int ldc,   \
-        long long strideC, int batch) {                                                                                 \
-        const Gemm g{transa, transb, m, n, k, lda, ldb, ldc, batch};                                                    \
-        return gemm("cublas" #P "gemmStridedBatched", handle, g, alpha, beta, [=](int i) {                              \
-            return Operands<T>{A + i * strideA, B + i * strideB, C + i * strideC};                                      \
-        });                                                                                                             \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##gemmBatched(                                                                              \
+        const T *A, int lda, long long strideA, const T *B, int ldb, long long strideB, const T *beta, T *C, int ldc,  \
+        long long strideC, int batch) {                                                                                \
+        const Gemm g{transa, transb, m, n, k, lda, ldb, ldc, batch};                                                   \
+        return gemm("cublas" #P "gemmStridedBatched", handle, g, alpha, beta, [=](int i) {                             \
+            return Operands<T>{A + i * strideA, B + i * strideB, C + i * strideC};                                     \
+        });                                                                                                            \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##gemmBatched(                                                                             \
         cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const T *alpha, \
-        const T *const A[], int lda, const T *const B[], int ldb, const T *beta, T *const C[], int ldc, int batch) {    \
-        const Gemm g{transa, transb, m, n, k, lda, ldb, ldc, batch};                                                    \
-        return gemm_of_pointers("cublas" #P "gemmBatched", handle, g, alpha, A, B, beta, C);                            \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##geam(                                                                                     \
-        cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, const T *alpha,        \
-        const T *A, int lda, const T *beta, const T *B, int ldb, T *C, int ldc) {                                       \
-        return geam<T>(                                                                                                 \
-            "cublas" #P "geam", handle, transa, transb, m, n, alpha, {A, lda}, beta, {B, ldb}, {C, ldc});               \
+        const T *const A[], int lda, const T *const B[], int ldb, const T *beta, T *const C[], int ldc, int batch) {   \
+        const Gemm g{transa, transb, m, n, k, lda, ldb, ldc, batch};                                                   \
+        return gemm_of_pointers("cublas" #P "gemmBatched", handle, g, alpha, A, B, beta, C);                           \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##geam(                                                                                    \
+        cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, const T *alpha,       \
+        const T *A, int lda, const T *beta, const T *B, int ldb, T *C, int ldc) {                                      \
+        return geam<T>(                                                                                                \
+            "cublas" #P "geam", handle, transa, transb, m, n, alpha, {A, lda}, beta, {B, ldb}, {C, ldc});              \
     }
 
 FOR_TYPE(S, float)

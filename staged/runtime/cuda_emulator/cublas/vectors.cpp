@@ -1,5 +1,5 @@
-// cuBLAS on the emulated device, levels 1 and 2: vectors, and a matrix with vectors. The loops are the definition of each
-// function; matrices are column-major.
+// cuBLAS on the emulated device, levels 1 and 2: vectors, and a matrix with vectors. The loops are the definition of
+// each function; matrices are column-major.
 
 #include "handle.h"
 
@@ -211,44 +211,44 @@ cublasStatus_t ger(
 extern "C" {
 
 // A function per type, each a line of parameters away from its template.
-#define FOR_TYPE(P, T)                                                                                                  \
-    cublasStatus_t cublas##P##axpy_v2(                                                                                  \
-        cublasHandle_t handle, int n, const T *alpha, const T *x, int incx, T *y, int incy) {                           \
-        return axpy<T>("cublas" #P "axpy", handle, alpha, {x, n, incx}, {y, n, incy});                                  \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##scal_v2(cublasHandle_t handle, int n, const T *alpha, T *x, int incx) {                   \
-        return scal<T>("cublas" #P "scal", handle, alpha, {x, n, incx});                                                \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##copy_v2(cublasHandle_t handle, int n, const T *x, int incx, T *y, int incy) {             \
-        return copy<T>("cublas" #P "copy", handle, {x, n, incx}, {y, n, incy});                                         \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##dot_v2(                                                                                   \
-        cublasHandle_t handle, int n, const T *x, int incx, const T *y, int incy, T *result) {                          \
-        return dot<T>("cublas" #P "dot", handle, {x, n, incx}, {y, n, incy}, result);                                   \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##nrm2_v2(cublasHandle_t handle, int n, const T *x, int incx, T *result) {                  \
-        return nrm2<T>("cublas" #P "nrm2", handle, {x, n, incx}, result);                                               \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##asum_v2(cublasHandle_t handle, int n, const T *x, int incx, T *result) {                  \
-        return asum<T>("cublas" #P "asum", handle, {x, n, incx}, result);                                               \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##gemv_v2(                                                                                  \
-        cublasHandle_t handle, cublasOperation_t trans, int m, int n, const T *alpha, const T *A, int lda, const T *x,  \
-        int incx, const T *beta, T *y, int incy) {                                                                      \
-        return gemv<T>("cublas" #P "gemv", handle, trans, m, n, alpha, {A, lda}, 0, x, incx, 0, beta, y, incy, 0, 1);   \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##gemvStridedBatched(                                                                       \
-        cublasHandle_t handle, cublasOperation_t trans, int m, int n, const T *alpha, const T *A, int lda,              \
-        long long strideA, const T *x, int incx, long long stridex, const T *beta, T *y, int incy, long long stridey,   \
-        int batch) {                                                                                                    \
-        return gemv<T>(                                                                                                 \
+#define FOR_TYPE(P, T)                                                                                                 \
+    cublasStatus_t cublas##P##axpy_v2(                                                                                 \
+        cublasHandle_t handle, int n, const T *alpha, const T *x, int incx, T *y, int incy) {                          \
+        return axpy<T>("cublas" #P "axpy", handle, alpha, {x, n, incx}, {y, n, incy});                                 \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##scal_v2(cublasHandle_t handle, int n, const T *alpha, T *x, int incx) {                  \
+        return scal<T>("cublas" #P "scal", handle, alpha, {x, n, incx});                                               \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##copy_v2(cublasHandle_t handle, int n, const T *x, int incx, T *y, int incy) {            \
+        return copy<T>("cublas" #P "copy", handle, {x, n, incx}, {y, n, incy});                                        \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##dot_v2(                                                                                  \
+        cublasHandle_t handle, int n, const T *x, int incx, const T *y, int incy, T *result) {                         \
+        return dot<T>("cublas" #P "dot", handle, {x, n, incx}, {y, n, incy}, result);                                  \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##nrm2_v2(cublasHandle_t handle, int n, const T *x, int incx, T *result) {                 \
+        return nrm2<T>("cublas" #P "nrm2", handle, {x, n, incx}, result);                                              \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##asum_v2(cublasHandle_t handle, int n, const T *x, int incx, T *result) {                 \
+        return asum<T>("cublas" #P "asum", handle, {x, n, incx}, result);                                              \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##gemv_v2(                                                                                 \
+        cublasHandle_t handle, cublasOperation_t trans, int m, int n, const T *alpha, const T *A, int lda, const T *x, \
+        int incx, const T *beta, T *y, int incy) {                                                                     \
+        return gemv<T>("cublas" #P "gemv", handle, trans, m, n, alpha, {A, lda}, 0, x, incx, 0, beta, y, incy, 0, 1);  \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##gemvStridedBatched(                                                                      \
+        cublasHandle_t handle, cublasOperation_t trans, int m, int n, const T *alpha, const T *A, int lda,             \
+        long long strideA, const T *x, int incx, long long stridex, const T *beta, T *y, int incy, long long stridey,  \
+        int batch) {                                                                                                   \
+        return gemv<T>(                                                                                                \
             "cublas" #P "gemvStridedBatched", handle, trans, m, n, alpha, {A, lda}, strideA, x, incx, stridex, beta, y, \
-            incy, stridey, batch);                                                                                      \
-    }                                                                                                                   \
-    cublasStatus_t cublas##P##ger_v2(                                                                                   \
-        cublasHandle_t handle, int m, int n, const T *alpha, const T *x, int incx, const T *y, int incy, T *A,          \
-        int lda) {                                                                                                      \
-        return ger<T>("cublas" #P "ger", handle, m, n, alpha, {x, m, incx}, {y, n, incy}, {A, lda});                    \
+            incy, stridey, batch);                                                                                     \
+    }                                                                                                                  \
+    cublasStatus_t cublas##P##ger_v2(                                                                                  \
+        cublasHandle_t handle, int m, int n, const T *alpha, const T *x, int incx, const T *y, int incy, T *A,         \
+        int lda) {                                                                                                     \
+        return ger<T>("cublas" #P "ger", handle, m, n, alpha, {x, m, incx}, {y, n, incy}, {A, lda});                   \
     }
 
 FOR_TYPE(S, float)

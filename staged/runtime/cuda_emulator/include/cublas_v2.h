@@ -88,12 +88,12 @@ cublasStatus_t cublasDgemv_v2(
     const double *x, int incx, const double *beta, double *y, int incy);
 cublasStatus_t cublasSgemvStridedBatched(
     cublasHandle_t handle, cublasOperation_t trans, int m, int n, const float *alpha, const float *A, int lda,
-    long long int strideA, const float *x, int incx, long long int stridex, const float *beta, float *y, int incy,
-    long long int stridey, int batchCount);
+    long long strideA, const float *x, int incx, long long stridex, const float *beta, float *y, int incy,
+    long long stridey, int batchCount);
 cublasStatus_t cublasDgemvStridedBatched(
     cublasHandle_t handle, cublasOperation_t trans, int m, int n, const double *alpha, const double *A, int lda,
-    long long int strideA, const double *x, int incx, long long int stridex, const double *beta, double *y, int incy,
-    long long int stridey, int batchCount);
+    long long strideA, const double *x, int incx, long long stridex, const double *beta, double *y, int incy,
+    long long stridey, int batchCount);
 cublasStatus_t cublasSger_v2(
     cublasHandle_t handle, int m, int n, const float *alpha, const float *x, int incx, const float *y, int incy,
     float *A, int lda);
@@ -111,20 +111,20 @@ cublasStatus_t cublasDgemm_v2(
     const double *A, int lda, const double *B, int ldb, const double *beta, double *C, int ldc);
 cublasStatus_t cublasSgemmStridedBatched(
     cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const float *alpha,
-    const float *A, int lda, long long int strideA, const float *B, int ldb, long long int strideB, const float *beta,
-    float *C, int ldc, long long int strideC, int batchCount);
+    const float *A, int lda, long long strideA, const float *B, int ldb, long long strideB, const float *beta,
+    float *C, int ldc, long long strideC, int batchCount);
 cublasStatus_t cublasDgemmStridedBatched(
     cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const double *alpha,
-    const double *A, int lda, long long int strideA, const double *B, int ldb, long long int strideB, const double *beta,
-    double *C, int ldc, long long int strideC, int batchCount);
+    const double *A, int lda, long long strideA, const double *B, int ldb, long long strideB, const double *beta,
+    double *C, int ldc, long long strideC, int batchCount);
 cublasStatus_t cublasSgemmBatched(
     cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const float *alpha,
-    const float *const Aarray[], int lda, const float *const Barray[], int ldb, const float *beta, float *const Carray[],
-    int ldc, int batchCount);
+    const float *const Aarray[], int lda, const float *const Barray[], int ldb, const float *beta,
+    float *const Carray[], int ldc, int batchCount);
 cublasStatus_t cublasDgemmBatched(
     cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const double *alpha,
-    const double *const Aarray[], int lda, const double *const Barray[], int ldb, const double *beta, double *const Carray[],
-    int ldc, int batchCount);
+    const double *const Aarray[], int lda, const double *const Barray[], int ldb, const double *beta,
+    double *const Carray[], int ldc, int batchCount);
 cublasStatus_t cublasSgeam(
     cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, const float *alpha,
     const float *A, int lda, const float *beta, const float *B, int ldb, float *C, int ldc);
@@ -138,8 +138,8 @@ cublasStatus_t cublasGemmEx(
     cudaDataType Ctype, int ldc, cublasComputeType_t computeType, cublasGemmAlgo_t algo);
 cublasStatus_t cublasGemmStridedBatchedEx(
     cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const void *alpha,
-    const void *A, cudaDataType Atype, int lda, long long int strideA, const void *B, cudaDataType Btype, int ldb,
-    long long int strideB, const void *beta, void *C, cudaDataType Ctype, int ldc, long long int strideC,
+    const void *A, cudaDataType Atype, int lda, long long strideA, const void *B, cudaDataType Btype, int ldb,
+    long long strideB, const void *beta, void *C, cudaDataType Ctype, int ldc, long long strideC,
     int batchCount, cublasComputeType_t computeType, cublasGemmAlgo_t algo);
 
 // The names that programs write.
