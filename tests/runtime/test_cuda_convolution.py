@@ -140,6 +140,10 @@ def _run(
     return to[1].read()
 
 
+def _same(actual: Array, wanted: Array) -> None:
+    np.testing.assert_allclose(actual, wanted, rtol=1e-11, atol=1e-11)
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("layout", [NCHW, NHWC])
 def test_values_and_gradients(cudnn: Cudnn, case: Case, layout: str) -> None:
@@ -152,18 +156,17 @@ def test_values_and_gradients(cudnn: Cudnn, case: Case, layout: str) -> None:
     sizes = [cudnn.ffi.new("int *") for _ in range(4)]
     cudnn.do("cudnnGetConvolution2dForwardOutputDim", convolution, image, filter, *sizes)
     assert tuple(size[0] for size in sizes) == dy.shape
-    close = {"rtol": 1e-11, "atol": 1e-11}
     for found in _algorithms(cudnn, FORWARD, image, filter, convolution, output):
         y = _run(cudnn, FORWARD, (image, on_x, filter, on_w), convolution, found, (output, cudnn.put(laid(dy))), (2, 3))
-        np.testing.assert_allclose(y, laid(2.0 * case.forward(x, w) + 3.0 * dy), **close)
+        _same(y, laid(2.0 * case.forward(x, w) + 3.0 * dy))
     for found in _algorithms(cudnn, DATA, filter, output, convolution, image):
         to = image, cudnn.put(laid(x))
         got = _run(cudnn, DATA, (filter, on_w, output, on_dy), convolution, found, to, (1.0, 1.0))
-        np.testing.assert_allclose(got, laid(dx + x), **close)
+        _same(got, laid(dx + x))
     for found in _algorithms(cudnn, FILTER, image, output, convolution, filter):
         to = filter, cudnn.put(np.full_like(w, np.nan))
         got = _run(cudnn, FILTER, (image, on_x, output, on_dy), convolution, found, to)
-        np.testing.assert_allclose(got, dw, **close)
+        _same(got, dw)
 
 
 def test_the_mathematical_convolution_turns_the_filter(cudnn: Cudnn) -> None:
@@ -250,6 +253,9 @@ def test_an_algorithm_is_tried_in_the_memory_that_there_is(cudnn: Cudnn) -> None
         convolution, *cudnn.pair(dy), 8, returned, results, None, 0,
     )  # fmt: skip
     assert [result.memory for result in results if result.status == 0] == [0]
+    sides = cudnn.tensor(x), cudnn.filter(w), convolution, cudnn.tensor(dy)
+    cudnn.do("cudnnFindConvolutionForwardAlgorithm", cudnn.handle, *sides, 8, returned, results)
+    assert len([result for result in results if result.status == 0]) == 3
 
 
 # ---- misuse ----

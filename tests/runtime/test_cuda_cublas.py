@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from staged.runtime.cuda.emulated import linked_libraries
-from tests.runtime.cuda_library import Array, Library
+from tests.runtime.cuda_library import Array, Buffer, Library
 
 RANDOM = np.random.default_rng(3)
 TYPES = [pytest.param("S", np.float32, 1e-5, id="f32"), pytest.param("D", np.float64, 1e-12, id="f64")]
@@ -166,10 +166,13 @@ def test_gemm_of_a_batch_with_one_factor_for_all(library: Library, handle: Any) 
 def test_gemm_of_pointers(library: Library, handle: Any) -> None:
     a, b = _random(2, 4, 2), _random(2, 3, 4)
     parts = [[library.put(half) for half in pair] for pair in (a, b)] + [[library.room(3, 2), library.room(3, 2)]]
-    addresses = [
-        library.put(np.array([int(library.ffi.cast("intptr_t", part.pointer)) for part in each])) for each in parts
-    ]
-    _batch(library, handle, "cublasSgemmBatched", *zip(addresses, (2, 4, 2), strict=True), 2)
+
+    def on_device(matrices: list[Buffer]) -> Buffer:
+        """Their addresses, there too."""
+        return library.put(np.array([int(library.ffi.cast("intptr_t", each.pointer)) for each in matrices]))
+
+    operands = [(on_device(each), ld) for each, ld in zip(parts, (2, 4, 2), strict=True)]
+    _batch(library, handle, "cublasSgemmBatched", operands[0], operands[1], operands[2], 2)
     np.testing.assert_allclose([part.read() for part in parts[2]], b @ a, rtol=1e-5, atol=1e-5)
 
 

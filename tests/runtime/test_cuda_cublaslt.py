@@ -34,7 +34,7 @@ class Products:
         self._set("cublasLtMatrixLayoutSetAttribute", "CUBLASLT_MATRIX_LAYOUT_", made, attributes)
         return made
 
-    def matmul(self, compute: str = "CUBLAS_COMPUTE_32F", **attributes: Any) -> Any:
+    def matmul(self, compute: str = "CUBLAS_COMPUTE_32F", /, **attributes: Any) -> Any:
         """A product's descriptor; attributes as TRANSA="CUBLAS_OP_T" or BIAS_POINTER=buffer."""
         made = self._make("MatmulDesc", compute, "CUDA_R_32F")
         self._set("cublasLtMatmulDescSetAttribute", "CUBLASLT_MATMUL_DESC_", made, attributes)
@@ -147,7 +147,7 @@ ACTIVATIONS = {"": lambda x: x, "RELU": lambda x: np.maximum(x, 0.0), "GELU": _g
 def test_bias_and_activation(products: Products, activation: str, bias: bool) -> None:
     name = "_".join([activation] * bool(activation) + ["BIAS"] * bias) or "DEFAULT"
     a, b, added, d = _random(M, K), _random(K, N), _random(M), products.library.room(N, M)
-    attributes = {"BIAS_POINTER": products.library.put(added)} if bias else {}
+    attributes: dict[str, Any] = {"BIAS_POINTER": products.library.put(added)} if bias else {}
     matmul = products.matmul(EPILOGUE=f"CUBLASLT_EPILOGUE_{name}", **attributes)
     products.do(matmul, products.library.put(a.T), products.library.put(b.T), d)
     _same(d.read().T, ACTIVATIONS[activation](a @ b + (added[:, None] if bias else 0.0)))
@@ -160,7 +160,7 @@ def test_the_gradient_of_an_activation_from_what_it_kept(
     put, room = products.library.put, products.library.room
     a, b, bias = _random(M, K), _random(K, N), _random(M)
     aux, d = put(np.zeros(bytes, np.uint8)), room(N, M)
-    kept = {"EPILOGUE_AUX_POINTER": aux, "EPILOGUE_AUX_LD": ld, "BIAS_POINTER": put(bias)}
+    kept: dict[str, Any] = {"EPILOGUE_AUX_POINTER": aux, "EPILOGUE_AUX_LD": ld, "BIAS_POINTER": put(bias)}
     forward = products.matmul(EPILOGUE=f"CUBLASLT_EPILOGUE_{activation}_AUX_BIAS", **kept)
     products.do(forward, put(a.T), put(b.T), d)
     before = a @ b + bias[:, None]
@@ -225,15 +225,19 @@ def test_what_does_not_fit_is_refused(products: Products) -> None:
     a, b, d = library.room(K, M), library.room(N, K), library.room(N, M)
     good = [products.layout(M, K), products.layout(K, N), products.layout(M, N), products.layout(M, N)]
 
-    def refused(words: str, matmul: Any, layouts: list[Any], *matrices: Any) -> None:
-        library.refused(words, "cublasLtMatmul", *products.arguments(matmul, *matrices, layouts))
+    def refused(words: str, matmul: Any, layouts: list[Any], a: Any, b: Any, d: Any) -> None:
+        library.refused(words, "cublasLtMatmul", *products.arguments(matmul, a, b, d, layouts))
 
     refused("do not fit", products.matmul(TRANSA="CUBLAS_OP_T"), good, a, b, d)
     refused("the leading dimension of A is 3", products.matmul(), [products.layout(M, K, 3), *good[1:]], a, b, d)
-    bias = {"EPILOGUE": "CUBLASLT_EPILOGUE_BIAS"}
+    bias: dict[str, Any] = {"EPILOGUE": "CUBLASLT_EPILOGUE_BIAS"}
     refused("the bias is NULL", products.matmul(**bias), good, a, b, d)
     refused("is not inside a live", products.matmul(**bias, BIAS_POINTER=library.room(M - 1)), good, a, b, d)
-    aux = {"EPILOGUE": "CUBLASLT_EPILOGUE_RELU_AUX", "EPILOGUE_AUX_POINTER": library.room(999), "EPILOGUE_AUX_LD": 64}
+    aux: dict[str, Any] = {
+        "EPILOGUE": "CUBLASLT_EPILOGUE_RELU_AUX",
+        "EPILOGUE_AUX_POINTER": library.room(999),
+        "EPILOGUE_AUX_LD": 64,
+    }
     refused("a multiple of 128", products.matmul(**aux), good, a, b, d)
     refused("D and A overlap", products.matmul(), good, a, b, a)
     library.refused(

@@ -254,7 +254,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(cudnnHandle_t h
     return call.status();
 }
 
-// ---- heuristics, and trying: what is tried gets the workspace that the caller has ----
+// ---- heuristics, and trying: with memory of cuDNN's own, or in the workspace that the caller has ----
 
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x_desc, const cudnnFilterDescriptor_t w_desc,
@@ -281,6 +281,33 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     return ask(
         "cudnnGetConvolutionBackwardFilterAlgorithm_v7", Direction::BACKWARD_FILTER, handle, x_desc, dw_desc,
         convolution, dy_desc, ANY_SIZE, requested, returned, results);
+}
+
+cudnnStatus_t cudnnFindConvolutionForwardAlgorithm(
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x_desc, const cudnnFilterDescriptor_t w_desc,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t y_desc, const int requested,
+    int *returned, cudnnConvolutionFwdAlgoPerf_t *results) {
+    return ask(
+        "cudnnFindConvolutionForwardAlgorithm", Direction::FORWARD, handle, x_desc, w_desc, convolution, y_desc,
+        ANY_SIZE, requested, returned, results);
+}
+
+cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithm(
+    cudnnHandle_t handle, const cudnnFilterDescriptor_t w_desc, const cudnnTensorDescriptor_t dy_desc,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t dx_desc, const int requested,
+    int *returned, cudnnConvolutionBwdDataAlgoPerf_t *results) {
+    return ask(
+        "cudnnFindConvolutionBackwardDataAlgorithm", Direction::BACKWARD_DATA, handle, dx_desc, w_desc, convolution,
+        dy_desc, ANY_SIZE, requested, returned, results);
+}
+
+cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithm(
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x_desc, const cudnnTensorDescriptor_t dy_desc,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t dw_desc, const int requested,
+    int *returned, cudnnConvolutionBwdFilterAlgoPerf_t *results) {
+    return ask(
+        "cudnnFindConvolutionBackwardFilterAlgorithm", Direction::BACKWARD_FILTER, handle, x_desc, dw_desc, convolution,
+        dy_desc, ANY_SIZE, requested, returned, results);
 }
 
 cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(

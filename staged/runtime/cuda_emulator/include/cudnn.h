@@ -458,6 +458,18 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x_desc, const cudnnTensorDescriptor_t dy_desc,
     const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t grad_desc, const int requested,
     int *returned, cudnnConvolutionBwdFilterAlgoPerf_t *results);
+cudnnStatus_t cudnnFindConvolutionForwardAlgorithm(
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x_desc, const cudnnFilterDescriptor_t w_desc,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t y_desc, const int requested,
+    int *returned, cudnnConvolutionFwdAlgoPerf_t *results);
+cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithm(
+    cudnnHandle_t handle, const cudnnFilterDescriptor_t w_desc, const cudnnTensorDescriptor_t dy_desc,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t dx_desc, const int requested,
+    int *returned, cudnnConvolutionBwdDataAlgoPerf_t *results);
+cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithm(
+    cudnnHandle_t handle, const cudnnTensorDescriptor_t x_desc, const cudnnTensorDescriptor_t dy_desc,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t dw_desc, const int requested,
+    int *returned, cudnnConvolutionBwdFilterAlgoPerf_t *results);
 cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x_desc, const void *x, const cudnnFilterDescriptor_t w_desc,
     const void *w, const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t y_desc, void *y,
