@@ -256,10 +256,8 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(
     call.require(precision == type, "it computes in another type than its data have");
     call.supported(algo == CUDNN_RNN_ALGO_STANDARD, "persistent recurrent layers");
     call.supported(input_mode == CUDNN_LINEAR_INPUT, "recurrent layers without a matrix for their input");
-    call.supported(projection == hidden || projection == 0, "recurrent layers with a projection");
-    if (dropout != nullptr) {
-        call.usable(dropout, "the dropout");
-    }
+    call.supported(projection == hidden, "recurrent layers with a projection");  // that size means none
+    call.usable(dropout, "the dropout");  // of probability 0 where nothing is dropped
     if (call.ok()) {
         rnn->mode = mode;
         rnn->bias_mode = bias_mode;
@@ -269,8 +267,8 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(
         rnn->hidden = hidden;
         rnn->layers = layers;
         rnn->padded = (flags & CUDNN_RNN_PADDED_IO_ENABLED) != 0;
-        rnn->dropout = dropout != nullptr ? dropout->probability : 0.0f;
-        rnn->dropout_states = dropout != nullptr ? dropout->states : nullptr;
+        rnn->dropout = dropout->probability;
+        rnn->dropout_states = dropout->states;
         rnn->set = true;
     }
     return call.status();
