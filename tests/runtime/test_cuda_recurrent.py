@@ -301,7 +301,8 @@ def test_a_label_that_is_longer_than_said_is_refused(cudnn: Cudnn) -> None:
     before = cudnn.emulator.counts().violations
     cudnn.do(
         "cudnnCTCLoss_v8", cudnn.handle, 0, described, probs, on_probs, *labels, costs, probs, None, size, memory
-    )  # what lies on the device is seen when the work runs
+    )  # what lies on the device is seen when the work runs: the next call that waits has the error
+    assert cudnn.status("cudaDeviceSynchronize") != 0
     assert cudnn.emulator.counts().violations == before + 1
     assert "label 0 has 6 characters, and 5 are allowed" in cudnn.emulator.last_violation()
     cudnn.expect_violation()

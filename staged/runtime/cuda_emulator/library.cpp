@@ -53,8 +53,14 @@ void add_object(Object *object, const char *kind, bool is_handle) {
     counts.descriptors_created += !is_handle;
 }
 
-Call::Call(const char *name, bool counted) : locked(device_lock), call_name(name) {
+Call::Call(const char *name, bool counted) : locked(device_lock), call_name(name), late(!counted) {
     counts.library_calls += counted;
+}
+
+Call::~Call() {
+    if (late && !right) {
+        failed_later(cudaErrorIllegalAddress);  // as a kernel that found it on a GPU
+    }
 }
 
 Call &Call::require(bool condition, const char *format, ...) {

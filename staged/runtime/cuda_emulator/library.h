@@ -42,8 +42,10 @@ template <class T> T *create_descriptor(const char *kind) {
 // nothing, and `ok` tells it. While it lives the emulator is locked.
 class Call {
   public:
-    // `counted`: whether the program made it; not so where work checks what it finds only when it runs.
+    // `counted`: whether the program made it; not so where work checks what it finds only when it runs: then the next call
+    // that waits for it has the error.
     explicit Call(const char *name, bool counted = true);
+    ~Call();
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 
@@ -77,6 +79,7 @@ class Call {
   private:
     Locked locked;
     const char *call_name;
+    bool late;
     bool right = true;
 };
 
