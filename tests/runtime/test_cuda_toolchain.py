@@ -166,12 +166,12 @@ def test_without_a_driver_a_program_is_compiled_and_loaded_and_says_so(
 ) -> None:
     """All that a GPU needs but the GPU: NVIDIA's runtime is called, and its answer comes back with the Python line."""
     monkeypatch.delenv("STAGED_CUDA", raising=False)
-    monkeypatch.setattr(loading, "needed_gpu", lambda: GPU)
+    monkeypatch.setattr(loading, "needed_gpu", lambda index: GPU)
     program = loading.load(artifact_of(function, *arguments))
     with pytest.raises(ProgramError) as caught:
         program(*arguments)
     said = str(caught.value)
-    assert "cudaStreamCreateWithFlags" in said
+    assert "cudaSetDevice(0)" in said
     assert "CUDA driver version is insufficient for CUDA runtime version" in said or "no CUDA-capable device" in said
     assert "programs.py, line" in said
 
@@ -197,7 +197,7 @@ from staged.errors import ProgramError
 from staged.runtime.cuda import devices, loading
 from tests.backends.cublas_cudnn.programs import double
 
-loading.needed_gpu = lambda: devices.Gpu(0, "a GPU that is not here", (9, 0), 1 << 30)
+loading.needed_gpu = lambda index: devices.Gpu(0, "a GPU that is not here", (9, 0), 1 << 30)
 x = np.ones((3,), np.float32)
 artifact = double.stage(x)._artifact
 
@@ -258,3 +258,11 @@ def test_why_there_is_no_gpu_is_said_in_words(reason: str, words: str, monkeypat
         cuda.load(artifact_of(programs.double, X))
     assert "no GPU was found" in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_the_gpu_that_a_program_names_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = dataclasses.replace(GPU, index=1, capability=(8, 0))
+    monkeypatch.setattr(devices, "gpus", lambda: (GPU, second))
+    assert devices.needed_gpu(1) == second
+    with pytest.raises(DependencyError, match=r"the program runs on GPU\(2\), and this machine has 2 GPUs"):
+        devices.needed_gpu(2)

@@ -21,7 +21,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from staged.backends.c_family.writer import Writer
+from staged.backends.c_family.writer import Writer, c_string
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -85,11 +85,20 @@ def stream_part(site: int) -> DevicePart:
     )
 
 
-def memory_part(site: int, nbytes: int) -> DevicePart:
-    """The device's arena: one allocation for every value that the program has there."""
+def memory_part(site: int, nbytes: int, largest: str) -> DevicePart:
+    """The device's arena: one allocation for every value that the program has there.
+
+    `largest` names the arrays that take most of it, for the case that the device has no room.
+    """
+    kind = "given == cudaErrorMemoryAllocation ? ST_MEMORY_ERROR : ST_RUNTIME_ERROR"
+    words = c_string(f"cudaMalloc of {nbytes:,} bytes: %s; most of it is for %s (`program.memory` has all)")
     opens = (
         "void *memory = NULL;",
-        check("CUDA_CHECK", site, f"cudaMalloc(&memory, {nbytes})"),
+        f"const cudaError_t given = cudaMalloc(&memory, {nbytes});",
+        "if (given != cudaSuccess) {",
+        f"    return st_fail(host, {kind}, {site}, {words},",
+        f"                   cudaGetErrorString(given), {c_string(largest)});",
+        "}",
         "gpu->memory = (unsigned char *)memory;",
     )
     return DevicePart(

@@ -13,6 +13,7 @@ So the host part is written in what C11 and C++17 have in common, and kernels ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.file import HEAD, describe
@@ -54,7 +55,7 @@ from staged.ir.buffers import Buffer, Plan, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef
 from staged.ir.order import structural_ops
-from staged.ir.types import CPU, Device
+from staged.ir.types import CPU, Device, shape_text
 from staged.source import Position
 
 # NVRTC has no headers; its own integer types are these.
@@ -154,6 +155,10 @@ class CudaProgramEmitter(ProgramEmitter):
             )
         self.device = only_device(function)
 
+    def run(self, planner: Planner) -> Emitted:
+        emitted = super().run(planner)
+        return replace(emitted, artifact=replace(emitted.artifact, gpu=self.device.index))
+
     # ---- launches ----
 
     def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
@@ -225,7 +230,7 @@ class CudaProgramEmitter(ProgramEmitter):
         """What the program has on the device, in the order in which it is made."""
         site = self.site(self.function.where)
         kernels = sum(isinstance(kernel, CudaKernel) for kernel in self.kernels.values())
-        parts = [stream_part(site), memory_part(site, self.device_bytes)]
+        parts = [stream_part(site), memory_part(site, self.device_bytes, self.largest_on_device())]
         if self.workspace_bytes:
             parts.append(workspace_part(self.values_bytes, self.workspace_bytes))
         if self.kernels_may_fail:
@@ -254,6 +259,13 @@ class CudaProgramEmitter(ProgramEmitter):
         handles = self.plan.handles.values
         made = [op for op in structural_ops(self.function.block) if any(result in handles for result in op.results)]
         return made[0].where if made else self.function.where
+
+    def largest_on_device(self) -> str:
+        """The arrays that take most of the device's memory, in words."""
+        buffers = sorted(self.device_buffers(), key=lambda buffer: (-buffer.nbytes, buffer.name))[:3]
+        # Without their lines: text from the cache may be of a time when they stood elsewhere.
+        shown = [f"`{b.name}` {shape_text(b.type.shape)}, {b.nbytes:,} bytes" for b in buffers]
+        return "; ".join(shown) or "workspace of kernels"
 
     # ---- the file ----
 

@@ -64,14 +64,19 @@ def driver_version() -> tuple[int, int] | None:
     return None if reason or not version else (int(version) // 1000, int(version) % 1000 // 10)
 
 
-def needed_gpu() -> Gpu:
-    """The GPU that programs run on: the first one (`CUDA_VISIBLE_DEVICES` chooses which that is).
+def needed_gpu(index: int = 0) -> Gpu:
+    """The GPU of this number, in the CUDA runtime's order (`CUDA_VISIBLE_DEVICES` chooses which there are).
 
-    Raises: DependencyError where there is none, with what the CUDA runtime says.
+    Raises: DependencyError where it is missing, with what the CUDA runtime says.
     """
     found = gpus()
+    if index < len(found):
+        return found[index]
     if found:
-        return found[0]
+        raise DependencyError(
+            f"the program runs on GPU({index}), and this machine has {len(found)} GPU{'s' if len(found) > 1 else ''}",
+            hint="use `GPU`, the first one",
+        )
     _, reason = gpu_count()
     raise DependencyError(
         "the program has a GPU region, and no GPU was found",

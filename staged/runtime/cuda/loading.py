@@ -20,5 +20,5 @@ def load(artifact: Artifact, options: CompileOptions | None = None) -> NativePro
     options = options or CompileOptions()
     if is_emulated():
         return NativeProgram(artifact, compile_emulated(artifact, options))
-    kernels = compile_kernels(artifact, needed_gpu().capability)
+    kernels = compile_kernels(artifact, needed_gpu(artifact.gpu).capability)
     return NativeProgram(artifact, compile_host(artifact, kernels, options))
