@@ -44,8 +44,8 @@ def samples_of(kind: str) -> tuple[Any, list[tuple[Any, ...]]]:
 def check_in_any_order(program: Any, device: Any, *arguments: Any, tolerance: float = 5e-6) -> None:
     with st.eager():
         expected = program(*arguments)
-    for order in ("forward", "shuffled"):
-        device.set_thread_order(order, seed=5)
+    for words in ("eager forward", "lazy shuffled seed=5"):
+        device.configure(words)
         compare_trees(program(*arguments), expected, rtol=tolerance, atol=tolerance)
 
 

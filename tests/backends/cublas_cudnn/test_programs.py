@@ -66,12 +66,12 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("order", ["forward", "shuffled"])
+@pytest.mark.parametrize("words", ["eager forward", "lazy shuffled seed=3"])
 @pytest.mark.parametrize(("function", "arguments"), CASES, ids=[f.__name__ for f, _ in CASES])
 def test_agrees_with_eager(
-    function: Any, arguments: tuple[Any, ...], order: str, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]
+    function: Any, arguments: tuple[Any, ...], words: str, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    device.set_thread_order(order, seed=3)
+    device.configure(words)
     found = trees.flatten(function(*arguments))[0]
     printed = capsys.readouterr().out
     with st.eager():
