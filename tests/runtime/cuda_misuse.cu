@@ -1,4 +1,5 @@
-// One mistake per command-line word, for tests/runtime/test_cuda_emulator.py: each must be found by the emulated device.
+// One mistake per command-line word, for tests/runtime/test_cuda_emulator.py: each must be found by the emulated
+// device.
 
 #include <cstdio>
 #include <cstdlib>

@@ -42,7 +42,7 @@ extern "C" __global__ void lanes(int *y) {
     row[2] = __shfl_down_sync(0xffffffffu, lane, 3, 8);
     row[3] = __shfl_xor_sync(0xffffffffu, lane, 1);
     row[4] = (int)__ballot_sync(0xffffffffu, lane % 4 == 0);
-    row[5] = __any_sync(0xffffffffu, lane == 9) + 2 * __all_sync(0xffffffffu, lane < 32) + 4 * __all_sync(~0u, lane < 31);
+    row[5] = __any_sync(~0u, lane == 9) + 2 * __all_sync(~0u, lane < 32) + 4 * __all_sync(~0u, lane < 31);
     row[6] = __syncthreads_count(lane == 1);
     row[7] = __syncthreads_or(threadIdx.x == 40) + 2 * __syncthreads_and(lane < 32);
 }

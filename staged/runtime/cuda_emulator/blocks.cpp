@@ -1,8 +1,9 @@
 // The threads of one block: each runs until it waits for others, on a fiber.
 //
-// A fiber begins one thread after the other, so that a kernel in which nobody waits needs a single one. When a thread waits, its
-// fiber is left as it is, and the next threads begin on another. Whoever is awaited last wakes the others. If nobody can go
-// on the kernel is wrong, in one of the ways that hang a GPU or make it do anything at all, and is stopped with words:
+// A fiber begins one thread after the other, so that a kernel in which nobody waits needs a single one. When a thread
+// waits, its fiber is left as it is, and the next threads begin on another. Whoever is awaited last wakes the others.
+// If nobody can go on the kernel is wrong, in one of the ways that hang a GPU or make it do anything at all, and is
+// stopped with words:
 //
 // - a barrier (`__syncthreads`) that some threads do not reach, or which they reach at different lines;
 // - lanes of a warp that wait for others which wait for something else;
@@ -407,7 +408,8 @@ unsigned int emulator_warp_vote(enum EmulatedWarpKind kind, unsigned int mask, i
     return votes;
 }
 
-// A GPU gives the lanes that happen to run together. Here that is one, which is allowed and trips code that hopes for more.
+// A GPU gives the lanes that happen to run together. Here that is one, which is allowed and trips code that hopes for
+// more.
 unsigned int emulator_active_lanes(void) {
     return 1u << (current % WARP);
 }

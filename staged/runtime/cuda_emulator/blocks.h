@@ -17,8 +17,8 @@ struct BlockCode {
     void *dynamic_shared;
 };
 
-// Runs the threads of a block, whose number is in `emulated_thread`, beginning them in `order`. False where they cannot go
-// on (a deadlock, a divergent barrier, a trap), which has been said.
+// Runs the threads of a block, whose number is in `emulated_thread`, beginning them in `order`. False where they cannot
+// go on (a deadlock, a divergent barrier, a trap), which has been said.
 bool run_block(const BlockCode &code, const std::vector<unsigned> &order, bool shuffled);
 
 // Whether an address is just below the stack of a thread: its local memory was too large.

@@ -1,7 +1,8 @@
 // Copies and fills on the emulated device, and the host's pinned memory.
 //
-// A copy between a device and pageable host memory may be made at any time from the call to the next synchronisation: CUDA does not say.
-// Where streams are lazy it is therefore made now or later by lot, so that a program that relies on either is found out.
+// A copy between a device and pageable host memory may be made at any time from the call to the next synchronisation:
+// CUDA does not say. Where streams are lazy it is therefore made now or later by lot, so that a program that relies on
+// either is found out.
 
 #include "emulator.h"
 
@@ -28,7 +29,8 @@ std::map<const char *, Pinned> &pinned() {
 void list_pinned(std::vector<std::string> &lines) {
     for (const auto &[address, memory] : pinned()) {
         if (memory.live) {
-            lines.push_back("pinned host memory " + std::to_string(memory.number) + ": " + std::to_string(memory.size) + " bytes");
+            const std::string name = "pinned host memory " + std::to_string(memory.number);
+            lines.push_back(name + ": " + std::to_string(memory.size) + " bytes");
         }
     }
 }
@@ -168,7 +170,8 @@ cudaError_t cudaMemcpy(void *target, const void *source, size_t size, enum cudaM
 cudaError_t cudaMemcpyPeerAsync(
     void *target, int target_device, const void *source, int source_device, size_t size, cudaStream_t stream) {
     Locked locked(device_lock);
-    for (const auto &[address, device] : {std::pair<const void *, int>(target, target_device), {source, source_device}}) {
+    const std::pair<const void *, int> sides[] = {{target, target_device}, {source, source_device}};
+    for (const auto &[address, device] : sides) {
         const Allocation *allocation = find_allocation(address);
         if (is_device_address(address) && allocation && allocation->device != device) {
             violation(

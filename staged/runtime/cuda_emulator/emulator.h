@@ -105,8 +105,9 @@ extern bool in_host_function;
 
 // ---- streams (streams.cpp) ----
 
-// Does `work` in its turn: at once if streams are eager, when something waits for it if they are lazy, at each replay if the
-// stream is captured. It may touch the device's memory, and nothing that belongs to the caller's frame. `what` names it in messages.
+// Does `work` in its turn: at once if streams are eager, when something waits for it if they are lazy, at each replay
+// if the stream is captured. It may touch the device's memory, and nothing that belongs to the caller's frame. `what`
+// names it in messages.
 cudaError_t enqueue(cudaStream_t stream, const char *what, std::function<void()> work);
 // The device of a stream, which must be live; the current one for the null stream.
 int device_of(cudaStream_t stream);
@@ -120,7 +121,8 @@ cudaError_t check_call(const char *what);
 
 // ---- objects with handles ----
 
-// The live handles of one kind. What is destroyed keeps its address, so that a use of it later is told from that of another.
+// The live handles of one kind. What is destroyed keeps its address, so that a use of it later is told from that of
+// another.
 template <class Object> class Handles {
   public:
     Handles(const char *kind_, int64_t emulator_counts::*count_) : kind(kind_), count(count_) {}
@@ -135,7 +137,9 @@ template <class Object> class Handles {
             return true;
         }
         const bool destroyed = dead.count(const_cast<Object *>(object)) != 0;
-        violation("%s: %p is not a live %s%s", what, static_cast<const void *>(object), kind, destroyed ? ": it was destroyed" : "");
+        violation(
+            "%s: %p is not a live %s%s", what, static_cast<const void *>(object), kind,
+            destroyed ? ": it was destroyed" : "");
         return false;
     }
     bool remove(Object *object, const char *what) {

@@ -1,4 +1,5 @@
-// What went wrong on the emulated device: violations, the error that cudaGetLastError gives, names of errors; and the counts.
+// What went wrong on the emulated device: violations, the error that cudaGetLastError gives, names of errors; and the
+// counts.
 
 #include "emulator.h"
 
@@ -60,9 +61,12 @@ const struct {
     ERROR(cudaErrorStreamCaptureUnmatched, "capture was not initiated in this stream"),
     ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
     ERROR(cudaErrorStreamCaptureIsolation, "dependency created on uncaptured work in another stream"),
-    ERROR(cudaErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing blocking stream"),
+    ERROR(
+        cudaErrorStreamCaptureImplicit, "operation would make the legacy stream depend on a capturing blocking stream"),
     ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capturing stream"),
-    ERROR(cudaErrorStreamCaptureWrongThread, "attempt to terminate a thread-local capture sequence from another thread"),
+    ERROR(
+        cudaErrorStreamCaptureWrongThread,
+        "attempt to terminate a thread-local capture sequence from another thread"),
 };
 #undef ERROR
 

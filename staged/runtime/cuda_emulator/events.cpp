@@ -100,7 +100,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
         return failed(cudaErrorInvalidResourceHandle);
     }
     if (device_of(stream) != event->device) {
-        violation("cudaEventRecord: the event is of device %d, the stream of device %d", event->device, device_of(stream));
+        violation(
+            "cudaEventRecord: the event is of device %d, the stream of device %d", event->device, device_of(stream));
         return failed(cudaErrorInvalidResourceHandle);
     }
     event->is_recorded = true;

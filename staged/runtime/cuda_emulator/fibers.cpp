@@ -18,8 +18,8 @@ constexpr size_t GUARD = 1 << 20;  // addresses alone; larger than most arrays, 
 
 #ifndef STAGED_EMULATOR_UCONTEXT
 
-// Pushes what a called function must preserve, leaves the stack pointer in `*from` and goes on where `to` was left. Floating
-// point control words are left alone: kernels do not change them.
+// Pushes what a called function must preserve, leaves the stack pointer in `*from` and goes on where `to` was left.
+// Floating point control words are left alone: kernels do not change them.
 extern "C" void staged_emulator_switch(void **from, void *to);
 
 #if defined(__x86_64__)
@@ -127,7 +127,8 @@ void Fiber::leave(Context &to) {
 #endif
 
 Fiber::Fiber(void (*entry_)()) : entry(entry_) {
-    void *mapped = mmap(nullptr, GUARD + STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *mapped = mmap(nullptr, GUARD + STACK_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (mapped == MAP_FAILED) {
         fputs("emulated device: no memory for the stacks of a block's threads\n", stderr);
         abort();

@@ -87,7 +87,8 @@ struct Replay {
         }
         for (size_t node = first; node < nodes->size(); ++node) {
             const auto &after = (*nodes)[node].after;
-            if (!done[node] && std::all_of(after.begin(), after.end(), [this](size_t before) { return done[before]; })) {
+            const auto is_done = [this](size_t before) { return done[before]; };
+            if (!done[node] && std::all_of(after.begin(), after.end(), is_done)) {
                 candidates.push_back(node);
                 if (!settings().lazy) {
                     break;
@@ -153,8 +154,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
         return failed(cudaErrorInvalidResourceHandle);
     }
     if (stream == nullptr || stream->capture) {
-        violation(
-            "cudaStreamBeginCapture: %s", stream ? "the stream is captured already" : "the null stream cannot be captured");
+        const char *const why = stream ? "the stream is captured already" : "the null stream cannot be captured";
+        violation("cudaStreamBeginCapture: %s", why);
         return failed(cudaErrorStreamCaptureUnsupported);
     }
     const auto capture = std::make_shared<Capture>();

@@ -54,7 +54,8 @@ std::map<const void *, std::shared_ptr<Kernel>> &kernels() {
 }
 
 bool is_kernel(const std::string &name) {
-    return std::any_of(kernels().begin(), kernels().end(), [&name](const auto &each) { return each.second->name == name; });
+    const auto has_name = [&name](const auto &each) { return each.second->name == name; };
+    return std::any_of(kernels().begin(), kernels().end(), has_name);
 }
 
 void find_shared(const void *function, Kernel &kernel) {
@@ -105,7 +106,9 @@ struct Launch {
 bool shared_fits(const Kernel &kernel, size_t dynamic) {
     const size_t own = total_size(kernel.shared);
     if (own > SHARED_BYTES) {
-        violation("kernel %s has %zu bytes in shared arrays: no GPU's compiler takes more than %zu", kernel.name.c_str(), own, SHARED_BYTES);
+        violation(
+            "kernel %s has %zu bytes in shared arrays: no GPU's compiler takes more than %zu", kernel.name.c_str(), own,
+            SHARED_BYTES);
         return false;
     }
     return kernel.dynamic_limit ? dynamic <= kernel.dynamic_limit && own + dynamic <= SHARED_BYTES_MOST
@@ -233,7 +236,9 @@ cudaError_t cudaLaunchKernel(
     }
     const int device = device_of(stream);
     if (device != current_device()) {
-        violation("%s: launched in a stream of device %d while device %d is set", kernel.name.c_str(), device, current_device());
+        violation(
+            "%s: launched in a stream of device %d while device %d is set", kernel.name.c_str(), device,
+            current_device());
         return failed(cudaErrorInvalidResourceHandle);
     }
     if (!is_legal(kernel, grid, block, shared_bytes)) {

@@ -4,8 +4,9 @@
 // allocation faults, and the handler opens that allocation until the work is done; any other access is a mistake that
 // ends the process with a message, as it would be an invalid address on a GPU.
 //
-// An allocation ends at a closed page and its addresses are never used again, so that what is read after a free faults too. The
-// bytes between its size and the page's end are a canary that cudaFree checks. Fresh memory holds 0xff bytes: NaN for floats.
+// An allocation ends at a closed page and its addresses are never used again, so that what is read after a free faults
+// too. The bytes between its size and the page's end are a canary that cudaFree checks. Fresh memory holds 0xff bytes:
+// NaN for floats.
 
 #include "emulator.h"
 #include "blocks.h"
@@ -72,7 +73,8 @@ void open_pages(Allocation &allocation) {
 }
 
 [[noreturn]] void report_fault(const char *address) {
-    const char *who = device_depth > 0 ? (running_kernel ? "a kernel" : running_work ? running_work : "a call") : "host code";
+    const char *const worker = running_kernel ? "a kernel" : running_work ? running_work : "a call";
+    const char *const who = device_depth > 0 ? worker : "host code";
     fprintf(stderr, "emulated device: %s touched the device address %p", who, static_cast<const void *>(address));
     if (const Allocation *near = find_allocation(address)) {
         fprintf(
@@ -160,8 +162,8 @@ bool start() {
     // As much as there are addresses for: they are not used twice. Pages cost nothing until they are open.
     for (int power = ARENA_POWER; power >= 34 && arena == nullptr; --power) {
         const size_t size = size_t(1) << power;
-        void *mapped = mmap(
-            reinterpret_cast<void *>(WANTED_ADDRESS), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void *mapped = mmap(reinterpret_cast<void *>(WANTED_ADDRESS), size, PROT_NONE, flags, -1, 0);
         if (mapped != MAP_FAILED) {
             arena = static_cast<char *>(mapped);
             arena_end = arena + size;
@@ -191,7 +193,8 @@ void check_canary(const Allocation &allocation) {
     }
     for (const char *at = allocation.pages; at < allocation.address; ++at) {
         if (static_cast<unsigned char>(*at) != UNTOUCHED) {
-            violation("allocation %d was written %td bytes before its start", allocation.number, allocation.address - at);
+            violation(
+                "allocation %d was written %td bytes before its start", allocation.number, allocation.address - at);
             break;
         }
     }

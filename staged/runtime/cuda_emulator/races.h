@@ -1,9 +1,9 @@
 // What the emulated device tells the thread sanitizer, which then finds races between the threads of a kernel.
 //
-// The kernels are compiled with -fsanitize=thread, this library without, but with -DSTAGED_EMULATOR_RACES. To the sanitizer each
-// thread of a block is a thread of its own, ordered after what the host did before the launch; barriers and warp operations order
-// those that take part, and the end of the kernel orders all before what comes next. Nothing orders two blocks. So a race
-// is found whatever order the threads happen to run in. Elsewhere all of this is empty.
+// The kernels are compiled with -fsanitize=thread, this library without, but with -DSTAGED_EMULATOR_RACES. To the
+// sanitizer each thread of a block is a thread of its own, ordered after what the host did before the launch; barriers
+// and warp operations order those that take part, and the end of the kernel orders all before what comes next. Nothing
+// orders two blocks. So a race is found whatever order the threads happen to run in. Elsewhere all of this is empty.
 #ifndef STAGED_EMULATOR_RACES_H
 #define STAGED_EMULATOR_RACES_H
 
@@ -53,7 +53,8 @@ inline void end_thread() {
 inline void end_kernel() {
     __tsan_acquire(&kernel_end);
 }
-// What comes `before` happens first to what comes `after`. Memory of its own each time: the sanitizer remembers by address.
+// What comes `before` happens first to what comes `after`. Memory of its own each time: the sanitizer remembers by
+// address.
 inline void *new_order() {
     return new char;
 }

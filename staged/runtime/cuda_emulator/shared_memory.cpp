@@ -1,9 +1,9 @@
 // Which shared memory a kernel has.
 //
-// The shared arrays of all kernels of a library are statics in one section. Whose they are is in the library's table of symbols:
-// an array `tile` of the kernel `transpose` is `_ZZ9transposeE4tile` there. With it a block clears its own kernel's arrays
-// alone, and a kernel that has more than a GPU would give is found. Arrays of functions that are no kernels belong to all, and so
-// does everything where there is no table (a stripped library).
+// The shared arrays of all kernels of a library are statics in one section. Whose they are is in the library's table of
+// symbols: an array `tile` of the kernel `transpose` is `_ZZ9transposeE4tile` there. With it a block clears its own
+// kernel's arrays alone, and a kernel that has more than a GPU would give is found. Arrays of functions that are no
+// kernels belong to all, and so does everything where there is no table (a stripped library).
 
 #include "shared_memory.h"
 

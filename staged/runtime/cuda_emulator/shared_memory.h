@@ -12,7 +12,8 @@ struct Range {
     char *start, *end;
 };
 
-// The shared memory of one kernel among that of its library, which is `all`. `is_kernel` says whether a name is one of its kernels.
+// The shared memory of one kernel among that of its library, which is `all`. `is_kernel` says whether a name is one of
+// its kernels.
 std::vector<Range> shared_memory_of(
     const void *function, const std::string &name, Range all, bool (*is_kernel)(const std::string &name));
 

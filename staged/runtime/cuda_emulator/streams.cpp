@@ -1,8 +1,9 @@
 // Streams of the emulated device: queues of work.
 //
-// Eager streams do work when it is enqueued. Lazy ones keep it until something waits (a synchronisation, a copy that is not
-// asynchronous, cudaFree), and do then what may be done, the work of all streams interleaved by lot: an order that a GPU may take,
-// and usually not the one in which the program's author thought. So a wait that is missing gives wrong numbers, for most seeds.
+// Eager streams do work when it is enqueued. Lazy ones keep it until something waits (a synchronisation, a copy that is
+// not asynchronous, cudaFree), and do then what may be done, the work of all streams interleaved by lot: an order that
+// a GPU may take, and usually not the one in which the program's author thought. So a wait that is missing gives wrong
+// numbers, for most seeds.
 
 #include "streams.h"
 
@@ -72,7 +73,8 @@ void add_turns(const std::shared_ptr<Queue> &queue, Work &work) {
 
 void list_streams(std::vector<std::string> &lines) {
     for (const auto &stream : streams().all()) {
-        lines.push_back("stream " + std::to_string(stream->number) + " on device " + std::to_string(stream->queue->device));
+        const std::string name = "stream " + std::to_string(stream->number);
+        lines.push_back(name + " on device " + std::to_string(stream->queue->device));
     }
 }
 

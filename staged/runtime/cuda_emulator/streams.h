@@ -20,7 +20,8 @@ struct Ticket {
     bool is_reached() const;
 };
 
-// One piece of work in a stream. `step` does some of it and says whether that was all: a graph takes a step for each node.
+// One piece of work in a stream. `step` does some of it and says whether that was all: a graph takes a step for each
+// node.
 struct Work {
     std::vector<Ticket> after;
     std::function<bool()> step;

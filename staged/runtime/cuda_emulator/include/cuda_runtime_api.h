@@ -197,8 +197,8 @@ cudaError_t cudaLaunchKernel(
     const void *kernel, dim3 grid, dim3 block, void **arguments, size_t shared_bytes, cudaStream_t stream);
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value);
 cudaError_t cudaLibraryLoadData(
-    cudaLibrary_t *library, const void *code, enum cudaJitOption *jit_options, void **jit_values, unsigned int jit_count,
-    enum cudaLibraryOption *options, void **values, unsigned int count);
+    cudaLibrary_t *library, const void *code, enum cudaJitOption *jit_options, void **jit_values,
+    unsigned int jit_count, enum cudaLibraryOption *options, void **values, unsigned int count);
 cudaError_t cudaLibraryUnload(cudaLibrary_t library);
 cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name);
 

@@ -1,7 +1,7 @@
 // Atomic operations of kernels on the emulated device.
 //
-// One thread runs at a time, so a plain read and write would do; they are real atomics so that the race detector tells them
-// from plain accesses. It knows no fences, hence each orders what is around it, which is stronger than on a GPU.
+// One thread runs at a time, so a plain read and write would do; they are real atomics so that the race detector tells
+// them from plain accesses. It knows no fences, hence each orders what is around it, which is stronger than on a GPU.
 #ifndef STAGED_EMULATED_ATOMICS_H
 #define STAGED_EMULATED_ATOMICS_H
 

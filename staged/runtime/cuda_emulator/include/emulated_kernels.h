@@ -1,4 +1,5 @@
-// Registration of kernels: a kernel's parameter list is taken from its type, so that launches can check their arguments.
+// Registration of kernels: a kernel's parameter list is taken from its type, so that launches can check their
+// arguments.
 #ifndef STAGED_EMULATED_KERNELS_H
 #define STAGED_EMULATED_KERNELS_H
 
@@ -20,8 +21,8 @@ void emulator_register_kernel(
 void emulator_forget_kernel(const void *function);
 }
 
-// Without a name: programs loaded side by side may have kernels of one name and different parameters, and the statics of
-// a named template would be shared between them.
+// Without a name: programs loaded side by side may have kernels of one name and different parameters, and the statics
+// of a named template would be shared between them.
 namespace {
 
 template <auto Function> struct EmulatedKernel;

@@ -9,7 +9,7 @@
 
 #include "emulated_threads.h"
 
-// ---- vector types, with CUDA's alignments: a compiler may load the whole, so a misaligned address is a mistake here too ----
+// ---- vector types, with CUDA's alignments: a misaligned address is a mistake here too ----
 
 #define STAGED_EMULATED_VECTORS(type, name, of2, of4)                                                                 \
     struct alignas(of2) name##2 { type x, y; };                                                                       \

@@ -39,7 +39,7 @@ void *emulator_dynamic_shared(void);
 #define gridDim (emulated_thread.grid_size)
 #define warpSize 32
 
-// ---- shared memory: one block runs at a time, so statics of a section of their own, filled with NaN before each block ----
+// ---- shared memory: statics in a section of their own, since one block runs at a time; each finds NaN there ----
 
 #ifndef __APPLE__
 #define __shared__ static __attribute__((section("staged_shared")))
@@ -94,7 +94,8 @@ static inline Value emulated_shuffle_up(int line, unsigned int mask, Value value
 }
 
 template <class Value>
-static inline Value emulated_shuffle_down(int line, unsigned int mask, Value value, unsigned int delta, int width = 32) {
+static inline Value
+emulated_shuffle_down(int line, unsigned int mask, Value value, unsigned int delta, int width = 32) {
     const int lane = emulator_lane(), within = (lane & (width - 1)) + int(delta);
     return emulated_value<Value>(
         emulator_warp_exchange(mask, emulated_bits(value), within < width ? lane + int(delta) : -1, line));

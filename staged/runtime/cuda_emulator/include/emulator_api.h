@@ -41,8 +41,8 @@ const char *emulator_last_violation(void);
 int emulator_read_kind(int index, const char **kind, int64_t *live, int64_t *created);
 // A line for each object that is live. The text lasts until the next call.
 const char *emulator_live_objects(void);
-// Behaviour from now on, after all work has been done: words as in STAGED_CUDA_EMULATOR; "" for that of the beginning. NULL, or
-// what is wrong with them.
+// Behaviour from now on, after all work has been done: words as in STAGED_CUDA_EMULATOR; "" for that of the beginning.
+// NULL, or what is wrong with them.
 const char *emulator_configure(const char *words);
 
 #ifdef __cplusplus
