@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import staged as st
+from staged import with_backend
 from staged.artifact import Artifact
 from staged.errors import CompilerError, DependencyError, ProgramError
 from staged.runtime import cuda
@@ -22,6 +27,10 @@ from tests.cuda_toolchain import check_host_part, check_kernels, why_no_nvrtc
 
 X = np.ones((37, 19), np.float32)
 GPU = devices.Gpu(0, "a GPU that is not here", (9, 0), 1 << 30)
+
+
+def has_wheel(name: str) -> bool:
+    return any(found.name == name for found in importlib.metadata.distributions())
 
 
 @pytest.fixture
@@ -174,6 +183,44 @@ def test_without_a_driver_a_program_is_compiled_and_loaded_and_says_so(
     assert "cudaSetDevice(0)" in said
     assert "CUDA driver version is insufficient for CUDA runtime version" in said or "no CUDA-capable device" in said
     assert "programs.py, line" in said
+
+
+@st.function
+def product(a: Any, b: Any) -> Any:
+    with with_backend(st.GPU, a, b):
+        y = a @ b + 1.0
+    return y
+
+
+@pytest.mark.usefixtures("needs_nvrtc")
+@pytest.mark.skipif(devices.gpu_count()[0] > 0, reason="this machine has a GPU, where programs run")
+@pytest.mark.skipif(not has_wheel("nvidia-cublas"), reason="nvidia-cublas is not installed")
+def test_a_program_that_calls_a_library_is_linked_to_nvidias(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STAGED_CUDA", raising=False)
+    monkeypatch.setattr(loading, "needed_gpu", lambda index: GPU)
+    arguments = (X, np.ascontiguousarray(X.T))
+    program = loading.load(artifact_of(product, *arguments))
+    assert b"libcublas.so.13\0" in program.path.read_bytes()
+    with pytest.raises(ProgramError, match="driver|device"):
+        program(*arguments)
+
+
+def test_headers_of_crt_may_be_nvccs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The runtime's wheel may come without them, and nvcc on the PATH may be a script that is elsewhere."""
+    toolkit_folder = tmp_path / "toolkit"
+    (toolkit_folder / "include" / "crt").mkdir(parents=True)
+    (toolkit_folder / "include" / "crt" / "host_defines.h").touch()
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\necho '#$ TOP={toolkit_folder}' >&2\n")
+    nvcc.chmod(0o755)
+    finder = types.ModuleType("cuda.pathfinder")
+    finder.find_nvidia_header_directory = lambda name: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", finder)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert toolkit._include_folder("crt") == toolkit_folder / "include"
+    (toolkit_folder / "include" / "crt" / "host_defines.h").unlink()
+    with pytest.raises(DependencyError, match="nvidia-cuda-crt alone"):
+        toolkit._include_folder("crt")
 
 
 @pytest.mark.usefixtures("needs_nvrtc")

@@ -6,25 +6,33 @@ A program finds a library that is loaded already by its name, so a compiled prog
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from staged.errors import DependencyError
 
 RUNTIME = "cudart"
+_CRT = "crt"  # what the runtime's headers include: a wheel of its own, or a part of the compiler nvcc
 _HEADERS = {
-    # From CUDA 13.1 on, what the runtime's headers include is a wheel of its own.
-    "cudart": ("cuda_runtime_api.h", "crt/host_defines.h"),
-    "cublas": ("cublas_v2.h",),
-    "cublasLt": ("cublasLt.h",),
-    "cudnn": ("cudnn.h",),
+    RUNTIME: "cuda_runtime_api.h",
+    _CRT: "crt/host_defines.h",
+    "cublas": "cublas_v2.h",
+    "cublasLt": "cublasLt.h",
+    "cudnn": "cudnn.h",
 }
 _WHEELS = {
-    "cudart": "nvidia-cuda-runtime and nvidia-cuda-crt",
+    RUNTIME: "nvidia-cuda-runtime",
+    _CRT: "nvidia-cuda-crt",
     "cublas": "nvidia-cublas",
     "cublasLt": "nvidia-cublas",
     "cudnn": "nvidia-cudnn-cu13",
 }
+# Where `cuda.pathfinder` has headers under another name than ours: crt's lie beside the runtime's or beside nvcc's.
+_FOUND_AS = {"cublasLt": ("cublas",), _CRT: (RUNTIME, "nvcc")}
 
 
 def load_libraries(names: Sequence[str]) -> list[Path]:
@@ -40,7 +48,7 @@ def include_folders(names: Sequence[str]) -> list[Path]:
 
     Raises: DependencyError for headers that are missing.
     """
-    return list(dict.fromkeys(_include_folder(name) for name in (RUNTIME, *names)))
+    return list(dict.fromkeys(_include_folder(name) for name in (RUNTIME, _CRT, *names)))
 
 
 def _loaded(name: str) -> Path:
@@ -53,17 +61,31 @@ def _loaded(name: str) -> Path:
 
 
 def _include_folder(name: str) -> Path:
+    header = _HEADERS[name]
     try:
         from cuda.pathfinder import find_nvidia_header_directory
 
-        # cublasLt comes with cublas, under whose name pathfinder knows both.
-        found = find_nvidia_header_directory("cublas" if name == "cublasLt" else name)
+        folders = [find_nvidia_header_directory(known) for known in _FOUND_AS.get(name, (name,))]
     except (ImportError, RuntimeError) as failure:
         raise _missing(name, "headers", failure) from None
-    for header in _HEADERS[name]:
-        if found is None or not (Path(found) / header).is_file():
-            raise _missing(name, "headers", FileNotFoundError(f"no {header}" + (f" in {found}" if found else "")))
-    return Path(found)
+    if name == _CRT:
+        folders += _folders_of_nvcc()
+    for folder in folders:
+        if folder and (Path(folder) / header).is_file():
+            return Path(folder)
+    looked = ", ".join(str(folder) for folder in folders if folder)
+    raise _missing(name, "headers", FileNotFoundError(f"no {header}" + (f" in {looked}" if looked else "")))
+
+
+def _folders_of_nvcc() -> list[str]:
+    """Where the nvcc on the PATH has its headers: it may be a script, or a link, so it is asked."""
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        return []
+    said = subprocess.run(
+        [nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True, errors="replace"
+    ).stderr
+    return [os.path.join(top, "include") for top in re.findall(r"^#\$ TOP=(.+)$", said, re.MULTILINE)]
 
 
 def _missing(name: str, what: str, failure: Exception) -> DependencyError:

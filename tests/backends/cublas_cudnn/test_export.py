@@ -76,6 +76,22 @@ def test_variables_that_live_on_the_device_are_brought_there_and_back(export: Ex
     np.testing.assert_allclose(np.load(folder / "w.npy"), 1.0 - 0.5 * X.mean(axis=0), rtol=1e-5)
 
 
+@st.function
+def product(a: Any, b: Any) -> Any:
+    with with_backend(GPU, a, b):
+        y = a @ b + 1.0
+    return y
+
+
+def test_a_library_that_the_program_calls_is_emulated_in_the_folder_too(export: Export) -> None:
+    folder = export(product, X, X.T.copy(), a=X, b=X.T.copy())
+    assert "LIBRARIES ?= -lcublas\n" in (folder / "Makefile").read_text()
+    make(folder, "emu")
+    done = run(folder, "./product_emu", "--a", "a.npy", "--b", "b.npy", "--out", ".")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(folder / "result.npy"), X @ X.T + 1.0, rtol=1e-4, atol=1e-5)
+
+
 def test_the_folder_does_not_name_this_machine(export: Export) -> None:
     folder = export(programs.softmax, X)
     root = str(Path(st.__file__).parents[1])
