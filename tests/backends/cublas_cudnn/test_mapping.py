@@ -120,6 +120,18 @@ def test_totals_of_columns_become_reductions_that_a_block_shares() -> None:
     assert team is not None and (team.kind, team.items) == ("column", 32)
 
 
+def test_a_loop_that_a_total_runs_through_is_not_threads() -> None:
+    i, j = Axis("i", 5), Axis("j", 7)
+    x, y = array("x", 35), array("y", 35, "output")
+    total, value, again, less = (Local(name, f32) for name in ("total", "value", "again", "less"))
+    at = Affine.of(i, 7) + Affine.of(j)
+    reduction = Reduction(total, "sum")
+    first = Loop(j, (Load(value, x, at), Accumulate(reduction, value)), (reduction,))
+    second = Loop(j, (Load(again, x, at), Compute(less, "subtract", (again, total), {}), Store(y, at, less)))
+    (part,) = map_nest(nest(Loop(i, (first, second)), items=5)).parts
+    assert names(part) == ("i",) and [s.axis for s in part.body if isinstance(s, Loop)] == [j, j]
+
+
 @pytest.mark.parametrize(
     ("rows", "length", "kind"),
     [(9, 10, None), (9, 100, "warp"), (500, 1000, "warp"), (9, 1000, "block"), (500, 2000, "block")],
