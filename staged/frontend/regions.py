@@ -49,7 +49,7 @@ class with_backend:
         if trace is not None:
             self._restore.append(self._enter_trace(trace))
         else:
-            region = Region(self.device)
+            region = Region(self.device, self.strict)
             if context_or_none() is None:  # eager mode computes with the arrays themselves
                 inputs = tuple(trees.map_leaves(region.keep, given) for given in inputs)
             token = enter_region(region)

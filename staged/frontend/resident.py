@@ -72,16 +72,24 @@ def _on_host(value: Any) -> Any:
 class Region:
     """The extent of one `with_backend` in plain Python."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, strict: bool = False) -> None:
         self.device = device
+        self.strict = strict
+        self.named: list[Any] = []
+        """What the `with` names: arrays of the host or of the device, and Variables."""
         self.arrays: dict[int, DeviceArray] = {}
         """By the id of the array on the host, which stays alive with it."""
         self.frozen: list[np.ndarray[Any, Any]] = []
         """What was writable before."""
 
+    def names(self, value: Any) -> bool:
+        """Whether the `with` names an array or Variable."""
+        return any(leaf is value or isinstance(leaf, DeviceArray) and leaf.host is value for leaf in self.named)
+
     def keep(self, leaf: Any) -> Any:
         """An array on the region's device for one on the host, which is read-only from now on; anything else as it is."""
         kept = self.kept(leaf)
+        self.named += [leaf, kept]
         if isinstance(kept, DeviceArray) and kept.host.flags.writeable:
             self.frozen.append(kept.host)
             kept.host.flags.writeable = False
@@ -118,10 +126,16 @@ def leave_region(region: Region, token: Token[tuple[Region, ...]]) -> None:
         array.flags.writeable = True
 
 
-def ambient_device() -> Device:
-    """The device of the innermost `with_backend` around plain Python: that of the staged calls in its extent."""
+def ambient_region() -> Region | None:
+    """The innermost `with_backend` around plain Python."""
     regions = _regions.get()
-    return regions[-1].device if regions else CPU
+    return regions[-1] if regions else None
+
+
+def ambient_device() -> Device:
+    """Its device: that of the staged calls in its extent."""
+    region = ambient_region()
+    return region.device if region is not None else CPU
 
 
 def find_kept(array: np.ndarray[Any, Any], device: Device) -> DeviceArray | None:

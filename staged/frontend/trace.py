@@ -18,9 +18,10 @@ from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_tree
 from staged.frontend.recursion import has_body
-from staged.frontend.resident import DeviceArray, ambient_device, device_of
+from staged.frontend.resident import DeviceArray, ambient_device, ambient_region, device_of
 from staged.frontend.scope import traced_as_program
 from staged.frontend.staged_calls import activate
+from staged.frontend.strict import Strict
 from staged.frontend.tracing import Body, NeedsNameError, TraceContext
 from staged.frontend.variable import Variable, random_numbers
 from staged.ir.builder import Builder
@@ -102,6 +103,11 @@ def _trace_once(
         for param in params:
             context.home[param] = block
         handles = [StagedArray(param, context) for param in params]
+        region = ambient_region()
+        if region is not None and region.strict:
+            given = zip(handles, arguments.staged, strict=True)
+            named = [handle for handle, argument in given if region.names(argument.value)]
+            context.strict = Strict(region.device, [*named, *region.named])
         with context.entered(block):
             try:
                 template = _record(context, function, arguments, handles, static)

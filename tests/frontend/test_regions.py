@@ -218,3 +218,26 @@ def test_an_error_in_a_region_of_plain_python_ends_it() -> None:
         raise KeyError
     assert a.flags.writeable
     assert "on gpu" not in st.function(lambda x: x * 2.0).stage(a).ir
+
+
+def test_a_strict_region_in_plain_python_takes_what_it_names() -> None:
+    a, b = np.arange(3.0), np.arange(3.0)
+
+    @st.function
+    def f(x, y):
+        return x * y  # the line
+
+    @st.function
+    def with_variable(x):
+        return x * st.astype(W, x.dtype)  # the line
+
+    with st.with_backend(st.GPU, a, strict=True) as kept:
+        f.stage(a, kept)
+        f.stage(a, 2.0)
+        for function, args, what in ((f, (a, b), "`y`"), (with_variable, (a,), "the Variable `W`")):
+            with pytest.raises(StagingError, match=what) as caught:
+                function.stage(*args)
+            assert caught.value.where is not None and "# the line" in caught.value.where.text
+    with st.with_backend(st.GPU, a, b, W, strict=True):
+        f.stage(a, b)
+        with_variable.stage(a)
