@@ -93,7 +93,9 @@ _CHECK = """\
                            #call, cudaGetErrorString(cuda_status), __FILE__, __LINE__); \\
         } \\
     } while (0)
+"""
 
+_DIM3 = """\
 static dim3 st_dim3(unsigned int x) {
     dim3 size;
     size.x = x;
@@ -102,7 +104,6 @@ static dim3 st_dim3(unsigned int x) {
     return size;
 }
 """
-
 
 # Short loops that keep what they work on in registers; other compilers than CUDA's know no such line.
 _UNROLLED = """\
@@ -351,6 +352,9 @@ class CudaProgramEmitter(ProgramEmitter):
         for macro in distinct(macro for part in self.device_parts() for macro in part.checks):
             w.line()
             w.text(macro)
+        if on_device or self.finite_checks.dtypes:
+            w.line()
+            w.text(_DIM3)
         self.write_device_struct(w)
         if self.stacks:
             w.section("residual storage")
