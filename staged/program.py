@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.artifact import Parameter
 from staged.backends.c_family.export import export_files
 from staged.backends.cublas_cudnn.export import export_files as cuda_export_files
 from staged.errors import StagedError
@@ -195,12 +196,16 @@ class Program:
         values = [*values, *traced.hidden]
         if self._traced.function.param_devices:
             values = input_places(values, self._traced.function.param_devices)
-        places = variable_places(traced.variables, native.artifact.parameters) if traced.variables else ()
+        places = variable_places(traced.variables, self._variable_parameters) if traced.variables else ()
         outputs: Sequence[Any] = native(*values, *places)
         if self._weak_results:
             # A Python number that was computed with comes back as one.
             outputs = [output.item() if weak else output for output, weak in zip(outputs, self._weak_results, strict=True)]
         return traced.rebuild(outputs)
+
+    @cached_property
+    def _variable_parameters(self) -> list[Parameter]:
+        return [parameter for parameter in self._native.artifact.parameters if parameter.role == "variable"]
 
     @cached_property
     def _weak_results(self) -> list[bool]:

@@ -35,10 +35,9 @@ def _input_place(value: Any, device: Device) -> DeviceCopy:
 
 
 def variable_places(variables: Sequence[Variable], parameters: Sequence[Parameter]) -> list[Any]:
-    """Where a program finds the outer Variables: the host's buffer of each, or its elements on a device, up to date."""
-    taken = [parameter for parameter in parameters if parameter.role == "variable"]
+    """Where a program finds the outer Variables, one of its `parameters` each: the host's buffer, or elements on a device."""
     with _one_at_a_time:
-        return [_variable_place(variable, parameter) for variable, parameter in zip(variables, taken, strict=True)]
+        return [_variable_place(variable, parameter) for variable, parameter in zip(variables, parameters, strict=True)]
 
 
 def _variable_place(variable: Variable, parameter: Parameter) -> Any:
