@@ -12,8 +12,12 @@ from staged.frontend import trees
 from staged.runtime.cuda import devices
 from staged.runtime.cuda.interface import current_runtime
 from staged.runtime.guard import ffi
+from staged.testing import compare_trees
 from tests.backends.cublas_cudnn import programs
+from tests.backends.cublas_cudnn.test_all_ops import LIBRARY, samples_of
+from tests.backends.cublas_cudnn.test_libraries import PRODUCTS, agrees_with_eager
 from tests.backends.cublas_cudnn.test_programs import CASES
+from tests.backends.native.test_all_ops import KINDS
 
 pytestmark = pytest.mark.gpu
 
@@ -33,6 +37,21 @@ def test_agrees_with_eager(function: Any, arguments: tuple[Any, ...], capsys: py
     for one, other in zip(found, wanted, strict=True):
         assert np.asarray(one).dtype == np.asarray(other).dtype
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != LIBRARY])
+def test_ops_between_neighbours(kind: str) -> None:
+    program, groups = samples_of(kind)
+    with st.eager():
+        expected = program(groups)
+    compare_trees(program(groups), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"), [case[1:3] for case in PRODUCTS], ids=[case[0] for case in PRODUCTS]
+)
+def test_products_by_nvidias_libraries(function: Any, arguments: tuple[Any, ...]) -> None:
+    agrees_with_eager(function, arguments)
 
 
 def free_memory() -> int:
