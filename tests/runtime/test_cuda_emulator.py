@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from staged.runtime.cuda.emulated import DeviceCounts
+from staged.runtime.cuda.emulated import DeviceCounts, emulator
 from staged.runtime.cuda_emulator import INCLUDE
+from staged.runtime.guard import ffi
 from tests.runtime.emulated_drivers import FAULT, Driver, driver
 
 
@@ -85,3 +86,16 @@ def test_counts_have_the_same_fields_in_c_and_python() -> None:
     header = (INCLUDE / "emulator_api.h").read_text()
     struct = header[header.index("typedef struct emulator_counts {") : header.index("} emulator_counts;")]
     assert re.findall(r"int64_t (\w+);", struct) == list(DeviceCounts.__slots__)
+
+
+def test_python_sees_what_is_live() -> None:
+    device = emulator()
+    before, counts = set(device.live_objects()), device.counts()
+    place = ffi.new("void **")
+    assert device._function("cudaMalloc", "int (*)(void **, size_t)")(place, 100) == 0
+    (made,) = set(device.live_objects()) - before
+    assert re.fullmatch(r"allocation \d+: 100 bytes on device 0", made)
+    assert (device.counts() - counts).live_bytes == 100
+    assert device._function("cudaFree", "int (*)(void *)")(place[0]) == 0
+    assert set(device.live_objects()) == before
+    assert (device.counts() - counts).live_bytes == 0
