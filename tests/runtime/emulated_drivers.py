@@ -52,6 +52,8 @@ def driver(name: str, races: bool = False) -> Driver:
     checks = ["-fsanitize=thread"] if races else list(KERNEL_CHECKS)
     flags = ["-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", "-rdynamic", f"-I{INCLUDE}", *checks]
     command = [*compiler, *flags, "-include", "cuda_runtime.h", "-x", "c++", str(source), "-x", "none", str(library)]
-    built = subprocess.run([*command, "-o", str(path), "-pthread"], capture_output=True, text=True)
+    # As in a program: `emulated_thread` is the library's, not a copy of the executable.
+    link = ["-fPIC", f"-Wl,-rpath,{library.parent}", "-o", str(path), "-pthread"]
+    built = subprocess.run([*command, *link], capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return Driver(path)

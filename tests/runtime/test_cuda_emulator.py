@@ -92,10 +92,10 @@ def test_python_sees_what_is_live() -> None:
     device = emulator()
     before, counts = set(device.live_objects()), device.counts()
     place = ffi.new("void **")
-    assert device._function("cudaMalloc", "int (*)(void **, size_t)")(place, 100) == 0
+    assert device.function("cudaMalloc", "int (*)(void **, size_t)")(place, 100) == 0
     (made,) = set(device.live_objects()) - before
     assert re.fullmatch(r"allocation \d+: 100 bytes on device 0", made)
     assert (device.counts() - counts).live_bytes == 100
-    assert device._function("cudaFree", "int (*)(void *)")(place[0]) == 0
+    assert device.function("cudaFree", "int (*)(void *)")(place[0]) == 0
     assert set(device.live_objects()) == before
     assert (device.counts() - counts).live_bytes == 0
