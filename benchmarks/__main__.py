@@ -41,17 +41,26 @@ def main() -> None:
     wrong = mark_wrong_results(cells)
     machine = describe(options.peers_python)
     date = datetime.date.today().isoformat()
+    measured, cells = cells, with_other_rows(cells, options)
     if options.json:
         options.json.write_text(json.dumps({"date": date, "machine": machine, "cells": cells}, indent=1) + "\n")
     for threads in options.threads:
-        print(f"\n{threads} thread(s)\n" + "\n".join(warm_table(cells, threads)))
-    print("\n" + "\n".join(cold_table(cells)))
+        print(f"\n{threads} thread(s)\n" + "\n".join(warm_table(measured, threads)))
+    print("\n" + "\n".join(cold_table(measured)))
     if options.write:
         write_into(options.write, section(cells, machine, date))
     for cell in wrong:
         print(f"WRONG RESULT: {cell['framework']} {cell['row']}, {cell['threads']} threads", file=sys.stderr)
-    if wrong or any("failed" in cell for cell in cells):
+    if wrong or any("failed" in cell for cell in measured):
         raise SystemExit(1)
+
+
+def with_other_rows(cells: list[Cell], options: argparse.Namespace) -> list[Cell]:
+    """The cells with those of the rows that were not measured now, as they were, in the order of the table."""
+    if not options.json or not options.json.exists():
+        return cells
+    others = [cell for cell in json.loads(options.json.read_text())["cells"] if cell["row"] not in options.rows]
+    return sorted([*cells, *others], key=lambda cell: list(ROWS).index(cell["row"]))
 
 
 def parse() -> argparse.Namespace:
