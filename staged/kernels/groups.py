@@ -132,6 +132,16 @@ class Groups:
                 current = self.node_of[op]
                 if producer is not current and self.nodes[producer.number] is producer:
                     self.try_merge(producer, current)
+            if op.device != CPU:
+                self.join_contraction(op)
+
+    def join_contraction(self, op: Op) -> None:
+        """Libraries take an epilogue whole or not at all: a group that was too little for them may be all of it by now."""
+        feeding = {node for each in self.node_of[op].ops for node in self.producers(each) if node.kind == "contraction"}
+        for producer in sorted(feeding, key=lambda node: -node.position):
+            current = self.node_of[op]
+            if producer is not current and current.kind == "kernel":
+                self.try_merge(producer, current)
 
     def producers(self, op: Op) -> list[Node]:
         """The nodes of this block whose results `op` needs, seen through ops that belong to no group."""

@@ -21,6 +21,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from staged.backends.c_family.loops import wrapped
 from staged.backends.c_family.writer import Writer, c_string
 
 Item = TypeVar("Item", bound=Hashable)
@@ -198,6 +199,6 @@ def _conditional(w: Writer, part: DevicePart, lines: Sequence[str]) -> None:
     if part.condition and lines:
         w.line(f"#ifdef {part.condition}")
     for line in lines:
-        w.line(line)
+        w.text(line if '"' in line else wrapped(line))  # a string is not broken at its commas
     if part.condition and lines:
         w.line("#endif")

@@ -236,7 +236,9 @@ class CudaProgramEmitter(ProgramEmitter):
             parts.append(workspace_part(self.values_bytes, self.workspace_bytes))
         if self.kernels_may_fail:
             parts.append(failures_part(self.values_bytes + self.workspace_bytes))
-        parts.append(kernels_part(site, self.name, kernels + len(self.finite_checks.dtypes)))
+        kernels += len(self.finite_checks.dtypes)
+        if kernels:
+            parts.append(kernels_part(site, self.name, kernels))
         if self.stacks:
             parts.append(stacks_part(self.stacks, self.stacks_offset(), HEAD))
         return [*parts, *parts_of([kernel for kernel in self.kernels.values() if isinstance(kernel, LibraryCall)])]

@@ -34,7 +34,7 @@ from staged.backends.cublas_cudnn.geometry import (
     launch_side_by_side,
     launch_with_workspace,
 )
-from staged.backends.cublas_cudnn.library.cublas import emit_product
+from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.loops import product_nest
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
 from staged.backends.cublas_cudnn.packs import Access, alignments, packed
@@ -44,7 +44,6 @@ from staged.backends.cublas_cudnn.statements import may_fail
 from staged.backends.cublas_cudnn.teams import SHARED_BYTES, may_overwrite, team_for
 from staged.backends.cublas_cudnn.tile_statements import TileStatements
 from staged.backends.cublas_cudnn.tiles import TILE, tiles_of
-from staged.errors import UnsupportedError
 from staged.ir.loops import ArrayRef, Axis, Nest, Schedule, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
@@ -89,6 +88,7 @@ class CudaLibrary:
         self.names = names
         self.names.used |= CUDA_WORDS
         self.site = site
+        self.contractions = Contractions(names, site)
         self.known: dict[object, CudaKernel] = {}
         """Kernels by what they do: equal ones are compiled once, whatever lines they come from."""
 
@@ -96,7 +96,7 @@ class CudaLibrary:
         """The text for a `kernel` op. Raises UnsupportedError, with the Python line, for what has none."""
         name = str(op.attrs.get("name") or "kernel")
         if op.name == "contraction":
-            call = self.contraction(op, name)
+            call = self.contractions.call(op, name)
             if call is not None:
                 return call
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
@@ -111,16 +111,6 @@ class CudaLibrary:
             return made
         self.names.used.discard(chosen)
         return replace(made, name=first.name, text=first.text, parameters=first.parameters, copies=first.copies)
-
-    def contraction(self, op: Op, name: str) -> KernelText | None:
-        """The call of a library for a `contraction` op; None for what no library takes: products of integers."""
-        kind = f"`{op.attrs['kind']}`"
-        if op.device == CPU:
-            kind += " on the host of a program with a GPU region"
-        if op.device == CPU or op.attrs["kind"] != "matmul":
-            raise UnsupportedError(f"{kind} has no CUDA form yet", where=op.where, hint="compute it in a CPU program")
-        is_float = op.operands[0].tensor.dtype.is_float
-        return emit_product(op, self.names.fresh(name), self.site(op.where)) if is_float else None
 
 
 class CudaLoopEmitter(TileStatements):

@@ -201,3 +201,15 @@ def gradient_of_a_loop(x: Any) -> Any:
     with with_backend(GPU, x):
         value, d_x = st.value_and_grad(loss)(x)
     return value, d_x
+
+
+@st.function
+def network(x: Any, w: Any, b: Any, v: Any, c: Any) -> Any:
+    def loss(w: Any, b: Any, v: Any, c: Any) -> Any:
+        h = st.relu(st.conv2d(x, w, b, padding=1))
+        y = st.reshape(h, (x.shape[0], v.shape[0])) @ v + c
+        return st.mean(y * y) + y[0] @ c
+
+    with with_backend(GPU, x, w, b, v, c):
+        value, grads = st.value_and_grad(loss, argnums=(0, 1, 2, 3))(w, b, v, c)
+    return value, grads

@@ -123,6 +123,7 @@ LINEAR: list[tuple[str, Any, tuple[Any, ...], int]] = [
     ("times an array", lambda a, b, c: c * (a @ b), (M, N, normal(3, 4)), 1),
     ("a vector added to", lambda a, b, c: c + a @ b, (M, normal(5, 1), normal(3, 1)), 0),
     ("a batch added to", lambda a, b, c: c + a @ b, (BM, BN, normal(2, 3, 4)), 0),
+    ("times 0", lambda a, b, c: a @ b + c * 0.0, (M, N, np.full((3, 4), np.nan, "f4")), 1),
     ("two uses", lambda a, b: ((a @ b) * 3.0, (a @ b) + 1.0), (M, N), 1),
     ("a function of it", lambda a, b: st.tanh(a @ b), (M, N), 1),
     ("its sum", lambda a, b: st.sum(a @ b, axis=1), (M, N), 1),
@@ -133,6 +134,56 @@ LINEAR: list[tuple[str, Any, tuple[Any, ...], int]] = [
 def test_scaled_sums_are_part_of_the_product(function: Any, arguments: tuple[Any, ...], kernels: int) -> None:
     text = agrees_with_eager(function, arguments)
     assert text.count('extern "C" __global__') == kernels
+
+
+EPILOGUES: list[tuple[str, Any, tuple[Any, ...], str]] = [
+    ("bias", lambda a, b, c: a @ b + c, (M, N, normal(4)), "BIAS"),
+    ("bias of a row", lambda a, b, c: c + a @ b, (M, N, normal(1, 4)), "BIAS"),
+    ("bias, both transposed", lambda a, b, c: a.T @ b.T + c, (normal(5, 3), normal(4, 5), normal(4)), "BIAS"),
+    ("relu", lambda a, b: st.relu(a @ b), (M, N), "RELU"),
+    ("bias and relu", lambda a, b, c: st.relu(a @ b + c), (M, N, normal(4)), "RELU_BIAS"),
+    ("maximum", lambda a, b, c: st.maximum(a @ b.T * 2.0 + c, 0.0), (M, normal(4, 5), normal(4)), "RELU_BIAS"),
+    ("gelu", lambda a, b: st.gelu(a @ b, approximate="tanh"), (M, N), "GELU"),
+    ("bias and gelu", lambda a, b, c: st.gelu(a @ b + c, approximate="tanh"), (M, N, normal(4)), "GELU_BIAS"),
+    ("gelu by erf", lambda a, b, c: st.gelu(a @ b + c), (M, N, normal(4)), "BIAS"),
+    ("bias of a column", lambda a, b, c: a @ b + c, (M, N, normal(3, 1)), ""),
+    ("f64", lambda a, b, c: a @ b + c, (M.astype("f8"), N.astype("f8"), normal(4, dtype="f8")), ""),
+    ("batch", lambda a, b, c: a @ b + c, (BM, BN, normal(4)), ""),
+    ("a piece of an array", lambda a, b, c: a[1:] @ b + c, (normal(4, 5), N, normal(4)), ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "epilogue"), [c[1:] for c in EPILOGUES], ids=[c[0] for c in EPILOGUES]
+)
+def test_biases_and_activations_are_part_of_the_product(
+    function: Any, arguments: tuple[Any, ...], epilogue: str
+) -> None:
+    text = agrees_with_eager(function, arguments)
+    assert re.findall(r"CUBLASLT_EPILOGUE_(\w+);", text) == ([epilogue] if epilogue else [])
+    assert text.count('extern "C" __global__') == (0 if epilogue and "erf" not in text else 1)
+
+
+def test_what_describes_a_product_is_made_once_and_shared(device: cuda.Emulator) -> None:
+    def layers(x: Any, w: Any, b: Any) -> Any:
+        for _ in st.range(10):
+            x = st.relu(x @ w + b)
+            x = st.relu(x @ w + b)
+        return st.relu(x.T @ w + b)
+
+    gc.collect()
+    before = device.counts()
+    staged, arguments = on_gpu(layers), (normal(4, 4), normal(4, 4) / 4, normal(4))
+    staged(*arguments)
+    first = device.counts() - before
+    staged(*arguments)
+    assert (device.counts() - before).descriptors_created == first.descriptors_created
+    # Two products (a flag differs), one layout, and what the heuristics are asked with.
+    assert first.live_descriptors == first.descriptors_created == 4
+    del staged
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
 
 
 def test_an_update_of_a_variable_is_made_in_its_place() -> None:
@@ -221,3 +272,91 @@ def test_a_refused_call_names_the_call_and_the_python_line() -> None:
         cuda.load(wrong)(M, N)
     said = str(caught.value)
     assert "cublasSgemm(gpu->cublas" in said and "inside.cu:" in said and "test_libraries.py" in said
+
+
+# ---- convolutions ---------------------------------------------------------------------------------
+
+CONVOLUTIONS: list[tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any], str]] = [
+    ("plain", (2, 3, 6, 5), (4, 3, 3, 3), {}, "f4"),
+    ("not square", (2, 3, 7, 4), (5, 3, 2, 3), {}, "f4"),
+    ("padded", (1, 2, 5, 4), (3, 2, 3, 3), {"padding": (2, 1)}, "f4"),
+    ("strided", (2, 2, 8, 7), (3, 2, 3, 2), {"stride": (2, 3), "padding": 1}, "f4"),
+    ("dilated", (1, 2, 9, 8), (2, 2, 3, 2), {"dilation": (2, 3)}, "f4"),
+    ("grouped", (2, 4, 5, 5), (6, 2, 3, 3), {"groups": 2, "padding": 1}, "f4"),
+    ("of f64", (2, 3, 6, 5), (4, 3, 3, 3), {"padding": 1}, "f8"),
+]
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attributes", "dtype"), [c[1:] for c in CONVOLUTIONS], ids=[c[0] for c in CONVOLUTIONS]
+)
+def test_convolutions_and_their_gradients_agree_with_eager(
+    x: tuple[int, ...], w: tuple[int, ...], attributes: dict[str, Any], dtype: str
+) -> None:
+    def loss(x: Any, w: Any) -> Any:
+        return st.sum(st.sin(st.conv2d(x, w, **attributes)))
+
+    both = lambda x, w: st.value_and_grad(loss, argnums=(0, 1))(x, w)  # noqa: E731
+    arguments = (normal(*x, dtype=dtype), normal(*w, dtype=dtype))
+    text = agrees_with_eager(both, arguments, 1e-4 if dtype == "f4" else 1e-10)
+    made = ["cudnnConvolutionForward", "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter"]
+    assert sorted(name for name in routines(text) if "Get" not in name) == sorted(made)
+    assert "CUDNN_FMA_MATH" in text and "CUDNN_DETERMINISTIC" in text
+
+
+@pytest.mark.parametrize(
+    ("function", "routine", "kernels"),
+    [
+        (lambda x, w, b: st.conv2d(x, w, b), "cudnnConvolutionBiasActivationForward", 0),
+        (lambda x, w, b: st.relu(st.conv2d(x, w, b, padding=1)), "cudnnConvolutionBiasActivationForward", 0),
+        (lambda x, w, b: st.relu(st.conv2d(x, w)) * st.sum(b), "cudnnConvolutionForward", 2),
+        (lambda x, w, b: 2.0 * st.conv2d(x, w), "cudnnConvolutionForward", 0),
+        (lambda x, w, b: st.tanh(st.conv2d(x, w, b)), "cudnnConvolutionBiasActivationForward", 1),
+    ],
+    ids=["bias", "bias and relu", "relu", "scaled", "bias and tanh"],
+)
+def test_a_bias_and_relu_are_part_of_the_convolution(function: Any, routine: str, kernels: int) -> None:
+    text = agrees_with_eager(function, (normal(2, 3, 6, 5), normal(4, 3, 3, 3), normal(4)), 1e-4)
+    assert [name for name in routines(text) if "Get" not in name] == [routine]
+    assert text.count('extern "C" __global__') == kernels
+
+
+def test_not_a_number_passes_through_a_convolution_with_relu() -> None:
+    x = normal(1, 1, 3, 3)
+    x[0, 0, 0, 0] = np.nan
+    found = on_gpu(lambda x, w, b: st.relu(st.conv2d(x, w, b)))(x, np.ones((1, 1, 2, 2), "f4"), normal(1))
+    assert np.isnan(found).sum() == 1
+
+
+def test_sixty_convolutions_share_descriptors_and_give_them_back(device: cuda.Emulator) -> None:
+    def deep(x: Any, w: Any) -> Any:
+        for _ in range(59):
+            x = st.conv2d(x, w, padding=1) * 0.5
+        return st.conv2d(x, w)
+
+    gc.collect()
+    before = device.counts()
+    staged, arguments = on_gpu(deep), (normal(1, 2, 5, 4), normal(2, 2, 3, 3) / 3)
+    found = staged(*arguments)
+    with st.eager():
+        np.testing.assert_allclose(found, staged(*arguments), rtol=1e-3, atol=1e-5)
+    first = device.counts() - before
+    # Images inside and at the end, filters, two ways of moving the window.
+    assert first.descriptors_created == 5
+    staged(*arguments)
+    again = device.counts() - before
+    assert (again.descriptors_created, again.allocations) == (first.descriptors_created, first.allocations)
+    text = staged.stage(*arguments).source
+    assert text.count("= cudnnConvolution") == 0 and len([n for n in routines(text) if "Get" not in n]) <= 60
+    del staged
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+
+
+def test_a_convolution_of_no_images() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return st.sum(st.conv2d(x, w))
+
+    text = agrees_with_eager(lambda w, x: st.grad(loss)(w, x), (normal(2, 1, 2, 2), np.ones((0, 1, 4, 4), "f4")))
+    assert "cudnn.h" not in text

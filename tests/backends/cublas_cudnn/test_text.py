@@ -24,6 +24,7 @@ from tests.backends.cublas_cudnn import programs
 
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
 B = X[0]
+NETWORK = tuple(np.ones(shape, np.float32) for shape in ((2, 3, 5, 4), (4, 3, 3, 3), (4,), (80, 6), (6,)))
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
 # Between them: prints, branches, loops, a gradient, device functions, workspace, constants, host kernels, Variables.
@@ -33,6 +34,7 @@ PROGRAMS: list[tuple[Any, tuple[Any, ...]]] = [
     (programs.softmax, (X,)),
     (programs.moves, (X,)),
     (programs.through_the_host, (X,)),
+    (programs.network, NETWORK),
     (programs.halve, (np.abs(X),)),
     (programs.accumulate, (X, 4)),
     (programs.train, (X, 0.1, 4)),

@@ -22,7 +22,6 @@ from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
-    form_of_op,
     library_call,
     scale_text,
     unused,
@@ -52,17 +51,26 @@ CHECK = """\
 """
 
 
+def workspace_part(site: int) -> DevicePart:
+    """The memory that cuBLAS and cublasLt work in, one call after the other."""
+    return DevicePart(
+        (Field("void *cublas_workspace;"),),
+        (check("CUDA_CHECK", site, f"cudaMalloc(&gpu->cublas_workspace, {WORKSPACE_BYTES})"),),
+        ("(void)cudaFree(gpu->cublas_workspace);",),
+    )
+
+
 def handle_part(site: int) -> DevicePart:
     """The handle of cuBLAS, on the program's stream and with its workspace."""
+    workspace = f"cublasSetWorkspace(gpu->cublas, gpu->cublas_workspace, {WORKSPACE_BYTES})"
     return DevicePart(
-        (Field("void *cublas_workspace;"), Field("cublasHandle_t cublas;")),
+        (Field("cublasHandle_t cublas;"),),
         (
-            check("CUDA_CHECK", site, f"cudaMalloc(&gpu->cublas_workspace, {WORKSPACE_BYTES})"),
             check("CUBLAS_CHECK", site, "cublasCreate(&gpu->cublas)"),
             check("CUBLAS_CHECK", site, "cublasSetStream(gpu->cublas, gpu->stream)"),
-            check("CUBLAS_CHECK", site, f"cublasSetWorkspace(gpu->cublas, gpu->cublas_workspace, {WORKSPACE_BYTES})"),
+            check("CUBLAS_CHECK", site, workspace),
         ),
-        (*destroy("gpu->cublas", "cublasDestroy(gpu->cublas)"), "(void)cudaFree(gpu->cublas_workspace);"),
+        destroy("gpu->cublas", "cublasDestroy(gpu->cublas)"),
         ("cublas_v2.h",),
         ("cublas",),
         checks=(CHECK,),
@@ -168,9 +176,9 @@ class Product:
         return found if stride is None else [*found, str(stride)]
 
 
-def emit_product(op: Op, name: str, site: int) -> LibraryCall:
+def emit_product(op: Op, name: str, site: int, form: Form) -> LibraryCall:
     """The call for a matrix product of floats whose epilogue is linear."""
-    product, form = Product.of(op), form_of_op(op)
+    product = Product.of(op)
     dtype = op.operands[0].tensor.dtype
     c_type = dtype.c_name
 
@@ -191,4 +199,6 @@ def emit_product(op: Op, name: str, site: int) -> LibraryCall:
         routine = product.name.replace("dot", "gemv")
         write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", arguments)
 
-    return library_call(op, name, form, [f"{product}, by {product.name}"], body, [handle_part(site)])
+    return library_call(
+        op, name, form, [f"{product}, by {product.name}"], body, [workspace_part(site), handle_part(site)]
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.types import DType
+from staged.ir.types import DType, f32
 
 Activation = Literal["", "relu", "gelu"]
 Factor = float | int
@@ -63,10 +63,16 @@ def form_of(kind: str, body: Block) -> Form | None:
 
 
 def is_taken(kind: str, form: Form, dtype: DType, shape: tuple[Any, ...]) -> bool:
-    """Whether a library has this form for this product: only cublasLt and cuDNN add a bias, in f32."""
+    """Whether a library has this form for this product: cublasLt and cuDNN add biases in f32."""
     if not dtype.is_float or 0 in shape:
         return form == Form()
-    return form.is_linear
+    if form.is_linear:
+        return True
+    if dtype is not f32 or form.addend is not None:
+        return False
+    if kind == "matmul":
+        return len(shape) == 2
+    return kind == "conv2d" and form.bias is not None and form.activation != "gelu"
 
 
 class _Matcher:
@@ -149,7 +155,8 @@ class _Matcher:
             return None
         constant = _constant(source)
         if constant is not None:
-            return Scale(constant)
+            # A library does not read what it multiplies by 0, and 0 times NaN is NaN.
+            return Scale(constant) if constant else None
         is_param = source.producer is None and source is not self.product and not source.tensor.shape
         return Scale(1.0, (source.index,)) if is_param else None
 

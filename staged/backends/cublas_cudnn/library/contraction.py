@@ -1,0 +1,52 @@
+"""Which library makes a matrix product or a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staged.backends.c_family.writer import Names
+from staged.backends.cublas_cudnn.library.call import LibraryCall, form_of_op
+from staged.backends.cublas_cudnn.library.convolution import emit_convolution
+from staged.backends.cublas_cudnn.library.cublas import emit_product
+from staged.backends.cublas_cudnn.library.cublaslt import emit_epilogue_product
+from staged.errors import UnsupportedError
+from staged.ir.nodes import Op
+from staged.ir.types import CPU
+from staged.source import Position
+
+
+class Contractions:
+    """The library calls of a program, each once, however many lines ask for the same."""
+
+    def __init__(self, names: Names, site: Callable[[Position | None], int]) -> None:
+        self.names = names
+        self.site = site
+        self.known: dict[str, LibraryCall] = {}
+
+    def call(self, op: Op, name: str) -> LibraryCall | None:
+        """The call for a `contraction` op; None for one that no library takes: a product of integers.
+
+        Raises: UnsupportedError, with the Python line, on the host: its C would have to be C++ too.
+        """
+        if op.device == CPU:
+            raise UnsupportedError(
+                f"`{op.attrs['kind']}` on the host of a program with a GPU region has no form yet",
+                where=op.where,
+                hint="compute it in a CPU program, or inside of the region",
+            )
+        if not op.operands[0].tensor.dtype.is_float:
+            return None
+        form = form_of_op(op)
+        emit = emit_convolution
+        if op.attrs["kind"] == "matmul":
+            emit = emit_product if form.is_linear else emit_epilogue_product
+        site = self.site(op.where)
+        meaning = statements(emit(op, "call", site, form).text)
+        if meaning not in self.known:
+            self.known[meaning] = emit(op, self.names.fresh(name), site, form)
+        return self.known[meaning]
+
+
+def statements(text: str) -> str:
+    """A function without the comments above it."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("//"))

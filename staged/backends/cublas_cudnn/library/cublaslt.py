@@ -1,0 +1,145 @@
+"""Matrix products with a bias, relu or gelu at their end by cublasLt.
+
+    c = activation(alpha * product + bias)
+
+Everything that describes such a product is made once per distinct shape, when the device is opened: the layouts of its
+matrices, what to do with them, and which algorithm does it. As for cuBLAS, the row-major operands change places, so that the
+bias has an element per row of what cublasLt sees.
+"""
+
+from __future__ import annotations
+
+from staged.backends.c_family.writer import Writer
+from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, destroy
+from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, scale_text, write_call
+from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
+from staged.backends.cublas_cudnn.library.form import Form
+from staged.ir.nodes import Op
+
+CHECK = """\
+// The same for calls of cublasLt.
+#define CUBLASLT_CHECK(site, call) \\
+    do { \\
+        const cublasStatus_t cublas_status = (call); \\
+        if (cublas_status != CUBLAS_STATUS_SUCCESS) { \\
+            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
+                           #call, cublasLtGetStatusString(cublas_status), __FILE__, __LINE__); \\
+        } \\
+    } while (0)
+"""
+
+_CHOOSE = f"""\
+// What the heuristics hold to be fastest for a product of these layouts, within the workspace.
+static int choose_product(Device *gpu, st_host *host, int site, cublasLtMatmulDesc_t product,
+        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatmulAlgo_t *algorithm) {{
+    const uint64_t workspace = {WORKSPACE_BYTES};
+    cublasLtMatmulHeuristicResult_t found;
+    int count = 0;
+    CUBLASLT_CHECK(site, cublasLtMatmulPreferenceSetAttribute(
+            gpu->cublas_lt_preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+    CUBLASLT_CHECK(site, cublasLtMatmulAlgoGetHeuristic(
+            gpu->cublas_lt, product, a, b, c, c, gpu->cublas_lt_preference, 1, &found, &count));
+    if (count == 0) {{
+        return st_fail(host, ST_RUNTIME_ERROR, site, "cublasLt has no algorithm for this product");
+    }}
+    *algorithm = found.algo;
+    return ST_OK;
+}}
+"""
+
+_EPILOGUES = {
+    (True, ""): "BIAS",
+    (True, "relu"): "RELU_BIAS",
+    (True, "gelu"): "GELU_BIAS",
+    (False, "relu"): "RELU",
+    (False, "gelu"): "GELU",
+}
+
+
+def handle_part(site: int) -> DevicePart:
+    """The handle of cublasLt, and what its heuristics are asked with."""
+    return DevicePart(
+        (Field("cublasLtHandle_t cublas_lt;"), Field("cublasLtMatmulPreference_t cublas_lt_preference;")),
+        (
+            check("CUBLASLT_CHECK", site, "cublasLtCreate(&gpu->cublas_lt)"),
+            check("CUBLASLT_CHECK", site, "cublasLtMatmulPreferenceCreate(&gpu->cublas_lt_preference)"),
+        ),
+        (
+            *destroy("gpu->cublas_lt_preference", "cublasLtMatmulPreferenceDestroy(gpu->cublas_lt_preference)"),
+            *destroy("gpu->cublas_lt", "cublasLtDestroy(gpu->cublas_lt)"),
+        ),
+        ("cublasLt.h",),
+        ("cublasLt",),
+        checks=(CHECK,),
+        helpers=(_CHOOSE,),
+    )
+
+
+def layout_part(site: int, rows: int, columns: int) -> tuple[str, DevicePart]:
+    """The layout of a column-major matrix of f32 without gaps: the field's name, and the part."""
+    name = f"matrix_f32_{rows}x{columns}"
+    create = f"cublasLtMatrixLayoutCreate(&gpu->{name}, CUDA_R_32F, {rows}, {columns}, {rows})"
+    return name, DevicePart(
+        (Field(f"cublasLtMatrixLayout_t {name};", "by columns"),),
+        (check("CUBLASLT_CHECK", site, create),),
+        destroy(f"gpu->{name}", f"cublasLtMatrixLayoutDestroy(gpu->{name})"),
+    )
+
+
+def product_part(site: int, product: Product, epilogue: str, layouts: tuple[str, str, str]) -> tuple[str, DevicePart]:
+    """What to do with two matrices, and by which algorithm: the name of the field, and the part."""
+    turned = "".join("T" if flag else "N" for flag in (product.transpose_b, product.transpose_a))
+    name = f"product_{product.n}x{product.m}x{product.k}_{turned}_{epilogue.lower()}"
+
+    def set_attribute(attribute: str, value: str) -> str:
+        call = (
+            f"cublasLtMatmulDescSetAttribute(gpu->{name}, CUBLASLT_MATMUL_DESC_{attribute}, &{value}, sizeof {value})"
+        )
+        return check("CUBLASLT_CHECK", site, call)
+
+    named = ", ".join(f"gpu->{field}" for field in (name, *layouts))
+    return name, DevicePart(
+        (Field(f"cublasLtMatmulDesc_t {name};"), Field(f"cublasLtMatmulAlgo_t {name}_algorithm;", "", 8 * WORD)),
+        (
+            check("CUBLASLT_CHECK", site, f"cublasLtMatmulDescCreate(&gpu->{name}, CUBLAS_COMPUTE_32F, CUDA_R_32F)"),
+            "{",
+            f"    const cublasOperation_t left = {product.flag(product.transpose_b)};",
+            f"    const cublasOperation_t right = {product.flag(product.transpose_a)};",
+            f"    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_{epilogue};",
+            f"    {set_attribute('TRANSA', 'left')}",
+            f"    {set_attribute('TRANSB', 'right')}",
+            f"    {set_attribute('EPILOGUE', 'epilogue')}",
+            "}",
+            f"if (choose_product(gpu, host, {site}, {named}, &gpu->{name}_algorithm) != ST_OK) {{",
+            "    return host->error_kind;",
+            "}",
+        ),
+        destroy(f"gpu->{name}", f"cublasLtMatmulDescDestroy(gpu->{name})"),
+    )
+
+
+def emit_epilogue_product(op: Op, name: str, site: int, form: Form) -> LibraryCall:
+    """The call for a product of f32 matrices with a bias, an activation, or both."""
+    product = Product.of(op)
+    epilogue = _EPILOGUES[form.bias is not None, form.activation]
+    # As columns go, b is (n, k) and a is (k, m), and stored the other way round where a flag says so.
+    b, b_part = layout_part(site, *((product.k, product.n) if product.transpose_b else (product.n, product.k)))
+    a, a_part = layout_part(site, *((product.m, product.k) if product.transpose_a else (product.k, product.m)))
+    c, c_part = layout_part(site, product.n, product.m)
+    plan, plan_part = product_part(site, product, epilogue, (b, a, c))
+    dtype = op.operands[0].tensor.dtype
+
+    def body(w: Writer) -> None:
+        w.line(f"const float alpha = {scale_text(form.alpha, dtype)};")
+        w.line("const float beta = 0.0f;")
+        if form.bias is not None:
+            arguments = ["CUBLASLT_MATMUL_DESC_BIAS_POINTER", "&bias", "sizeof bias"]
+            write_call(w, "CUBLASLT_CHECK", f"cublasLtMatmulDescSetAttribute(gpu->{plan}", arguments)
+        arguments = [
+            f"gpu->{plan}", "&alpha", "b", f"gpu->{b}", "a", f"gpu->{a}", "&beta", "c", f"gpu->{c}", "c", f"gpu->{c}",
+            f"&gpu->{plan}_algorithm", "gpu->cublas_workspace", str(WORKSPACE_BYTES), "gpu->stream",
+        ]  # fmt: skip
+        write_call(w, "CUBLASLT_CHECK", "cublasLtMatmul(gpu->cublas_lt", arguments)
+
+    parts = [workspace_part(site), handle_part(site), b_part, a_part, c_part, plan_part]
+    return library_call(op, name, form, [f"{product}, by cublasLt: {epilogue}"], body, parts)

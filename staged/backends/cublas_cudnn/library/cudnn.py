@@ -1,0 +1,95 @@
+"""What every call of cuDNN needs: the handle, descriptors of shapes, and one workspace for all.
+
+The legacy API: it is complete, forward compatible within cuDNN 9, and says in one call what the graph API says in twenty.
+A descriptor is made once per distinct shape, before the first step of the program, and destroyed with its arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy
+from staged.ir.types import DType
+
+CHECK = """\
+// The same for calls of cuDNN.
+#define CUDNN_CHECK(site, call) \\
+    do { \\
+        const cudnnStatus_t cudnn_status = (call); \\
+        if (cudnn_status != CUDNN_STATUS_SUCCESS) { \\
+            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
+                           #call, cudnnGetErrorString(cudnn_status), __FILE__, __LINE__); \\
+        } \\
+    } while (0)
+"""
+
+DATA_TYPES = {"f32": "CUDNN_DATA_FLOAT", "f64": "CUDNN_DATA_DOUBLE"}
+
+
+def handle_part(site: int) -> DevicePart:
+    """The handle of cuDNN, on the program's stream."""
+    return DevicePart(
+        (Field("cudnnHandle_t cudnn;"),),
+        (
+            check("CUDNN_CHECK", site, "cudnnCreate(&gpu->cudnn)"),
+            check("CUDNN_CHECK", site, "cudnnSetStream(gpu->cudnn, gpu->stream)"),
+        ),
+        destroy("gpu->cudnn", "cudnnDestroy(gpu->cudnn)"),
+        ("cudnn.h",),
+        ("cudnn",),
+        checks=(CHECK,),
+    )
+
+
+def workspace_part(site: int) -> DevicePart:
+    """The memory that algorithms of cuDNN work in: as much as the one that needs most, since they run one after the other."""
+    return DevicePart(
+        (Field("void *cudnn_workspace;"), Field("size_t cudnn_workspace_bytes;", "what the largest algorithm needs")),
+        (
+            "if (gpu->cudnn_workspace_bytes > 0) {",
+            "    " + check("CUDA_CHECK", site, "cudaMalloc(&gpu->cudnn_workspace, gpu->cudnn_workspace_bytes)"),
+            "}",
+        ),
+        ("(void)cudaFree(gpu->cudnn_workspace);",),
+        # Only then is it known how much.
+        order=2,
+    )
+
+
+def tensor_part(site: int, dtype: DType, shape: Sequence[int]) -> tuple[str, DevicePart]:
+    """The descriptor of a row-major (N, C, H, W) array: the field's name, and the part."""
+    name = f"tensor_{dtype}_{by(shape)}"
+    sizes = ", ".join(map(str, shape))
+    return name, descriptor_part(
+        site,
+        name,
+        "Tensor",
+        f"cudnnSetTensor4dDescriptor(gpu->{name}, CUDNN_TENSOR_NCHW, {DATA_TYPES[dtype.name]}, {sizes})",
+    )
+
+
+def filter_part(site: int, dtype: DType, shape: Sequence[int]) -> tuple[str, DevicePart]:
+    """The same for weights (O, C / groups, kH, kW)."""
+    name = f"filter_{dtype}_{by(shape)}"
+    sizes = ", ".join(map(str, shape))
+    return name, descriptor_part(
+        site,
+        name,
+        "Filter",
+        f"cudnnSetFilter4dDescriptor(gpu->{name}, {DATA_TYPES[dtype.name]}, CUDNN_TENSOR_NCHW, {sizes})",
+    )
+
+
+def descriptor_part(site: int, name: str, kind: str, *settings: str) -> DevicePart:
+    """A descriptor of cuDNN of this kind, in the field `name`, with the calls that say what it describes."""
+    calls = [f"cudnnCreate{kind}Descriptor(&gpu->{name})", *settings]
+    return DevicePart(
+        (Field(f"cudnn{kind}Descriptor_t {name};"),),
+        tuple(check("CUDNN_CHECK", site, call) for call in calls),
+        destroy(f"gpu->{name}", f"cudnnDestroy{kind}Descriptor(gpu->{name})"),
+    )
+
+
+def by(shape: Sequence[int]) -> str:
+    """`64x1x28x28`."""
+    return "x".join(map(str, shape))
