@@ -21,6 +21,7 @@ from staged.runtime.cuda_emulator import INCLUDE
 from tests.runtime.cuda_library import declarations
 
 HEADERS = ["cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cudnn.h"]
+CUDA_13 = 13000
 # What cffi knows by itself and a parser of C does not.
 BUILT_IN = "typedef unsigned long size_t; typedef int int32_t; typedef long int64_t; typedef unsigned char uint8_t;\n"
 BUILT_IN += "typedef unsigned int uint32_t; typedef unsigned long uint64_t;\n"
@@ -40,9 +41,13 @@ def _folders() -> Iterator[Path]:
 def _includes(header: str) -> list[str]:
     """The folders for a header of NVIDIA's; the test is skipped where it is not installed."""
     folders = [folder for folder in _folders() if folder.is_dir()]
-    for needed in (header, "crt/host_defines.h"):
+    for needed in (header, "cuda_runtime_api.h", "crt/host_defines.h"):
         if not any((folder / needed).exists() for folder in folders):
             pytest.skip(f"NVIDIA's {needed} is not installed (wheels nvidia-cublas, nvidia-cudnn-cu13, nvidia-cuda-*)")
+    runtime = next(folder for folder in folders if (folder / "cuda_runtime_api.h").exists())
+    version = re.search(r"#define CUDART_VERSION\s+(\d+)", (runtime / "cuda_runtime_api.h").read_text(encoding="utf-8"))
+    if version is None or int(version[1]) < CUDA_13:
+        pytest.skip("the headers that are installed are older than CUDA 13")
     return [f"-I{folder}" for folder in folders]
 
 
