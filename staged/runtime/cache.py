@@ -250,10 +250,11 @@ def _is_stale(path: Path) -> bool:
 
 def _bytes_below(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            status = path.lstat()
-            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    for inside, _, files in os.walk(folder):  # which passes over folders that another process removes meanwhile
+        for name in files:
+            with suppress(OSError):
+                status = (Path(inside) / name).lstat()
+                total += status.st_size if stat.S_ISREG(status.st_mode) else 0
     return total
 
 

@@ -50,7 +50,7 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
     """A 0-d op as a C expression. One that may fail reports to `host`: the caller looks there afterwards."""
     dtypes = [operand.tensor.dtype for operand in op.operands]
     result = op.results[0].tensor.dtype
-    if op.name in ("stop_gradient", "reshape", "broadcast_to", "permute", "sum", "prod", "max", "min", "any", "all"):
+    if op.name in ("stop_gradient", "to_device", "reshape", "broadcast_to", "permute", "sum", "prod", "max", "min", "any", "all"):
         return operands[0]  # of one element
     if op.name in ("argmax", "argmin", "iota"):
         return literal(0, result)
