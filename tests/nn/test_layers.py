@@ -253,7 +253,7 @@ def test_losses_agree_with_torch(library):
         value = make(torch.nn)(x_torch, torch.tensor(targets[target]))
         value.sum().backward()
         (_, ours), dx = found[name]
-        np.testing.assert_allclose(ours, value.detach().numpy(), rtol=1e-12, err_msg=name)
+        np.testing.assert_allclose(ours, value.detach().numpy(), rtol=1e-12, atol=1e-14, err_msg=name)
         np.testing.assert_allclose(dx, x_torch.grad.numpy(), rtol=1e-10, atol=1e-12, err_msg=name)
 
 

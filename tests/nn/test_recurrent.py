@@ -86,15 +86,15 @@ def test_cells_agree_with_torch_and_inputs_may_lack_a_batch(kind, library):
     state = (h, c) if kind == "LSTM" else h
     expected = theirs(torch.tensor(X[0]), tuple(map(torch.tensor, state)) if kind == "LSTM" else torch.tensor(h))
     for mine, other in zip(ends_of(ours(X[0], state)), ends_of(expected), strict=True):
-        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12, atol=1e-14)
     for mine, other in zip(ends_of(ours(X[0, 0])), ends_of(theirs(torch.tensor(X[0, 0]))), strict=True):
-        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12, atol=1e-14)
     layer, torch_layer = (getattr(n, kind)(IN, HID, num_layers=2, **k) for n, k in (
         (nn, {"dtype": st.f64}), (torch.nn, {"dtype": torch.float64})))  # fmt: skip
     layer.load_state_dict({n: v.numpy() for n, v in torch_layer.state_dict().items()})
     (y, state), (torch_y, torch_state) = layer(X[:, 0]), torch_layer(torch.tensor(X[:, 0]))
     for mine, other in zip([y, *ends_of(state)], [torch_y, *ends_of(torch_state)], strict=True):
-        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12)
+        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12, atol=1e-14)
 
 
 FUNCTIONS = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}
@@ -138,8 +138,8 @@ def test_derivatives_of_both_orders_and_modes_agree_with_differences(kind):
     slope, pushed, curvature = run(operands, directions)
     h = 1e-4
     up, here, down = (float(f(*(o + s * h * d for o, d in zip(operands, directions, strict=True)))) for s in (1, 0, -1))
-    np.testing.assert_allclose(slope, (up - down) / (2 * h), rtol=1e-6)
-    np.testing.assert_allclose(pushed, slope, rtol=1e-10)
+    np.testing.assert_allclose(slope, (up - down) / (2 * h), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(pushed, slope, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(curvature, (up - 2 * here + down) / h**2, rtol=1e-4, atol=1e-4)
 
 
