@@ -18,17 +18,6 @@ FORWARD, DATA, FILTER = "Forward", "BackwardData", "BackwardFilter"
 PRECOMPUTED = "CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM"
 
 
-@pytest.fixture(scope="module")
-def loaded() -> Cudnn:
-    return Cudnn()
-
-
-@pytest.fixture
-def cudnn(loaded: Cudnn) -> Iterator[Cudnn]:
-    with loaded.session():
-        yield loaded
-
-
 @dataclass(frozen=True)
 class Case:
     """Sizes (batch, inputs, outputs), image, window; padding, stride and dilation along each axis."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,6 @@ from tests.runtime.cudnn_library import Cudnn, gradient
 
 RANDOM = np.random.default_rng(5)
 NCHW, NHWC = "CUDNN_TENSOR_NCHW", "CUDNN_TENSOR_NHWC"
-
-
-@pytest.fixture(scope="module")
-def loaded() -> Cudnn:
-    return Cudnn()
-
-
-@pytest.fixture
-def cudnn(loaded: Cudnn) -> Iterator[Cudnn]:
-    with loaded.session():
-        yield loaded
 
 
 def _random(*shape: int) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +13,6 @@ from tests.runtime.cudnn_library import Cudnn, data_type
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is the reference")
 RANDOM = np.random.default_rng(7)
-
-
-@pytest.fixture(scope="module")
-def loaded() -> Cudnn:
-    return Cudnn()
-
-
-@pytest.fixture
-def cudnn(loaded: Cudnn) -> Iterator[Cudnn]:
-    with loaded.session():
-        yield loaded
 
 
 # ---- recurrent layers ----

@@ -65,6 +65,22 @@ class DevicePart:
         return sum(field.nbytes for field in self.fields)
 
 
+def check_macro(comment: str, library: str, status: str, success: str, words: str) -> str:
+    """The text of `<LIBRARY>_CHECK`: a call that does not give `success`, of type `status`, stops the program with `words(status)`."""
+    variable = status.removesuffix("Status_t").removesuffix("Error_t") + "_status"
+    return f"""\
+// {comment}
+#define {library.upper()}_CHECK(site, call) \\
+    do {{ \\
+        const {status} {variable} = (call); \\
+        if ({variable} != {success}) {{ \\
+            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
+                           #call, {words}({variable}), __FILE__, __LINE__); \\
+        }} \\
+    }} while (0)
+"""
+
+
 def check(macro: str, site: int, call: str) -> str:
     """A checked call: `macro` is CUDA_CHECK or that of a library, `site` the number of the Python line."""
     return f"{macro}({site}, {call});"

