@@ -11,7 +11,7 @@ one launch: some of its blocks do one part, some the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -212,23 +212,28 @@ def without_single_turns(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     if not gone:
         return body
 
-    def visit(statements: Sequence[Statement]) -> Iterator[Statement]:
-        for s in statements:
-            match s:
-                case Loop(axis, inner) | Tile(axis, _, inner) if axis in gone:
-                    yield from visit(inner)
-                case Loop(axis, inner, reductions):
-                    yield Loop(axis, tuple(visit(inner)), reductions)
-                case Tile(axis, size, inner):
-                    yield Tile(axis, size, tuple(visit(inner)))
-                case Guarded(bounds, inner):
-                    yield Guarded(bounds, tuple(visit(inner)))
-                case _:
-                    yield s
-
     return map_indices(
-        tuple(visit(body)), lambda i: Affine(tuple(term for term in i.terms if term[0] not in gone), i.offset)
+        tuple(unwrapped(body, gone, lambda s: s)),
+        lambda i: Affine(tuple(term for term in i.terms if term[0] not in gone), i.offset),
     )
+
+
+def unwrapped(
+    body: Sequence[Statement], gone: Collection[Axis], leaf: Callable[[Statement], Statement]
+) -> Iterator[Statement]:
+    """`body` without the loops over the axes that are `gone`, with `leaf` applied to what holds no statements."""
+    for s in body:
+        match s:
+            case Loop(axis, inner) | Tile(axis, _, inner) if axis in gone:
+                yield from unwrapped(inner, gone, leaf)
+            case Loop(axis, inner, reductions):
+                yield Loop(axis, tuple(unwrapped(inner, gone, leaf)), reductions)
+            case Tile(axis, size, inner):
+                yield Tile(axis, size, tuple(unwrapped(inner, gone, leaf)))
+            case Guarded(bounds, inner):
+                yield Guarded(bounds, tuple(unwrapped(inner, gone, leaf)))
+            case _:
+                yield leaf(s)
 
 
 def dissolve(
@@ -244,25 +249,15 @@ def dissolve(
     def without(index: Affine) -> Affine:
         return Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
 
-    def visit(statements: Sequence[Statement]) -> Iterator[Statement]:
-        for s in statements:
-            match s:
-                case Loop(over, inner) | Tile(over, _, inner) if over is axis:
-                    yield from visit(inner)
-                case Loop(over, inner, reductions):
-                    yield Loop(over, tuple(visit(inner)), reductions)
-                case Tile(over, size, inner):
-                    yield Tile(over, size, tuple(visit(inner)))
-                case Guarded(bounds, inner):
-                    yield Guarded(bounds, tuple(visit(inner)))
-                case Load(target, array, index, guards, fill) if array in smaller:
-                    yield Load(target, smaller[array], without(index), guards, fill)
-                case Store(array, index, value) if array in smaller:
-                    yield Store(smaller[array], without(index), value)
-                case _:
-                    yield s
+    def shrunk(s: Statement) -> Statement:
+        match s:
+            case Load(target, array, index, guards, fill) if array in smaller:
+                return Load(target, smaller[array], without(index), guards, fill)
+            case Store(array, index, value) if array in smaller:
+                return Store(smaller[array], without(index), value)
+        return s
 
-    return tuple(visit(body)), tuple(smaller.get(array, array) for array in scratch)
+    return tuple(unwrapped(body, (axis,), shrunk)), tuple(smaller.get(array, array) for array in scratch)
 
 
 def totals_as_reductions(
