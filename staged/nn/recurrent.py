@@ -98,7 +98,16 @@ class _Recurrent(Module):
         return (st.swapaxes(x, 0, 1) if self.batch_first else x), ends
 
 
-class RNN(_Recurrent):
+class _OneState(_Recurrent):
+    """A recurrent layer whose state is one array."""
+
+    def forward(self, x: Any, hx: Any = None) -> Any:
+        """(y, h): the last layer's states at all steps, and every layer's after the last; `hx` is the first, by default 0."""
+        y, (h,) = self.run(x, [hx])
+        return y, h
+
+
+class RNN(_OneState):
     """h = tanh(x w_ih^T + b_ih + h w_hh^T + b_hh) over a sequence, or relu. Source: Elman, 1990."""
 
     def __init__(
@@ -123,13 +132,8 @@ class RNN(_Recurrent):
         y, h = st.rnn(x, state[0], **parameters, nonlinearity=self.nonlinearity, reverse=reverse)
         return y, [h]
 
-    def forward(self, x: Any, hx: Any = None) -> Any:
-        """(y, h): the last layer's states at all steps, and every layer's after the last; `hx` is the first, by default 0."""
-        y, (h,) = self.run(x, [hx])
-        return y, h
 
-
-class GRU(_Recurrent):
+class GRU(_OneState):
     """Gated recurrent units over a sequence. Source: Cho et al., 2014."""
 
     gates = 3
@@ -138,11 +142,6 @@ class GRU(_Recurrent):
         """One layer in one direction."""
         y, h = st.gru(x, state[0], **parameters, reverse=reverse)
         return y, [h]
-
-    def forward(self, x: Any, hx: Any = None) -> Any:
-        """(y, h): the last layer's states at all steps, and every layer's after the last; `hx` is the first, by default 0."""
-        y, (h,) = self.run(x, [hx])
-        return y, h
 
 
 class LSTM(_Recurrent):
