@@ -11,9 +11,11 @@ import numpy as np
 from staged.errors import StagingError
 from staged.frontend import trees
 from staged.frontend.calls import call
+from staged.frontend.device_options import checked_options, joined_options
 from staged.frontend.resident import DeviceArray, Region, ambient_device, enter_region, leave_region
 from staged.frontend.strict import Strict
 from staged.frontend.tracing import TraceContext, current_trace
+from staged.ir.options import Algorithms
 from staged.ir.types import CPU, Device
 from staged.ops.array import Array
 from staged.ops.context import context_or_none
@@ -33,12 +35,26 @@ class with_backend:
     or refused with `strict=True`. `as` gives the inputs (one alone, or a tuple), in plain Python as arrays on the device.
     The device is restored on every way out.
 
-    Raises: StagingError for what is no device; with `strict`, at the first use of an array or Variable from outside that
-    the region does not name.
+    Options of a GPU's region hold for all of the program: `tf32=True` lets libraries round the factors of f32 products to 10
+    bits; `deterministic=False` lets scatters add by atomics, and convolutions use algorithms that add up in another order
+    every time; `algorithms="timed"` measures, once, which algorithm of a convolution is fastest, instead of asking the
+    library's "heuristic". A region that does not say takes what another one says.
+
+    Raises: StagingError for what is no device, for options of the host's regions, and where two regions of a program
+    disagree; with `strict`, at the first use of an array or Variable from outside that the region does not name.
     """
 
-    def __init__(self, device: Device, *inputs: Any, strict: bool = False) -> None:
+    def __init__(
+        self,
+        device: Device,
+        *inputs: Any,
+        strict: bool = False,
+        tf32: bool | None = None,
+        deterministic: bool | None = None,
+        algorithms: Algorithms | None = None,
+    ) -> None:
         self.device = checked_device(device, "with_backend")
+        self.options = checked_options(self.device, tf32=tf32, deterministic=deterministic, algorithms=algorithms)
         self.inputs = inputs
         self.strict = strict
         self._restore: list[Callable[[], None]] = []
@@ -49,7 +65,7 @@ class with_backend:
         if trace is not None:
             self._restore.append(self._enter_trace(trace))
         else:
-            region = Region(self.device, self.strict)
+            region = Region(self.device, self.strict, self.options)
             if context_or_none() is None:  # eager mode computes with the arrays themselves
                 inputs = tuple(trees.map_leaves(region.keep, given) for given in inputs)
             token = enter_region(region)
@@ -57,6 +73,7 @@ class with_backend:
         return inputs[0] if len(inputs) == 1 else inputs
 
     def _enter_trace(self, trace: TraceContext) -> Callable[[], None]:
+        trace.options = joined_options(trace.options, self.options)
         builder, before = trace.builder, (trace.builder.device, trace.strict)
 
         def restore() -> None:

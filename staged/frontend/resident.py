@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.frontend.device_options import Options, joined_options
 from staged.frontend.variable import Remote
 from staged.ir.types import CPU, Device, shape_text
 
@@ -72,9 +73,10 @@ def _on_host(value: Any) -> Any:
 class Region:
     """The extent of one `with_backend` in plain Python."""
 
-    def __init__(self, device: Device, strict: bool = False) -> None:
+    def __init__(self, device: Device, strict: bool = False, options: Options | None = None) -> None:
         self.device = device
         self.strict = strict
+        self.options = options or {}
         self.named: list[Any] = []
         """What the `with` names: arrays of the host or of the device, and Variables."""
         self.arrays: dict[int, DeviceArray] = {}
@@ -130,6 +132,14 @@ def ambient_region() -> Region | None:
     """The innermost `with_backend` around plain Python."""
     regions = _regions.get()
     return regions[-1] if regions else None
+
+
+def ambient_options() -> Options:
+    """What all regions around plain Python say of the programs in them. Raises StagingError where they disagree."""
+    said: Options = {}
+    for region in _regions.get():
+        said = joined_options(said, region.options)
+    return said
 
 
 def ambient_device() -> Device:

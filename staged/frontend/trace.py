@@ -13,12 +13,13 @@ from staged.frontend import trees
 from staged.frontend.arguments import Argument, Arguments, flatten_arguments
 from staged.frontend.call_arguments import flatten_call
 from staged.frontend.calls import call
+from staged.frontend.device_options import device_options
 from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_tree
 from staged.frontend.recursion import has_body
-from staged.frontend.resident import DeviceArray, ambient_device, ambient_region, device_of
+from staged.frontend.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
 from staged.frontend.scope import traced_as_program
 from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
@@ -92,6 +93,7 @@ def _trace_once(
     builder = Builder()
     builder.device = ambient_device()
     context = TraceContext(name, builder)
+    context.options = ambient_options()
     context.seed = seed
     context.read_later = read_later
     context.make_random = lambda: random_numbers(context)
@@ -216,6 +218,7 @@ def _assemble(
         devices = [device_of(value) for value in given]
         if any(device != CPU for device in devices):
             function = function.replace(param_devices=devices)
+        function = function.replace(options=device_options(context.options))
     return function, [array if isinstance(array, DeviceArray) else np.asarray(array) for array, _ in hidden]
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from staged.errors import LeakError, UnsupportedError
+from staged.frontend.device_options import Options
 from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
 from staged.frontend.strict import Strict
@@ -159,6 +160,7 @@ class Mark:
     shared: int
     dims: int
     hidden: int
+    options: Options
     snapshots: list[tuple[Locals, Snapshot]]
 
 
@@ -189,6 +191,8 @@ class TraceContext(RecordContext):
         self.hidden: dict[int, tuple[Any, Value]] = {}
         self.strict: Strict | None = None
         """The innermost region, if it takes nothing that it does not name."""
+        self.options: Options = {}
+        """What the regions so far say of their device."""
         self.variables: list[VariableRef] = []
         self.refs: dict[int, VariableRef] = {}
         """By the id of the Python-side Variable, which the reference keeps alive."""
@@ -411,6 +415,7 @@ class TraceContext(RecordContext):
             len(self.shared),
             len(self.dims),
             len(self.hidden),
+            self.options,
             [(scope, snapshot(scope)) for scope in scopes],
         )
 
@@ -431,6 +436,7 @@ class TraceContext(RecordContext):
         self.variables[mark.variables :] = [ref for ref in later if ref.outer or self._is_hidden(ref)]
         del self.shared[mark.shared :]
         del self.dims[mark.dims :]
+        self.options = mark.options
         self.retired = list(self.hidden.values())[mark.hidden :]
         for scope, state in mark.snapshots:
             restore(scope, state)

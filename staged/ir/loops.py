@@ -164,11 +164,12 @@ class CheckIndex:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store:
-    """array[index] = value."""
+    """array[index] = value; if `atomic`, array[index] += value in one step, which other threads may do meanwhile too."""
 
     array: ArrayRef
     index: Affine
     value: Operand
+    atomic: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -343,8 +344,8 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
             case Load(target, array, index, guards, fill):
                 bounds = tuple(Bound(change(g.index), g.extent) for g in guards)
                 out.append(Load(target, array, change(index), bounds, fill))
-            case Store(array, index, value):
-                out.append(Store(array, change(index), value))
+            case Store(array, index, value, atomic):
+                out.append(Store(array, change(index), value, atomic))
             case PositionOf(target, index):
                 out.append(PositionOf(target, change(index)))
             case LoadPair(first, second, array, index):

@@ -44,6 +44,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from staged.ir.options import DEFAULT_OPTIONS, DeviceOptions
 from staged.ir.types import CPU, Device, FrameType, TensorType, Type
 from staged.source import Position
 
@@ -207,11 +208,12 @@ class Function:
 
     `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`). The program itself lists
     the `functions` that it calls, which list none, and the records of the `frames` that they leave. `param_devices` says where
-    the caller has each argument; empty where all are on the host.
+    the caller has each argument; empty where all are on the host. `options` is what its regions ask of their device.
     """
 
     __slots__ = (
         "name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames", "param_devices",
+        "options",
     )  # fmt: skip
 
     def __init__(
@@ -226,6 +228,7 @@ class Function:
         functions: Sequence[Function] = (),
         frames: Sequence[FrameRecord] = (),
         param_devices: Sequence[Device] = (),
+        options: DeviceOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.name = name
         self.block = block
@@ -236,6 +239,7 @@ class Function:
         self.functions = tuple(functions)
         self.frames = tuple(frames)
         self.param_devices = tuple(param_devices)
+        self.options = options
 
     @property
     def params(self) -> tuple[Value, ...]:

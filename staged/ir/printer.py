@@ -55,6 +55,7 @@ def _print_one(function: Function, positions: bool) -> str:
         f"{names.value(p)}: {p.type}{_device(device)}" for p, device in zip(function.params, devices, strict=True)
     )
     lines = [f"func {function.name}({params}):"]
+    lines += [f"  device: {function.options}"] if str(function.options) else []
     lines += [
         f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device)}"
         for v in function.variables

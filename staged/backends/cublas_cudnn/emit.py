@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.file import HEAD, describe
@@ -130,7 +131,7 @@ class CudaProgramEmitter(ProgramEmitter):
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
         # Host loops that no thread team shares: its C does not compile as C++.
-        super().__init__(function, machine.with_cores(1), CudaLibrary, check_nan)
+        super().__init__(function, machine.with_cores(1), partial(CudaLibrary, options=function.options), check_nan)
         self.names.used |= {
             "Device",
             "DeviceBuffers",

@@ -38,7 +38,7 @@ from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.loops import product_nest
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
 from staged.backends.cublas_cudnn.packs import Access, alignments, packed
-from staged.backends.cublas_cudnn.scatter import scatter_as_gather
+from staged.backends.cublas_cudnn.scatter import scatter_as_gather, scatter_with_atomics
 from staged.backends.cublas_cudnn.spelling import device_names
 from staged.backends.cublas_cudnn.statements import may_fail
 from staged.backends.cublas_cudnn.teams import SHARED_BYTES, may_overwrite, team_for
@@ -47,6 +47,7 @@ from staged.backends.cublas_cudnn.tiles import TILE, tiles_of
 from staged.ir.loops import ArrayRef, Axis, Nest, Schedule, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
+from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU
 from staged.source import Position
 
@@ -83,12 +84,13 @@ class CudaKernel(KernelText):
 class CudaLibrary:
     """Emits each kernel of a program: for its host in C, for its device in CUDA."""
 
-    def __init__(self, machine: Machine, names: Names, site: Site) -> None:
+    def __init__(self, machine: Machine, names: Names, site: Site, options: DeviceOptions) -> None:
         self.machine = machine
         self.names = names
+        self.options = options
         self.names.used |= CUDA_WORDS
         self.site = site
-        self.contractions = Contractions(names, site)
+        self.contractions = Contractions(names, site, options)
         self.known: dict[object, CudaKernel] = {}
         """Kernels by what they do: equal ones are compiled once, whatever lines they come from."""
 
@@ -105,7 +107,7 @@ class CudaLibrary:
             return emit_kernel(plain, self.names.fresh(name), self.machine, self.site)
         # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
         chosen = self.names.fresh(f"{name}_kernel")
-        made = CudaLoopEmitter(op, self.machine, self.site).kernel(chosen)
+        made = CudaLoopEmitter(op, self.machine, self.site, self.options).kernel(chosen)
         first = self.known.setdefault(_shape_of(made), made)
         if first is made:
             return made
@@ -116,7 +118,7 @@ class CudaLibrary:
 class CudaLoopEmitter(TileStatements):
     """Writes one nest as a `__global__` function."""
 
-    def __init__(self, op: Op, machine: Machine, site: Site) -> None:
+    def __init__(self, op: Op, machine: Machine, site: Site, options: DeviceOptions) -> None:
         nest: Nest = op.attrs["nest"]
         super().__init__(nest, PLAIN, machine, site)
         self.op = op
@@ -124,9 +126,14 @@ class CudaLoopEmitter(TileStatements):
         spreads = [map_nest(each) for each in op.attrs.get("joined", (nest,))]
         self.copies = tuple(copy for spread in spreads for copy in spread.copies)
         self.parts = [part for spread in spreads for part in spread.parts if part.items] or [Part((), (), ())]
-        gather = scatter_as_gather(self.parts[0], self.copies) if len(self.parts) == 1 else None
-        if gather is not None:
-            self.copies, self.parts = (), [gather]
+        self.adds_atomically = False
+        if len(self.parts) == 1:
+            added = scatter_with_atomics(self.parts[0]) if not options.deterministic else None
+            gather = scatter_as_gather(self.parts[0], self.copies) if added is None else None
+            if added is not None:
+                self.adds_atomically, self.parts = True, [added]
+            elif gather is not None:
+                self.copies, self.parts = (), [gather]
         self.team = team_for(self.parts[0]) if len(self.parts) == 1 else None
         alone = self.parts[0] if len(self.parts) == 1 and self.team is None else None
         self.tiles = tiles_of(alone) if alone is not None else None
@@ -225,6 +232,12 @@ class CudaLoopEmitter(TileStatements):
 
     def mapping(self, launch: Launch) -> str:
         """How threads map to elements, in words."""
+        if self.adds_atomically:
+            return f"{self.layout(launch)}; they add to the result by atomics, in no order"
+        return self.layout(launch)
+
+    def layout(self, launch: Launch) -> str:
+        """Which thread does what."""
         if self.team is not None:
             names = f" ({', '.join(axis.name for axis in self.parts[0].axes)})" if self.parts[0].axes else ""
             turns = f"every {self.team.threads}th turn, or pack of neighbouring turns, of its loops"

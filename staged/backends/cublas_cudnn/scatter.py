@@ -1,4 +1,4 @@
-"""Scatters as gathers: each element of the result looks for what is meant for it.
+"""Scatters as gathers: each element of the result looks for what is meant for it. Or, where a program allows it, by atomics.
 
     for j: index = check(indices[j]); y[index] += x[j]        turns that may meet in an element: only one thread can do it
 
@@ -8,11 +8,16 @@
 
 Every element is read and written by one thread, in the order of `j`: no atomics, the same bits every time, and nothing
 to copy first. It costs a look at all indices for each element of the result, so it is for tables of moderate size.
+
+    a thread for each `j`: index = check(indices[j]); atomicAdd(&y[index], x[j])
+
+looks at each index once, and adds in whatever order the threads come by: other last bits in every run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.ir.loops import (
@@ -28,19 +33,34 @@ from staged.ir.loops import (
     Load,
     Local,
     Loop,
+    Operand,
     PositionOf,
     Reduction,
     Statement,
     Store,
 )
-from staged.ir.types import bool_, i64
+from staged.ir.types import bool_, f32, f64, i64
 
 MOST_ELEMENTS = 1 << 20
 """Elements of the result up to which looking at all indices for each beats one thread for each column."""
 
 
-def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
-    """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay."""
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """What the turns of `loop` do: find a place, and put `update` there, or add it to what is there."""
+
+    loop: Loop
+    check: CheckIndex
+    store: Store
+    before: Load | None
+    """The read of what is there; None where `update` replaces it."""
+    update: Operand
+    rest: tuple[Statement, ...]
+    """The statements that make place and update."""
+
+
+def scatter_of(part: Part) -> Scatter | None:
+    """The scatter that each item of a part makes; None for other parts."""
     if part.scratch or len(part.body) != 1 or not isinstance(loop := part.body[0], Loop) or loop.reductions:
         return None
     stores = [s for s in loop.body if isinstance(s, Store)]
@@ -48,10 +68,6 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     if len(stores) != 1 or len(checks) != 1 or any(isinstance(s, Loop | Guarded) for s in loop.body):
         return None
     (store,), (check,) = stores, checks
-    source = next((copy.source for copy in copies if copy.target is store.array), None)
-    step = store.index.stride(check.target)
-    if source is None or not isinstance(check.extent, int) or not step or store.array.size > MOST_ELEMENTS:
-        return None
     before = next((s for s in loop.body if isinstance(s, Load) and s.array is store.array), None)
     update, rest = store.value, [s for s in loop.body if s is not store and s is not before]
     if before is not None:
@@ -60,6 +76,31 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
             return None
         rest.remove(combine)
         update = combine.operands[1]
+    return Scatter(loop, check, store, before, update, tuple(rest))
+
+
+def scatter_with_atomics(part: Part) -> Part | None:
+    """The part of a scatter that adds floats with a thread for each of them; None for other parts."""
+    s = scatter_of(part)
+    if s is None or s.before is None or s.store.array.dtype not in (f32, f64):
+        return None
+    # Neighbouring threads at neighbouring elements.
+    has_rows = any(s.store.index.stride(axis) == 1 for axis in part.axes)
+    axes = (s.loop.axis, *part.axes) if has_rows else (*part.axes, s.loop.axis)
+    return Part(axes, (*s.rest, Store(s.store.array, s.store.index, s.update, atomic=True)), ())
+
+
+def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
+    """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay."""
+    scatter = scatter_of(part)
+    if scatter is None:
+        return None
+    loop, check, store, before, update = scatter.loop, scatter.check, scatter.store, scatter.before, scatter.update
+    rest = list(scatter.rest)
+    source = next((copy.source for copy in copies if copy.target is store.array), None)
+    step = store.index.stride(check.target)
+    if source is None or not isinstance(check.extent, int) or not step or store.array.size > MOST_ELEMENTS:
+        return None
     row = Axis("row", check.extent)
 
     def at_row(index: Affine) -> Affine:

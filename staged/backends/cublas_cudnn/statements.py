@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from contextlib import ExitStack
 from math import prod
 
-from staged.backends.c_family.expr import Call, Expr, Infix, Literal, Name
+from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call
 from staged.backends.c_family.totals import accumulated_dtype
 from staged.backends.c_family.vectors import Vec
@@ -108,6 +108,10 @@ class CudaStatements(PackStatements):
     # ---- what a team does together ----
 
     def store(self, s: Store) -> None:
+        if s.atomic:
+            place = Index(self.arrays[s.array], self.index(s.index))
+            self.w.line(f"atomicAdd(&{place}, {self.operand(s.value).expr});")
+            return
         if self.team is None or self.sharing:
             super().store(s)
             return

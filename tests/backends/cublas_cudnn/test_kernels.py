@@ -214,6 +214,32 @@ def test_scatters_agree_whichever_way_their_threads_go(most: int, device: Any, m
     check(along, device, x, RNG.integers(-18, 18, (12, 40)))
 
 
+def test_atomics_add_where_a_program_allows_them(device: Any) -> None:
+    def summed(x: Any, k: Any, whole: Any, rows: Any) -> Any:
+        with with_backend(GPU, x, k, deterministic=False):
+            of_rows, of_columns = added(x, k)
+            counts = whole * 1
+            counts[k] += 1
+            last = x * 1.0
+            last[k] = rows
+        return of_rows, of_columns, counts, last
+
+    program = st.function(target="portable")(summed)
+    x, k = RNG.normal(size=(19, 19)).astype(np.float32), RNG.integers(-19, 19, 70)
+    arguments = x, k, np.zeros(19, np.int32), RNG.normal(size=(70, 19)).astype(np.float32)
+    with st.eager():
+        expected = program(*arguments)
+    for order in ("forward", "reverse", "shuffled"):
+        device.set_thread_order(order, seed=3)
+        compare_trees(program(*arguments), expected, rtol=1e-5, atol=1e-5)
+    text = program.stage(*arguments).source
+    # Whole numbers and values that replace others come out the same in any order only by looking for them.
+    assert len([head for head in kernels(text) if "add to the result by atomics" in head]) == text.count("atomicAdd(&") == 2
+    assert "atomicAdd(&" not in on_gpu(added).stage(x, k).source
+    with pytest.raises(IndexError):
+        program(x, np.full(70, 19), *arguments[2:])
+
+
 # ---- shared launches ----------------------------------------------------------------------------
 
 

@@ -360,3 +360,39 @@ def test_a_convolution_of_no_images() -> None:
 
     text = agrees_with_eager(lambda w, x: st.grad(loss)(w, x), (normal(2, 1, 2, 2), np.ones((0, 1, 4, 4), "f4")))
     assert "cudnn.h" not in text
+
+
+# ---- options ------------------------------------------------------------------------------------
+
+
+def everything(x: Any, w: Any, b: Any, v: Any, c: Any) -> Any:
+    """A convolution with its gradients, a product with and one without an epilogue."""
+    y, (d_x, d_w) = st.value_and_grad(lambda x, w: st.sum(st.conv2d(x, w) ** 2), argnums=(0, 1))(x, w)
+    z = st.relu(st.conv2d(x, w, b)).reshape(2, -1)
+    return y, d_x, d_w, z, v @ v, st.relu(v.T @ v + c)
+
+
+@pytest.mark.parametrize("options", [{}, {"tf32": True}, {"deterministic": False}, {"algorithms": "timed"}], ids=str)
+def test_options_reach_the_libraries(options: dict[str, Any]) -> None:
+    @st.function(target="portable")
+    def inside(*arrays: Any) -> Any:
+        with with_backend(GPU, *arrays, **options):
+            made = everything(*arrays)
+        return made
+
+    arrays = normal(2, 3, 6, 6), normal(4, 3, 3, 3), normal(4), normal(8, 8), normal(8)
+    text = inside.stage(*arrays).source
+    is_rounded, is_any, is_timed = bool(options.get("tf32")), options.get("deterministic") is False, "algorithms" in options
+    assert ("CUDNN_DEFAULT_MATH" in text, "CUDNN_FMA_MATH" in text) == (is_rounded, not is_rounded)
+    assert ("CUBLAS_COMPUTE_32F_FAST_TF32" in text, "CUBLAS_TF32_TENSOR_OP_MATH" in text) == (is_rounded, is_rounded)
+    assert ("CUDNN_DETERMINISTIC" not in text) == is_any
+    assert (text.count("cudnnFindConvolution"), text.count("Algorithm_v7(")) == ((3, 0) if is_timed else (0, 3))
+    found = inside(*arrays)
+    with st.eager():
+        wanted = inside(*arrays)
+    differences = [
+        float(np.max(np.abs(one - other)) / np.max(np.abs(other))) for one, other in zip(found, wanted, strict=True)
+    ]
+    # Factors of 10 bits after the point: further away than f32, but not far.
+    assert max(differences) < (1e-2 if is_rounded else 2e-5)
+    assert not is_rounded or min(differences) > 1e-6

@@ -11,6 +11,7 @@ from staged.backends.cublas_cudnn.library.cublas import emit_product
 from staged.backends.cublas_cudnn.library.cublaslt import emit_epilogue_product
 from staged.errors import UnsupportedError
 from staged.ir.nodes import Op
+from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU
 from staged.source import Position
 
@@ -18,9 +19,10 @@ from staged.source import Position
 class Contractions:
     """The library calls of a program, each once, however many lines ask for the same."""
 
-    def __init__(self, names: Names, site: Callable[[Position | None], int]) -> None:
+    def __init__(self, names: Names, site: Callable[[Position | None], int], options: DeviceOptions) -> None:
         self.names = names
         self.site = site
+        self.options = options
         self.known: dict[str, LibraryCall] = {}
 
     def call(self, op: Op, name: str) -> LibraryCall | None:
@@ -41,9 +43,9 @@ class Contractions:
         if op.attrs["kind"] == "matmul":
             emit = emit_product if form.is_linear else emit_epilogue_product
         site = self.site(op.where)
-        meaning = statements(emit(op, "call", site, form).text)
+        meaning = statements(emit(op, "call", site, form, self.options).text)
         if meaning not in self.known:
-            self.known[meaning] = emit(op, self.names.fresh(name), site, form)
+            self.known[meaning] = emit(op, self.names.fresh(name), site, form, self.options)
         return self.known[meaning]
 
 

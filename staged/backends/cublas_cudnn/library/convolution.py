@@ -3,8 +3,9 @@
     c = alpha * convolution + beta * c
     c = activation(alpha * convolution + bias)      forward, f32
 
-Which algorithm runs is chosen once per distinct shape, when the device is opened: the first that cuDNN's heuristics name and
-that gives the same bits in every run. Products of f32 are made in f32 (`CUDNN_FMA_MATH`).
+Which algorithm runs is chosen once per distinct shape, when the device is opened: the first that cuDNN's heuristics name (or
+its measurements, `algorithms="timed"`) and that gives the same bits in every run (or any, `deterministic=False`). Products of f32
+are made in f32 (`CUDNN_FMA_MATH`) unless the program allows TF32, which is cuDNN's default.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from staged.backends.cublas_cudnn.library.cudnn import (
     descriptor_part,
     filter_part,
     handle_part,
+    math_type,
     tensor_part,
     workspace_part,
 )
 from staged.backends.cublas_cudnn.library.form import Form
 from staged.ir.nodes import Op
+from staged.ir.options import DeviceOptions
 from staged.ir.types import DType, bound
 
 WORKSPACE_LIMIT = 1 << 30
@@ -49,6 +52,7 @@ class Routine:
     count: str
     find: str
     size: str
+    measure: str
     first: str
     second: str
     third: str
@@ -58,15 +62,18 @@ class Routine:
 ROUTINES = {
     "conv2d": Routine(
         "forward", "cudnnConvolutionFwdAlgo", "CUDNN_CONVOLUTION_FWD_ALGO_COUNT",
-        "cudnnGetConvolutionForwardAlgorithm_v7", "cudnnGetConvolutionForwardWorkspaceSize", "x", "w", "y",
+        "cudnnGetConvolutionForwardAlgorithm_v7", "cudnnGetConvolutionForwardWorkspaceSize",
+        "cudnnFindConvolutionForwardAlgorithm", "x", "w", "y",
     ),
     "conv2d_backward_input": Routine(
         "backward_data", "cudnnConvolutionBwdDataAlgo", "CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT",
-        "cudnnGetConvolutionBackwardDataAlgorithm_v7", "cudnnGetConvolutionBackwardDataWorkspaceSize", "w", "y", "x",
+        "cudnnGetConvolutionBackwardDataAlgorithm_v7", "cudnnGetConvolutionBackwardDataWorkspaceSize",
+        "cudnnFindConvolutionBackwardDataAlgorithm", "w", "y", "x",
     ),
     "conv2d_backward_weight": Routine(
         "backward_filter", "cudnnConvolutionBwdFilterAlgo", "CUDNN_CONVOLUTION_BWD_FILTER_ALGO_COUNT",
-        "cudnnGetConvolutionBackwardFilterAlgorithm_v7", "cudnnGetConvolutionBackwardFilterWorkspaceSize", "x", "y", "w",
+        "cudnnGetConvolutionBackwardFilterAlgorithm_v7", "cudnnGetConvolutionBackwardFilterWorkspaceSize",
+        "cudnnFindConvolutionBackwardFilterAlgorithm", "x", "y", "w",
     ),
 }  # fmt: skip
 _CALLS = {
@@ -129,7 +136,7 @@ class Convolution:
 
     # ---- what has to be there before the call ----
 
-    def parts(self, site: int, form: Form) -> tuple[dict[str, str], list[DevicePart]]:
+    def parts(self, site: int, form: Form, options: DeviceOptions) -> tuple[dict[str, str], list[DevicePart]]:
         """The fields of x, w, y, the convolution and its algorithm, by these names, and all parts."""
         x, x_part = tensor_part(site, self.dtype, self.x)
         w, w_part = filter_part(site, self.dtype, self.w)
@@ -138,8 +145,8 @@ class Convolution:
         settings = [
             f"cudnnSetConvolution2dDescriptor(gpu->{self.descriptor}, {window}, CUDNN_CROSS_CORRELATION, "
             f"{DATA_TYPES[self.dtype.name]})",
-            # Else products of f32 may be made of factors that were rounded to 10 bits.
-            f"cudnnSetConvolutionMathType(gpu->{self.descriptor}, CUDNN_FMA_MATH)",
+            # With the default, products of f32 may be made of factors that were rounded to 10 bits.
+            f"cudnnSetConvolutionMathType(gpu->{self.descriptor}, {math_type(options)})",
         ]
         if self.groups != 1:
             settings.append(f"cudnnSetConvolutionGroupCount(gpu->{self.descriptor}, {self.groups})")
@@ -156,7 +163,7 @@ class Convolution:
             plan_part = self.fixed_part(site, fields)
         else:
             fields["plan"] = f"gpu->{self.plan}"
-            plan_part = self.plan_part(site, fields)
+            plan_part = self.plan_part(site, fields, options)
         return fields, [*parts, plan_part, workspace_part(site)]
 
     def fixed_part(self, site: int, fields: dict[str, str]) -> DevicePart:
@@ -176,7 +183,7 @@ class Convolution:
             order=1,
         )
 
-    def plan_part(self, site: int, fields: dict[str, str]) -> DevicePart:
+    def plan_part(self, site: int, fields: dict[str, str], options: DeviceOptions) -> DevicePart:
         """The algorithm."""
         r = self.routine
         named = ", ".join(f"gpu->{fields[name]}" for name in (r.first, r.second, "window", r.third))
@@ -189,7 +196,7 @@ class Convolution:
                 "}",
             ),
             (),
-            helpers=(choice_text(r),),
+            helpers=(choice_text(r, options),),
             order=1,
         )
 
@@ -202,11 +209,14 @@ def activation_descriptor(site: int, form: Form) -> tuple[str, DevicePart]:
     return name, descriptor_part(site, name, "Activation", setting)
 
 
-def choice_text(r: Routine) -> str:
+def choice_text(r: Routine, options: DeviceOptions) -> str:
     """The C function that chooses an algorithm."""
+    is_timed = options.algorithms == "timed"
     names = {"x": "x", "w": "w", "y": "y"}
     w = Writer()
-    w.comment("The first algorithm of those that the heuristics name which gives the same bits every time.")
+    order = "The fastest algorithm, as measured now," if is_timed else "The first algorithm that the heuristics name"
+    which = " that gives the same bits every time" if options.deterministic else ""
+    w.comment(f"{order}{which} and needs no more than {WORKSPACE_LIMIT >> 20} MiB.")
     described = ", ".join(
         [
             f"{_C_TYPES[r.first]} {names[r.first]}",
@@ -220,10 +230,11 @@ def choice_text(r: Routine) -> str:
     with w.block(wrapped(head)):
         w.line(f"{r.algorithm}Perf_t found[{r.count}];")
         w.line("int count = 0;")
-        w.text(wrapped(f"CUDNN_CHECK(site, {r.find}(gpu->cudnn, {given}, {r.count}, &count, found));"))
+        w.text(wrapped(f"CUDNN_CHECK(site, {r.measure if is_timed else r.find}(gpu->cudnn, {given}, {r.count}, &count, found));"))
         with w.block("for (int number = 0; number < count; ++number)"):
             w.line("const int is_fit = found[number].status == CUDNN_STATUS_SUCCESS")
-            w.line("        && found[number].determinism == CUDNN_DETERMINISTIC")
+            if options.deterministic:
+                w.line("        && found[number].determinism == CUDNN_DETERMINISTIC")
             w.line(f"        && found[number].memory <= {WORKSPACE_LIMIT};")
             with w.block("if (is_fit)"):
                 w.line("size_t bytes = 0;")
@@ -232,12 +243,12 @@ def choice_text(r: Routine) -> str:
                 with w.block("if (bytes > gpu->cudnn_workspace_bytes)"):
                     w.line("gpu->cudnn_workspace_bytes = bytes;")
                 w.line("return ST_OK;")
-        words = "cuDNN has no deterministic algorithm for this convolution"
+        words = f"cuDNN has no {'deterministic ' if options.deterministic else ''}algorithm for this convolution"
         w.line(f'return st_fail(host, ST_RUNTIME_ERROR, site, "{words}");')
     return str(w)
 
 
-def emit_convolution(op: Op, name: str, site: int, form: Form) -> LibraryCall:
+def emit_convolution(op: Op, name: str, site: int, form: Form, options: DeviceOptions) -> LibraryCall:
     """The call for a convolution, or a gradient of one, with an epilogue that cuDNN has."""
     convolution = Convolution.of(op)
     r, c_type = convolution.routine, convolution.dtype.c_name
@@ -248,7 +259,7 @@ def emit_convolution(op: Op, name: str, site: int, form: Form) -> LibraryCall:
             write_zeros(w, op)
 
         return library_call(op, name, form, [str(convolution)], empty, [])
-    fields, parts = convolution.parts(site, form)
+    fields, parts = convolution.parts(site, form, options)
 
     def with_bias(w: Writer) -> None:
         w.line(f"const float alpha = {scale_text(form.alpha, convolution.dtype)};")

@@ -31,6 +31,7 @@ from staged.backends.cublas_cudnn.library.call import (
 from staged.backends.cublas_cudnn.library.form import Form
 from staged.errors import UnsupportedError
 from staged.ir.nodes import Op
+from staged.ir.options import DeviceOptions
 from staged.ir.types import bound
 
 WORKSPACE_BYTES = 4 << 20
@@ -52,8 +53,10 @@ def workspace_part(site: int) -> DevicePart:
     )
 
 
-def handle_part(site: int) -> DevicePart:
+def handle_part(site: int, options: DeviceOptions) -> DevicePart:
     """The handle of cuBLAS, on the program's stream and with its workspace."""
+    # f32 stays f32 unless a program says otherwise.
+    math = [check("CUBLAS_CHECK", site, "cublasSetMathMode(gpu->cublas, CUBLAS_TF32_TENSOR_OP_MATH)")]
     workspace = f"cublasSetWorkspace(gpu->cublas, gpu->cublas_workspace, {WORKSPACE_BYTES})"
     return DevicePart(
         (Field("cublasHandle_t cublas;"),),
@@ -61,6 +64,7 @@ def handle_part(site: int) -> DevicePart:
             check("CUBLAS_CHECK", site, "cublasCreate(&gpu->cublas)"),
             check("CUBLAS_CHECK", site, "cublasSetStream(gpu->cublas, gpu->stream)"),
             check("CUBLAS_CHECK", site, workspace),
+            *(math if options.tf32 else []),
         ),
         destroy("gpu->cublas", "cublasDestroy(gpu->cublas)"),
         ("cublas_v2.h",),
@@ -168,7 +172,7 @@ class Product:
         return found if stride is None else [*found, str(stride)]
 
 
-def emit_product(op: Op, name: str, site: int, form: Form) -> LibraryCall:
+def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOptions) -> LibraryCall:
     """The call for a matrix product of floats whose epilogue is linear."""
     product = Product.of(op)
     dtype = op.operands[0].tensor.dtype
@@ -191,6 +195,5 @@ def emit_product(op: Op, name: str, site: int, form: Form) -> LibraryCall:
         routine = product.name.replace("dot", "gemv")
         write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", arguments)
 
-    return library_call(
-        op, name, form, [f"{product}, by {product.name}"], body, [workspace_part(site), handle_part(site)]
-    )
+    parts = [workspace_part(site), handle_part(site, options)]
+    return library_call(op, name, form, [f"{product}, by {product.name}"], body, parts)

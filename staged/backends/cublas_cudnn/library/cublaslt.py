@@ -15,6 +15,7 @@ from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call,
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
 from staged.backends.cublas_cudnn.library.form import Form
 from staged.ir.nodes import Op
+from staged.ir.options import DeviceOptions
 
 CHECK = check_macro(
     "The same for calls of cublasLt.", "cublasLt", "cublasStatus_t", "CUBLAS_STATUS_SUCCESS", "cublasLtGetStatusString"
@@ -78,8 +79,11 @@ def layout_part(site: int, rows: int, columns: int) -> tuple[str, DevicePart]:
     )
 
 
-def product_part(site: int, product: Product, epilogue: str, layouts: tuple[str, str, str]) -> tuple[str, DevicePart]:
+def product_part(
+    site: int, product: Product, epilogue: str, layouts: tuple[str, str, str], options: DeviceOptions
+) -> tuple[str, DevicePart]:
     """What to do with two matrices, and by which algorithm: the name of the field, and the part."""
+    compute = "CUBLAS_COMPUTE_32F_FAST_TF32" if options.tf32 else "CUBLAS_COMPUTE_32F"
     turned = "".join("T" if flag else "N" for flag in (product.transpose_b, product.transpose_a))
     name = f"product_{product.n}x{product.m}x{product.k}_{turned}_{epilogue.lower()}"
 
@@ -93,7 +97,7 @@ def product_part(site: int, product: Product, epilogue: str, layouts: tuple[str,
     return name, DevicePart(
         (Field(f"cublasLtMatmulDesc_t {name};"), Field(f"cublasLtMatmulAlgo_t {name}_algorithm;", "", 8 * WORD)),
         (
-            check("CUBLASLT_CHECK", site, f"cublasLtMatmulDescCreate(&gpu->{name}, CUBLAS_COMPUTE_32F, CUDA_R_32F)"),
+            check("CUBLASLT_CHECK", site, f"cublasLtMatmulDescCreate(&gpu->{name}, {compute}, CUDA_R_32F)"),
             "{",
             f"    const cublasOperation_t left = {product.flag(product.transpose_b)};",
             f"    const cublasOperation_t right = {product.flag(product.transpose_a)};",
@@ -110,7 +114,7 @@ def product_part(site: int, product: Product, epilogue: str, layouts: tuple[str,
     )
 
 
-def emit_epilogue_product(op: Op, name: str, site: int, form: Form) -> LibraryCall:
+def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: DeviceOptions) -> LibraryCall:
     """The call for a product of f32 matrices with a bias, an activation, or both."""
     product = Product.of(op)
     epilogue = _EPILOGUES[form.bias is not None, form.activation]
@@ -118,7 +122,7 @@ def emit_epilogue_product(op: Op, name: str, site: int, form: Form) -> LibraryCa
     b, b_part = layout_part(site, *((product.k, product.n) if product.transpose_b else (product.n, product.k)))
     a, a_part = layout_part(site, *((product.m, product.k) if product.transpose_a else (product.k, product.m)))
     c, c_part = layout_part(site, product.n, product.m)
-    plan, plan_part = product_part(site, product, epilogue, (b, a, c))
+    plan, plan_part = product_part(site, product, epilogue, (b, a, c), options)
     dtype = op.operands[0].tensor.dtype
 
     def body(w: Writer) -> None:

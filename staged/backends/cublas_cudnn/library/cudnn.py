@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, check_macro, destroy
+from staged.ir.options import DeviceOptions
 from staged.ir.types import DType
 
 CHECK = check_macro(
@@ -16,6 +17,11 @@ CHECK = check_macro(
 )
 
 DATA_TYPES = {"f32": "CUDNN_DATA_FLOAT", "f64": "CUDNN_DATA_DOUBLE"}
+
+
+def math_type(options: DeviceOptions) -> str:
+    """How products of f32 may be made: cuDNN's default takes TF32 where the GPU has it."""
+    return "CUDNN_DEFAULT_MATH" if options.tf32 else "CUDNN_FMA_MATH"
 
 
 def handle_part(site: int) -> DevicePart:

@@ -1,0 +1,29 @@
+"""What a program asks of the libraries and kernels of its device, besides what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Algorithms = Literal["heuristic", "timed"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """What regions say of a whole program; the defaults are exact and give the same bits in every run."""
+
+    tf32: bool = False
+    """Whether products of f32 may be made of factors that are rounded to 10 bits after the point."""
+    deterministic: bool = True
+    """Whether all sums are made in one order, and so no floating-point atomics."""
+    algorithms: Algorithms = "heuristic"
+    """How the algorithm of a convolution is chosen: as the library guesses, or as the library measures."""
+
+    def __str__(self) -> str:
+        words = ["tf32"] if self.tf32 else []
+        words += [] if self.deterministic else ["nondeterministic"]
+        words += [] if self.algorithms == "heuristic" else [f"algorithms={self.algorithms}"]
+        return " ".join(words)
+
+
+DEFAULT_OPTIONS = DeviceOptions()
