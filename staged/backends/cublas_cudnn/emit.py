@@ -50,7 +50,7 @@ from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_
 from staged.backends.cublas_cudnn.launches import launcher
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
-from staged.backends.cublas_cudnn.stacks import stack_text, stacks_part
+from staged.backends.cublas_cudnn.stacks import device_stack_text, stacks_part
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, aligned
@@ -280,7 +280,7 @@ class CudaProgramEmitter(ProgramEmitter):
                 where=self.first_handle(),
                 hint="take it in a program without `with_backend(GPU)`",
             )
-        structure.need("host", "fail", "stop")
+        structure.need("host", "fail", "stop", *(("stack",) if self.stacks else ()))
         on_device = [kernel for kernel in kernels if isinstance(kernel, CudaKernel) and kernel.name in self.launchers]
         on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel | LibraryCall)]
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
@@ -332,14 +332,13 @@ class CudaProgramEmitter(ProgramEmitter):
         calls: Sequence[LibraryCall],
         inner: list[tuple[VariableRef, str]],
     ) -> None:
-        includes, support = render(structure.text.snippets - {"memcpy", "stack"})
+        includes, support = render(structure.text.snippets - {"memcpy"})
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
         shared = dict(pair for kernel in on_host for pair in kernel.support)
         support = "\n".join([support, *shared.values()])
         self.support = self.support_text(includes, support)
         w.section("the host's part")
-        stdlib = ("stdlib",) if self.stacks else ()
-        for name in ("math", "stdbool", "stddef", "stdint", *stdlib, "string"):
+        for name in ("math", "stdbool", "stddef", "stdint", "string"):
             w.line(f"#include <{name}.h>")
         w.line()
         for include in distinct(include for part in self.device_parts() for include in part.includes):
@@ -356,9 +355,10 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line()
             w.text(_DIM3)
         self.write_device_struct(w)
-        if self.stacks:
+        grown = device_stack_text(self.stacks)
+        if grown:
             w.section("residual storage")
-            w.text(stack_text(self.stacks))
+            w.text(grown)
         self.write_buffers(w, structure)
         self.write_constants(w, structure)
         if on_host:

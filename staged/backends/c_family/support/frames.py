@@ -1,4 +1,7 @@
-"""The store of a program for what is kept until it is read backwards: frames of calls, and sequences that travel."""
+"""The store of a program for what is kept until it is read backwards: frames of calls, and sequences that travel.
+
+In what C11 and C++17 have in common, as programs with a device need it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ typedef struct st_frames {
     st_chunk *current;
 } st_frames;
 
-_Static_assert(sizeof(st_frames) <= 64, "the arena sets 64 bytes aside for it");
+static_assert(sizeof(st_frames) <= 64, "the arena sets 64 bytes aside for it");
 
 // A piece of memory, aligned to 64 bytes; NULL once `host` holds the report.
 __attribute__((unused)) static void *st_frames_push(st_host *host, st_frames *frames, int64_t bytes) {
@@ -36,15 +39,20 @@ __attribute__((unused)) static void *st_frames_push(st_host *host, st_frames *fr
         int64_t size = chunk == NULL ? 1 << 16 : 2 * chunk->bytes;
         size = size > 1 << 26 ? 1 << 26 : size;
         size = size < needed ? needed : size;
-        st_chunk *made = malloc(sizeof(st_chunk));
-        void *data = made == NULL ? NULL : aligned_alloc(64, (size_t)size);
+        st_chunk *made = (st_chunk *)malloc(sizeof(st_chunk));
+        unsigned char *data = made == NULL ? NULL : (unsigned char *)aligned_alloc(64, (size_t)size);
         if (data == NULL) {
             free(made);
             (void)st_fail(host, ST_MEMORY_ERROR, -1, "out of memory: %lld bytes are kept for a gradient, and %lld more",
                           (long long)(chunk == NULL ? 0 : chunk->begin + chunk->used), (long long)needed);
             return NULL;
         }
-        *made = (st_chunk){chunk, NULL, chunk == NULL ? 0 : chunk->begin + chunk->bytes, size, 0, data};
+        made->before = chunk;
+        made->next = NULL;
+        made->begin = chunk == NULL ? 0 : chunk->begin + chunk->bytes;
+        made->bytes = size;
+        made->used = 0;
+        made->data = data;
         if (chunk == NULL) {
             frames->first = made;
         } else {
@@ -86,7 +94,8 @@ __attribute__((unused)) static void st_frames_free(st_frames *frames) {
         free(chunk);
         chunk = next;
     }
-    *frames = (st_frames){0};
+    frames->first = NULL;
+    frames->current = NULL;
 }
 """
 
@@ -108,7 +117,8 @@ static int st_sequence_make(st_host *host, st_frames *frames, int64_t length, si
     if (data == NULL) {
         return ST_MEMORY_ERROR;
     }
-    *made = (st_sequence){data, length};
+    made->data = data;
+    made->length = length;
     return ST_OK;
 }
 
@@ -125,8 +135,8 @@ __attribute__((unused)) static int st_sequence_zeros(st_host *host, st_frames *f
         }
         return ST_OK;
     }
-    const st_sequence *const from = like.data;
-    st_sequence *const to = made->data;
+    const st_sequence *const from = (const st_sequence *)like.data;
+    st_sequence *const to = (st_sequence *)made->data;
     for (int64_t i = 0; i < like.length; ++i) {
         if (st_sequence_zeros(host, frames, from[i], depth - 1, bytes, &to[i]) != ST_OK) {
             return host->error_kind;
@@ -148,8 +158,8 @@ __attribute__((unused)) static int st_sequence_copy(st_host *host, st_frames *fr
             memcpy(copy.data, given.data, (size_t)given.length * bytes);
         }
     } else {
-        const st_sequence *const from = given.data;
-        st_sequence *const to = copy.data;
+        const st_sequence *const from = (const st_sequence *)given.data;
+        st_sequence *const to = (st_sequence *)copy.data;
         for (int64_t i = 0; i < given.length; ++i) {
             if (st_sequence_copy(host, frames, from[i], depth - 1, bytes, &to[i]) != ST_OK) {
                 return host->error_kind;
@@ -173,7 +183,7 @@ __attribute__((unused)) static void st_add_{name}({c_type} *to, const {c_type} *
 
 __attribute__((unused)) static void st_sequence_add_{name}(st_sequence to, st_sequence from, int depth, int64_t size) {{
     if (depth == 0) {{
-        st_add_{name}(to.data, from.data, from.length * size);
+        st_add_{name}(({c_type} *)to.data, (const {c_type} *)from.data, from.length * size);
         return;
     }}
     for (int64_t i = 0; i < from.length; ++i) {{
@@ -213,7 +223,7 @@ __attribute__((unused)) static void st_sequence_join(st_sequence to, st_sequence
 """
 
 SNIPPETS = (
-    Snippet("frames", _FRAMES, needs=("host", "fail"), includes=("#include <stdint.h>", "#include <stdlib.h>")),
+    Snippet("frames", _FRAMES, needs=("host", "fail"), includes=("#include <assert.h>", "#include <stdint.h>", "#include <stdlib.h>")),
     Snippet(
         "sequence",
         _SEQUENCE,

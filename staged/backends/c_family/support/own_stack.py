@@ -1,4 +1,7 @@
-"""The stack of a program with recursive functions: its own, so that its end is known and going too deep is an error."""
+"""The stack of a program with recursive functions: its own, so that its end is known and going too deep is an error.
+
+In what C11 and C++17 have in common, as programs with a device need it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ typedef struct st_own_stack {
     uintptr_t limit;  // a call whose frame lies below goes no deeper
 } st_own_stack;
 
-_Static_assert(sizeof(st_own_stack) <= 64, "the arena sets 64 bytes aside for it");
+static_assert(sizeof(st_own_stack) <= 64, "the arena sets 64 bytes aside for it");
 
 typedef int st_body(const void *args, void *arena, st_host *host);
 
@@ -48,11 +51,11 @@ __attribute__((unused)) static void st_own_stack_release(st_own_stack *stack) {
     if (stack->base != NULL) {
         (void)munmap(stack->base, stack->bytes);
     }
-    *stack = (st_own_stack){0};
+    memset(stack, 0, sizeof *stack);
 }
 
 static void *st_start_on_stack(void *argument) {
-    st_on_stack *run = argument;
+    st_on_stack *const run = (st_on_stack *)argument;
     run->status = run->body(run->args, run->arena, run->host);
     return NULL;
 }
@@ -70,7 +73,9 @@ __attribute__((unused)) static int st_run_on_stack(st_own_stack *stack, size_t r
         if (base == MAP_FAILED) {
             return st_fail(host, ST_MEMORY_ERROR, -1, "the system does not give the program's stack of %zu bytes", bytes);
         }
-        *stack = (st_own_stack){base, bytes, (uintptr_t)base + reserve};
+        stack->base = base;
+        stack->bytes = bytes;
+        stack->limit = (uintptr_t)base + reserve;
     }
     st_on_stack run = {body, args, arena, host, ST_OK};
     pthread_attr_t attributes;
@@ -104,10 +109,12 @@ SNIPPETS = (
         needs=("host", "fail", "stop"),
         includes=(
             "#define _DEFAULT_SOURCE",
+            "#include <assert.h>",
             "#include <pthread.h>",
             "#include <signal.h>",
             "#include <stdbool.h>",
             "#include <stdint.h>",
+            "#include <string.h>",
             "#include <sys/mman.h>",
         ),
     ),

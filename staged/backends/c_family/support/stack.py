@@ -14,7 +14,7 @@ typedef struct st_stack {
     int64_t capacity;  // bytes
 } st_stack;
 
-_Static_assert(sizeof(st_stack) <= 64, "the arena sets 64 bytes aside for each stack");
+static_assert(sizeof(st_stack) <= 64, "the arena sets 64 bytes aside for each stack");
 
 // Append an item of which only the first `filled` bytes are there: an array with fewer rows than it may have.
 // Returns ST_OK, or ST_MEMORY_ERROR once `host` holds the report; the stack stays as it was.
@@ -34,7 +34,7 @@ __attribute__((unused)) static int st_stack_push_part(st_host *host, st_stack *s
         while (capacity < used + bytes) {
             capacity *= 2;
         }
-        unsigned char *data = realloc(stack->data, capacity);
+        unsigned char *data = (unsigned char *)realloc(stack->data, capacity);
         if (data == NULL) {
             return st_fail(host, ST_MEMORY_ERROR, -1, "out of memory: a loop keeps %zu bytes for its gradient, and %zu more",
                            used, bytes);
@@ -60,7 +60,7 @@ __attribute__((unused)) static void st_stack_reset(st_stack *stack) {
 // Give the storage back.
 __attribute__((unused)) static void st_stack_release(st_stack *stack) {
     free(stack->data);
-    *stack = (st_stack){0};
+    memset(stack, 0, sizeof *stack);
 }
 """
 
@@ -69,6 +69,6 @@ SNIPPETS = (
         "stack",
         _STACK,
         needs=("host", "fail"),
-        includes=("#include <stdint.h>", "#include <stdlib.h>", "#include <string.h>"),
+        includes=("#include <assert.h>", "#include <stdint.h>", "#include <stdlib.h>", "#include <string.h>"),
     ),
 )
