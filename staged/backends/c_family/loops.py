@@ -237,9 +237,8 @@ class LoopEmitter(TotalsEmitter):
                     self.loop(s)
                 case Tile():
                     self.tile(s)
-                case Guarded(bounds, inner):
-                    with self.block(f"if ({self.condition(bounds)})"):
-                        self.body(inner)
+                case Guarded():
+                    self.guarded(s)
                 case Copy(target, source):
                     self.copy(target, source)
                 case CallSupport(function, snippet, arguments):
@@ -511,6 +510,10 @@ class LoopEmitter(TotalsEmitter):
         name = self.names.fresh("x")
         self.w.line(f"const {self.types.type(value.dtype)} {name} = {self.speller.splat(value)};")
         return name
+
+    def guarded(self, s: Guarded) -> None:
+        with self.block(f"if ({self.condition(s.bounds)})"):
+            self.body(s.body)
 
     def position(self, target: Local, index: Affine) -> None:
         dtype = target.dtype

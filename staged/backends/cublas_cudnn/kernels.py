@@ -227,7 +227,9 @@ class CudaLoopEmitter(TileStatements):
         return tuple(
             (result, operand)
             for result, operand in self.nest.in_place
-            if self.team is None or isinstance(source := inputs[operand], ArrayRef) and may_overwrite(part, source)
+            if self.team is None
+            or isinstance(source := inputs[operand], ArrayRef)
+            and may_overwrite(part, source, self.nest.outputs[result])
         )
 
     def mapping(self, launch: Launch) -> str:
@@ -323,13 +325,13 @@ class CudaLoopEmitter(TileStatements):
         w.line(f"const int64_t {self.team_lane} = {lane};")
         self.declare_team_workspace(part, team)
         if part.items == 1 and not part.axes:
-            self.body(part.body)
+            self.team_body(part.body)
             return
         item = self.names.fresh(part.axes[0].name if len(part.axes) == 1 else "t")
         if launch.strided:
             with self.block(f"for (int64_t {item} = blockIdx.x; {item} < {launch.items}; {item} += {launch.blocks})"):
                 self.number_axes(part.axes, item)
-                self.body(part.body)
+                self.team_body(part.body)
                 w.line("__syncthreads();  // before the workspace is used again")
             return
         ragged = launch.blocks * team.items != launch.items
@@ -344,7 +346,7 @@ class CudaLoopEmitter(TileStatements):
                 with w.block(f"if ({item} >= {launch.items})"):
                     w.line("return;  // all of a warp")
         self.number_axes(part.axes, item)
-        self.body(part.body)
+        self.team_body(part.body)
 
     # ---- workspace ----
 

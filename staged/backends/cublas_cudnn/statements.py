@@ -16,7 +16,7 @@ from staged.backends.cublas_cudnn.pack_statements import PackStatements
 from staged.backends.cublas_cudnn.packs import packed_loop
 from staged.backends.cublas_cudnn.reductions import parts_of, reduction_name
 from staged.backends.cublas_cudnn.spelling import spell_in_cuda
-from staged.backends.cublas_cudnn.teams import chain_of, scratch_in
+from staged.backends.cublas_cudnn.teams import chain_of, last_of, scratch_in
 from staged.ir.loops import (
     Affine,
     ArrayRef,
@@ -25,6 +25,7 @@ from staged.ir.loops import (
     CheckIndex,
     Compute,
     Constant,
+    Guarded,
     Loop,
     Reduction,
     Statement,
@@ -118,6 +119,24 @@ class CudaStatements(PackStatements):
         mine = f" && {self.is_mine}" if self.is_mine else ""
         with self.w.block(f"if ({self.team_lane} == 0{mine})"):
             super().store(s)
+
+    def team_body(self, body: tuple[Statement, ...]) -> None:
+        """All that a team does for an item. What follows its last loop is one thread's: it alone reads what it overwrites."""
+        count = len(body) - len(last_of(body))
+        tail = body[count:]
+        if any(isinstance(s, Store) for s in tail):
+            body = (*body[:count], Guarded((), tail))
+        self.body(body)
+
+    def guarded(self, s: Guarded) -> None:
+        if self.team is None or s.bounds:
+            super().guarded(s)
+            return
+        mine = f" && {self.is_mine}" if self.is_mine else ""
+        self.sharing = True
+        with self.block(f"if ({self.team_lane} == 0{mine})"):
+            self.body(s.body)
+        self.sharing = False
 
     def loop(self, loop: Loop) -> None:
         if self.team is None or self.sharing:

@@ -143,10 +143,19 @@ def _is_across(part: Part, loops: Sequence[Loop]) -> bool:
     return votes > 0
 
 
-def may_overwrite(part: Part, source: ArrayRef) -> bool:
-    """Whether a result may lie where an operand does, though an item's threads do not keep step: each element is only read
-    by the thread that writes it."""
+def last_of(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The statements of an item after its last loop, which one thread of the team does alone."""
+    loops = [number for number, s in enumerate(body) if isinstance(s, Loop)]
+    return body[loops[-1] + 1 :] if loops else ()
+
+
+def may_overwrite(part: Part, source: ArrayRef, target: ArrayRef) -> bool:
+    """Whether the result `target` may lie where an operand does, though an item's threads do not keep step: each element is
+    only read by the thread that writes it."""
     reading = [s for s in part.body if any(isinstance(t, Load) and t.array is source for t in walk((s,)))]
+    last = last_of(part.body)
+    if all(s in last for s in reading) and any(isinstance(s, Store) and s.array is target for s in last):
+        return True
     loops = [s for s in part.body if isinstance(s, Loop)]
     # A loop that keeps totals is over for every thread before any goes on.
     if not all(isinstance(s, Loop) and (s.reductions or s is loops[-1]) for s in reading):

@@ -181,6 +181,38 @@ def test_transposes_go_through_shared_memory(shape: tuple[int, ...], device: Any
     assert ("if (j < 37 && k < 40)" in text) == (shape == (3, 40, 37))
 
 
+@pytest.mark.parametrize(
+    ("shape", "axes", "team"),
+    [((4, 6, 300), (0, 2), "a block of"), ((70, 100), (1,), "a warp"), ((300, 45), (0,), "threads each, a block for")],
+)
+def test_what_a_team_updates_after_its_totals_is_updated_in_its_place(
+    shape: tuple[int, ...], axes: tuple[int, ...], team: str, device: Any
+) -> None:
+    extent = shape[next(axis for axis in range(len(shape)) if axis not in axes)]
+    x, start = RNG.normal(size=shape).astype(np.float32), RNG.normal(size=extent).astype(np.float32)
+
+    def train(backend: Any) -> Any:
+        b, v = st.Variable(start), st.Variable(start)
+
+        @st.function(target="portable")
+        def step(x: Any) -> Any:
+            with with_backend(backend, x):
+                for _ in st.range(3):
+                    v.value = 0.5 * v.value + st.sum(x * st.cos(x), axis=axes)
+                    b.value = b.value - 0.1 * v.value
+            return b.value, v.value
+
+        return step(x), step.stage(x)
+
+    expected, _ = train(st.CPU)
+    for order in ("forward", "reverse", "shuffled"):
+        device.set_thread_order(order, seed=5)
+        found, program = train(GPU)
+        compare_trees(found, expected, rtol=2e-5, atol=2e-5)
+    assert "cudaMemcpyDeviceToDevice" not in program.source
+    assert any(team in head for head in kernels(program.source)), kernels(program.source)
+
+
 # ---- scatters -----------------------------------------------------------------------------------
 
 
