@@ -22,10 +22,11 @@ from staged.source import Position
 # -std=c11 alone would switch fused multiply-add off (-ffp-contract=off), at two thirds of the speed. Generated code never
 # reads errno or floating-point exception flags. No flag here changes what NaN and infinity mean.
 BASE_FLAGS = ("-std=c11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
-# gcc 12.2's loop vectoriser gives wrong numbers on plain C, mostly at -O3, where short inner loops are unrolled before it runs: it
-# sums the wrong elements of `for (i) { for (j < 2) s += x[5*i + j + 3]; for (j < 3) s += x[5*i + j]; }`, and of loads under a
-# condition, several in a row, all get the mask of the first. Our vectors are written out: little is lost without it.
-GCC_FLAGS = ("-fno-tree-loop-vectorize",)
+# gcc 12.2's vectorisers give wrong numbers on plain C, mostly at -O3, where short inner loops are unrolled before they run. That of
+# loops sums the wrong elements of `for (i) { for (j < 2) s += x[5*i + j + 3]; for (j < 3) s += x[5*i + j]; }`, and of loads under a
+# condition, several in a row, all get the mask of the first. That of straight code takes the wrong lanes of a vector of ours that
+# scalars read after it was stored. Our vectors are written out: little is lost without them.
+GCC_FLAGS = ("-fno-tree-vectorize",)
 SHARED_FLAGS = ("-fPIC", "-shared", "-pipe")
 LIBRARIES = ("-lm", "-pthread")
 
