@@ -20,6 +20,7 @@ from staged.ir.nodes import Function, walk_ops
 from staged.ir.verifier import verify
 from staged.kernels.fuse import fuse
 from staged.passes.buffers import plan_buffers
+from staged.passes.call_libraries import call_libraries
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.defer_products import defer_products
 from staged.passes.fill_sums import fill_sums
@@ -41,6 +42,14 @@ def each(run: Pass) -> Pass:
     return lambda program: map_functions(program, run)
 
 
+def with_library_calls(program: Function) -> Function:
+    """`call_libraries` with what the program's back end has."""
+    library_ways = backend_for(program).library_ways
+    if library_ways is None:
+        return program
+    return map_functions(program, lambda function: call_libraries(function, library_ways(function)))
+
+
 PASSES: tuple[tuple[str, Pass], ...] = (
     # First: what was recorded alike is still alike, and every later pass has less to do.
     ("outline functions", outline_functions),
@@ -52,6 +61,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("narrow functions before autodiff", narrow_functions),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
     ("fulfil transforms", lambda program: fulfil_transforms(program, {"vmap": expand_vmap})),
+    # After autodiff, which knows no such calls; while composites are one op.
+    ("call libraries", with_library_calls),
     # After autodiff: composites keep their own, better derivative until here.
     ("inline composites", each(inline_composites)),
     # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.

@@ -11,12 +11,15 @@ use every value of the blocks around it; a value made inside a block is not visi
 | `scope`   |                             | body                                       | what the body yields, or `break`s out with |
 | `vjp`     | captures, cotangents        | body(one parameter per capture)            | primal results, then one cotangent per `wrt` |
 | `composite` | operands                  | body(one parameter per operand)            | what the body yields |
+| `library` | arrays                      |                                            | what it makes       |
 | `kernel`  | inputs                      | body(one parameter per input)              | what the body yields |
 | `jvp`     | captures, tangents          | body(one parameter per capture)            | primal results, one tangent per float one |
 | `vmap`    | captures                    | body(one parameter per capture, unbatched) | what the body yields, with a leading axis |
 | `checkpoint` | captures                 | body(one parameter per capture)            | what the body yields |
 | `custom_vjp` | captures                 | primal, forward, backward                  | what the primal yields |
 | `call`    | arguments                   |                                            | what the function returns |
+
+`library` is a call of a back end's library, which knows it by `attrs["call"]`; only that back end writes such ops.
 
 `call` names one of the program's `functions` in `attrs["function"]`; functions call each other and themselves. Around what a
 call of a staged function has recorded in place stand `call_begin` and `call_end` until `outline_functions` has decided which of

@@ -8,8 +8,8 @@ from staged.ir.nodes import Block, End, Op, Value
 from staged.ir.types import TensorType
 from staged.source import Position
 
-OPAQUE = frozenset(("kernel", "contraction", "composite"))
-"""Ops whose block is a description, not a part of the program's order."""
+OPAQUE = frozenset(("kernel", "contraction", "library", "composite"))
+"""Ops that are one step, whose block (a `library` has none) is a description and no part of the program's order."""
 
 UPDATES = frozenset(("scatter", "scatter_add", "scatter_add_along", "dynamic_update"))
 """Ops that change their first operand in part: in place, if nobody wants it as it was."""
@@ -53,7 +53,7 @@ def where_made(value: Value) -> Position | None:
     if producer.name == "if":
         given = [block.end.operands[value.index] for block in producer.blocks if block.end.kind == "yield"]
         return next((where for where in map(where_made, given) if where is not None), producer.where)
-    if producer.name in OPAQUE:
+    if producer.name in OPAQUE and producer.blocks:
         inner = producer.blocks[0].end.operands[value.index].producer
         return producer.where if inner is None else inner.where
     return producer.where

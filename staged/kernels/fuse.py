@@ -209,7 +209,7 @@ def _wanted_in_memory(block: Block) -> list[Value]:
     inside = dict.fromkeys(walk_ops(block))
     found: dict[Value, None] = {}
     for op in inside:
-        if kind_of(op) not in ("alone", "contraction"):
+        if kind_of(op) not in ("alone", "contraction") and op.name != "library":
             continue
         for value in op.operands:
             while (producer := value.producer) is not None and is_view(producer):

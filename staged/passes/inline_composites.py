@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.rewrite import Copier
 
-Claimed = Callable[[Op], bool]
 
-
-def inline_composites(function: Function, claimed: Claimed = lambda op: False) -> Function:
+def inline_composites(function: Function) -> Function:
     """composite(x) {softmax: body}  ->  the ops of body, on x
 
-    Why: a composite stays one op through autodiff (its own derivative is better than its body's) and placement (a back
-    end may have a library call for it); what is left then must not hide its ops from fusion.
-    Leaves: the composites that `claimed` says the back end takes whole.
+    Why: a composite stays one op through autodiff (its own derivative is better than its body's), and until a library of
+    the back end may have taken it whole (`call_libraries`); what is left then must not hide its ops from fusion.
     """
-    return function.with_block(_Inliner(claimed).block(function.block))
+    return function.with_block(_Inliner(Builder()).block(function.block))
 
 
 class _Inliner(Copier):
-    def __init__(self, claimed: Claimed) -> None:
-        super().__init__(Builder())
-        self.claimed = claimed
-
     def op(self, op: Op) -> None:
-        if op.name != "composite" or self.claimed(op):
+        if op.name != "composite":
             super().op(op)
             return
         given: Sequence[Value] = self.inline(op.blocks[0], [self.value(operand) for operand in op.operands])

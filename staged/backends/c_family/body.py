@@ -305,7 +305,8 @@ class BodyEmitter:
         self.text.called.append(op)
         self.call_kernel(self, op, inputs, outputs)
         if self.check_nan:
-            for result, made, pointer in zip(op.results, op.blocks[0].end.operands, outputs, strict=True):
+            inner = op.blocks[0].end.operands if op.blocks else op.results
+            for result, made, pointer in zip(op.results, inner, outputs, strict=True):
                 self.emit_finite_check(result, made, pointer)
 
     def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:

@@ -7,6 +7,7 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.order import VIEWS
 from staged.ir.types import CPU
+from staged.ops.library import FindWay
 
 NAME = "cublas_cudnn"
 DEVICES = ("cpu", "gpu")
@@ -35,6 +36,13 @@ def takes_epilogue(op: Op, body: Block) -> bool:
     if not all(operand.tensor.size for operand in op.operands):
         return False  # there is no sum, and no library wants to hear of it
     return form.is_linear or op.name != "matmul" or not any(map(_is_piece, op.operands))
+
+
+def library_ways(function: Function) -> FindWay:
+    """How cuDNN makes the composites of a function, and primitives that are no contractions, on their devices."""
+    from staged.backends.cublas_cudnn.library.whole import find_ways
+
+    return find_ways(function)
 
 
 def _is_piece(value: Value) -> bool:

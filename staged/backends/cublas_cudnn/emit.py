@@ -180,12 +180,12 @@ class CudaProgramEmitter(ProgramEmitter):
     def call_library(
         self, structure: CudaStructureEmitter, op: Op, kernel: LibraryCall, inputs: list[Expr], outputs: list[Expr]
     ) -> None:
-        """A call of a library, after its result's first value has been put in place where it starts from one."""
-        if kernel.begins_as is not None:
-            begins_as = inputs[kernel.begins_as]
-            if str(begins_as) != str(outputs[0]):
-                structure.copy(outputs[0], begins_as, op.results[0].tensor)
-            inputs = [text for number, text in enumerate(inputs) if number != kernel.begins_as]
+        """A call of a library, after the first values of results that start from some have been put in place."""
+        for result, operand in kernel.begins_as:
+            if str(inputs[operand]) != str(outputs[result]):
+                structure.copy(outputs[result], inputs[operand], op.results[result].tensor)
+        begun = [operand for _, operand in kernel.begins_as]
+        inputs = [text for number, text in enumerate(inputs) if number not in begun]
         arguments = ", ".join(map(str, ["gpu", "host", self.site(op.where), *inputs, *outputs]))
         with structure.w.block(f"if ({kernel.name}({arguments}) != ST_OK)"):
             structure.w.line("return host->error_kind;")

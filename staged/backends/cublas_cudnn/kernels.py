@@ -44,6 +44,7 @@ from staged.backends.cublas_cudnn.statements import may_fail
 from staged.backends.cublas_cudnn.teams import SHARED_BYTES, may_overwrite, team_for
 from staged.backends.cublas_cudnn.tile_statements import TileStatements
 from staged.backends.cublas_cudnn.tiles import TILE, tiles_of
+from staged.backends.cublas_cudnn.windows import pooling_as_gather
 from staged.ir.loops import ArrayRef, Axis, Nest, Schedule, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
@@ -96,6 +97,8 @@ class CudaLibrary:
 
     def kernel(self, op: Op) -> KernelText:
         """The text for a `kernel` op. Raises UnsupportedError, with the Python line, for what has none."""
+        if op.name == "library":
+            return self.contractions.whole(op)
         name = str(op.attrs.get("name") or "kernel")
         if op.name == "contraction":
             call = self.contractions.call(op, name)
@@ -127,14 +130,18 @@ class CudaLoopEmitter(TileStatements):
         self.copies = tuple(copy for spread in spreads for copy in spread.copies)
         self.parts = [part for spread in spreads for part in spread.parts if part.items] or [Part((), (), ())]
         self.adds_atomically = False
-        if len(self.parts) == 1:
+        windows = pooling_as_gather(op)
+        if windows is not None:
+            self.copies, self.parts = (), [windows]
+        elif len(self.parts) == 1:
             added = scatter_with_atomics(self.parts[0]) if not options.deterministic else None
             gather = scatter_as_gather(self.parts[0], self.copies) if added is None else None
             if added is not None:
                 self.adds_atomically, self.parts = True, [added]
             elif gather is not None:
                 self.copies, self.parts = (), [gather]
-        self.team = team_for(self.parts[0]) if len(self.parts) == 1 else None
+        # The windows over an element are few, and neighbouring elements have the same.
+        self.team = team_for(self.parts[0]) if len(self.parts) == 1 and windows is None else None
         alone = self.parts[0] if len(self.parts) == 1 and self.team is None else None
         self.tiles = tiles_of(alone) if alone is not None else None
         self.alignment = alignments(op)

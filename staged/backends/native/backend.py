@@ -12,6 +12,10 @@ DEVICES = ("cpu",)
 """The device kinds whose ops this back end takes."""
 
 
+library_ways = None
+"""It calls no libraries."""
+
+
 def emit(function: Function, machine: Machine, plan: Planner, check_nan: bool = False) -> Emitted:
     """The program for a fused function; `plan` makes its memory plan, `check_nan` adds checks of every kernel's results."""
     return emit_program(function, machine, plan, check_nan)

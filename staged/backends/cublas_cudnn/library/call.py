@@ -24,8 +24,8 @@ class LibraryCall(KernelText):
 
     parts: tuple[DevicePart, ...] = ()
     """What it needs to be open on the device, in the order in which that is made."""
-    begins_as: int | None = None
-    """The operand that the result is made in the place of: copied there first where it is elsewhere, and not passed."""
+    begins_as: tuple[tuple[int, int], ...] = ()
+    """(result, operand) pairs: results that begin as an operand, copied there first where it is elsewhere, and not passed."""
 
 
 Signature = Sequence[tuple[str, str]]
@@ -46,15 +46,49 @@ def library_call(
     with w.block(wrapped(f"static int {name}({', '.join(head)})")):
         body(w)
         w.line("return ST_OK;")
-    begins_as = None if form.addend is None else operand_of(form.addend)
+    begins_as = () if form.addend is None else ((0, operand_of(form.addend)),)
     return LibraryCall(
         name,
         str(w),
         tuple(parameters),
         1,
-        may_alias=() if begins_as is None else ((0, begins_as),),
+        may_alias=begins_as,
         parts=tuple(parts),
         begins_as=begins_as,
+    )
+
+
+def whole_call(
+    op: Op,
+    name: str,
+    operands: Sequence[str],
+    results: Sequence[str],
+    comments: Sequence[str],
+    body: Callable[[Writer], None],
+    parts: Sequence[DevicePart],
+    begins_as: tuple[tuple[int, int], ...] = (),
+) -> LibraryCall:
+    """The function for a `library` op; `body` writes its statements, which know operands and results by these names.
+
+    `begins_as`: (result, operand) pairs of results that the library makes in the place of an operand.
+    """
+    replaced = [operand for _, operand in begins_as]
+    parameters = [
+        (f"const {value.tensor.dtype.c_name} *", each)
+        for number, (value, each) in enumerate(zip(op.operands, operands, strict=True))
+        if number not in replaced
+    ]
+    parameters += [(f"{value.tensor.dtype.c_name} *", each) for value, each in zip(op.results, results, strict=True)]
+    w = Writer()
+    line = [f"{op.where.short}  {op.where.text}"] if op.where is not None else []
+    for comment in (*line, *comments):
+        w.line("// " + safe_comment(comment))
+    head = ["const Device *gpu", "st_host *host", "int site", *(f"{type}{parameter}" for type, parameter in parameters)]
+    with w.block(wrapped(f"static int {name}({', '.join(head)})")):
+        body(w)
+        w.line("return ST_OK;")
+    return LibraryCall(
+        name, str(w), tuple(parameters), 1, may_alias=begins_as, parts=tuple(parts), begins_as=begins_as
     )
 
 

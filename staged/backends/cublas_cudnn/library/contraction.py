@@ -9,6 +9,7 @@ from staged.backends.cublas_cudnn.library.call import LibraryCall, form_of_op
 from staged.backends.cublas_cudnn.library.convolution import emit_convolution
 from staged.backends.cublas_cudnn.library.cublas import emit_product
 from staged.backends.cublas_cudnn.library.cublaslt import emit_epilogue_product
+from staged.backends.cublas_cudnn.library.whole import EMITTERS
 from staged.errors import UnsupportedError
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
@@ -43,9 +44,18 @@ class Contractions:
         if op.attrs["kind"] == "matmul":
             emit = emit_product if form.is_linear else emit_epilogue_product
         site = self.site(op.where)
-        meaning = statements(emit(op, "call", site, form, self.options).text)
+        return self.once(name, lambda chosen: emit(op, chosen, site, form, self.options))
+
+    def whole(self, op: Op) -> LibraryCall:
+        """The call for a `library` op."""
+        site, emit = self.site(op.where), EMITTERS[op.attrs["call"]]
+        return self.once(op.results[0].hint or op.attrs["call"], lambda chosen: emit(op, chosen, site))
+
+    def once(self, name: str, emit: Callable[[str], LibraryCall]) -> LibraryCall:
+        """The call that `emit` makes under a name, or the one there is that does the same."""
+        meaning = statements(emit("call").text)
         if meaning not in self.known:
-            self.known[meaning] = emit(op, self.names.fresh(name), site, form, self.options)
+            self.known[meaning] = emit(self.names.fresh(name))
         return self.known[meaning]
 
 

@@ -16,6 +16,11 @@ CHECK = check_macro(
     "The same for calls of cuDNN.", "cudnn", "cudnnStatus_t", "CUDNN_STATUS_SUCCESS", "cudnnGetErrorString"
 )
 
+MOST_ELEMENTS = 1 << 31
+"""Elements of an array that a descriptor takes: fewer than these."""
+MOST_IMAGES = 65535
+"""Extent of the first axis up to which all of cuDNN's norms and pooling work: some make it an extent of a launch's grid."""
+
 DATA_TYPES = {"f32": "CUDNN_DATA_FLOAT", "f64": "CUDNN_DATA_DOUBLE"}
 
 

@@ -1,0 +1,170 @@
+"""Which batch norms are calls of cuDNN: training with its statistics, the gradients, and inference where no kernel takes it along.
+
+    y = weight * (x - mean) / sqrt(variance + eps) + bias        per channel of (N, C, ...)
+
+cuDNN keeps what its backward wants: the means, and 1 / sqrt(variance + eps). Running statistics are brought up to date in
+the same call. Where there are none, it makes those of the batch alone: the variance, over n - 1, comes no other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
+from staged.backends.cublas_cudnn.library.running import Running, running_statistics
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.types import TensorType
+from staged.ir.users import Users
+from staged.ops.array import Array
+from staged.ops.elementwise import rsqrt, square
+from staged.ops.library import FindWay, Way, library_call
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.record import RecordContext
+from staged.ops.source import ones, zeros
+
+TRAINING, BACKWARD, INFERENCE = "batch_norm_training", "batch_norm_backward", "batch_norm_inference"
+RUNNING = "batch_norm_training_running"
+FUSED_KINDS = ("elementwise", "reduction", "random")
+"""Kinds of primitives that share a kernel with an elementwise neighbour."""
+MOVES = ("reshape", "stop_gradient", "broadcast_to")
+
+
+def images(x: TensorType) -> tuple[int, ...]:
+    """(N, C, ...) as the four extents that cuDNN wants."""
+    n, channels, *rest = (int(extent) for extent in x.shape)  # type: ignore[arg-type]
+    return n, channels, prod(rest[:-1]), prod(rest[-1:])
+
+
+class BatchNorms:
+    """The ways of the batch norms of a function, in program order."""
+
+    def __init__(self, users: Users) -> None:
+        self.users = users
+        self.saved: dict[Value, tuple[float, Value, Value]] = {}
+        """For each variance that a call makes: eps, and what the call keeps for the gradient."""
+        self.updated: dict[Op, Value] = {}
+        """The running statistics that a call has brought up to date already, by the ops that would."""
+        self.ways: dict[str, FindWay] = {
+            TRAINING: self.training,
+            BACKWARD: self.backward,
+            INFERENCE: self.inference,
+            "add": self.update,
+        }
+
+    def training(self, op: Op, block: Block) -> Way | None:
+        """y, mean and variance of `batch_norm_training`."""
+        x, eps, parts = op.operands[0].tensor, float(op.attrs["eps"]), op.attrs["parts"]
+        if not _fits(x, eps) or _count(x) < 2:
+            return None
+        running = running_statistics(op, self.users, block, _count(x))
+        if running is not None:
+            return self.with_running(op, running)
+        few, n = _per_channel(x), _count(x)
+
+        def write(context: RecordContext, x: Array, *affine: Array) -> Sequence[Array]:
+            types = [x.type, few, few, few, few]
+            y, mean, unbiased, saved, rstd = library_call(TRAINING, [x, *_scale(x, affine, parts)], types, eps=eps)
+            self.save(context, op, eps, saved, rstd)
+            return y, mean, unbiased * ((n - 1) / n)
+
+        return Way(write)
+
+    def with_running(self, op: Op, running: Running) -> Way:
+        """The same, where running statistics follow."""
+        eps, parts = float(op.attrs["eps"]), op.attrs["parts"]
+        few = _per_channel(op.operands[0].tensor)
+
+        def write(context: RecordContext, x: Array, *rest: Array) -> Sequence[Array]:
+            *affine, mean, variance = rest
+            operands, types = [x, *_scale(x, affine, parts), mean, variance], [x.type, few, few, few, few]
+            y, *followed, saved, rstd = library_call(RUNNING, operands, types, eps=eps, factor=running.factor)
+            for update, new in zip(running.updates, followed, strict=True):
+                self.updated[update] = context.value_of(new)
+            self.save(context, op, eps, saved, rstd)
+            # What would read this variance takes what is kept instead.
+            return y, saved, 1.0 / square(rstd) - eps
+
+        return Way(write, (running.mean, running.variance))
+
+    def save(self, context: RecordContext, op: Op, eps: float, mean: Array, rstd: Array) -> None:
+        self.saved[op.results[2]] = eps, context.value_of(mean), context.value_of(rstd)
+
+    def update(self, op: Op, block: Block) -> Way | None:
+        """An `add` to running statistics that a call has made."""
+        made = self.updated.get(op)
+        return None if made is None else Way(lambda context, *operands: [context.handle(made)])
+
+    def backward(self, op: Op, block: Block) -> Way | None:
+        """The cotangents of x, weight and bias."""
+        x, eps = op.operands[1].tensor, float(op.attrs["eps"])
+        if not _fits(x, eps):
+            return None
+        few = _per_channel(x)
+        kept, *saved = self.saved.get(op.operands[3], (None,))
+
+        def write(context: RecordContext, ct: Array, x: Array, mean: Array, variance: Array, *weight: Array) -> Any:
+            rstd = rsqrt(variance + eps)
+            if kept == eps:
+                mean, rstd = (context.handle(value) for value in saved)
+            scale, _ = _scale(x, weight, "w" if weight else "")
+            return library_call(BACKWARD, [x, ct, scale, mean, rstd], [x.type, few, few], eps=eps)
+
+        return Way(write)
+
+    def inference(self, op: Op, block: Block) -> Way | None:
+        """`batch_norm_inference`, where it would be a kernel of its own; else it costs nothing in the one that is there anyway."""
+        x, eps, parts = op.operands[0].tensor, float(op.attrs["eps"]), op.attrs["parts"]
+        if not _fits(x, eps) or _is_fused(op, self.users):
+            return None
+
+        def write(context: RecordContext, x: Array, mean: Array, variance: Array, *affine: Array) -> Sequence[Array]:
+            return library_call(INFERENCE, [x, *_scale(x, affine, parts), mean, variance], [x.type], eps=eps)
+
+        return Way(write)
+
+
+def _fits(x: TensorType, eps: float) -> bool:
+    """Whether cuDNN has batch norm for arrays of this type: some elements, and not too many."""
+    if not all(isinstance(extent, int) for extent in x.shape) or eps < 0.0:
+        return False
+    return 0 < x.size < MOST_ELEMENTS and x.shape[0] <= MOST_IMAGES  # type: ignore[operator]
+
+
+def _count(x: TensorType) -> int:
+    """The elements of a channel."""
+    n, _, height, width = images(x)
+    return n * height * width
+
+
+def _per_channel(x: TensorType) -> TensorType:
+    return TensorType(x.dtype, x.shape[1:2])
+
+
+def _scale(x: Array, affine: Sequence[Array], parts: str) -> list[Array]:
+    """The weight and the bias, which cuDNN always wants."""
+    channels = x.shape[1:2]
+    weight = affine[0] if "w" in parts else ones(channels, dtype=x.dtype)
+    return [weight, affine[-1] if "b" in parts else zeros(channels, dtype=x.dtype)]
+
+
+def _is_fused(op: Op, users: Users) -> bool:
+    """Whether a kernel makes what an op takes, or takes what it gives."""
+    made = op.operands[0]
+    while made.producer is not None and made.producer.name in MOVES:
+        made = made.producer.operands[0]
+    return made.producer is not None and _is_kernel(made.producer) or _reach_kernel(op.results, users)
+
+
+def _reach_kernel(values: Sequence[Value], users: Users) -> bool:
+    for user in (user for value in values for user in users.get(value, ())):
+        if user is not None and (_is_kernel(user) or user.name in MOVES and _reach_kernel(user.results, users)):
+            return True
+    return False
+
+
+def _is_kernel(op: Op) -> bool:
+    if op.name == "composite":
+        return op.attrs["name"] not in (TRAINING, BACKWARD)
+    return op.name in PRIMITIVES and PRIMITIVES[op.name].kind in FUSED_KINDS

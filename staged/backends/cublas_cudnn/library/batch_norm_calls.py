@@ -1,0 +1,117 @@
+"""The text of the calls of cuDNN's batch norm, in its spatial mode: statistics over all but the channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from staged.backends.c_family.expr import literal
+from staged.backends.c_family.writer import Writer
+from staged.backends.cublas_cudnn.library.batch_norm import BACKWARD, INFERENCE, RUNNING, TRAINING, images
+from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
+from staged.backends.cublas_cudnn.library.cudnn import handle_part, tensor_part
+from staged.ir.nodes import Op
+from staged.ir.types import f64
+
+
+class _Call:
+    """What the calls share: descriptors, factors, and the function around them."""
+
+    def __init__(self, op: Op, site: int) -> None:
+        self.op = op
+        x = op.operands[0].tensor
+        self.channels, self.dtype = images(x)[1], x.dtype
+        x_field, x_part = tensor_part(site, self.dtype, images(x))
+        few_field, few_part = tensor_part(site, self.dtype, (1, self.channels, 1, 1))
+        self.x, self.few = f"gpu->{x_field}", f"gpu->{few_field}"
+        self.parts = [handle_part(site), x_part, few_part]
+        self.eps = str(literal(op.attrs["eps"], f64))
+
+    def write(self, w: Writer, routine: str, arguments: Sequence[str]) -> None:
+        """The call, with arguments after the mode and the factors."""
+        c_type = self.dtype.c_name
+        w.line(f"const {c_type} one = {literal(1.0, self.dtype)};")
+        w.line(f"const {c_type} zero = {literal(0.0, self.dtype)};")
+        factors = ["&one", "&zero"] * (2 if routine.endswith("Backward") else 1)
+        head = f"{routine}(gpu->cudnn, CUDNN_BATCHNORM_SPATIAL"
+        write_call(w, "CUDNN_CHECK", head, [*factors, *arguments])
+
+    def function(
+        self,
+        name: str,
+        operands: Sequence[str],
+        results: Sequence[str],
+        comment: str,
+        body: Callable[[Writer], None],
+        begins_as: tuple[tuple[int, int], ...] = (),
+    ) -> LibraryCall:
+        comments = [f"x {self.op.operands[0].tensor.shape}: {comment}"]
+        return whole_call(self.op, name, operands, results, comments, body, self.parts, begins_as)
+
+
+def emit_training(op: Op, name: str, site: int) -> LibraryCall:
+    """Training without running statistics: `mean` and `variance` are what these would become from nothing."""
+    call = _Call(op, site)
+
+    def body(w: Writer) -> None:
+        w.comment("What cuDNN adds to running statistics, it multiplies by factor 1: these are the batch's alone.")
+        for array in ("mean", "variance"):
+            size = f"{call.channels} * sizeof({call.dtype.c_name})"
+            w.line(f"CUDA_CHECK(site, cudaMemsetAsync({array}, 0, {size}, gpu->stream));")
+        _write_training(w, call, "1.0")
+
+    comment = "batch norm with the statistics of each channel; the variance is over one less than their number"
+    return call.function(name, ["x", "weight", "bias"], _TRAINING_RESULTS, comment, body)
+
+
+def emit_running(op: Op, name: str, site: int) -> LibraryCall:
+    """Training that brings running statistics up to date, in their place."""
+    call = _Call(op, site)
+    # As the user wrote it, if it went through f32.
+    factor = float(str(call.dtype.numpy(op.attrs["factor"])))
+    comment = "batch norm with the statistics of each channel, which the running ones follow"
+    operands = ["x", "weight", "bias", "old_mean", "old_variance"]
+
+    def body(w: Writer) -> None:
+        _write_training(w, call, str(literal(factor, f64)))
+
+    return call.function(name, operands, _TRAINING_RESULTS, comment, body, ((1, 3), (2, 4)))
+
+
+_TRAINING_RESULTS = ["y", "mean", "variance", "saved_mean", "saved_rstd"]
+
+
+def _write_training(w: Writer, call: _Call, factor: str) -> None:
+    arguments = [call.x, "x", call.x, "y", call.few, "weight", "bias", factor, "mean", "variance"]
+    call.write(w, "cudnnBatchNormalizationForwardTraining", [*arguments, call.eps, "saved_mean", "saved_rstd"])
+
+
+def emit_backward(op: Op, name: str, site: int) -> LibraryCall:
+    """The gradients."""
+    call = _Call(op, site)
+
+    def body(w: Writer) -> None:
+        arguments = [call.x, "x", call.x, "d_y", call.x, "d_x", call.few, "weight", "d_weight", "d_bias"]
+        call.write(w, "cudnnBatchNormalizationBackward", [*arguments, call.eps, "saved_mean", "saved_rstd"])
+
+    operands = ["x", "d_y", "weight", "saved_mean", "saved_rstd"]
+    return call.function(name, operands, ["d_x", "d_weight", "d_bias"], "gradients of batch norm", body)
+
+
+def emit_inference(op: Op, name: str, site: int) -> LibraryCall:
+    """Statistics that are given."""
+    call = _Call(op, site)
+
+    def body(w: Writer) -> None:
+        arguments = [call.x, "x", call.x, "y", call.few, "weight", "bias", "mean", "variance", call.eps]
+        call.write(w, "cudnnBatchNormalizationForwardInference", arguments)
+
+    operands = ["x", "weight", "bias", "mean", "variance"]
+    return call.function(name, operands, ["y"], "batch norm with given statistics", body)
+
+
+EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
+    TRAINING: emit_training,
+    RUNNING: emit_running,
+    BACKWARD: emit_backward,
+    INFERENCE: emit_inference,
+}

@@ -1,0 +1,120 @@
+"""Running statistics of batch norm: what cuDNN brings up to date in the call that makes the batch's, recognised.
+
+    running_mean * (1 - factor) + mean * factor
+    running_var * (1 - factor) + variance * n / (n - 1) * factor        n: the elements of a channel
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.users import Users
+
+REPEATS = ("broadcast_to", "reshape", "stop_gradient", "cast")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The statistics as they were, the ops that bring them up to date, and by how much."""
+
+    factor: float
+    mean: Value
+    variance: Value
+    updates: tuple[Op, Op]
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """An `add` that makes old * (1 - factor) + new * factor."""
+
+    op: Op
+    factor: float
+    old: Value
+
+
+def running_statistics(op: Op, users: Users, block: Block, count: int) -> Running | None:
+    """The running statistics that follow those of a `batch_norm_training` op of `block`, with `count` elements of a channel.
+
+    None where there are none, where they are not known before the op, or where its variance is wanted for something else.
+    """
+    _, mean, variance = op.results
+    means = list(_updates(mean, users, block, 1.0))
+    variances = list(_updates(variance, users, block, count / (count - 1)))
+    if len(means) != 1 or len(variances) != 1 or not math.isclose(means[0].factor, variances[0].factor, rel_tol=1e-6):
+        return None
+    updates = means[0].op, variances[0].op
+    if not all(_is_known(old, op, block) for old in (means[0].old, variances[0].old)):
+        return None
+    if not _is_only_for(variance, updates[1], users):
+        return None
+    return Running(means[0].factor, means[0].old, variances[0].old, updates)
+
+
+def _updates(value: Value, users: Users, block: Block, scale: float) -> Iterator[_Update]:
+    """The updates with `scale` times a value."""
+    for user in users.get(value, ()):
+        if user is None or user not in block.ops:
+            continue
+        if user.name == "stop_gradient":
+            yield from _updates(user.result, users, block, scale)
+        elif user.name == "multiply":
+            number = _number(_other(user, value))
+            if number is None:
+                continue
+            if scale != 1.0 and math.isclose(number, scale, rel_tol=1e-6):
+                yield from _updates(user.result, users, block, 1.0)
+            elif scale == 1.0:
+                yield from _sums(user, users, block, number)
+
+
+def _sums(part: Op, users: Users, block: Block, factor: float) -> Iterator[_Update]:
+    """The updates that add `part`, which is `factor` times what is new."""
+    for user in users.get(part.result, ()):
+        if user is None or user.name != "add" or user not in block.ops:
+            continue
+        kept = _other(user, part.result).producer
+        if kept is None or kept.name != "multiply":
+            continue
+        for old in kept.operands:
+            number = _number(_other(kept, old))
+            if number is not None and math.isclose(number, 1.0 - factor, rel_tol=1e-6) and old.tensor == user.result.tensor:
+                yield _Update(user, factor, old)
+                break
+
+
+def _other(op: Op, value: Value) -> Value:
+    """The other of two operands."""
+    first, second = op.operands
+    return second if first is value else first
+
+
+def _number(value: Value) -> float | None:
+    """The number that a value is everywhere."""
+    while value.producer is not None and value.producer.name in REPEATS:
+        value = value.producer.operands[0]
+    if value.producer is None or value.producer.name != "constant":
+        return None
+    number = value.producer.attrs["value"]
+    return float(number) if isinstance(number, int | float) else None
+
+
+def _is_known(value: Value, op: Op, block: Block) -> bool:
+    """Whether a value of `block`, or from around it, is made before `op`."""
+    if value.producer is None or value.producer not in block.ops:
+        return True
+    return block.ops.index(value.producer) < block.ops.index(op)
+
+
+def _is_only_for(value: Value, update: Op, users: Users) -> bool:
+    """Whether only `update`, and gradients, want a value."""
+    for user in users.get(value, ()):
+        if user is update or user is not None and user.attrs.get("name") == "batch_norm_backward":
+            continue
+        if user is None or user.name not in ("multiply", "stop_gradient", "add") or len(user.results) != 1:
+            return False
+        if not _is_only_for(user.result, update, users):
+            return False
+    return True

@@ -1,0 +1,43 @@
+"""Calls of a back end's libraries as ops: what a back end writes in place of an op that a library does in one piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.types import TensorType
+from staged.ops.array import Array
+from staged.ops.context import current_context
+from staged.ops.record import RecordContext
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a library makes an op: `write(context, *operands)` records what stands for it, and gives a handle for each result.
+
+    After the op's own operands it is given those of `also_takes`, which are made before the op.
+    """
+
+    write: Callable[..., Sequence[Array]]
+    also_takes: tuple[Value, ...] = ()
+
+
+FindWay = Callable[[Op, Block], Way | None]
+"""The way for an op of a block, None where no library makes it. It is asked for each op of a function, in order."""
+
+
+def library_call(name: str, operands: Sequence[Array], types: Sequence[TensorType], **attrs: Any) -> tuple[Array, ...]:
+    """Record one call: an op `library` whose attr `call` is the name that the back end knows it by.
+
+    It reads its operands and makes all of its results, whether or not anybody wants them. A back end alone writes such
+    ops, while it lowers a program: they have no derivative and no meaning for NumPy.
+    """
+    context = current_context()
+    assert isinstance(context, RecordContext), "calls of libraries are recorded by a pass"
+    values = [context.value_of(operand) for operand in operands]
+    where = context.locate()
+    return context.emit(
+        Op("library", values, types, attrs={"call": name, **attrs}, device=context.builder.device, where=where)
+    )

@@ -1,0 +1,191 @@
+"""Batch norm by cuDNN: eager's values and gradients, which calls are made, and what describes them."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import GPU, nn, optim, with_backend
+from staged.runtime import cuda
+from staged.testing import compare_trees
+
+RANDOM = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True)
+def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+    yield emulated_device
+
+
+def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:
+    return RANDOM.normal(0.7, 1.5, size=shape).astype(dtype)
+
+
+def on_gpu(function: Any) -> Any:
+    """`function`, staged, inside of a GPU region."""
+
+    def inside(*args: Any) -> Any:
+        with with_backend(GPU, *args):
+            result = function(*args)
+        return result
+
+    return st.function(target="portable")(inside)
+
+
+def agrees_in_any_order(staged: Any, device: cuda.Emulator, tolerance: float, *arguments: Any) -> None:
+    with st.eager():
+        expected = staged(*arguments)
+    for words in ("eager forward", "lazy shuffled seed=3"):
+        device.configure(words)
+        compare_trees(staged(*arguments), expected, rtol=tolerance, atol=tolerance)
+
+
+def routines(text: str) -> list[str]:
+    """The calls of cuDNN that are written, without those that make or destroy what they need."""
+    return re.findall(r"CUDNN_CHECK\(site, cudnn(\w+)\(", text)
+
+
+SHAPES = [(6, 3), (4, 2, 5), (3, 2, 4, 5), (2, 3, 2, 1, 3), (1, 2, 1, 4)]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f4", 2e-5), ("f8", 1e-11)])
+def test_training_and_its_gradients_agree_with_eager(dtype: str, tolerance: float, device: cuda.Emulator) -> None:
+    def loss(x: Any, w: Any, b: Any, shift: Any) -> Any:
+        total = st.sum(st.sin(x)) * 0.0
+        statistics = []
+        for weight, bias in ((w, b), (None, b), (w, None)):
+            y, mean, var = st.batch_norm_training(x, weight, bias, eps=1e-3, correction=1)
+            # The statistics have gradients too.
+            total = total + st.sum(st.cos(y) * shift) + st.sum(mean * mean) + st.sum(st.sqrt(var))
+            statistics += [mean, var]
+        return total, statistics
+
+    def every(arrays: Any) -> Any:
+        return [st.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)(*each) for each in arrays]
+
+    arrays = [
+        (normal(*s, dtype=dtype), normal(s[1], dtype=dtype), normal(s[1], dtype=dtype), normal(*s, dtype=dtype))
+        for s in SHAPES
+    ]
+    staged = on_gpu(every)
+    agrees_in_any_order(staged, device, tolerance, arrays)
+    called = routines(staged.stage(arrays).source)
+    # Calls of equal shapes are one function: whether there is a weight does not change the call.
+    assert sorted(called) == ["BatchNormalizationBackward"] * 5 + ["BatchNormalizationForwardTraining"] * 5
+
+
+def test_the_gradient_takes_what_training_has_kept() -> None:
+    def loss(x: Any, w: Any) -> Any:
+        return st.sum(st.batch_norm_training(x, w)[0] ** 3)
+
+    text = on_gpu(st.grad(loss, argnums=(0, 1))).stage(normal(4, 2, 3, 3), normal(2)).source
+    forward, backward = (re.search(rf"if \({name}\(gpu, (.*?)\) !=", text, re.S) for name in ("y?[a-z_0-9]+", "d_x"))
+    assert forward is not None and backward is not None
+    assert "rsqrt" not in text
+    assert forward[1].split(", ")[-2:] == backward[1].split(", ")[-5:-3]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        self.first = nn.BatchNorm2d(3)
+        self.second = nn.BatchNorm2d(3, momentum=None)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(st.relu(self.first(x)))
+
+
+def test_running_statistics_follow_as_on_the_host(device: cuda.Emulator) -> None:
+    device.configure("lazy shuffled seed=1")
+    batches = normal(4, 5, 3, 4, 2)
+
+    def trained(backend: Any) -> tuple[dict[str, Any], Any]:
+        net = Net()
+        opt = optim.SGD(net.parameters(), lr=0.1)
+
+        @st.function(target="portable")
+        def train(batches: Any) -> Any:
+            with with_backend(backend, batches):
+                for step in st.range(4):
+                    loss, gradients = st.value_and_grad(lambda x: st.mean(st.sin(net(x))), wrt=net)(batches[step])
+                    opt.step(gradients)
+            return loss
+
+        loss = train(batches)
+        if backend is GPU:
+            text = train.stage(batches).source
+            assert routines(text) == ["BatchNormalizationForwardTraining", "BatchNormalizationBackward"]
+        net.eval()
+
+        @st.function(target="portable")
+        def evaluate(x: Any) -> Any:
+            with with_backend(backend, x):
+                y = net(x)
+            return y
+
+        return net.state_dict(), (loss, evaluate(batches[0]))
+
+    (found, results), (wanted, expected) = trained(GPU), trained(st.CPU)
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=1e-6, err_msg=name)
+    compare_trees(results, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_inference_is_a_call_where_no_kernel_takes_it_along(device: cuda.Emulator) -> None:
+    def alone(x: Any, mean: Any, var: Any, w: Any, b: Any) -> Any:
+        return st.batch_norm(x, mean, var, w, b), st.conv2d(st.batch_norm(x, mean, var), st.ones((2, 3, 1, 1)))
+
+    def between(x: Any, mean: Any, var: Any, w: Any, b: Any) -> Any:
+        return st.relu(st.batch_norm(x, mean, var, w, b)), st.batch_norm(x + 1.0, mean, var, w, b)
+
+    arguments = (normal(2, 3, 4, 5), normal(3), normal(3) ** 2, normal(3), normal(3))
+    for function, count in ((alone, 2), (between, 0)):
+        staged = on_gpu(function)
+        agrees_in_any_order(staged, device, 2e-5, *arguments)
+        text = staged.stage(*arguments).source
+        assert text.count(", 3, 4, 5), ") == 0 and len(re.findall(r"ForwardInference\(", text)) == (1 if count else 0)
+        # One function for both: they differ in their arguments alone.
+        assert len(re.findall(r"if \(y?\w*batch_norm\w*\(gpu", text)) == count or "cudnn.h" not in text
+
+
+def test_what_cudnn_does_not_take_stays_kernels() -> None:
+    for shape in ((0, 3, 2, 2), (65536, 1)):
+        text = on_gpu(lambda x: st.batch_norm(x, *[st.ones((x.shape[1],))] * 2)).stage(np.zeros(shape, "f4")).source
+        assert "cudnn.h" not in text
+    text = on_gpu(lambda x: st.batch_norm_training(x)[0]).stage(np.zeros((65536, 1), "f4")).source
+    assert "cudnn.h" not in text
+
+
+def test_sixty_batch_norms_share_descriptors_and_give_them_back(device: cuda.Emulator) -> None:
+    def deep(x: Any, w: Any, b: Any) -> Any:
+        def loss(x: Any, w: Any, b: Any) -> Any:
+            for _ in range(60):
+                x = x + st.batch_norm_training(x, w, b)[0]
+            return st.mean(x * x)
+
+        return st.value_and_grad(loss, argnums=(0, 1, 2))(x, w, b)
+
+    gc.collect()
+    before = device.counts()
+    staged, arguments = on_gpu(deep), (normal(3, 2, 2, 3), normal(2), normal(2))
+    found = staged(*arguments)
+    with st.eager():
+        compare_trees(found, staged(*arguments), rtol=1e-3, atol=1e-4)
+    first = device.counts() - before
+    assert first.descriptors_created == 2  # the images, and a number for each channel
+    staged(*arguments)
+    again = device.counts() - before
+    assert (again.descriptors_created, again.allocations) == (first.descriptors_created, first.allocations)
+    text = staged.stage(*arguments).source
+    assert text.count("BatchNormalization") == 2
+    program = staged.stage(*arguments)
+    assert program._artifact.link == ("-lcudnn", "-lcudart") and "cublas" not in text
+    del staged, program
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
