@@ -119,7 +119,10 @@ def test_running_statistics_follow_as_on_the_host(device: cuda.Emulator) -> None
         loss = train(batches)
         if backend is GPU:
             text = train.stage(batches).source
-            assert routines(text) == ["BatchNormalizationForwardTraining", "BatchNormalizationBackward"]
+            assert sorted(routines(text)) == ["BatchNormalizationBackward"] + ["BatchNormalizationForwardTraining"] * 2
+            # The first one's are brought up to date in the call, where they are; the others' factor is a number of the program.
+            in_place = re.search(r"d->\w+, args->\w*running_mean\w*, args->\w*running_var\w*, d->\w+, d->\w+\) != ST_OK", text)
+            assert in_place is not None and text.count("cudaMemsetAsync(") == 2 and ", bias, 0.1," in text
         net.eval()
 
         @st.function(target="portable")
@@ -134,6 +137,31 @@ def test_running_statistics_follow_as_on_the_host(device: cuda.Emulator) -> None
     for name in wanted:
         np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=1e-6, err_msg=name)
     compare_trees(results, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_running_statistics_that_are_wanted_otherwise_are_kept_apart(device: cuda.Emulator) -> None:
+    def follow(x: Any, w: Any, mean: Any, var: Any) -> Any:
+        y, new_mean, new_var = st.batch_norm_training(x, w, correction=1)
+        return y, mean * 0.75 + new_mean * 0.25, 0.25 * new_var + var * 0.75, mean, var
+
+    def apart(x: Any, w: Any, mean: Any, var: Any) -> Any:
+        y, followed, other, *_ = follow(x, w, mean, var)
+        _, _, new_var = st.batch_norm_training(x, w, correction=1)
+        return y, followed, other, new_var
+
+    def biased(x: Any, w: Any, mean: Any, var: Any) -> Any:
+        y, new_mean, new_var = st.batch_norm_training(x, w)
+        return y, mean * 0.75 + new_mean * 0.25, var * 0.75 + new_var * 0.25
+
+    def uneven(x: Any, w: Any, mean: Any, var: Any) -> Any:
+        y, new_mean, new_var = st.batch_norm_training(x, w, correction=1)
+        return y, mean * 0.75 + new_mean * 0.25, var * 0.8 + new_var * 0.2, mean * 0.75 + new_mean * 0.2
+
+    arguments = (normal(3, 2, 2, 3), normal(2), normal(2), normal(2) ** 2)
+    for function, is_followed in ((follow, True), (apart, True), (biased, False), (uneven, False)):
+        staged = on_gpu(function)
+        agrees_in_any_order(staged, device, 2e-5, *arguments)
+        assert (", 0.25," in staged.stage(*arguments).source) is is_followed, function.__name__
 
 
 def test_inference_is_a_call_where_no_kernel_takes_it_along(device: cuda.Emulator) -> None:

@@ -67,7 +67,7 @@ def emit_running(op: Op, name: str, site: int) -> LibraryCall:
     """Training that brings running statistics up to date, in their place."""
     call = _Call(op, site)
     # As the user wrote it, if it went through f32.
-    factor = float(str(call.dtype.numpy(op.attrs["factor"])))
+    factor = float(str(call.dtype.numpy.type(op.attrs["factor"])))
     comment = "batch norm with the statistics of each channel, which the running ones follow"
     operands = ["x", "weight", "bias", "old_mean", "old_variance"]
 
