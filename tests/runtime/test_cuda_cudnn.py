@@ -375,6 +375,22 @@ def test_a_workspace_that_is_too_small_is_refused(cudnn: Cudnn) -> None:
     cudnn.refused(words, "cudnnReduceTensor", cudnn.handle, described, None, 0, *cudnn.workspace(8), *rest)
 
 
+def test_what_not_all_versions_take_is_refused(cudnn: Cudnn) -> None:
+    one, zero = _factors(cudnn)
+    many, wide, mean = np.ones((65536, 1, 1, 1)), np.ones((1, 1, 1, 1100)), np.ones((1, 1, 1, 1))
+    window = cudnn.descriptor("Pooling")
+    average = "CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING"
+    for x, y, width, words in ((wide, mean, 1100, "1 x 1100 elements"), (many, many, 1, "more than 65535 images")):
+        cudnn.do("cudnnSetPooling2dDescriptor", window, average, "CUDNN_PROPAGATE_NAN", 1, width, 0, 0, 1, 1)
+        out = cudnn.tensor(y), cudnn.put(y)
+        cudnn.refused(words, "cudnnPoolingForward", cudnn.handle, window, one, *cudnn.pair(x), zero, *out)
+    few = [cudnn.put(mean) for _ in range(3)]
+    cudnn.refused(
+        "more than 65535 images", "cudnnBatchNormalizationForwardInference", cudnn.handle, "CUDNN_BATCHNORM_SPATIAL",
+        one, zero, *cudnn.pair(many), cudnn.tensor(many), cudnn.put(many), *cudnn.pair(mean), *few, 1e-3,
+    )  # fmt: skip
+
+
 def test_what_the_emulated_device_lacks_is_said(cudnn: Cudnn) -> None:
     half = cudnn.descriptor("Tensor")
     words = "the emulated device does not have tensors of this type"

@@ -32,7 +32,7 @@ from staged.ir.loops import (
     Statement,
     Store,
 )
-from staged.ir.nodes import Op
+from staged.ir.nodes import Attrs, Op
 from staged.ir.types import bool_, bound, i32
 
 POOLING = ("max_pool2d_backward", "avg_pool2d_backward")
@@ -42,27 +42,30 @@ def _along(axis: Axis, stride: int = 1) -> Affine:
     return Affine.of(axis, stride) if axis.extent > 1 else Affine()
 
 
+def _bounds(index: Affine, lowest: int, count: int, extent: int) -> tuple[Bound, ...]:
+    """The check of an index with `count` values from `lowest` on, unless all of them are below `extent`."""
+    return () if lowest >= 0 and lowest + count <= extent else (Bound(index, extent),)
+
+
 class _Side:
     """One axis of the images: its elements by step and phase, and the windows over one of them."""
 
     def __init__(self, name: str, extent: int, windows: int, kernel: int, stride: int, padding: int) -> None:
         self.extent, self.stride = extent, stride
-        self.step = Axis(f"{name}_step", -(-(extent + padding) // stride))
+        first = padding // stride  # steps before it are all in the padding
+        self.step = Axis(f"{name}_step", -(-(extent + padding) // stride) - first)
         self.phase = Axis(f"{name}_phase", stride)
-        self.element = _along(self.step, stride) + _along(self.phase) + -padding
+        self.element = _along(self.step, stride) + _along(self.phase) + (first * stride - padding)
         """The position along the axis."""
         over = -(-kernel // stride)
         self.turn = Axis(f"{name}_window", over)
-        self.window = _along(self.step) + _along(self.turn) + (1 - over)
+        self.window = _along(self.step) + _along(self.turn) + (first + 1 - over)
         """The window, of all along the axis."""
-        divides = padding == 0 and extent % stride == 0
-        self.bounds = () if divides else (Bound(self.element, extent),)
-        self.window_bounds: tuple[Bound, ...] = ()
-        if over > 1 or self.step.extent > windows:
-            self.window_bounds = (Bound(self.window, windows),)
+        self.bounds = _bounds(self.element, self.element.offset, self.step.extent * stride, extent)
+        self.window_bounds = _bounds(self.window, self.window.offset, self.step.extent + over - 1, windows)
         # The window begins `(over - 1 - turn) * stride` rows before the step's first.
-        self.inside = Bound(_along(self.phase) + _along(self.turn, -stride) + (over - 1) * stride, kernel)
-        self.is_covered = over * stride == kernel
+        inside = _along(self.phase) + _along(self.turn, -stride) + (over - 1) * stride
+        self.kernel_bounds = _bounds(inside, 0, over * stride, kernel)
 
 
 def pooling_as_gather(op: Op) -> Part | None:
@@ -80,12 +83,18 @@ def pooling_as_gather(op: Op) -> Part | None:
     plane = Axis("plane", n * channels)
     y, x = _Side("y", height, rows, ky, sy, py), _Side("x", width, columns, kx, sx, px)
     window = _along(plane, rows * columns) + y.window * columns + x.window
-    guards = (*y.window_bounds, *x.window_bounds)
-    share = _of_maximum if pooling.name == "max_pool2d_backward" else _of_mean
-    body, part = share(nest, window, guards, y, x, ky * kx)
-    if (y.turn.extent, x.turn.extent) != (1, 1):
+    is_mean = pooling.name == "avg_pool2d_backward"
+    bounds = (*y.window_bounds, *x.window_bounds, *((*y.kernel_bounds, *x.kernel_bounds) if is_mean else ()))
+    several = y.turn.extent * x.turn.extent > 1
+    guards = () if several else bounds
+    if is_mean:
+        body, part = _of_mean(nest, window, guards, ky * kx)
+    else:
+        body, part = _of_maximum(nest, window, guards, y.element * width + x.element)
+    if several:
         total = Reduction(Local("total", nest.outputs[0].dtype), "sum")
         inner: tuple[Statement, ...] = (*body, Accumulate(total, part))
+        inner = (Guarded(bounds, inner),) if bounds else inner
         for axis in (x.turn, y.turn):
             inner = (Loop(axis, inner),) if axis.extent > 1 else inner
         (outermost,) = inner
@@ -100,26 +109,23 @@ def pooling_as_gather(op: Op) -> Part | None:
     return Part(axes, (*body, store), ())
 
 
-def _is_apart(attrs: object, height: int, width: int) -> bool:
+def _is_apart(attrs: Attrs, height: int, width: int) -> bool:
     """Whether windows of 2 x 2 side by side fill the image: then each of them writes its own elements, in pairs."""
-    assert isinstance(attrs, dict)
     sides = attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0)
     return bool(sides and height % 2 == 0 and width % 2 == 0)
 
 
-Share = tuple[list[Statement], Local]
-"""Statements, and what they find that one window gives to the element."""
-
-
-def _of_maximum(nest: Nest, window: Affine, guards: tuple[Bound, ...], y: _Side, x: _Side, count: int) -> Share:
-    """The cotangent of a window whose maximum is the element."""
+def _of_maximum(
+    nest: Nest, window: Affine, guards: tuple[Bound, ...], element: Affine
+) -> tuple[list[Statement], Local]:
+    """The cotangent of a window whose maximum is the element: statements, and what they find."""
     cotangents, places = (source for source in nest.inputs if isinstance(source, ArrayRef))
     place, at, here = Local("place", i32), Local("element", i32), Local("here", bool_)
     given, part = Local("given", cotangents.dtype), Local("part", cotangents.dtype)
     nothing = Constant(0.0 if cotangents.dtype.is_float else 0, cotangents.dtype)
     body: list[Statement] = [
         Load(place, places, window, guards, Constant(-1, i32) if guards else None),
-        PositionOf(at, y.element * x.extent + x.element),
+        PositionOf(at, element),
         Compute(here, "equal", (place, at), {}),
         Load(given, cotangents, window, guards, nothing if guards else None),
         Compute(part, "select", (here, given, nothing), {}),
@@ -127,11 +133,10 @@ def _of_maximum(nest: Nest, window: Affine, guards: tuple[Bound, ...], y: _Side,
     return body, part
 
 
-def _of_mean(nest: Nest, window: Affine, guards: tuple[Bound, ...], y: _Side, x: _Side, count: int) -> Share:
-    """The element's share of a window that it is in."""
+def _of_mean(nest: Nest, window: Affine, guards: tuple[Bound, ...], count: int) -> tuple[list[Statement], Local]:
+    """The element's share of a window of `count` elements: statements, and what they find."""
     (cotangents,) = (source for source in nest.inputs if isinstance(source, ArrayRef))
     given, share = Local("given", cotangents.dtype), Local("share", cotangents.dtype)
-    guards += tuple(side.inside for side in (y, x) if not side.is_covered)
     body: list[Statement] = [
         Load(given, cotangents, window, guards, Constant(0.0, cotangents.dtype) if guards else None),
         Compute(share, "divide", (given, Constant(float(count), cotangents.dtype)), {}),

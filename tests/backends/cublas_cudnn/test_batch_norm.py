@@ -85,10 +85,9 @@ def test_the_gradient_takes_what_training_has_kept() -> None:
         return st.sum(st.batch_norm_training(x, w)[0] ** 3)
 
     text = on_gpu(st.grad(loss, argnums=(0, 1))).stage(normal(4, 2, 3, 3), normal(2)).source
-    forward, backward = (re.search(rf"if \({name}\(gpu, (.*?)\) !=", text, re.S) for name in ("y?[a-z_0-9]+", "d_x"))
-    assert forward is not None and backward is not None
+    forward, backward = (found.split(", ") for found in re.findall(r"if \(\w+\(gpu, host, \d+, (.*?)\) != ST_OK", text))
     assert "rsqrt" not in text
-    assert forward[1].split(", ")[-2:] == backward[1].split(", ")[-5:-3]
+    assert forward[-2:] == backward[3:5]
 
 
 class Net(nn.Module):
@@ -161,7 +160,8 @@ def test_running_statistics_that_are_wanted_otherwise_are_kept_apart(device: cud
     for function, is_followed in ((follow, True), (apart, True), (biased, False), (uneven, False)):
         staged = on_gpu(function)
         agrees_in_any_order(staged, device, 2e-5, *arguments)
-        assert (", 0.25," in staged.stage(*arguments).source) is is_followed, function.__name__
+        text = staged.stage(*arguments).source
+        assert bool(re.search(r"\s0\.25,\s+mean,\s", text)) is is_followed, function.__name__
 
 
 def test_inference_is_a_call_where_no_kernel_takes_it_along(device: cuda.Emulator) -> None:
@@ -176,9 +176,11 @@ def test_inference_is_a_call_where_no_kernel_takes_it_along(device: cuda.Emulato
         staged = on_gpu(function)
         agrees_in_any_order(staged, device, 2e-5, *arguments)
         text = staged.stage(*arguments).source
-        assert text.count(", 3, 4, 5), ") == 0 and len(re.findall(r"ForwardInference\(", text)) == (1 if count else 0)
         # One function for both: they differ in their arguments alone.
-        assert len(re.findall(r"if \(y?\w*batch_norm\w*\(gpu", text)) == count or "cudnn.h" not in text
+        assert routines(text).count("BatchNormalizationForwardInference") == min(count, 1)
+        assert ("cudnn.h" in text) is (count > 0)
+        (name,) = re.findall(r"int (\w+)\([^)]*\) \{\s+const float one = 1.0f;", text) or ["none"]
+        assert text.count(f"if ({name}(gpu") == count
 
 
 def test_what_cudnn_does_not_take_stays_kernels() -> None:
@@ -200,10 +202,11 @@ def test_sixty_batch_norms_share_descriptors_and_give_them_back(device: cuda.Emu
 
     gc.collect()
     before = device.counts()
-    staged, arguments = on_gpu(deep), (normal(3, 2, 2, 3), normal(2), normal(2))
+    # In f64: the gradient of so many norms is a small difference of large numbers.
+    staged, arguments = on_gpu(deep), (normal(3, 2, 2, 3, dtype="f8"), normal(2, dtype="f8"), normal(2, dtype="f8"))
     found = staged(*arguments)
     with st.eager():
-        compare_trees(found, staged(*arguments), rtol=1e-3, atol=1e-4)
+        compare_trees(found, staged(*arguments), rtol=1e-8, atol=1e-9)
     first = device.counts() - before
     assert first.descriptors_created == 2  # the images, and a number for each channel
     staged(*arguments)

@@ -77,6 +77,8 @@ void check(
     call.same_type(x, y, "x and y");
     call.same_extents(x, y, "x and y");
     call.require(x.rank == 4 || x.rank == 5, "x has %d axes, not 4 or 5", x.rank);
+    // Some of cuDNN's kernels, though not all, take no more.
+    call.require(x.extent(0) <= 65535, "there are more than 65535 images");
     call.require(
         !call.ok() || scale.is_same_as(derived(x, mode)), "the scales' descriptor is not the one derived from x's");
     call.require(epsilon >= CUDNN_BN_MIN_EPSILON, "epsilon is negative");

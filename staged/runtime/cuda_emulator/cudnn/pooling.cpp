@@ -78,6 +78,13 @@ size_t first_maximum(const cudnnPoolingStruct &pooling, const std::vector<T> &x,
 void check(CudnnCall &call, const cudnnPoolingStruct *pooling, const Layout &x, const Layout &y) {
     call.usable(pooling, "the pooling's descriptor").require(x.rank == 4 && y.rank == 4, "x or y has not four axes");
     call.same_type(x, y, "x and y");
+    // What some versions of cuDNN refuse.
+    call.require(x.extent(0) <= 65535 && x.extent(1) <= 65535, "there are more than 65535 images or channels");
+    if (call.ok()) {
+        call.require(
+            pooling->window[0] * pooling->window[1] <= 1024, "the window has %d x %d elements, more than 1024",
+            pooling->window[0], pooling->window[1]);
+    }
     if (call.ok()) {
         const int64_t P = output_extent(*pooling, x, 0), Q = output_extent(*pooling, x, 1);
         call.require(
