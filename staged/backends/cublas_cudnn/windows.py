@@ -70,10 +70,9 @@ class _Side:
 
 def pooling_as_gather(op: Op) -> Part | None:
     """The part of a kernel that is the gradient of pooling, with threads for all of its result; None for other kernels."""
-    inner = [each for each in op.blocks[0].ops if each.name in POOLING]
-    if "joined" in op.attrs or len(op.blocks[0].ops) != 1 or len(inner) != 1:
+    if len(op.blocks[0].ops) != 1 or op.blocks[0].ops[0].name not in POOLING:
         return None
-    (pooling,) = inner
+    (pooling,) = op.blocks[0].ops
     attrs, nest = pooling.attrs, op.attrs["nest"]
     n, channels, height, width = (bound(extent) for extent in attrs["input_shape"])
     rows, columns = (bound(extent) for extent in pooling.operands[0].tensor.shape[2:])
