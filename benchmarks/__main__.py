@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.machine import describe
 from benchmarks.report import Cell, cold_table, mark_wrong_results, section, time_cell, warm_table, write_into
 from benchmarks.rows import ROWS
-from benchmarks.worker import FRAMEWORKS
+from benchmarks.worker import FOR_GPUS, FRAMEWORKS
 
 ROOT = Path(__file__).parent.parent
 # A cell that takes longer has hung; `torch-max` compiles for a minute or two.
@@ -75,9 +75,9 @@ def parse() -> argparse.Namespace:
         "--frameworks",
         nargs="+",
         choices=FRAMEWORKS,
-        default=list(FRAMEWORKS),
+        default=[name for name in FRAMEWORKS if name not in FOR_GPUS],
         metavar="NAME",
-        help=everything + ", ".join(FRAMEWORKS),
+        help=everything + ", ".join(name for name in FRAMEWORKS if name not in FOR_GPUS),
     )
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2], help="default: 1 2")
     parser.add_argument("--peers-python", default=sys.executable, help="the interpreter that has PyTorch and JAX")
@@ -108,10 +108,15 @@ def measure(framework: str, row: str, options: argparse.Namespace, cache: str) -
 
 
 def cell_of(framework: str, row: str, threads: int, options: argparse.Namespace, cache: str, cold: str = "") -> Cell:
-    """Run one worker. A cell that fails says so in the table; it does not end the run."""
+    """Run one worker. A cell that fails says so in the table; it does not end the run.
+
+    `options` has `peers_python`, `min_time` and `patience`, and may have `device` and `limit` (seconds).
+    """
+    limit = getattr(options, "limit", TIME_LIMIT)
     python = sys.executable if framework == "staged" else options.peers_python
     command = [python, "-m", "benchmarks.worker", "--framework", framework, "--row", row, "--threads", str(threads)]
     command += ["--cold"] if cold else ["--min-time", str(options.min_time), "--patience", str(options.patience)]
+    command += ["--device", getattr(options, "device", "cpu")]
     cell: Cell = {"framework": framework, "row": row, "threads": threads, "cold": cold}
     try:
         done = subprocess.run(
@@ -120,13 +125,14 @@ def cell_of(framework: str, row: str, threads: int, options: argparse.Namespace,
             env=environment(threads, cache),
             capture_output=True,
             text=True,
-            timeout=TIME_LIMIT,
+            timeout=limit,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {**cell, "failed": f"not done after {TIME_LIMIT} s"}
+        return {**cell, "failed": f"not done after {limit} s"}
     if done.returncode != 0:
-        return {**cell, "failed": (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:300]}
+        lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
+        return {**cell, "failed": lines[-1][:300], "said": lines[-15:]}
     return {**cell, **json.loads(done.stdout.splitlines()[-1])}
 
 

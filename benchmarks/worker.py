@@ -1,6 +1,6 @@
 """One process measures one row in one framework and prints one line of JSON.
 
-`python -m benchmarks.worker --framework numpy --row sgemm_64 --threads 1 [--cold]`
+`python -m benchmarks.worker --framework numpy --row sgemm_64 --threads 1 [--cold] [--device gpu]`
 
 The data is in memory before the clock of a cold start begins; it ends when the first call or trained step is done. What
 every process needs (Python itself, NumPy) is not in it.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import os
 import resource
@@ -22,17 +23,20 @@ from benchmarks.rows import ROWS, data_of, digest
 from benchmarks.timing import measure
 from benchmarks.workload import NotWritten
 
-# Framework -> its module, which has `build(framework, row, threads, data) -> Workload`.
+# Framework -> its module, which has `build(framework, row, threads, data) -> Workload`, with a further `device="cpu"` where
+# it can run on a GPU.
 FRAMEWORKS = {
     "staged": "benchmarks.frameworks.ours",
     "torch-eager": "benchmarks.frameworks.pytorch",
     "torch-cells": "benchmarks.frameworks.pytorch_recurrent",
     "torch-compile": "benchmarks.frameworks.pytorch",
     "torch-max": "benchmarks.frameworks.pytorch",
+    "torch-graphs": "benchmarks.frameworks.pytorch",
     "jax": "benchmarks.frameworks.jax_xla",
     "jax-loop": "benchmarks.frameworks.jax_xla",
     "numpy": "benchmarks.frameworks.plain_numpy",
 }
+FOR_GPUS = ("torch-graphs",)  # on a processor it is the same as another
 LIBRARIES = ("staged", "torch", "jax", "jaxlib")  # what may be missing; any other missing module is a fault
 CHECK_STEPS = {"train": 8, "recurrent": 4, "trees": 1}
 
@@ -42,6 +46,7 @@ def main() -> None:
     parser.add_argument("--framework", required=True, choices=FRAMEWORKS)
     parser.add_argument("--row", required=True, choices=ROWS)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="gpu: `staged` and PyTorch only")
     parser.add_argument("--cold", action="store_true", help="only the first call, and how long it took from the import")
     parser.add_argument("--min-time", type=float, default=2.0)
     parser.add_argument("--patience", type=float, default=20.0)
@@ -66,7 +71,10 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
     start = time.perf_counter()
     framework = importlib.import_module(FRAMEWORKS[options.framework])
     imported = time.perf_counter()
-    workload = framework.build(options.framework, row, options.threads, data)
+    on = {} if options.device == "cpu" else {"device": options.device}
+    if on and "device" not in inspect.signature(framework.build).parameters:
+        raise NotWritten
+    workload = framework.build(options.framework, row, options.threads, data, **on)
     built = time.perf_counter()
     result = workload.run(1)
     done = time.perf_counter()

@@ -77,6 +77,33 @@ def library() -> Callable[[str], ModuleType]:
 
 
 @pytest.fixture
+def emulated_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The emulated device, for programs with GPU regions; a test that misuses it fails, unless its fixtures have `misuse`.
+
+    With `--on-gpu` the test's programs run on the GPU of this machine (see `on_gpu`).
+    """
+    if request.config.getoption("--on-gpu"):
+        from tests.on_gpu import UncountedDevice
+
+        yield UncountedDevice()
+        return
+    from staged.runtime import cuda
+
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    device = cuda.emulator()
+    before = device.counts()
+    yield device
+    device.set_thread_order("forward")
+    if "misuse" not in request.fixturenames:
+        assert (device.counts() - before).violations == 0, device.last_violation()
+
+
+@pytest.fixture
+def misuse() -> None:
+    """For a test that misuses the emulated device on purpose."""
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     """`golden(text)` compares with `tests/golden/<folder>/<module>/<test>.c`; `--update-golden` rewrites the file.
 
@@ -118,6 +145,9 @@ def programs_for_the_emulated_device_compile_for_gpus() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files below tests/golden/")
+    parser.addoption(
+        "--on-gpu", action="store_true", help="tests of the emulated device run on the GPU, and are marked `gpu`"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -126,14 +156,19 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("STAGED_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    on_gpu = config.getoption("--on-gpu")
+    for item in items if on_gpu else ():
+        if "emulated_device" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.gpu)
     for_gpus = [item for item in items if item.get_closest_marker("gpu")]
     if not for_gpus:
         return
-    from staged.runtime.cuda.devices import gpu_count
+    from staged.runtime.cuda.devices import gpu_count, is_emulated
 
     count, reason = gpu_count()
-    for item in [] if count else for_gpus:
+    for item in [] if count or on_gpu and is_emulated() else for_gpus:
         item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
 
 

@@ -50,22 +50,23 @@ class Cnn(nn.Module):
 MODELS: dict[str, Callable[[], Any]] = {"mlp_mnist": Mlp, "cnn_mnist": Cnn}
 
 
-def build(framework: str, row: Row, threads: int, data: Any) -> Workload:
+def build(framework: str, row: Row, threads: int, data: Any, device: str = "cpu") -> Workload:
     # The number of threads comes from the environment, which the caller of the worker sets.
+    backend = st.GPU if device == "gpu" else st.CPU
     if row.kind == "train":
-        return training(row, data)
+        return training(row, data, backend)
     if row.kind in ("recurrent", "trees"):
-        return ours_recurrent.build(row, data)
-    if row.name not in OPS:
+        return ours_recurrent.build(row, data, backend)
+    if row.name not in OPS or device != "cpu":
         raise NotWritten
     return op(row, data)
 
 
-def training(row: Row, data: tuple[Any, ...]) -> Workload:
+def training(row: Row, data: tuple[Any, ...], backend: Any = st.CPU) -> Workload:
     model = MODELS[row.name]()
     model.load_state_dict(parameters(row))
     optimizer = optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    images, labels = data
+    images, labels = st.to(data, backend)
 
     def loss_fn(x: Any, y: Any) -> Any:
         return st.cross_entropy(model(x), y)
@@ -79,7 +80,7 @@ def training(row: Row, data: tuple[Any, ...]) -> Workload:
             optimizer.step(grads)
         return loss
 
-    program, figures = made(train, images, labels, 1)
+    program, figures = made(train, images, labels, 1, backend=backend)
     return Workload(lambda steps: program(images, labels, steps), np.asarray, figures)
 
 

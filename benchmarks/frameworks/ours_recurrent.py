@@ -32,13 +32,13 @@ from examples.treelstm.model import TreeLSTM
 from staged import optim
 
 
-def build(row: Row, data: Any) -> Workload:
+def build(row: Row, data: Any, backend: Any = st.CPU) -> Workload:
     if row.kind == "recurrent":
-        return recurrent(row, data)
-    return trees(row, data) if row.batch == 1 else trees_by_level(row, data)
+        return recurrent(row, data, backend)
+    return trees(row, data, backend) if row.batch == 1 else trees_by_level(row, data, backend)
 
 
-def recurrent(row: Row, batches: Any) -> Workload:
+def recurrent(row: Row, batches: Any, backend: Any = st.CPU) -> Workload:
     model = (CharLSTM if row.name == "char_lstm" else CharRNN)(VOCABULARY, HIDDEN)
     model.load_state_dict(parameters(row))
     optimizer = optim.Adagrad(model.parameters(), lr=RECURRENT_RATE)
@@ -58,11 +58,12 @@ def recurrent(row: Row, batches: Any) -> Workload:
             optimizer.step(optim.clip_grad_value(grads, CLIP))
         return loss
 
-    program, figures = made(train, batches, 1)
+    batches = st.to(batches, backend)
+    program, figures = made(train, batches, 1, backend=backend)
     return Workload(lambda steps: program(batches, steps), np.asarray, figures)
 
 
-def trees(row: Row, data: Trees) -> Workload:
+def trees(row: Row, data: Trees, backend: Any = st.CPU) -> Workload:
     model = TreeLSTM(VECTOR, TREE_HIDDEN, TREE_CLASSES)
     model.load_state_dict(parameters(row))
     optimizer = optim.Adagrad(model.parameters(), lr=TREE_RATE)
@@ -89,12 +90,14 @@ def trees(row: Row, data: Trees) -> Workload:
                 optimizer.step(grads)
         return loss
 
-    given = (data.labels, data.words, data.lefts, data.rights, data.starts, data.table)
-    program, figures = made(train, *given, 1)
+    # The host decides by the words and children; labels and vectors are computed with.
+    labels, table = st.to((data.labels, data.table), backend)
+    given = (labels, data.words, data.lefts, data.rights, data.starts, table)
+    program, figures = made(train, *given, 1, backend=backend)
     return Workload(lambda epochs: program(*given, epochs), np.asarray, figures)
 
 
-def trees_by_level(row: Row, data: Trees) -> Workload:
+def trees_by_level(row: Row, data: Trees, backend: Any = st.CPU) -> Workload:
     model = TreeLSTM(VECTOR, TREE_HIDDEN, TREE_CLASSES)
     model.load_state_dict(parameters(row))
     optimizer = optim.Adagrad(model.parameters(), lr=TREE_RATE)
@@ -114,15 +117,16 @@ def trees_by_level(row: Row, data: Trees) -> Workload:
                 optimizer.step(grads)
         return loss
 
-    arrays = levels[:7]
-    program, figures = made(train, arrays, data.table, 1)
-    return Workload(lambda epochs: program(arrays, data.table, epochs), np.asarray, figures)
+    arrays, table = levels[:7], st.to(data.table, backend)
+    program, figures = made(train, arrays, table, 1, backend=backend)
+    return Workload(lambda epochs: program(arrays, table, epochs), np.asarray, figures)
 
 
-def made(function: st.StagedFunction, *arguments: Any) -> tuple[st.Program, dict[str, float]]:
+def made(function: st.StagedFunction, *arguments: Any, backend: Any = st.CPU) -> tuple[st.Program, dict[str, float]]:
     """The program, ready to run, with seconds: `staging` traces, `compile` is all from IR to machine code, or the cache."""
     start = time.perf_counter()
-    program = function.stage(*arguments)
+    with st.with_backend(backend):
+        program = function.stage(*arguments)
     staged = time.perf_counter()
     program.compile()
     done = time.perf_counter()

@@ -28,14 +28,22 @@ from benchmarks.rows import (
 )
 from benchmarks.workload import NotWritten, Workload
 
+CPU = torch.device("cpu")
 
-def build(framework: str, row: Row, threads: int, data: Any) -> Workload:
+
+def build(framework: str, row: Row, threads: int, data: Any, where: torch.device = CPU) -> Workload:
     torch.set_num_threads(threads)
-    if row.kind == "recurrent" and framework != "torch-max":
-        return recurrent(framework, row, data)
+    if row.kind == "recurrent" and framework not in ("torch-max", "torch-graphs"):
+        return recurrent(framework, row, data, where)
     if row.kind == "trees" and framework == "torch-eager":
-        return trees(row, data)
+        return trees(row, data, where)
     raise NotWritten
+
+
+def finish(where: torch.device) -> None:
+    """Waits for what a GPU still has to do."""
+    if where.type == "cuda":
+        torch.cuda.synchronize()
 
 
 class Sequence(nn.Module):
@@ -67,7 +75,7 @@ class Sequence(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.cells:
             return self.out(self.recurrent(x)[0])
-        h = torch.zeros(x.shape[1], HIDDEN)
+        h = torch.zeros(x.shape[1], HIDDEN, device=x.device)
         c, states = h, []
         for t in range(LENGTH):
             if self.is_lstm:
@@ -78,11 +86,16 @@ class Sequence(nn.Module):
         return self.out(torch.stack(states))
 
 
-def recurrent(framework: str, row: Row, data: Any) -> Workload:
-    model = Sequence(row, framework == "torch-cells")
+def adagrad(parameters: Any, rate: float, where: torch.device) -> torch.optim.Optimizer:
+    """Fused where PyTorch has that, which is on a processor alone; on a GPU it updates all parameters at once anyway."""
+    return torch.optim.Adagrad(parameters, rate, fused=True if where == CPU else None)
+
+
+def recurrent(framework: str, row: Row, data: Any, where: torch.device = CPU) -> Workload:
+    model = Sequence(row, framework == "torch-cells").to(where)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adagrad(trained, RECURRENT_RATE, fused=True)
-    texts = torch.from_numpy(data)
+    optimizer = adagrad(trained, RECURRENT_RATE, where)
+    texts = torch.from_numpy(data).to(where)
     inputs = [F.one_hot(text[:-1], VOCABULARY).float() for text in texts]  # ready before the clock starts
     targets = [text[1:].reshape(-1) for text in texts]
 
@@ -98,6 +111,7 @@ def recurrent(framework: str, row: Row, data: Any) -> Workload:
             loss.backward()
             nn.utils.clip_grad_value_(trained, CLIP)
             optimizer.step()
+        finish(where)
         return loss
 
     return Workload(run, lambda loss: loss.item())
@@ -126,10 +140,10 @@ class Tree(nn.Module):
         return F.cross_entropy(F.linear(h, self.out_weight, self.out_bias), label)
 
 
-def trees(row: Row, data: Trees) -> Workload:
-    model = Tree(row)
-    optimizer = torch.optim.Adagrad(model.parameters(), TREE_RATE, fused=True)
-    table, labels = torch.from_numpy(data.table), torch.from_numpy(data.labels)
+def trees(row: Row, data: Trees, where: torch.device = CPU) -> Workload:
+    model = Tree(row).to(where)
+    optimizer = adagrad(model.parameters(), TREE_RATE, where)
+    table, labels = torch.from_numpy(data.table).to(where), torch.from_numpy(data.labels).to(where)
     words, lefts, rights = data.words.tolist(), data.lefts.tolist(), data.rights.tolist()
 
     def visit(node: int) -> tuple[Any, Any]:
@@ -149,6 +163,7 @@ def trees(row: Row, data: Trees) -> Workload:
                 loss = sum(visit(int(root))[1] for root in roots) / row.batch
                 loss.backward()
                 optimizer.step()
+        finish(where)
         return loss
 
     return Workload(run, lambda loss: loss.item())

@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+State = Literal["passed", "failed", "refused"]
+
 
 @dataclass(frozen=True)
 class Result:
     """What a part came to. `refused`: a tool of the machine would not do it, which says nothing about our programs."""
 
-    state: Literal["passed", "failed", "refused"]
+    state: State
     summary: str
     details: list[str] = field(default_factory=list)
     table: list[list[str]] = field(default_factory=list)
     """Rows of a table, the heads first."""
+    seconds: float = 0.0
+    """How long the part took."""
 
     def as_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -30,14 +34,20 @@ def device_name(results: Mapping[str, Result]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def page(results: Mapping[str, Result], parts: Mapping[str, str]) -> str:
+REHEARSAL = "A rehearsal on the emulated device, with small sizes: no figure on this page says anything about a GPU."
+
+
+def page(results: Mapping[str, Result], parts: Mapping[str, str], rehearsed: bool = False) -> str:
     """The page: one section per part, those without a result named as such."""
     lines = ["# What was run on a GPU", "", "Written by `make gpu-check`; nothing here was typed in by hand.", ""]
-    lines += ["| part | state | what it came to |", "|---|---|---|"]
+    lines += [REHEARSAL, ""] if rehearsed else []
+    lines += ["| part | state | what it came to | took |", "|---|---|---|---|"]
     for name in parts:
         result = results.get(name)
-        state, summary = (result.state, result.summary) if result else ("not run", "")
-        lines.append(f"| {name} | {state} | {_cell(summary)} |")
+        state, summary, took = (
+            (result.state, result.summary, f"{result.seconds:.0f} s") if result else ("not run", "", "")
+        )
+        lines.append(f"| {name} | {state} | {_cell(summary)} | {took} |")
     for name, what in parts.items():
         result = results.get(name)
         if result is None or not (result.table or result.details):

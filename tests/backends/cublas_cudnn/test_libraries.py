@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,14 +19,9 @@ RANDOM = np.random.default_rng(4)
 
 
 @pytest.fixture(autouse=True)
-def device(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[cuda.Emulator]:
-    """The emulated device; no test may misuse it, but for those that say so."""
-    monkeypatch.setenv("STAGED_CUDA", "emulate")
-    emulator = cuda.emulator()
-    before = emulator.counts()
-    yield emulator
-    if "misuse" not in request.fixturenames:
-        assert (emulator.counts() - before).violations == 0, emulator.last_violation()
+def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+    """Every test here runs on it."""
+    return emulated_device
 
 
 def on_gpu(function: Any) -> Any:
@@ -256,11 +250,6 @@ def test_libraries_that_are_not_called_are_not_included() -> None:
     assert plain._artifact.link == ("-lcudart",)
     assert "cublas_v2.h" not in plain.source and "cudnn.h" not in plain.source
     assert on_gpu(lambda a, b: a @ b).stage(M, N)._artifact.link == ("-lcublas", "-lcudart")
-
-
-@pytest.fixture
-def misuse() -> None:
-    """For a test that misuses the device on purpose."""
 
 
 @pytest.mark.usefixtures("misuse")

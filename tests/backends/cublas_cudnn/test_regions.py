@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,9 @@ ROW = X[0] + 1.0
 
 
 @pytest.fixture(autouse=True)
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda.Emulator]:
-    monkeypatch.setenv("STAGED_CUDA", "emulate")
-    device = cuda.emulator()
-    before = device.counts().violations
-    yield device
-    device.set_thread_order("forward")
-    assert device.counts().violations == before, device.last_violation()
+def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+    """Every test here runs on it."""
+    return emulated_device
 
 
 def captured(x: Any) -> Any:

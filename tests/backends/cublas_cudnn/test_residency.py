@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,12 +21,9 @@ BYTES = X.nbytes
 
 
 @pytest.fixture(autouse=True)
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[cuda.Emulator]:
-    monkeypatch.setenv("STAGED_CUDA", "emulate")
-    device = cuda.emulator()
-    before = device.counts().violations
-    yield device
-    assert device.counts().violations == before, device.last_violation()
+def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+    """Every test here runs on it."""
+    return emulated_device
 
 
 @pytest.fixture
