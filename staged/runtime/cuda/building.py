@@ -17,7 +17,11 @@ from staged.runtime.compiler import CompileFailure
 from staged.runtime.machine import cpu_signature
 
 # As for C: fused multiply-add where the machine has it, and no care for errno.
-CXX_FLAGS = ("-x", "c++", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+# Without the vectorisers, which gcc 12 gets wrong (`runtime/compiler.py`).
+CXX_FLAGS = (
+    *("-x", "c++", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    "-fno-tree-vectorize",
+)
 SHARED = ("-fPIC", "-shared", "-pipe")
 
 

@@ -450,10 +450,7 @@ const {v.T} y = {v.select("has_fraction", "up", "x")};
 
 
 def _lanes(v: Variety, expression: str) -> str:
-    """`expression` in x (and z) for each number. It begins as x: gcc 12 does not see that the loop writes every number.
-
-    Unrolled, it becomes vector instructions where there are such.
-    """
+    """`expression` in x (and z) for each number. It begins as x: gcc 12 does not see that the loop writes every number."""
     if not v.is_vector:
         return f"const {v.T} y = {expression.replace('[i]', '')};\n"
     return f"""\
@@ -470,11 +467,32 @@ def _libm(name: str, arguments: str = "x[i]") -> Callable[[Variety], str]:
 
 
 def _sqrt(v: Variety) -> str:
-    return _lanes(v, f"__builtin_sqrt{v.format.function_suffix}(x[i])")
+    """By the one instruction that takes those of a vector: without a vectoriser no loop over the lanes becomes it."""
+    root = f"__builtin_sqrt{v.format.function_suffix}"
+    if not v.is_vector:
+        return f"const {v.T} y = {root}(x);\n"
+    if v.lanes:
+        holds = f"defined({'__AVX512F__' if v.lanes * v.format.bits == 512 else '__AVX__'})"
+    else:
+        holds = "(ST_VECTOR_BYTES == 64 && defined(__AVX512F__)) || (ST_VECTOR_BYTES < 64 && defined(__AVX__))"
+    instruction = "vsqrtps" if v.format.bits == 32 else "vsqrtpd"
+    return f"""\
+{v.T} y = x;
+#if {holds}
+__asm__("{instruction} %1, %0" : "=v"(y) : "v"(x));
+#else
+#pragma GCC unroll 16
+for (int i = 0; i < (int)(sizeof y / sizeof y[0]); ++i) {{
+    y[i] = {root}(x[i]);
+}}
+#endif
+"""
 
 
 def _rsqrt(v: Variety) -> str:
-    return _lanes(v, f"{v.number(1.0)} / __builtin_sqrt{v.format.function_suffix}(x[i])")
+    if not v.is_vector:
+        return f"const {v.T} y = {v.number(1.0)} / __builtin_sqrt{v.format.function_suffix}(x);\n"
+    return _sqrt(v) + f"y = {v.number(1.0)} / y;\n"
 
 
 def _extreme(comparison: str) -> Callable[[Variety], str]:
