@@ -23,9 +23,9 @@ from statistics import median
 
 import numpy as np
 
-from staged.backends.native.contraction.conv2d import emit_conv2d
-from staged.backends.native.contraction.matmul import emit_matmul
-from staged.backends.native.contraction.spec import C_TYPES, Conv2dSpec, KernelText, MatmulSpec, row_major
+from staged.backends.c_family.contraction.conv2d import emit_conv2d
+from staged.backends.c_family.contraction.matmul import emit_matmul
+from staged.backends.c_family.contraction.spec import C_TYPES, Conv2dSpec, KernelText, MatmulSpec, row_major
 from staged.ir.machine import MACHINES, X86_64_V4, Machine
 
 # tuned for this processor, as programs called from Python are

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from staged.backends.c_family.contraction_call import emit_contraction
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.loops import emit_kernel
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Names
-from staged.backends.native.contraction_call import emit_contraction
 from staged.ir.builder import Builder
 from staged.ir.machine import X86_64_V4, Machine
 from staged.ir.nodes import Function, Op, Value

@@ -23,6 +23,7 @@ from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
+from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
@@ -45,6 +46,7 @@ from staged.backends.cublas_cudnn.failures import (
     finite_check_name,
     wait_for_device,
 )
+from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
 from staged.backends.cublas_cudnn.joining import join_launches
 from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
 from staged.backends.cublas_cudnn.launches import launcher
@@ -332,12 +334,20 @@ class CudaProgramEmitter(ProgramEmitter):
         calls: Sequence[LibraryCall],
         inner: list[tuple[VariableRef, str]],
     ) -> None:
-        includes, support = render(structure.text.snippets - {"memcpy"})
+        asked = structure.text.snippets - {"memcpy"}
+        if on_host:
+            asked.add(width_snippet(self.machine.vector_bytes))
+        includes, support = render(asked)
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
         shared = dict(pair for kernel in on_host for pair in kernel.support)
-        support = "\n".join([support, *shared.values()])
+        support = in_both_languages("\n".join([support, *shared.values()]))
         self.support = self.support_text(includes, support)
         w.section("the host's part")
+        for line in includes:
+            if line.startswith("#define ST_"):  # what the support functions are made for
+                w.line(line)
+        if "#pragma GCC" in "".join([support, *(kernel.text for kernel in on_host)]):
+            w.text(QUIET_NVCC)
         for name in ("math", "stdbool", "stddef", "stdint", "string"):
             w.line(f"#include <{name}.h>")
         w.line()
@@ -409,7 +419,8 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line(f"enum {{ SCRATCH_BYTES = {self.scratch_bytes} }};  // workspace of the host's kernels")
             w.line()
         w.comment("Where values are kept; those whose lives do not overlap share memory.")
-        workspace = [("unsigned char *scratch;", "workspace of the host's kernels")] if self.scratch_bytes else []
+        workspace = [("unsigned char *shared;", "packed operands of one kernel")] if self.shared_bytes else []
+        workspace += [("unsigned char *scratch;", "workspace of the host's kernels")] if self.scratch_bytes else []
         grown = [(f"st_stack *{structure.fields[s]};", f"grows: {s.element} per turn of a loop") for s in self.stacks]
         _write_struct(w, "Buffers", [*_rows(self.host_buffers(), structure), *grown, *workspace], "on the host")
         _write_struct(w, "DeviceBuffers", _rows(self.device_buffers(), structure), "on the device")
@@ -417,7 +428,7 @@ class CudaProgramEmitter(ProgramEmitter):
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         with w.block(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"):
             w.line("unsigned char *const base = (unsigned char *)arena;")
-            if self.host_buffers() or self.scratch_bytes or self.stacks:
+            if self.host_buffers() or self.shared_bytes or self.scratch_bytes or self.stacks:
                 w.line("Buffers buffers;")
                 for buffer in self.host_buffers():
                     c_type = buffer.type.dtype.c_name
@@ -425,6 +436,8 @@ class CudaProgramEmitter(ProgramEmitter):
                 for stack in self.stacks:
                     place = f"(st_stack *)(void *)(base + {self.stacks_offset() + HEAD * stack.index})"
                     w.line(f"buffers.{structure.fields[stack]} = {place};")
+                if self.shared_bytes:
+                    w.line(f"buffers.shared = base + {self.buffers_bytes};")
                 if self.scratch_bytes:
                     w.line(f"buffers.scratch = base + {self.scratch_offset()};")
                 w.line("const Buffers *const m = &buffers;")

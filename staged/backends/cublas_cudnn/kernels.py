@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from staged.backends.c_family.expr import Name
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.loops import emit_kernel, kernel_comments, rounded, wrapped
+from staged.backends.c_family.loops import kernel_comments, rounded, wrapped
 from staged.backends.c_family.writer import Names, safe_comment
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import (
@@ -34,6 +34,7 @@ from staged.backends.cublas_cudnn.geometry import (
     launch_side_by_side,
     launch_with_workspace,
 )
+from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.loops import product_nest
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
@@ -60,7 +61,7 @@ CUDA_WORDS = frozenset(
     "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
 )
 PLAIN = Schedule()
-"""Neither vectors nor a thread team: what the host's C++ compilers all take, and what a single GPU thread does."""
+"""Neither vectors nor a thread team: what a single GPU thread does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class CudaLibrary:
         self.names.used |= CUDA_WORDS
         self.site = site
         self.contractions = Contractions(names, site, options)
+        self.host = HostKernels(machine, names, site)
         self.known: dict[object, CudaKernel] = {}
         """Kernels by what they do: equal ones are compiled once, whatever lines they come from."""
 
@@ -100,14 +102,13 @@ class CudaLibrary:
         if op.name == "library":
             return self.contractions.whole(op)
         name = str(op.attrs.get("name") or "kernel")
+        if op.device == CPU:
+            return self.host.kernel(op)
         if op.name == "contraction":
             call = self.contractions.call(op, name)
             if call is not None:
                 return call
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
-        if op.device == CPU:
-            plain = op.replace(attrs={**op.attrs, "schedule": PLAIN})
-            return emit_kernel(plain, self.names.fresh(name), self.machine, self.site)
         # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
         chosen = self.names.fresh(f"{name}_kernel")
         made = CudaLoopEmitter(op, self.machine, self.site, self.options).kernel(chosen)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from staged.backends.c_family.kernel_library import KernelLibrary
 from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter
-from staged.backends.native.kernels import KernelLibrary
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function
 

@@ -10,10 +10,8 @@ from staged.backends.cublas_cudnn.library.convolution import emit_convolution
 from staged.backends.cublas_cudnn.library.cublas import emit_product
 from staged.backends.cublas_cudnn.library.cublaslt import emit_epilogue_product
 from staged.backends.cublas_cudnn.library.whole import EMITTERS
-from staged.errors import UnsupportedError
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
-from staged.ir.types import CPU
 from staged.source import Position
 
 
@@ -27,16 +25,7 @@ class Contractions:
         self.known: dict[str, LibraryCall] = {}
 
     def call(self, op: Op, name: str) -> LibraryCall | None:
-        """The call for a `contraction` op; None for one that no library takes: a product of integers.
-
-        Raises: UnsupportedError, with the Python line, on the host: its C would have to be C++ too.
-        """
-        if op.device == CPU:
-            raise UnsupportedError(
-                f"`{op.attrs['kind']}` on the host of a program with a GPU region has no form yet",
-                where=op.where,
-                hint="compute it in a CPU program, or inside of the region",
-            )
+        """The call for a `contraction` op of the device; None for one that no library takes: a product of integers."""
         if not op.operands[0].tensor.dtype.is_float:
             return None
         form = form_of_op(op)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.native.contraction.planes import Window, conv_parameters, emit_planes, forward_window
-from staged.backends.native.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Phase
-from staged.backends.native.contraction.text import Text, added, times
-from staged.backends.native.contraction.tile import Split, declared, each_row, split_evenly
-from staged.backends.native.contraction.vectors import (
+from staged.backends.c_family.contraction.planes import Window, conv_parameters, emit_planes, forward_window
+from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Phase
+from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.tile import Split, declared, each_row, split_evenly
+from staged.backends.c_family.contraction.vectors import (
     Vector,
     copied,
     index_name,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.native.contraction.spec import C_TYPES, ITEM_SIZES, Support
-from staged.backends.native.contraction.text import Text
+from staged.backends.c_family.contraction.spec import C_TYPES, ITEM_SIZES, Support
+from staged.backends.c_family.contraction.text import Text
 from staged.ir.machine import Machine
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from staged.backends.native.contraction.conv2d import emit_conv2d, emit_window, plan_conv2d
-from staged.backends.native.contraction.conv2d_columns import emit_columns, plan_columns
-from staged.backends.native.contraction.spec import Conv2dSpec, Epilogue, KernelText
+from staged.backends.c_family.contraction.conv2d import emit_conv2d, emit_window, plan_conv2d
+from staged.backends.c_family.contraction.conv2d_columns import emit_columns, plan_columns
+from staged.backends.c_family.contraction.spec import Conv2dSpec, Epilogue, KernelText
 from staged.ir.machine import Machine
-from tests.backends.native.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
+from tests.backends.c_family.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
 
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
 WIDEST = machines()[-1]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from staged.backends.native.contraction.spec import C_TYPES, KernelText
+from staged.backends.c_family.contraction.spec import C_TYPES, KernelText
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4, Machine
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from staged.backends.native.contraction.loops import batch_items
-from staged.backends.native.contraction.spec import ITEM_SIZES, MatmulSpec
-from staged.backends.native.contraction.tile import Result, Split, TileChoice, choose_tile
-from staged.backends.native.contraction.vectors import Vector, vector_of
+from staged.backends.c_family.contraction.loops import batch_items
+from staged.backends.c_family.contraction.spec import ITEM_SIZES, MatmulSpec
+from staged.backends.c_family.contraction.tile import Result, Split, TileChoice, choose_tile
+from staged.backends.c_family.contraction.vectors import Vector, vector_of
 from staged.ir.machine import Machine
 
 PackLeft = Literal["rows", "columns"] | None

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from math import prod
 from typing import Literal
 
+from staged.backends.c_family.contraction.conv2d import emit_conv2d
+from staged.backends.c_family.contraction.matmul import emit_matmul
+from staged.backends.c_family.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec, row_major
+from staged.backends.c_family.contraction.spec import KernelText as ContractionText
 from staged.backends.c_family.expr import Index, Infix, Name
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.loops import LoopEmitter, Site, address, kernel_comments, used_sources, wrapped
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.vectors import Vec
 from staged.backends.c_family.writer import Writer, c_identifier, safe_comment
-from staged.backends.native.contraction.conv2d import emit_conv2d
-from staged.backends.native.contraction.matmul import emit_matmul
-from staged.backends.native.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec, row_major
-from staged.backends.native.contraction.spec import KernelText as ContractionText
 from staged.ir.loops import ArrayRef, Axis, Load, Local, Loop, Nest, indices_of, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op, Value

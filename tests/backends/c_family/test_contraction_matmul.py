@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from staged.backends.native.contraction.matmul import emit_matmul
-from staged.backends.native.contraction.matmul_plan import merged
-from staged.backends.native.contraction.spec import Epilogue, MatmulSpec, row_major
+from staged.backends.c_family.contraction.matmul import emit_matmul
+from staged.backends.c_family.contraction.matmul_plan import merged
+from staged.backends.c_family.contraction.spec import Epilogue, MatmulSpec, row_major
 from staged.ir.machine import PORTABLE, Machine
-from tests.backends.native.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
+from tests.backends.c_family.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
 
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
 WIDEST = machines()[-1]

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from staged.backends.c_family.contraction_call import emit_contraction
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.loops import emit_kernel
 from staged.backends.c_family.writer import Names
-from staged.backends.native.contraction_call import emit_contraction
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
 from staged.source import Position

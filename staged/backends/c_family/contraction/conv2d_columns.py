@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
-from staged.backends.native.contraction.planes import conv_parameters
-from staged.backends.native.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Parameter, Phase
-from staged.backends.native.contraction.text import Text, added, times
-from staged.backends.native.contraction.tile import (
+from staged.backends.c_family.contraction.planes import conv_parameters
+from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Parameter, Phase
+from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.tile import (
     Result,
     TileChoice,
     choose_tile,
@@ -22,7 +22,7 @@ from staged.backends.native.contraction.tile import (
     emit_finish,
     emit_step,
 )
-from staged.backends.native.contraction.vectors import Vector, copied, index_name, support_for, vector_of, zeroed
+from staged.backends.c_family.contraction.vectors import Vector, copied, index_name, support_for, vector_of, zeroed
 from staged.ir.machine import Machine
 
 MOST_SUMS = 12  # vectors of one row of d_x that are added up side by side

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from staged.backends.native.contraction.conv2d_columns import emit_columns, plan_columns
-from staged.backends.native.contraction.conv2d_weight import emit_backward_weight
-from staged.backends.native.contraction.matmul import emit_matmul
-from staged.backends.native.contraction.planes import (
+from staged.backends.c_family.contraction.conv2d_columns import emit_columns, plan_columns
+from staged.backends.c_family.contraction.conv2d_weight import emit_backward_weight
+from staged.backends.c_family.contraction.matmul import emit_matmul
+from staged.backends.c_family.contraction.planes import (
     Window,
     backward_window,
     conv_parameters,
     emit_planes,
     forward_window,
 )
-from staged.backends.native.contraction.spec import (
+from staged.backends.c_family.contraction.spec import (
     ITEM_SIZES,
     Conv2dSpec,
     KernelText,
@@ -28,8 +28,8 @@ from staged.backends.native.contraction.spec import (
     Phase,
     row_major,
 )
-from staged.backends.native.contraction.text import Text, added, times
-from staged.backends.native.contraction.tile import (
+from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.tile import (
     Result,
     Split,
     TileChoice,
@@ -40,7 +40,7 @@ from staged.backends.native.contraction.tile import (
     emit_step,
     split_evenly,
 )
-from staged.backends.native.contraction.vectors import Vector, support_for, vector_of, zeroed
+from staged.backends.c_family.contraction.vectors import Vector, support_for, vector_of, zeroed
 from staged.ir.machine import Machine
 
 

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from math import prod
 
-from staged.backends.native.contraction import loops, skinny
-from staged.backends.native.contraction.loops import batch_terms, product_parameters
-from staged.backends.native.contraction.matmul_plan import PACK_RIGHT_ROWS, Plan, merged, panel_start, plan_matmul
-from staged.backends.native.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec, Parameter, Phase
-from staged.backends.native.contraction.text import Text, added, times
-from staged.backends.native.contraction.tile import Split, declared, each_row, emit_accumulators, emit_finish, emit_step
-from staged.backends.native.contraction.vectors import copied, support_for, transpose_function, zeroed
+from staged.backends.c_family.contraction import loops, skinny
+from staged.backends.c_family.contraction.loops import batch_terms, product_parameters
+from staged.backends.c_family.contraction.matmul_plan import PACK_RIGHT_ROWS, Plan, merged, panel_start, plan_matmul
+from staged.backends.c_family.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec, Parameter, Phase
+from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.tile import (
+    Split,
+    declared,
+    each_row,
+    emit_accumulators,
+    emit_finish,
+    emit_step,
+)
+from staged.backends.c_family.contraction.vectors import copied, support_for, transpose_function, zeroed
 from staged.ir.machine import Machine
 
 

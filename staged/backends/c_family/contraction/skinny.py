@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from staged.backends.native.contraction.loops import batch_items, batch_terms, product_parameters
-from staged.backends.native.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec, Phase
-from staged.backends.native.contraction.text import Text, added, times
-from staged.backends.native.contraction.tile import Split, declared, each_row, split_evenly
-from staged.backends.native.contraction.vectors import (
+from staged.backends.c_family.contraction.loops import batch_items, batch_terms, product_parameters
+from staged.backends.c_family.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec, Phase
+from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.tile import Split, declared, each_row, split_evenly
+from staged.backends.c_family.contraction.vectors import (
     Vector,
     sum_lanes_function,
     support_for,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.native.contraction.spec import C_TYPES, Conv2dSpec, Parameter
-from staged.backends.native.contraction.text import Text, added, times
-from staged.backends.native.contraction.vectors import Vector, copied, zeroed
+from staged.backends.c_family.contraction.spec import C_TYPES, Conv2dSpec, Parameter
+from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.vectors import Vector, copied, zeroed
 
 
 @dataclass(frozen=True, slots=True)

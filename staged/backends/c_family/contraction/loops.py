@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from staged.backends.native.contraction.spec import C_TYPES, KernelText, MatmulSpec, Parameter, Phase
-from staged.backends.native.contraction.text import Text, added, times
-from staged.backends.native.contraction.tile import declared
+from staged.backends.c_family.contraction.spec import C_TYPES, KernelText, MatmulSpec, Parameter, Phase
+from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.tile import declared
 
 STRIP = 64  # columns that are summed side by side in a local array
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from staged.backends.native.contraction.spec import Epilogue, Parameter
-from staged.backends.native.contraction.text import Text, added, times
-from staged.backends.native.contraction.vectors import Vector, transpose_function
+from staged.backends.c_family.contraction.spec import Epilogue, Parameter
+from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.vectors import Vector, transpose_function
 from staged.ir.machine import Machine
 
 

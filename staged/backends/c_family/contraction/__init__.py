@@ -1,0 +1,1 @@
+"""Matrix products and convolutions as C kernels: specs in, C text out."""

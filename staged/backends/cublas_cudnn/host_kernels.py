@@ -1,0 +1,50 @@
+"""Kernels of the host in a program with a device: those of the CPU's programs, in C that is C++ too.
+
+What C has and C++ has not is `restrict`, where compilers of either know `__restrict`, and that a `void *` becomes any other
+pointer. nvcc's own front end passes on vectors and the lines that unroll loops, but says that it does not know the latter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from staged.backends.c_family.kernel_library import KernelLibrary
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.writer import Names
+from staged.ir.machine import Machine
+from staged.ir.nodes import Op
+from staged.source import Position
+
+QUIET_NVCC = """\
+#ifdef __NVCC__
+#pragma nv_diag_suppress 1675  // it hands `#pragma GCC unroll` on to the host's compiler
+#endif
+"""
+"""For a host part in which loops are unrolled."""
+
+_RESTRICT = re.compile(r"\brestrict\b")
+_FROM_VOID = re.compile(r"(\w+ \*)const (\w+) = (?=\(void \*\))")
+
+
+def in_both_languages(text: str) -> str:
+    """C of the support functions or a kernel as what C11 and C++17 compilers take."""
+    return _FROM_VOID.sub(r"\1const \2 = (\1)", _RESTRICT.sub("__restrict", text))
+
+
+class HostKernels:
+    """The kernels of a program's host part, each distinct one once."""
+
+    def __init__(self, machine: Machine, names: Names, site: Callable[[Position | None], int]) -> None:
+        self.library = KernelLibrary(machine, names, site)
+
+    def kernel(self, op: Op) -> KernelText:
+        """The function for a `kernel` or `contraction` op of the host."""
+        made = self.library.kernel(op)
+        return replace(
+            made,
+            text=in_both_languages(made.text),
+            parameters=tuple((in_both_languages(c_type), name) for c_type, name in made.parameters),
+            support=tuple((name, in_both_languages(text)) for name, text in made.support),
+        )
