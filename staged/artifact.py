@@ -123,8 +123,8 @@ class Artifact:
     """Whether the program runs on a stack of its own, of `host.stack_bytes`."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""
-    gpu: int = 0
-    """The number of the GPU that a program with kernels runs on."""
+    gpus: tuple[int, ...] = (0,)
+    """The numbers of the GPUs that a program with kernels runs on."""
 
 
 def image_text(name: str, file: str) -> str:

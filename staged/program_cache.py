@@ -40,7 +40,7 @@ def find_artifact(function: Function, machine: Machine, check_nan: bool) -> Arti
     parameters = tuple(
         Parameter(**{**parameter, "shape": tuple(parameter["shape"])}) for parameter in stored.pop("parameters")
     )
-    for name in ("link", "flags"):
+    for name in ("link", "flags", "gpus"):
         stored[name] = tuple(stored[name])
     return Artifact(**stored, parameters=parameters, sites=tuple(sites))
 

@@ -53,6 +53,38 @@ def test_device_is_restored_on_every_way_out() -> None:
     assert lines_on_gpu(text) > 0
 
 
+def test_the_region_around_is_restored_on_every_way_out_of_an_inner_one() -> None:
+    def leave(x, n):
+        with st.with_backend(st.CPU):
+            for i in st.range(n):
+                if i == 2:
+                    return x
+        return x
+
+    def f(x, n):
+        with st.with_backend(st.GPU, x):
+            for i in st.range(n):
+                with st.with_backend(st.CPU):
+                    if i == 3:
+                        break
+                    if i == 1:
+                        continue
+                x = x - 1.0
+            y = st.exp(leave(x, n))
+            try:
+                with st.with_backend(st.CPU):
+                    raise KeyError("out")
+            except KeyError:
+                pass
+            z = st.sin(y)
+        return st.tanh(z)
+
+    text = ir(f, X, 5)
+    for op, there in (("subtract", True), ("exp", True), ("sin", True), ("tanh", False)):
+        (line,) = [line for line in text.splitlines() if f"= {op}(" in line]
+        assert line.endswith("on gpu") == there, line
+
+
 def test_function_form() -> None:
     def f(x):
         return st.with_backend(st.GPU, x)(lambda v: v * 2.0)(x)

@@ -175,6 +175,15 @@ def struct_bytes(parts: Sequence[DevicePart]) -> int:
     return WORD + sum(part.nbytes for part in parts)
 
 
+def all_parts(parts_of_each: Iterable[Sequence[DevicePart]]) -> list[DevicePart]:
+    """The parts of several devices, of each kind one: whoever declares the same fields has them."""
+    found: dict[object, DevicePart] = {}
+    for parts in parts_of_each:
+        for part in parts:
+            found.setdefault(tuple(field.declaration for field in part.fields) or part, part)
+    return list(found.values())
+
+
 def write_struct(w: Writer, parts: Sequence[DevicePart]) -> None:
     """The type `Device`."""
     width = max(len(field.declaration) for part in parts for field in part.fields if field.note)
@@ -189,12 +198,16 @@ def write_struct(w: Writer, parts: Sequence[DevicePart]) -> None:
             )
 
 
-def write_open(w: Writer, parts: Sequence[DevicePart]) -> None:
-    """Helpers and `open_device`, which gives ST_OK with everything made, or an error with something of it missing."""
+def write_helpers(w: Writer, parts: Sequence[DevicePart]) -> None:
+    """The functions that opening needs."""
     for helper in distinct(helper for part in parts for helper in part.helpers):
         w.text(helper)
         w.line()
-    with w.block("static int open_device(Device *gpu, st_host *host)"):
+
+
+def write_open(w: Writer, parts: Sequence[DevicePart], name: str = "open_device") -> None:
+    """`open_device`, which gives ST_OK with everything made, or an error with something of it missing."""
+    with w.block(f"static int {name}(Device *gpu, st_host *host)"):
         for part in parts:
             _conditional(w, part, part.opens)
         w.line("gpu->is_open = 1;")
@@ -206,9 +219,14 @@ def write_release(w: Writer, name: str, offset: int, parts: Sequence[DevicePart]
     with w.block(f"void {name}_release(void *arena)"):
         w.line(f"Device *const gpu = (Device *)(void *)((unsigned char *)arena + {offset});")
         w.comment("Nobody is left to be told of an error.")
-        for part in reversed(parts):
-            _conditional(w, part, part.closes)
+        write_closes(w, parts)
         w.line("memset(gpu, 0, sizeof *gpu);")
+
+
+def write_closes(w: Writer, parts: Sequence[DevicePart]) -> None:
+    """The lines that destroy the parts of `gpu`, the last one first."""
+    for part in reversed(parts):
+        _conditional(w, part, part.closes)
 
 
 def _conditional(w: Writer, part: DevicePart, lines: Sequence[str]) -> None:

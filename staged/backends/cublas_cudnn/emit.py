@@ -27,6 +27,7 @@ from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
+    all_parts,
     check_macro,
     distinct,
     failures_part,
@@ -35,6 +36,7 @@ from staged.backends.cublas_cudnn.device import (
     stream_part,
     struct_bytes,
     workspace_part,
+    write_helpers,
     write_open,
     write_release,
     write_struct,
@@ -51,6 +53,17 @@ from staged.backends.cublas_cudnn.joining import join_launches
 from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
 from staged.backends.cublas_cudnn.launches import launcher
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
+from staged.backends.cublas_cudnn.peers import (
+    COPY,
+    USE,
+    devices_of,
+    opener,
+    peer_part,
+    records_part,
+    write_opening,
+    write_release_of_all,
+)
+from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import device_stack_text, stacks_part
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
@@ -146,6 +159,9 @@ class CudaProgramEmitter(ProgramEmitter):
             "m",
             "gpu",
         }
+        self.devices = devices_of(function)
+        if len(self.devices) > 1:
+            self.names.used.update((*PEER_WORDS, *map(opener, self.devices)))
         self.launchers: dict[str, str] = {}
         self.finite_checks = FiniteChecks()
         for called in function.functions:
@@ -154,24 +170,24 @@ class CudaProgramEmitter(ProgramEmitter):
                 where=called.where,
                 hint="call the part with the region and the part with the recursion from Python, each a program of its own",
             )
-        self.device = only_device(function)
 
     def run(self, planner: Planner) -> Emitted:
         emitted = super().run(planner)
-        return replace(emitted, artifact=replace(emitted.artifact, gpu=self.device.index))
+        return replace(emitted, artifact=replace(emitted.artifact, gpus=tuple(device.index for device in self.devices)))
 
     # ---- launches ----
 
     def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
         kernel = self.kernels[op]
+        assert isinstance(structure, CudaStructureEmitter)
+        structure.use(op.device)
         if isinstance(kernel, LibraryCall):
-            assert isinstance(structure, CudaStructureEmitter)
             self.call_library(structure, op, kernel, inputs, outputs)
             return
         if not isinstance(kernel, CudaKernel):
             super().call_kernel(structure, op, inputs, outputs)
             return
-        assert isinstance(structure, CudaStructureEmitter) and kernel.launch is not None
+        assert kernel.launch is not None
         if kernel.launch.items == 0:
             return  # of no elements
         if kernel.name not in self.launchers:
@@ -197,6 +213,7 @@ class CudaProgramEmitter(ProgramEmitter):
         assert isinstance(structure, CudaStructureEmitter)
         structure.finite_checks = self.finite_checks
         structure.kernels_may_fail = self.kernels_may_fail
+        structure.devices = self.devices
         return structure
 
     @property
@@ -206,46 +223,54 @@ class CudaProgramEmitter(ProgramEmitter):
 
     # ---- sizes ----
 
-    @property
-    def values_bytes(self) -> int:
-        return aligned(sum(self.plan.device_bytes.values()))
+    def values_bytes(self, device: Device) -> int:
+        return aligned(self.plan.device_bytes.get(device, 0))
 
-    @property
-    def workspace_bytes(self) -> int:
-        kernels = [kernel for kernel in self.kernels.values() if isinstance(kernel, CudaKernel)]
-        return aligned(max((kernel.workspace_bytes for kernel in kernels), default=0))
+    def workspace_bytes(self, device: Device) -> int:
+        found = [k.workspace_bytes for op, k in self.kernels.items() if isinstance(k, CudaKernel) and op.device == device]
+        return aligned(max(found, default=0))
 
-    @property
-    def device_bytes(self) -> int:
+    def device_bytes(self, device: Device) -> int:
         """The device's arena: values, workspace of kernels, the record of failures."""
-        return self.values_bytes + self.workspace_bytes + (aligned(1) if self.kernels_may_fail else 0)
+        return self.values_bytes(device) + self.workspace_bytes(device) + (aligned(1) if self.kernels_may_fail else 0)
 
     def device_offset(self) -> int:
         """Where the host's arena holds what the program has on the device."""
         return super().arena_bytes()
 
     def arena_bytes(self) -> int:
-        return self.device_offset() + aligned(struct_bytes(self.device_parts()))
+        return self.device_offset() + len(self.devices) * aligned(struct_bytes(self.every_part()))
 
-    def device_parts(self) -> list[DevicePart]:
-        """What the program has on the device, in the order in which it is made."""
+    def every_part(self) -> list[DevicePart]:
+        """What the program has on any device."""
+        return all_parts(map(self.device_parts, self.devices))
+
+    def device_parts(self, device: Device) -> list[DevicePart]:
+        """What the program has on a device, in the order in which it is made."""
         site = self.site(self.function.where)
         kernels = sum(isinstance(kernel, CudaKernel) for kernel in self.kernels.values())
-        parts = [stream_part(site), memory_part(site, self.device_bytes, self.largest_on_device())]
-        if self.workspace_bytes:
-            parts.append(workspace_part(self.values_bytes, self.workspace_bytes))
+        values, workspace = self.values_bytes(device), self.workspace_bytes(device)
+        parts = [stream_part(site)]
+        if len(self.devices) > 1:
+            parts.append(peer_part(site, device, self.devices))
+        parts.append(memory_part(site, self.device_bytes(device), self.largest_on_device(device)))
+        if workspace:
+            parts.append(workspace_part(values, workspace))
         if self.kernels_may_fail:
-            parts.append(failures_part(self.values_bytes + self.workspace_bytes))
+            parts.append(failures_part(values + workspace))
+            if len(self.devices) > 1:
+                parts.append(records_part(len(self.devices)))
         kernels += len(self.finite_checks.dtypes)
         if kernels:
             parts.append(kernels_part(site, self.name, kernels))
-        if self.stacks:
+        if self.stacks and device == self.devices[0]:
             parts.append(stacks_part(self.stacks, self.stacks_offset(), HEAD))
-        return [*parts, *parts_of([kernel for kernel in self.kernels.values() if isinstance(kernel, LibraryCall)])]
+        calls = [kernel for op, kernel in self.kernels.items() if isinstance(kernel, LibraryCall) and op.device == device]
+        return [*parts, *parts_of(calls)]
 
     def link(self) -> tuple[str, ...]:
         # What uses others first, as linkers want it.
-        libraries = distinct(name for part in self.device_parts() for name in part.libraries)
+        libraries = distinct(name for part in self.every_part() for name in part.libraries)
         return tuple(f"-l{name}" for name in reversed(libraries))
 
     def has_release(self) -> bool:
@@ -255,7 +280,9 @@ class CudaProgramEmitter(ProgramEmitter):
         return [buffer for buffer in self.plan.arena_buffers() if buffer.device == CPU]
 
     def device_buffers(self) -> list[Buffer]:
-        return [buffer for buffer in self.plan.arena_buffers() if buffer.device != CPU]
+        """Those of all devices, one device after the other."""
+        found = [buffer for buffer in self.plan.arena_buffers() if buffer.device != CPU]
+        return sorted(found, key=lambda buffer: self.devices.index(buffer.device))
 
     def first_handle(self) -> Position | None:
         """Where the program first makes a sequence that travels."""
@@ -263,9 +290,10 @@ class CudaProgramEmitter(ProgramEmitter):
         made = [op for op in structural_ops(self.function.block) if any(result in handles for result in op.results)]
         return made[0].where if made else self.function.where
 
-    def largest_on_device(self) -> str:
+    def largest_on_device(self, device: Device) -> str:
         """The arrays that take most of the device's memory, in words."""
-        buffers = sorted(self.device_buffers(), key=lambda buffer: (-buffer.nbytes, buffer.name))[:3]
+        there = [buffer for buffer in self.device_buffers() if buffer.device == device]
+        buffers = sorted(there, key=lambda buffer: (-buffer.nbytes, buffer.name))[:3]
         # Without their lines: text from the cache may be of a time when they stood elsewhere.
         shown = [f"`{b.name}` {shape_text(b.type.shape)}, {b.nbytes:,} bytes" for b in buffers]
         return "; ".join(shown) or "workspace of kernels"
@@ -351,14 +379,14 @@ class CudaProgramEmitter(ProgramEmitter):
         for name in ("math", "stdbool", "stddef", "stdint", "string"):
             w.line(f"#include <{name}.h>")
         w.line()
-        for include in distinct(include for part in self.device_parts() for include in part.includes):
+        for include in distinct(include for part in self.every_part() for include in part.includes):
             w.line(f"#include <{include}>")
         w.line()
         w.line(f'#include "{self.name}.h"')
         w.line(f'#include "{self.name}_support.h"  // printing, errors, maths: what every program of staged may use')
         w.line()
         w.text(_CHECK)
-        for macro in distinct(macro for part in self.device_parts() for macro in part.checks):
+        for macro in distinct(macro for part in self.every_part() for macro in part.checks):
             w.line()
             w.text(macro)
         if on_device or self.finite_checks.dtypes:
@@ -386,7 +414,7 @@ class CudaProgramEmitter(ProgramEmitter):
                 w.text(finite_check_launcher(dtype))
         if self.kernels_may_fail:
             w.line()
-            w.text(wait_for_device(self.finite_checks.rows))
+            w.text(wait_for_device(self.finite_checks.rows, len(self.devices)))
         if calls:
             w.section("library calls")
             for call in calls:
@@ -394,11 +422,21 @@ class CudaProgramEmitter(ProgramEmitter):
                 w.text(call.text)
         w.section("entry points")
         w.line()
-        write_open(w, self.device_parts())
-        w.line()
+        write_helpers(w, self.every_part())
+        parts = [self.device_parts(device) for device in self.devices]
+        if len(self.devices) == 1:
+            write_open(w, parts[0])
+            w.line()
+            self.write_entry(w, structure, inner)
+            w.line()
+            write_release(w, self.name, self.device_offset(), parts[0])
+            return
+        for device, own in zip(self.devices, parts, strict=True):
+            write_open(w, own, opener(device))
+            w.line()
         self.write_entry(w, structure, inner)
         w.line()
-        write_release(w, self.name, self.device_offset(), self.device_parts())
+        write_release_of_all(w, self.name, self.device_offset(), self.devices, parts)
 
     def write_device_struct(self, w: Writer) -> None:
         w.section("the device")
@@ -411,7 +449,11 @@ class CudaProgramEmitter(ProgramEmitter):
         w.line("#define KERNEL(name) ((const void *)name)")
         w.line("#endif")
         w.line()
-        write_struct(w, self.device_parts())
+        write_struct(w, self.every_part())
+        if len(self.devices) > 1:
+            for text in (USE, COPY):
+                w.line()
+                w.text(text)
 
     def write_buffers(self, w: Writer, structure: StructureEmitter) -> None:
         w.section("sizes and buffers")
@@ -423,7 +465,11 @@ class CudaProgramEmitter(ProgramEmitter):
         workspace += [("unsigned char *scratch;", "workspace of the host's kernels")] if self.scratch_bytes else []
         grown = [(f"st_stack *{structure.fields[s]};", f"grows: {s.element} per turn of a loop") for s in self.stacks]
         _write_struct(w, "Buffers", [*_rows(self.host_buffers(), structure), *grown, *workspace], "on the host")
-        _write_struct(w, "DeviceBuffers", _rows(self.device_buffers(), structure), "on the device")
+        rows = _rows(self.device_buffers(), structure)
+        if len(self.devices) > 1:
+            there = [buffer.device for buffer in self.device_buffers()]
+            rows = [(row, f"{device}: {note}") for (row, note), device in zip(rows, there, strict=True)]
+        _write_struct(w, "DeviceBuffers", rows, "on the device" if len(self.devices) == 1 else "on the devices")
 
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         with w.block(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"):
@@ -445,20 +491,12 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line("host->error_claimed = 0;")
             if not self.parameters:
                 w.line("(void)args;")
-            site, number = self.site(self.function.where), self.device.index
-            w.line(f"CUDA_CHECK({site}, cudaSetDevice({number}));  // this thread may have used another one")
-            w.line(f"Device *const gpu = (Device *)(void *)(base + {self.device_offset()});")
-            with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
-                w.line(f"{self.name}_release(arena);")
-                w.line("return host->error_kind;")
-            if self.kernels_may_fail:
-                forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
-                w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")
+            self.write_opening(w)
             if self.device_buffers():
                 w.line("DeviceBuffers device_buffers;")
                 for buffer in self.device_buffers():
                     c_type = buffer.type.dtype.c_name
-                    place = f"({c_type} *)(void *)(gpu->memory + {buffer.offset})"
+                    place = f"({c_type} *)(void *)({self.device_name(buffer.device)}memory + {buffer.offset})"
                     w.line(f"device_buffers.{structure.fields[buffer]} = {place};")
                 w.line(f"const DeviceBuffers *const {DEVICE_BUFFERS} = &device_buffers;")
             for variable, name in inner:
@@ -466,20 +504,27 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line()
             w.lines += structure.w.lines
 
+    def device_name(self, device: Device) -> str:
+        """What the fields of a device's struct are reached by."""
+        return "gpu->" if len(self.devices) == 1 else f"devices[{self.devices.index(device)}]."
 
-def only_device(function: Function) -> Device:
-    """The GPU that a program runs on. Raises UnsupportedError where it asks for two."""
-    chosen: Op | None = None
-    for op in structural_ops(function.block):
-        if op.device != CPU and chosen is not None and op.device != chosen.device:
-            raise UnsupportedError(
-                f"a program runs on one GPU so far, and this one asks for `{op.device}` beside `{chosen.device}`",
-                where=op.where,
-                hint="make the parts programs of their own: `st.Variable`s and `st.to(x, GPU(1))` carry arrays from one to the other",
-            )
-        chosen = op if op.device != CPU else chosen
-    assert chosen is not None, "a program without a device is the native back end's"
-    return chosen.device
+    def write_opening(self, w: Writer) -> None:
+        """The device, or devices, of the program: opened by its first call."""
+        site = self.site(self.function.where)
+        place = f"(Device *)(void *)(base + {self.device_offset()})"
+        if len(self.devices) > 1:
+            w.line(f"Device *const devices = {place};")
+            w.line("Device *gpu = devices;")
+            write_opening(w, self.name, site, self.devices, self.kernels_may_fail)
+            return
+        w.line(f"CUDA_CHECK({site}, cudaSetDevice({self.devices[0].index}));  // this thread may have used another one")
+        w.line(f"Device *const gpu = {place};")
+        with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
+            w.line(f"{self.name}_release(arena);")
+            w.line("return host->error_kind;")
+        if self.kernels_may_fail:
+            forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
+            w.line(f"CUDA_CHECK({site}, {forget});")
 
 
 def _rows(buffers: Sequence[Buffer], structure: StructureEmitter) -> list[tuple[str, str]]:

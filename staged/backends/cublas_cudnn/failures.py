@@ -52,6 +52,23 @@ static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {
     st_device_failure failed;
     CUDA_CHECK(waiting_site, cudaMemcpyAsync(&failed, gpu->failed, sizeof failed, cudaMemcpyDeviceToHost, gpu->stream));
     CUDA_CHECK(waiting_site, cudaStreamSynchronize(gpu->stream));
+"""
+_WAIT_FOR_ONE = """\
+// Waits for one of the devices, and stops the program if a kernel has found that it must not go on: one of its own, or one of
+// another device, whose work it may have waited for.
+static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {{
+    st_device_failure failed, records[{count}];
+    for (int each = 0; each < {count}; ++each) {{
+        CUDA_CHECK(waiting_site, cudaMemcpyAsync(&records[each], gpu->records[each], sizeof failed, cudaMemcpyDeviceToHost,
+                                                 gpu->stream));
+    }}
+    CUDA_CHECK(waiting_site, cudaStreamSynchronize(gpu->stream));
+    failed = records[0];
+    for (int each = 1; each < {count} && failed.claim == 0; ++each) {{
+        failed = records[each];
+    }}
+"""
+_EXPLAIN = """\
     if (failed.claim == 0) {
         return ST_OK;
     }
@@ -120,15 +137,17 @@ def finite_check_launcher(dtype: DType) -> str:
     )
 
 
-def wait_for_device(checked: Sequence[tuple[int, str]]) -> str:
-    """The host function that waits and looks; `checked`: site and name of each array that is checked for NaN."""
+def wait_for_device(checked: Sequence[tuple[int, str]], devices: int) -> str:
+    """The host function that waits and looks, in a program with so many devices; `checked`: site and name of each array that is
+    checked for NaN."""
     w = Writer()
     if checked:
         w.comment("What is checked for NaN and infinity, by the number of the check.")
         rows = ", ".join(f"{{{site}, {c_string(name)}}}" for site, name in checked)
         w.line(f"static const struct {{ int site; const char *name; }} checked[] = {{{rows}}};")
         w.line()
-    w.text(_WAIT)
+    w.text(_WAIT if devices == 1 else _WAIT_FOR_ONE.format(count=devices))
+    w.text(_EXPLAIN)
     if checked:
         w.line("    case ST_DEVICE_NOT_FINITE: {")
         w.line("        const unsigned long long key = ~failed.value;  // the position, doubled, and whether it is NaN")

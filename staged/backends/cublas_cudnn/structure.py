@@ -11,9 +11,9 @@ from staged.backends.c_family.expr import Expr, Member, Name, Prefix
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.cublas_cudnn.failures import finite_check_name
 from staged.ir.buffers import Buffer, Stack
-from staged.ir.nodes import End, Op, Value
-from staged.ir.order import is_tensor
-from staged.ir.types import CPU, DType, TensorType
+from staged.ir.nodes import Block, End, Op, Value
+from staged.ir.order import OPAQUE, is_tensor
+from staged.ir.types import CPU, Device, DType, TensorType
 
 DEVICE_BUFFERS = "d"
 """The struct of the device's buffers in the text; the host's is `m`."""
@@ -42,7 +42,11 @@ class CudaStructureEmitter(StructureEmitter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.local_names.used |= {DEVICE_BUFFERS, "m", "gpu", "base", "buffers", "device_buffers"}
-        self.device_views: set[str] = set()
+        self.device_views: dict[str, Device] = {}
+        self.devices: tuple[Device, ...] = ()
+        """The program's GPUs."""
+        self.current: Device | None = None
+        """The one that the calls of CUDA that are written next are for, where that is known."""
         self.finite_checks = FiniteChecks()
         self.kernels_may_fail = False
         """Whether to look at what kernels report wherever the program waits for them."""
@@ -52,19 +56,49 @@ class CudaStructureEmitter(StructureEmitter):
             return Member(Name(DEVICE_BUFFERS), self.fields[buffer])
         return super().field(buffer)
 
-    def is_on_device(self, pointer: Expr) -> bool:
-        """Whether an expression points into the device's memory."""
+    def device_of(self, pointer: Expr) -> Device:
+        """Into the memory of which device an expression points."""
         match = re.match(r"\(*(\w+)(?:->(\w+))?", str(pointer))
         assert match is not None
         if match[1] == "args":
-            return match[2] in self.device_arguments
-        return match[1] in self.device_views or (match[1] == DEVICE_BUFFERS and match[2] is not None)
+            return self.device_arguments.get(match[2], CPU)
+        if match[1] == DEVICE_BUFFERS and match[2] is not None:
+            return self.device_fields[match[2]]
+        return self.device_views.get(match[1], CPU)
+
+    def is_on_device(self, pointer: Expr) -> bool:
+        """Whether an expression points into a device's memory."""
+        return self.device_of(pointer) != CPU
 
     @cached_property
-    def device_arguments(self) -> set[str]:
+    def device_arguments(self) -> dict[str, Device]:
         """The fields of the arguments that point into a device's memory."""
         pinned = ("input", "variable")
-        return {self.fields[b] for b in self.plan.buffers if b.kind in pinned and b.device != CPU}
+        return {self.fields[b]: b.device for b in self.plan.buffers if b.kind in pinned and b.device != CPU}
+
+    @cached_property
+    def device_fields(self) -> dict[str, Device]:
+        """The fields of the buffers of devices."""
+        arena = [b for b in self.plan.buffers if b.kind == "arena" and b.device != CPU]
+        return {self.fields[b]: b.device for b in arena} | {self.fields[s]: s.device for s in self.plan.stacks}
+
+    # ---- the current device ----
+
+    def use(self, device: Device) -> None:
+        """The calls of CUDA that follow are for `device`."""
+        if len(self.devices) > 1 and device in self.devices and device != self.current:
+            place = self.devices.index(device)
+            self.w.line(f"CUDA_CHECK({self.site_of(self.last_where)}, use_device(&gpu, &devices[{place}]));")
+            self.current = device
+
+    def block(self, block: Block) -> None:
+        self.current = None  # it may be reached in several ways
+        super().block(block)
+
+    def op(self, op: Op, block: Block) -> None:
+        super().op(op, block)
+        if op.blocks and op.name not in OPAQUE:
+            self.current = None
 
     def check(self, op: Op | End, call: str) -> None:
         """A checked CUDA call."""
@@ -74,18 +108,19 @@ class CudaStructureEmitter(StructureEmitter):
         super().emit_view(op)
         pointer = self.pointers[op.result]
         if isinstance(pointer, Name) and op.device != CPU:
-            self.device_views.add(pointer.text)
+            self.device_views[pointer.text] = op.device
 
     def emit_sequence_get(self, op: Op) -> None:
         super().emit_sequence_get(op)
         pointer = self.pointers.get(op.result)
         if isinstance(pointer, Name) and op.device != CPU:
-            self.device_views.add(pointer.text)
+            self.device_views[pointer.text] = op.device
 
     def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
         if stack.device == CPU:
             return super().pushed(stack, source, item_bytes, type)
-        assert self.is_on_device(source), "placement makes every crossing a copy of its own"
+        assert self.device_of(source) == stack.device, "placement makes every crossing a copy of its own"
+        self.use(stack.device)
         return f"st_device_stack_push(gpu, host, {self.site_of(stack.where)}, {self.field(stack)}, {source}, {item_bytes})"
 
     def wait(self, op: Op | End) -> None:
@@ -107,6 +142,7 @@ class CudaStructureEmitter(StructureEmitter):
         where = made.producer.where if made.producer is not None else None
         name = result.hint or made.hint or (made.producer.name if made.producer else "a value")
         number = self.finite_checks.number(self.site_of(where), name, type.dtype)
+        self.use(self.device_of(pointer))
         call = f"launch_{finite_check_name(type.dtype)}(gpu, {pointer}, {type.size}, {number})"
         self.w.line(f"CUDA_CHECK({self.site_of(where)}, {call});")
 
@@ -118,7 +154,8 @@ class CudaStructureEmitter(StructureEmitter):
         result, source = op.result, self.pointer(value)
         self.where(op.where)
         to_host = op.device == CPU
-        self.w.comment(f"{op.attrs['what']}: {'to the host' if to_host else 'to the device'} ({op.attrs['why']})")
+        there = "the host" if to_host else "the device" if len(self.devices) == 1 else str(op.device)
+        self.w.comment(f"{op.attrs['what']}: to {there} ({op.attrs['why']})")
         if is_tensor(result):
             target = self.pointer(result)
         else:
@@ -126,6 +163,7 @@ class CudaStructureEmitter(StructureEmitter):
             self.w.line(f"{self.c_type(result)} {local};")
             self.scalars[result] = Name(local)
             target = Prefix("&", Name(local))
+        self.use(op.attrs["source"] if to_host else op.device)
         if op.attrs["source"] != CPU and not to_host:
             self.copy_from_peer(op, target, source, value.tensor)
             return
@@ -134,10 +172,17 @@ class CudaStructureEmitter(StructureEmitter):
             self.wait(op)
 
     def copy_from_peer(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
-        """An argument that the caller has on another device: whoever wrote it there has waited for it."""
-        if type.size:
-            numbers = f"{op.device.index}, {source}, {op.attrs['source'].index}"
-            size = f"{type.size} * sizeof({type.dtype.c_name})"
+        """From another device of the program; or an argument that the caller has on one: who wrote it there has waited for it."""
+        if not type.size:
+            return
+        numbers = f"{op.device.index}, {source}, {op.attrs['source'].index}"
+        size = f"{type.size} * sizeof({type.dtype.c_name})"
+        if op.attrs["source"] in self.devices:
+            peer = f"&devices[{self.devices.index(op.attrs['source'])}]"
+            call = f"copy_from_peer(gpu, {peer}, host, {self.site_of(op.where)}, {target}, {source}, {size})"
+            with self.w.block(f"if ({call} != ST_OK)"):
+                self.w.line("return host->error_kind;")
+        else:
             self.check(op, f"cudaMemcpyPeerAsync({target}, {numbers}, {size}, gpu->stream)")
 
     def copy_between(self, op: Op | End, target: Expr, source: Expr, type: TensorType, direction: str) -> None:
@@ -150,7 +195,8 @@ class CudaStructureEmitter(StructureEmitter):
         if not self.is_on_device(target):
             super().copy(target, source, type)
             return
-        assert self.is_on_device(source), "placement makes every crossing a copy of its own"
+        assert self.device_of(source) == self.device_of(target), "placement makes every crossing a copy of its own"
+        self.use(self.device_of(target))
         size = f"{type.size} * sizeof({type.dtype.c_name})"
         self.w.line(
             f"CUDA_CHECK({self.site_of(self.last_where)}, "
@@ -158,4 +204,6 @@ class CudaStructureEmitter(StructureEmitter):
         )
 
     def before_return(self, end: End) -> None:
-        self.wait(end)
+        for device in self.devices:
+            self.use(device)
+            self.wait(end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staged.artifact import Artifact
+from staged.errors import DependencyError
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.devices import is_emulated, needed_gpu
 from staged.runtime.cuda.emulated import compile_emulated
@@ -14,11 +15,18 @@ from staged.runtime.native import NativeProgram
 def load(artifact: Artifact, options: CompileOptions | None = None) -> NativeProgram:
     """Compile a program with kernels, or find it in the cache, and load it; it is called like one without.
 
-    Raises: DependencyError without a device or what compiling for it takes, naming what is missing; CompilerError,
-    CacheError.
+    Raises: DependencyError without a device or what compiling for it takes, naming what is missing, and for GPUs of several
+    kinds; CompilerError, CacheError.
     """
     options = options or CompileOptions()
     if is_emulated():
         return NativeProgram(artifact, compile_emulated(artifact, options))
-    kernels = compile_kernels(artifact, needed_gpu(artifact.gpu).capability)
+    first, *others = [needed_gpu(number) for number in artifact.gpus]
+    for other in others:
+        if other.capability != first.capability:
+            raise DependencyError(
+                f"the program runs on GPUs of two kinds: GPU({first.index}) is {first}, GPU({other.index}) is {other}",
+                hint="its kernels are compiled for one kind: let a program use GPUs of one compute capability",
+            )
+    kernels = compile_kernels(artifact, first.capability)
     return NativeProgram(artifact, compile_host(artifact, kernels, options))

@@ -238,19 +238,6 @@ def second_derivative_of_a_loop(x: Any) -> Any:
         return st.grad(lambda x: st.sum(st.grad(loss)(x) ** 2))(x)
 
 
-def matmul_outside(x: Any) -> Any:
-    with with_backend(GPU, x):
-        y = x * 2.0
-    return y @ x.T  # the line
-
-
-def two_gpus(x: Any) -> Any:
-    with with_backend(GPU, x):
-        y = x + 1.0
-    with with_backend(GPU(1), x):
-        return y * 2.0  # the line
-
-
 @st.function
 def factorial(n: Any) -> Any:  # the line
     return 1.0 if n < 1 else n * factorial(n - 1)
@@ -266,9 +253,7 @@ def recursion_beside_a_region(x: Any) -> Any:
     ("function", "what"),
     [
         (recursion_beside_a_region, "the recursion of `factorial`"),
-        (matmul_outside, "`matmul` on the host"),
         (second_derivative_of_a_loop, "a second derivative through a loop"),
-        (two_gpus, r"asks for `gpu\(1\)` beside `gpu`"),
     ],
 )
 def test_what_is_not_there_yet_is_refused_with_its_line(function: Any, what: str) -> None:

@@ -139,6 +139,72 @@ def leaves_by_break(x: Any, n: Any) -> Any:
     return x - 1.0
 
 
+def leaves_turns_early(x: Any, n: Any) -> Any:
+    total = st.zeros_like(x)
+    for i in st.range(n):
+        with with_backend(GPU, x):
+            x = x * 0.5
+            if i % 2 == 1:
+                continue
+            total = total + x
+    return total - 1.0
+
+
+def leaves_an_inner_region(x: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        for i in st.range(n):
+            with with_backend(CPU):
+                if i == 1:
+                    break
+            x = x * 2.0
+        x = x + 1.0  # on the device again
+    return x
+
+
+def as_long_as_the_device_says(x: Any) -> Any:
+    with with_backend(GPU, x):
+        while st.sum(x * x) > 1.0:
+            x = x * 0.5
+    return x
+
+
+def index_that_the_device_finds(x: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        for _ in st.range(n):
+            row = x[st.argmax(st.sum(x, axis=1))]
+            x = x * 0.5 - row
+    return x
+
+
+def printed_twice(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+    print(y[0, 1])
+    print(f"{y[0, 1]:.2f} and {st.sum(y):.2f}")
+    return y
+
+
+def regions_in_a_row(x: Any, n: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+    for i in st.range(n):
+        with with_backend(GPU, y):
+            z = y + i
+        with with_backend(GPU, z):
+            y = st.tanh(z)
+    with with_backend(GPU, x, y):
+        return x + y
+
+
+def a_rate_of_the_host(x: Any, rate: Any, n: Any) -> Any:
+    for i in st.range(n):
+        step = rate / (1.0 + i)
+        with with_backend(GPU, x, step):
+            x = x - step * x
+        rate = rate * 0.5
+    return x
+
+
 def caught(x: Any) -> Any:
     try:
         with with_backend(GPU, x):
@@ -184,6 +250,31 @@ def gradient_of_a_loop_around(x: Any, n: Any) -> Any:
     return st.grad(loss)(x) * n
 
 
+def gradient_of_a_branch_around(x: Any, k: Any) -> Any:
+    def loss(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x * x
+            if k > 1:
+                y = st.sin(y)
+        return st.sum(y) * 2.0
+
+    return st.value_and_grad(loss)(x)
+
+
+def second_derivative_inside(x: Any, row: Any) -> Any:
+    with with_backend(GPU, x, row):
+        return st.grad(lambda row: st.sum(st.grad(lambda row: st.sum(st.tanh(x * row)))(row) ** 2))(row)
+
+
+def tangent_through(x: Any, v: Any) -> Any:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = st.exp(x * 0.5)
+        return st.sum(y * x, axis=1)
+
+    return st.jvp(f, (x,), (v,))
+
+
 def row_that_the_device_finds(x: Any, k: Any) -> Any:
     with with_backend(GPU, x):
         y = x * 2.0
@@ -227,11 +318,21 @@ TABLE: list[tuple[Any, tuple[Any, ...], int, int]] = [
     (asserts, (X, 1e6, 3), 1, 3 + 1),  # the message is copied by a program that stops alone
     (early, (np.abs(X), 50), 1, int(np.ceil(np.log2(10.0 / np.abs(X).max()))) + 1),
     (leaves_by_break, (X, 50), 1, 1),
+    (leaves_turns_early, (X, 4), 1, 1),
+    (leaves_an_inner_region, (X, 4), 1, 1),
+    (as_long_as_the_device_says, (X,), 1, int(np.ceil(np.log(np.sum(X * X)) / np.log(4.0))) + 1 + 1),
+    (index_that_the_device_finds, (X, 3), 1, 3 + 1),
+    (printed_twice, (X,), 1, 2 + 1),  # an element and a sum; y
+    (regions_in_a_row, (X, 3), 1, 1),
+    (a_rate_of_the_host, (X, 0.5, 3), 1, 1),
     (caught, (X,), 1, 1),
     (gradient_inside, (X, ROW), 2, 2),
     (gradient_around, (X,), 1, 2),
     (gradient_through, (X,), 1, 1),  # a; the sum of its two cotangents
     (gradient_of_a_loop_around, (X, 2.0), 1, 1),
+    (gradient_of_a_branch_around, (X, 2), 1, 2),
+    (second_derivative_inside, (X, ROW), 2, 1),
+    (tangent_through, (X, ROW + X), 2, 2),  # exp(x / 2) and its tangent
     (row_that_the_device_finds, (X, 3), 1, 2),  # which row, a decision; y
     (random_numbers, (3,), 0, 1),
     (moved, (X,), 1, 1),
@@ -287,6 +388,16 @@ def test_every_copy_is_reported_with_its_reason_and_line() -> None:
     assert [t.why for t in st.function(decisions).stage(X, 5).transfers()] == ["input", "decision", "result"]
     found = [t.why for t in st.function(moved).stage(X).transfers()]
     assert found == ["input", "to"]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [(decisions, (X, 5)), (asserts, (X, 1e6, 3)), (as_long_as_the_device_says, (X,)), (index_that_the_device_finds, (X, 3))],
+)
+def test_a_decision_copies_one_number(function: Any, arguments: tuple[Any, ...]) -> None:
+    listed = st.function(function).stage(*arguments).transfers()
+    sizes = [t.nbytes for t in listed if t.why == "decision"]
+    assert len(sizes) == 1 and sizes[0] <= 8
 
 
 def test_the_reverse_of_a_region_runs_where_the_region_does() -> None:

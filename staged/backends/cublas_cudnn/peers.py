@@ -1,0 +1,122 @@
+"""Programs with several GPUs: a `Device` for each, one of which is the current one, and copies between them.
+
+    Device *const devices = ...;           // all of them, lowest number first
+    Device *gpu = devices;                 // the one that what follows is for; CUDA calls it the current device
+
+Each has a stream of its own. A copy from one to another waits, in the stream of its target, until the source's stream has made
+what is copied, and what comes later in the source's stream waits until it has been read: two events, and the host for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staged.backends.c_family.writer import Writer
+from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy, write_closes
+from staged.ir.nodes import Function
+from staged.ir.order import structural_ops
+from staged.ir.types import CPU, Device
+
+USE = """\
+// The device of what follows.
+static cudaError_t use_device(Device **gpu, Device *wanted) {
+    *gpu = wanted;
+    return cudaSetDevice(wanted->number);
+}
+"""
+
+COPY = """\
+// Copies from one device to another, in the order of both streams: when the source has been made, and before it is overwritten.
+static int copy_from_peer(const Device *gpu, const Device *from, st_host *host, int site, void *target, const void *source,
+                          size_t bytes) {
+    CUDA_CHECK(site, cudaEventRecord(from->reached, from->stream));
+    CUDA_CHECK(site, cudaStreamWaitEvent(gpu->stream, from->reached, 0));
+    CUDA_CHECK(site, cudaMemcpyPeerAsync(target, gpu->number, source, from->number, bytes, gpu->stream));
+    CUDA_CHECK(site, cudaEventRecord(gpu->reached, gpu->stream));
+    CUDA_CHECK(site, cudaStreamWaitEvent(from->stream, gpu->reached, 0));
+    return ST_OK;
+}
+"""
+
+_ALLOW = """\
+// Lets the current device reach the memory of another without the host's, where the two are connected so.
+static cudaError_t reach_peer(int own, int other) {
+    int can = 0;
+    cudaError_t status = cudaDeviceCanAccessPeer(&can, own, other);
+    if (status != cudaSuccess || !can) {
+        return status;  // copies go through the host's memory then
+    }
+    status = cudaDeviceEnablePeerAccess(other, 0);
+    if (status == cudaErrorPeerAccessAlreadyEnabled) {
+        status = cudaSuccess;  // by another program, say
+        (void)cudaGetLastError();
+    }
+    return status;
+}
+"""
+
+WORDS = ("devices", "use_device", "copy_from_peer", "reach_peer")
+"""What these texts declare."""
+
+
+def devices_of(function: Function) -> tuple[Device, ...]:
+    """The GPUs that a program runs on, lowest number first."""
+    found = {op.device for op in structural_ops(function.block) if op.device != CPU}
+    assert found, "a program without a device is the native back end's"
+    return tuple(sorted(found, key=lambda device: (device.kind, device.index)))
+
+
+def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePart:
+    """What one of several devices has for the copies between them."""
+    made = check("CUDA_CHECK", site, "cudaEventCreateWithFlags(&gpu->reached, cudaEventDisableTiming)")
+    allowed = [
+        check("CUDA_CHECK", site, f"reach_peer({device.index}, {other.index})") for other in devices if other != device
+    ]
+    return DevicePart(
+        (Field("int number;", "what CUDA calls the device"), Field("cudaEvent_t reached;", "where its stream is, for another one's")),
+        (f"gpu->number = {device.index};", made, *allowed),
+        destroy("gpu->reached", "cudaEventDestroy(gpu->reached)"),
+        helpers=(_ALLOW,),
+    )
+
+
+def records_part(count: int) -> DevicePart:
+    """The records in which the kernels of all devices say why they must not go on: whoever waits looks at each."""
+    return DevicePart((Field(f"st_device_failure *records[{count}];", "what the kernels of each device report", 8 * count),), (), ())
+
+
+def opener(device: Device) -> str:
+    """The function that opens one of several devices."""
+    return f"open_device_{device.index}"
+
+
+def write_opening(w: Writer, name: str, site: int, devices: Sequence[Device], kernels_may_fail: bool) -> None:
+    """Lines of the entry point, after `devices`: each is opened by the first call."""
+    # The last one first: if there are fewer, nothing has been made yet.
+    for place in reversed(range(len(devices))):
+        w.line(check("CUDA_CHECK", site, f"cudaSetDevice({devices[place].index})"))
+        with w.block(f"if (!devices[{place}].is_open && {opener(devices[place])}(&devices[{place}], host) != ST_OK)"):
+            w.line(f"{name}_release(arena);")
+            w.line("return host->error_kind;")
+    if kernels_may_fail:
+        with w.block(f"for (int each = 0; each < {len(devices)}; ++each)"):
+            for place in range(len(devices)):
+                w.line(f"devices[each].records[{place}] = devices[{place}].failed;")
+            w.line(check("CUDA_CHECK", site, "cudaSetDevice(devices[each].number)"))
+            forget = "cudaMemsetAsync(devices[each].failed, 0, sizeof(st_device_failure), devices[each].stream)"
+            w.line(check("CUDA_CHECK", site, forget))
+
+
+def write_release_of_all(
+    w: Writer, name: str, offset: int, devices: Sequence[Device], parts: Sequence[Sequence[DevicePart]]
+) -> None:
+    """`NAME_release` for several devices, the last one first; `parts` are those of each."""
+    with w.block(f"void {name}_release(void *arena)"):
+        w.line(f"Device *const devices = (Device *)(void *)((unsigned char *)arena + {offset});")
+        w.comment("Nobody is left to be told of an error.")
+        for place in reversed(range(len(devices))):
+            with w.block(""):
+                w.line(f"Device *const gpu = &devices[{place}];")
+                w.line(f"(void)cudaSetDevice({devices[place].index});")
+                write_closes(w, parts[place])
+                w.line("memset(gpu, 0, sizeof *gpu);")
