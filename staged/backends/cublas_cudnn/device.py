@@ -21,8 +21,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from staged.backends.c_family.expr import literal
 from staged.backends.c_family.loops import wrapped
 from staged.backends.c_family.writer import Writer, c_string
+from staged.ir.types import DType
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -140,6 +142,33 @@ def failures_part(offset: int) -> DevicePart:
         (Field("st_device_failure *failed;", "what kernels report"),),
         (f"gpu->failed = (st_device_failure *)(void *)(gpu->memory + {offset});",),
         (),
+    )
+
+
+def filled_part(site: int, dtype: DType, count: int, value: float) -> tuple[str, DevicePart]:
+    """An array of `count` elements that are all `value`, 0 or 1, from the start: the field's name, and the part."""
+    name = f"{'ones' if value else 'zeros'}_{dtype}_{count}"
+    c_type = dtype.c_name
+    helper = f"""\
+// An array on the device that is `value` everywhere.
+static int fill_{dtype}(const Device *gpu, st_host *host, int site, {c_type} value, size_t count, {c_type} **array) {{
+    const cudaStream_t stream = gpu->stream;
+    CUDA_CHECK(site, cudaMalloc((void **)array, count * sizeof({c_type})));
+    CUDA_CHECK(site, cudaMemcpyAsync(*array, &value, sizeof({c_type}), cudaMemcpyHostToDevice, stream));
+    for (size_t done = 1; done < count; done *= 2) {{
+        const size_t size = (done < count - done ? done : count - done) * sizeof({c_type});
+        CUDA_CHECK(site, cudaMemcpyAsync(*array + done, *array, size, cudaMemcpyDeviceToDevice, stream));
+    }}
+    CUDA_CHECK(site, cudaStreamSynchronize(stream));  // `value` goes
+    return ST_OK;
+}}
+"""
+    fill = f"fill_{dtype}(gpu, host, {site}, {literal(value, dtype)}, {count}, &gpu->{name})"
+    return name, DevicePart(
+        (Field(f"{c_type} *{name};"),),
+        (f"if ({fill} != ST_OK) {{", "    return host->error_kind;", "}"),
+        (f"(void)cudaFree(gpu->{name});",),
+        helpers=(helper,),
     )
 
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
-from staged.backends.cublas_cudnn.library.running import Running, running_statistics
+from staged.backends.cublas_cudnn.library.running import Places, Running, running_statistics
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import TensorType
 from staged.ir.users import Users
@@ -22,7 +22,6 @@ from staged.ops.elementwise import rsqrt, square
 from staged.ops.library import FindWay, Way, library_call
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import RecordContext
-from staged.ops.source import ones, zeros
 
 TRAINING, BACKWARD, INFERENCE = "batch_norm_training", "batch_norm_backward", "batch_norm_inference"
 RUNNING = "batch_norm_training_running"
@@ -42,6 +41,7 @@ class BatchNorms:
 
     def __init__(self, users: Users) -> None:
         self.users = users
+        self.places: dict[Block, Places] = {}
         self.saved: dict[Value, tuple[float, Value, Value]] = {}
         """For each variance that a call makes: eps, and what the call keeps for the gradient."""
         self.updated: dict[Op, Value] = {}
@@ -58,18 +58,25 @@ class BatchNorms:
         x, eps, parts = op.operands[0].tensor, float(op.attrs["eps"]), op.attrs["parts"]
         if not _fits(x, eps) or _count(x) < 2:
             return None
-        running = running_statistics(op, self.users, block, _count(x))
+        running = running_statistics(op, self.users, self.places_in(block), _count(x))
         if running is not None:
             return self.with_running(op, running)
         few, n = _per_channel(x), _count(x)
 
         def write(context: RecordContext, x: Array, *affine: Array) -> Sequence[Array]:
             types = [x.type, few, few, few, few]
-            y, mean, unbiased, saved, rstd = library_call(TRAINING, [x, *_scale(x, affine, parts)], types, eps=eps)
+            made = library_call(TRAINING, [x, *affine], types, eps=eps, parts=parts)
+            y, mean, unbiased, saved, rstd = made
             self.save(context, op, eps, saved, rstd)
             return y, mean, unbiased * ((n - 1) / n)
 
         return Way(write)
+
+    def places_in(self, block: Block) -> Places:
+        """Where the ops of a block stand."""
+        if block not in self.places:
+            self.places[block] = {each: number for number, each in enumerate(block.ops)}
+        return self.places[block]
 
     def with_running(self, op: Op, running: Running) -> Way:
         """The same, where running statistics follow."""
@@ -78,8 +85,9 @@ class BatchNorms:
 
         def write(context: RecordContext, x: Array, *rest: Array) -> Sequence[Array]:
             *affine, mean, variance = rest
-            operands, types = [x, *_scale(x, affine, parts), mean, variance], [x.type, few, few, few, few]
-            y, *followed, saved, rstd = library_call(RUNNING, operands, types, eps=eps, factor=running.factor)
+            operands, types = [x, *affine, mean, variance], [x.type, few, few, few, few]
+            made = library_call(RUNNING, operands, types, eps=eps, parts=parts, factor=running.factor)
+            y, *followed, saved, rstd = made
             for update, new in zip(running.updates, followed, strict=True):
                 self.updated[update] = context.value_of(new)
             self.save(context, op, eps, saved, rstd)
@@ -108,8 +116,8 @@ class BatchNorms:
             rstd = rsqrt(variance + eps)
             if kept == eps:
                 mean, rstd = (context.handle(value) for value in saved)
-            scale, _ = _scale(x, weight, "w" if weight else "")
-            return library_call(BACKWARD, [x, ct, scale, mean, rstd], [x.type, few, few], eps=eps)
+            operands, parts = [x, ct, *weight, mean, rstd], "w" if weight else ""
+            return library_call(BACKWARD, operands, [x.type, few, few], eps=eps, parts=parts)
 
         return Way(write)
 
@@ -120,7 +128,7 @@ class BatchNorms:
             return None
 
         def write(context: RecordContext, x: Array, mean: Array, variance: Array, *affine: Array) -> Sequence[Array]:
-            return library_call(INFERENCE, [x, *_scale(x, affine, parts), mean, variance], [x.type], eps=eps)
+            return library_call(INFERENCE, [x, *affine, mean, variance], [x.type], eps=eps, parts=parts)
 
         return Way(write)
 
@@ -140,13 +148,6 @@ def _count(x: TensorType) -> int:
 
 def _per_channel(x: TensorType) -> TensorType:
     return TensorType(x.dtype, x.shape[1:2])
-
-
-def _scale(x: Array, affine: Sequence[Array], parts: str) -> list[Array]:
-    """The weight and the bias, which cuDNN always wants."""
-    channels = x.shape[1:2]
-    weight = affine[0] if "w" in parts else ones(channels, dtype=x.dtype)
-    return [weight, affine[-1] if "b" in parts else zeros(channels, dtype=x.dtype)]
 
 
 def _is_fused(op: Op, users: Users) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from staged.backends.c_family.expr import literal
 from staged.backends.c_family.writer import Writer
+from staged.backends.cublas_cudnn.device import filled_part
 from staged.backends.cublas_cudnn.library.batch_norm import BACKWARD, INFERENCE, RUNNING, TRAINING, images
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cudnn import handle_part, tensor_part
@@ -25,6 +26,20 @@ class _Call:
         self.x, self.few = f"gpu->{x_field}", f"gpu->{few_field}"
         self.parts = [handle_part(site), x_part, few_part]
         self.eps = str(literal(op.attrs["eps"], f64))
+        self.site = site
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the weight and the bias that there are."""
+        return [name for name in ("weight", "bias") if name[0] in self.op.attrs["parts"]]
+
+    def per_channel(self, name: str) -> str:
+        """The weight or the bias, which cuDNN always wants: where there is none, an array that is there from the start."""
+        if name in self.given:
+            return name
+        field, part = filled_part(self.site, self.dtype, self.channels, 1.0 if name == "weight" else 0.0)
+        self.parts.append(part)
+        return f"gpu->{field}"
 
     def write(self, w: Writer, routine: str, arguments: Sequence[str]) -> None:
         """The call, with arguments after the mode and the factors."""
@@ -51,61 +66,66 @@ class _Call:
 def emit_training(op: Op, name: str, site: int) -> LibraryCall:
     """Training without running statistics: `mean` and `variance` are what these would become from nothing."""
     call = _Call(op, site)
+    affine = call.per_channel("weight"), call.per_channel("bias")
 
     def body(w: Writer) -> None:
         w.comment("What cuDNN adds to running statistics, it multiplies by factor 1: these are the batch's alone.")
         for array in ("mean", "variance"):
             size = f"{call.channels} * sizeof({call.dtype.c_name})"
             w.line(f"CUDA_CHECK(site, cudaMemsetAsync({array}, 0, {size}, gpu->stream));")
-        _write_training(w, call, "1.0")
+        _write_training(w, call, affine, "1.0")
 
     comment = "batch norm with the statistics of each channel; the variance is over one less than their number"
-    return call.function(name, ["x", "weight", "bias"], _TRAINING_RESULTS, comment, body)
+    return call.function(name, ["x", *call.given], _TRAINING_RESULTS, comment, body)
 
 
 def emit_running(op: Op, name: str, site: int) -> LibraryCall:
     """Training that brings running statistics up to date, in their place."""
     call = _Call(op, site)
+    affine = call.per_channel("weight"), call.per_channel("bias")
     # As the user wrote it, if it went through f32.
     factor = float(str(call.dtype.numpy.type(op.attrs["factor"])))
     comment = "batch norm with the statistics of each channel, which the running ones follow"
-    operands = ["x", "weight", "bias", "old_mean", "old_variance"]
+    operands = ["x", *call.given, "old_mean", "old_variance"]
+    first = operands.index("old_mean")
 
     def body(w: Writer) -> None:
-        _write_training(w, call, str(literal(factor, f64)))
+        _write_training(w, call, affine, str(literal(factor, f64)))
 
-    return call.function(name, operands, _TRAINING_RESULTS, comment, body, ((1, 3), (2, 4)))
+    return call.function(name, operands, _TRAINING_RESULTS, comment, body, ((1, first), (2, first + 1)))
 
 
 _TRAINING_RESULTS = ["y", "mean", "variance", "saved_mean", "saved_rstd"]
 
 
-def _write_training(w: Writer, call: _Call, factor: str) -> None:
-    arguments = [call.x, "x", call.x, "y", call.few, "weight", "bias", factor, "mean", "variance"]
+def _write_training(w: Writer, call: _Call, affine: tuple[str, str], factor: str) -> None:
+    arguments = [call.x, "x", call.x, "y", call.few, *affine, factor, "mean", "variance"]
     call.write(w, "cudnnBatchNormalizationForwardTraining", [*arguments, call.eps, "saved_mean", "saved_rstd"])
 
 
 def emit_backward(op: Op, name: str, site: int) -> LibraryCall:
     """The gradients."""
     call = _Call(op, site)
+    weight = call.per_channel("weight")
 
     def body(w: Writer) -> None:
-        arguments = [call.x, "x", call.x, "d_y", call.x, "d_x", call.few, "weight", "d_weight", "d_bias"]
+        arguments = [call.x, "x", call.x, "d_y", call.x, "d_x", call.few, weight, "d_weight", "d_bias"]
         call.write(w, "cudnnBatchNormalizationBackward", [*arguments, call.eps, "saved_mean", "saved_rstd"])
 
-    operands = ["x", "d_y", "weight", "saved_mean", "saved_rstd"]
+    operands = ["x", "d_y", *call.given, "saved_mean", "saved_rstd"]
     return call.function(name, operands, ["d_x", "d_weight", "d_bias"], "gradients of batch norm", body)
 
 
 def emit_inference(op: Op, name: str, site: int) -> LibraryCall:
     """Statistics that are given."""
     call = _Call(op, site)
+    affine = call.per_channel("weight"), call.per_channel("bias")
 
     def body(w: Writer) -> None:
-        arguments = [call.x, "x", call.x, "y", call.few, "weight", "bias", "mean", "variance", call.eps]
+        arguments = [call.x, "x", call.x, "y", call.few, *affine, "mean", "variance", call.eps]
         call.write(w, "cudnnBatchNormalizationForwardInference", arguments)
 
-    operands = ["x", "weight", "bias", "mean", "variance"]
+    operands = ["x", *call.given, "mean", "variance"]
     return call.function(name, operands, ["y"], "batch norm with given statistics", body)
 
 

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from staged.ir.nodes import Block, Op, Value
+from staged.ir.nodes import Op, Value
 from staged.ir.users import Users
+
+Places = Mapping[Op | None, int]
+"""Where each op of a block stands."""
 
 REPEATS = ("broadcast_to", "reshape", "stop_gradient", "cast")
 
@@ -35,45 +38,47 @@ class _Update:
     old: Value
 
 
-def running_statistics(op: Op, users: Users, block: Block, count: int) -> Running | None:
-    """The running statistics that follow those of a `batch_norm_training` op of `block`, with `count` elements of a channel.
+def running_statistics(op: Op, users: Users, places: Places, count: int) -> Running | None:
+    """The running statistics that follow those of a `batch_norm_training` op, with `count` elements of a channel.
 
-    None where there are none, where they are not known before the op, or where its variance is wanted for something else.
+    `places` are those of the op's block. None where there are none, where they are not known before the op, or where its
+    variance is wanted for something else.
     """
     _, mean, variance = op.results
-    means = list(_updates(mean, users, block, 1.0))
-    variances = list(_updates(variance, users, block, count / (count - 1)))
+    means = list(_updates(mean, users, places, 1.0))
+    variances = list(_updates(variance, users, places, count / (count - 1)))
     if len(means) != 1 or len(variances) != 1 or not math.isclose(means[0].factor, variances[0].factor, rel_tol=1e-6):
         return None
     updates = means[0].op, variances[0].op
-    if not all(_is_known(old, op, block) for old in (means[0].old, variances[0].old)):
+    # What is made outside of the block is there, and so is what the block makes before the op.
+    if any(old.producer in places and places[old.producer] > places[op] for old in (means[0].old, variances[0].old)):
         return None
     if not _is_only_for(variance, updates[1], users):
         return None
     return Running(means[0].factor, means[0].old, variances[0].old, updates)
 
 
-def _updates(value: Value, users: Users, block: Block, scale: float) -> Iterator[_Update]:
+def _updates(value: Value, users: Users, places: Places, scale: float) -> Iterator[_Update]:
     """The updates with `scale` times a value."""
     for user in users.get(value, ()):
-        if user is None or user not in block.ops:
+        if user is None or user not in places:
             continue
         if user.name == "stop_gradient":
-            yield from _updates(user.result, users, block, scale)
+            yield from _updates(user.result, users, places, scale)
         elif user.name == "multiply":
             number = _number(_other(user, value))
             if number is None:
                 continue
             if scale != 1.0 and math.isclose(number, scale, rel_tol=1e-6):
-                yield from _updates(user.result, users, block, 1.0)
+                yield from _updates(user.result, users, places, 1.0)
             elif scale == 1.0:
-                yield from _sums(user, users, block, number)
+                yield from _sums(user, users, places, number)
 
 
-def _sums(part: Op, users: Users, block: Block, factor: float) -> Iterator[_Update]:
+def _sums(part: Op, users: Users, places: Places, factor: float) -> Iterator[_Update]:
     """The updates that add `part`, which is `factor` times what is new."""
     for user in users.get(part.result, ()):
-        if user is None or user.name != "add" or user not in block.ops:
+        if user is None or user.name != "add" or user not in places:
             continue
         kept = _other(user, part.result).producer
         if kept is None or kept.name != "multiply":
@@ -99,13 +104,6 @@ def _number(value: Value) -> float | None:
         return None
     number = value.producer.attrs["value"]
     return float(number) if isinstance(number, int | float) else None
-
-
-def _is_known(value: Value, op: Op, block: Block) -> bool:
-    """Whether a value of `block`, or from around it, is made before `op`."""
-    if value.producer is None or value.producer not in block.ops:
-        return True
-    return block.ops.index(value.producer) < block.ops.index(op)
 
 
 def _is_only_for(value: Value, update: Op, users: Users) -> bool:
