@@ -156,8 +156,14 @@ def test_running_statistics_that_are_wanted_otherwise_are_kept_apart(device: cud
         y, new_mean, new_var = st.batch_norm_training(x, w, correction=1)
         return y, mean * 0.75 + new_mean * 0.25, var * 0.8 + new_var * 0.2, mean * 0.75 + new_mean * 0.2
 
+    def elsewhere(x: Any, w: Any, mean: Any, var: Any) -> Any:
+        y, new_mean, new_var = st.batch_norm_training(x, w, correction=1)
+        with with_backend(st.CPU):
+            followed = mean * 0.75 + new_mean * 0.25, var * 0.75 + new_var * 0.25
+        return y, followed
+
     arguments = (normal(3, 2, 2, 3), normal(2), normal(2), normal(2) ** 2)
-    for function, is_followed in ((follow, True), (apart, True), (biased, False), (uneven, False)):
+    for function, is_followed in ((follow, True), (apart, True), (biased, False), (uneven, False), (elsewhere, False)):
         staged = on_gpu(function)
         agrees_in_any_order(staged, device, 2e-5, *arguments)
         text = staged.stage(*arguments).source

@@ -41,8 +41,8 @@ class _Update:
 def running_statistics(op: Op, users: Users, places: Places, count: int) -> Running | None:
     """The running statistics that follow those of a `batch_norm_training` op, with `count` elements of a channel.
 
-    `places` are those of the op's block. None where there are none, where they are not known before the op, or where its
-    variance is wanted for something else.
+    `places` are those of the op's block. None where there are none, where they are on another device or not known before the
+    op, or where its variance is wanted for something else.
     """
     _, mean, variance = op.results
     means = list(_updates(mean, users, places, 1.0))
@@ -50,6 +50,8 @@ def running_statistics(op: Op, users: Users, places: Places, count: int) -> Runn
     if len(means) != 1 or len(variances) != 1 or not math.isclose(means[0].factor, variances[0].factor, rel_tol=1e-6):
         return None
     updates = means[0].op, variances[0].op
+    if any(update.device != op.device for update in updates):
+        return None
     # What is made outside of the block is there, and so is what the block makes before the op.
     if any(old.producer in places and places[old.producer] > places[op] for old in (means[0].old, variances[0].old)):
         return None
