@@ -81,10 +81,10 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("defer products", defer_products),
     # After the last pass that makes equal ops one: these are equal on purpose.
     ("fill sums", lambda program: each(eliminate_dead_code)(each(fill_sums)(program))),
-    # Before placement, which looks at one body at a time.
+    # Before placement: then only functions that must be one are placed as such.
     ("inline calls", inline_calls),
     # Before fusion: a kernel runs on one device; after dead code: nothing is copied for nobody.
-    ("place", each(place)),
+    ("place", place),
 )
 
 

@@ -32,9 +32,9 @@ from staged.frontend.tracing import (
 )
 from staged.frontend.variable import Variable, key_of, read_variable, write_variable
 from staged.ir.builder import Builder
-from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values, walk_ops
+from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values
 from staged.ir.rewrite import Copier
-from staged.ir.types import CPU, TensorType, dims_of
+from staged.ir.types import TensorType, dims_of
 from staged.ops.array import StagedArray
 from staged.source import Position, here, position_of_function
 
@@ -349,14 +349,6 @@ class _Try:
         target, instance = self.target, self.instance
         assert target is not None and target.result is not None
         block = _closed(self.block.block, instance.captures)
-        for op in walk_ops(block):
-            if op.device != CPU:
-                raise StagingError(
-                    f"`{self.name}` calls itself, and runs on the {str(op.device).upper()} at line {op.where.line if op.where else 0}: "
-                    "recursive functions run on the CPU",
-                    where=op.where,
-                    hint=f"call `{self.name}` outside of the `with_backend` region, or write a loop",
-                )
         paths = [
             path for path, slot in zip(self.given.paths, instance.slots, strict=True) if isinstance(slot, TensorType)
         ]

@@ -18,8 +18,9 @@ class Buffer:
     """A piece of memory that holds one value after the other.
 
     `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an outer
-    Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call), 'frame' (a
-    field of what a call keeps for its reverse), 'slot' (this turn's part of what a loop keeps).
+    Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call; on a device, at
+    `offset` of what the call has there), 'frame' (a field of what a call keeps for its reverse), 'slot' (this turn's part of
+    what a loop keeps).
     `intervals` are the positions at which it is in use.
     """
 
@@ -88,7 +89,9 @@ class Plan:
     device_bytes: dict[Device, int] = field(default_factory=dict)
     """Size of the arena of each other device."""
     slots: list[list[Buffer]] = field(default_factory=list)
-    """The buffers of one call of a recursive function: those of a slot are alive one after the other."""
+    """The host's buffers of one call of a recursive function: those of a slot are alive one after the other."""
+    local_bytes: dict[Device, int] = field(default_factory=dict)
+    """What one call of a recursive function has on each other device."""
     handles: Handles = field(default_factory=Handles)
     """The sequences that are kept in the program's store."""
     copied_handles: frozenset[tuple[object, int]] = frozenset()
@@ -101,6 +104,10 @@ class Plan:
     """By recursive function, what one call keeps in buffers on the program's stack; set in the plan of a whole program."""
     keeps_frames: bool = False
     """Whether the program has a store for frames and sequences that travel; likewise."""
+
+    def local_buffers(self, device: Device) -> list[Buffer]:
+        """The buffers of one call on a device."""
+        return [buffer for buffer in self.buffers if buffer.kind == "local" and buffer.device == device]
 
     def arena_buffers(self) -> list[Buffer]:
         return [buffer for buffer in self.buffers if buffer.kind == "arena"]

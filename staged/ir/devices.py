@@ -30,6 +30,9 @@ def value_devices(function: Function) -> dict[Value, Device]:
             give(targets[end.target], end.operands)
 
     def visit_op(op: Op) -> None:
+        if "devices" in op.attrs:  # of a call, or of what a frame holds
+            devices.update(zip(op.results, op.attrs["devices"], strict=True))
+            return
         if op.name in OPAQUE or not op.blocks:
             devices.update(dict.fromkeys(op.results, op.device))
             return

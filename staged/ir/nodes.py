@@ -196,10 +196,15 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """The fields of a frame: a name for people and a type each."""
+    """The fields of a frame: a name for people and a type each. `devices` says where they are; empty where all are on the host."""
 
     name: str
     fields: tuple[tuple[str, Type], ...]
+    devices: tuple[Device, ...] = ()
+
+    def device(self, number: int) -> Device:
+        """Where a field is."""
+        return self.devices[number] if self.devices else CPU
 
     @property
     def type(self) -> FrameType:
@@ -211,7 +216,7 @@ class Function:
 
     `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`). The program itself lists
     the `functions` that it calls, which list none, and the records of the `frames` that they leave. `param_devices` says where
-    the caller has each argument; empty where all are on the host. `options` is what its regions ask of their device.
+    each argument is when it is called; empty where all are on the host. `options` is what its regions ask of their device.
     """
 
     __slots__ = (

@@ -153,8 +153,8 @@ class _Planner:
         for number, param in enumerate(self.function.params):
             if is_tensor(param) and number in self.in_place:
                 # The caller's place for a result, which holds this argument at first.
-                index = self.in_place[number]
-                self.pin(param, Buffer(param.hint or "sum", param.tensor, "output", param.tensor.nbytes, index=index))
+                index, device = self.in_place[number], self.devices.get(param, CPU)
+                self.pin(param, Buffer(param.hint or "sum", param.tensor, "output", param.tensor.nbytes, device, index=index))
             elif is_tensor(param):
                 device = self.devices.get(param, CPU)
                 name = param.hint or f"input_{number}"
@@ -338,7 +338,8 @@ class _Planner:
                     self.try_join(block.end.operands[index], param)
                 continue
             name = self.function.result_paths[index] if index < len(self.function.result_paths) else f"result_{index}"
-            buffer = Buffer(name, type, "output", type.nbytes, index=index)
+            device = self.devices.get(returns[0].end.operands[index], CPU)
+            buffer = Buffer(name, type, "output", type.nbytes, device, index=index)
             self.outputs.append(buffer)
             for block in returns:
                 value = root_of(block.end.operands[index])
@@ -440,13 +441,14 @@ class _Planner:
         staging = self.staging(place, buffers)
         most = peak(buffers)
         slots: list[list[Buffer]] = []
+        sizes = self.assign_devices(buffers)
+        arena_bytes, local_bytes = sizes.pop(CPU, 0), {}
         if self.called is not None and self.called.recursive:
             locals_ = [buffer for buffer in buffers if buffer.kind == "arena"]
             for buffer in locals_:
                 buffer.kind = "local"
-            slots = assign_slots(locals_)
-        sizes = self.assign_devices(buffers)
-        arena_bytes = sizes.pop(CPU, 0)
+            slots = assign_slots([buffer for buffer in locals_ if buffer.device == CPU])
+            arena_bytes, local_bytes, sizes = 0, sizes, {}
         return Plan(
             place,
             buffers,
@@ -458,6 +460,7 @@ class _Planner:
             most,
             sizes,
             slots,
+            local_bytes,
             handles,
             copied_handles(self.function, self.live, handles),
             self.fields,
@@ -504,7 +507,8 @@ class _Planner:
             written = {output for output, source in zip(self.outputs, sources, strict=True) if output and source is not output}
             for index, (operand, source) in enumerate(zip(block.end.operands, sources, strict=True)):
                 if source in written and source is not self.outputs[index]:
-                    stage(block.end, index, operand.hint, operand.tensor, self.live.block_end[block], CPU)
+                    device = self.devices.get(operand, CPU)
+                    stage(block.end, index, operand.hint, operand.tensor, self.live.block_end[block], device)
         for op in structural_ops(self.function.block):
             if op.name not in ("for", "while"):
                 continue

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from staged.ir.nodes import Block, End, Function, Op, Value
 from staged.ir.types import CPU, Device, SequenceType
-from staged.passes.homes import LOOPS, STRUCTURED, Homes, carried_params, initial_operands, is_number
+from staged.passes.homes import LOOPS, PASSING, STRUCTURED, Homes, carried_params, initial_operands, is_number
 from staged.source import Position
 
 
@@ -31,13 +31,17 @@ class Crossing:
 
 
 class Crossings:
-    """Every crossing of a function, and before which op it takes place."""
+    """Every crossing of a function, and before which op it takes place.
 
-    def __init__(self, function: Function, homes: Homes) -> None:
+    `returned` is what stands for its results, where a program calls it; the program itself gives all to the host.
+    """
+
+    def __init__(self, function: Function, homes: Homes, returned: tuple[Value, ...] | None) -> None:
         self.homes = homes
+        self.returned = returned
         self.found: dict[tuple[Value, Device], Crossing] = {}
         self.depth: dict[Value, int] = {}
-        self.params = set(function.params)
+        self.params = set(function.params) if returned is None else set()
         self.visit(function.block, (), (), False)
         self.before: dict[tuple[Block, int], list[Crossing]] = {}
         for crossing in self.found.values():
@@ -54,6 +58,9 @@ class Crossings:
             self.meet(targets, end, here)
         elif end.target is not None:
             self.meet(self.homes.targets[end.target], end, here)
+        elif self.returned is not None:
+            for operand, result in zip(end.operands, self.returned, strict=False):
+                self.use(operand, self.homes.of(result), "value", end.where, here)
         else:
             for operand in end.operands:
                 self.use(operand, CPU, "result", end.where, here)
@@ -66,6 +73,10 @@ class Crossings:
             self.use(operand, device, "value" if target is not None else "decision", end.where, here)
 
     def visit_op(self, op: Op, here: tuple[_Step, ...]) -> None:
+        if op.name in PASSING:
+            for operand, taken in zip(op.operands, self.homes.taken_by(op), strict=False):
+                self.use(operand, self.homes.of(taken), "value", op.where, here)
+            return
         if op.name not in STRUCTURED:
             if op in self.homes.runs_on:
                 for number, operand in enumerate(op.operands):

@@ -31,11 +31,12 @@ def _join_field(planner: _Planner, op: Op, number: int, value: Value) -> None:
     group = planner.group.get(value)
     if group is None or group.buffer is not None or group.variable is not None or not is_tensor(value):
         return
-    if group.nbytes != value.tensor.nbytes or planner.devices.get(value, CPU) != CPU:
+    if group.nbytes != value.tensor.nbytes:
         return
     saved = planner.live.start[op]
     if any(end >= saved for (_, end), other in group.members if other is not value):
         return
     planner.hold(value, saved, planner.live.length)
-    buffer = Buffer(value.hint or "kept", value.tensor, "frame", group.nbytes, where=op.where, index=number)
+    device = planner.devices.get(value, CPU)
+    buffer = Buffer(value.hint or "kept", value.tensor, "frame", group.nbytes, device, where=op.where, index=number)
     group.buffer = planner.fields[op, number] = buffer

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef
-from staged.ir.order import root_of
-from staged.ir.types import CPU, Device, SequenceType, TensorType
+from staged.ir.order import is_tensor, root_of
+from staged.ir.sequences import holds_frames
+from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
 from staged.ops.primitive import PRIMITIVES
+from staged.passes.decisions import read_on_device
 
 STRUCTURED = frozenset(("if", "for", "while", "scope"))
 LOOPS = frozenset(("for", "while"))
+PASSING = frozenset(("call", "frame_save", "frame_load", "frame_null"))
+"""Ops of the host that pass values on."""
 PIECES = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice"))
 """Ops that run where their operand is: their result is a piece of it."""
 _RENAMED = frozenset(("broadcast_to", "reshape", "permute", "slice", "pad", "stop_gradient"))
@@ -18,22 +23,41 @@ _RENAMED = frozenset(("broadcast_to", "reshape", "permute", "slice", "pad", "sto
 
 
 class Homes:
-    """Where each value lives and each op runs: the smallest assignment in which what meets in a loop or branch agrees."""
+    """Where each value of a program lives and each op runs: the smallest assignment in which what meets in a loop, a branch or
+    a call agrees.
 
-    def __init__(self, function: Function) -> None:
-        self.home: dict[Value, Device] = dict(zip(function.params, devices_of_params(function), strict=True))
+    A function has one place for each of its parameters and results, whoever calls it, and so has a field of a frame. A
+    parameter is on the device where the function computes with it there, or a caller has it there: so whoever calls the
+    function first makes the copy.
+    """
+
+    def __init__(self, program: Function) -> None:
+        self.home: dict[Value, Device] = dict(zip(program.params, devices_of_params(program), strict=True))
         self.variables: dict[VariableRef, Device] = {}
         """The Variables that live on a device."""
-        for variable in function.variables:
+        for variable in program.variables:
             if variable.type.shape and variable.device != CPU:
                 self.variables[variable] = variable.device
+        self.functions = function_table(program)
+        self.params = {param for function in program.functions for param in function.params}
+        self.results: dict[str, tuple[Value, ...]] = {
+            name: tuple(Value(type) for type in result_types(function)) for name, function in self.functions.items()
+        }
+        """What stands for the results of each function, on whichever path it returns."""
+        self.fields: dict[str, tuple[Value, ...]] = {
+            record.name: tuple(Value(type) for _, type in record.fields) for record in program.frames
+        }
+        """What stands for the fields of each frame."""
+        self.read_on_device = read_on_device(program)
         self.constants: set[Value] = set()
         self.targets: dict[Label, tuple[Value, ...]] = {}
         self.runs_on: dict[Op, Device] = {}
         self.changed = True
         while self.changed:  # a value only ever moves from the host to a device, so this ends
             self.changed = False
-            self.visit(function.block, ())
+            for function in every_function(program):
+                self.returned = self.results.get(function.name, ()) if function is not program else ()
+                self.visit(function.block, ())
 
     def of(self, value: Value) -> Device:
         return self.home.get(value, CPU)
@@ -48,13 +72,16 @@ class Homes:
             self.changed = True
 
     def want(self, value: Value, device: Device) -> None:
-        """A device computes with `value`: a Variable that it reads there stays there from now on."""
-        read = root_of(value).producer
-        if read is not None and read.name == "variable_read" and value.tensor.shape:
-            self.keep_on(read.attrs["variable"], device)
+        """A device computes with `value`: a Variable that it reads there stays there from now on, and so does what a function takes."""
+        root = root_of(value)
+        if root in self.params:
+            if is_tensor(root):
+                self.live_on(root, device)
+        elif root.producer is not None and root.producer.name == "variable_read" and value.tensor.shape:
+            self.keep_on(root.producer.attrs["variable"], device)
 
     def live_on(self, value: Value, device: Device) -> None:
-        if self.of(value) == CPU and device != CPU:
+        if self.of(value) == CPU and device != CPU and not holds_frames(value.type):
             self.home[value] = device
             self.changed = True
 
@@ -68,6 +95,9 @@ class Homes:
         for op in block.ops:
             if op.name in STRUCTURED:
                 self.visit_structured(op)
+                continue
+            if op.name in PASSING:
+                self.visit_passing(op)
                 continue
             if self.is_constant(op):
                 self.constants.update(op.results)
@@ -84,8 +114,32 @@ class Homes:
         end = block.end
         if end.kind == "yield":
             self.join(results, end.operands)
+        elif end.kind == "return":
+            self.join(self.returned, end.operands)
         elif end.target is not None:
             self.join(self.targets[end.target], end.operands)
+
+    def visit_passing(self, op: Op) -> None:
+        """What a call takes and gives, and what a frame holds, is where the function and the frame have it."""
+        self.runs_on[op] = CPU
+        taken, given = self.taken_by(op), self.given_by(op)
+        for param, result in op.attrs.get("in_place", ()):
+            self.join([taken[param]], [given[result]])
+            self.join([given[result]], [taken[param]])
+        self.join(taken, op.operands)
+        self.join(op.results, given)
+
+    def taken_by(self, op: Op) -> tuple[Value, ...]:
+        """What the operands of a call become, or those of `frame_save`."""
+        if op.name == "call":
+            return self.functions[op.attrs["function"]].params
+        return self.fields[_frame_of(op.result)] if op.name == "frame_save" else ()
+
+    def given_by(self, op: Op) -> tuple[Value, ...]:
+        """What becomes the results of a call, or of `frame_load`."""
+        if op.name == "call":
+            return self.results[op.attrs["function"]]
+        return self.fields[_frame_of(op.operands[0])] if op.name == "frame_load" else ()
 
     def visit_structured(self, op: Op) -> None:
         self.runs_on[op] = CPU
@@ -136,12 +190,19 @@ class Homes:
             return op.device
         if op.name in PIECES and around[0] != CPU:
             return around[0]
+        if op.name in PIECES and op.result not in self.read_on_device:
+            return CPU  # only what the host decides looks at it: the array stays there
         return op.device
 
 
 def devices_of_params(function: Function) -> tuple[Device, ...]:
     """The device of each parameter: the host, unless the caller has the array on a device."""
     return function.param_devices or (CPU,) * len(function.params)
+
+
+def _frame_of(value: Value) -> str:
+    assert isinstance(value.type, FrameType)
+    return value.type.name
 
 
 def is_number(value: Value) -> bool:

@@ -20,12 +20,22 @@ from dataclasses import dataclass, replace
 
 from staged.errors import UnsupportedError
 from staged.ir.builder import Builder
+from staged.ir.functions import every_function, map_functions
 from staged.ir.nodes import FAIL, Block, Effect, End, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.rewrite import rewrite
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
 from staged.passes.crossings import Crossings, operand_device
-from staged.passes.homes import LOOPS, STRUCTURED, Homes, carried_params, initial_operands, is_elementwise, is_number
+from staged.passes.homes import (
+    LOOPS,
+    PASSING,
+    STRUCTURED,
+    Homes,
+    carried_params,
+    initial_operands,
+    is_elementwise,
+    is_number,
+)
 from staged.source import Position
 
 
@@ -52,17 +62,19 @@ class Transfer:
 
 
 def transfers(function: Function) -> tuple[Transfer, ...]:
-    """The Variables that a placed function has on devices, then its copies in program order (one in a loop is listed once)."""
+    """The Variables that a placed program has on devices, then its copies in program order, each listed once: one in a loop, or in
+    a function, takes place with every turn or call."""
     found = []
     first: dict[VariableRef, Op] = {}
-    for op in walk_ops(function.block):
+    ops = [op for each in (function, *function.functions) for op in walk_ops(each.block)]
+    for op in ops:
         if op.name in ("variable_read", "variable_write"):
             first.setdefault(op.attrs["variable"], op)
     for variable in function.variables:
         if variable.outer and variable.device != CPU:
             where = first[variable].where if variable in first else None
             found.append(Transfer(variable.name, CPU, variable.device, variable.type.nbytes, "resident", where))
-    for op in walk_ops(function.block):
+    for op in ops:
         if op.name == "copy":
             attrs, size = op.attrs, op.operands[0].tensor.nbytes
             found.append(Transfer(attrs["what"], attrs["source"], op.device, size, attrs["why"], op.where))
@@ -90,29 +102,42 @@ def _report_where_it_fails(op: Op, builder: Builder) -> Sequence[Value] | None:
     return ()
 
 
-def _has_moves(function: Function) -> bool:
-    return any(op.name == "to_device" for op in walk_ops(function.block))
-
-
 def _nothing_to_move(op: Op, builder: Builder) -> Sequence[Value] | None:
     """to_device(x)  ->  x, where all is on the host."""
     return op.operands if op.name == "to_device" else None
 
 
-def place(function: Function) -> Function:
-    """`function` with its ops on their devices and `copy` ops where values cross (see the module's docstring).
+def place(program: Function) -> Function:
+    """`program` with its ops on their devices and `copy` ops where values cross (see the module's docstring).
 
     `copy` has one operand and one result of the same type (from a device, a number comes as an array of one element);
     its device is the one it copies to, its attrs are `what` (a name for people), `source` and `why`. A program of one device has none.
+    A function that is called says where it takes its parameters (`param_devices`), a call or a `frame_load` where its results
+    are (`devices`), a record where its fields are.
     """
-    if all(op.device == CPU for op in walk_ops(function.block)):
-        return rewrite(function, _nothing_to_move) if _has_moves(function) else function
-    function = rewrite(function, _report_where_it_fails)
-    homes = Homes(function)
-    crossings = Crossings(function, homes)
-    placer = _Placer(homes, crossings)
-    block = placer.block(function.block, ())
-    return function.replace(block=block, variables=[placer.variable(variable) for variable in function.variables])
+    ops = [op for function in every_function(program) for op in walk_ops(function.block)]
+    if all(op.device == CPU for op in ops):
+        moves = any(op.name == "to_device" for op in ops)
+        return map_functions(program, lambda function: rewrite(function, _nothing_to_move)) if moves else program
+    program = map_functions(program, lambda function: rewrite(function, _report_where_it_fails))
+    homes = Homes(program)
+    variables: dict[VariableRef, VariableRef] = {}
+    functions = []
+    for function in program.functions:
+        placer = _Placer(homes, function, homes.results[function.name], variables)
+        functions.append(placer.run().replace(param_devices=[homes.of(param) for param in function.params]))
+    frames = [
+        replace(
+            record,
+            fields=tuple(
+                (name, type if homes.of(held) == CPU else on_device(type))
+                for (name, type), held in zip(record.fields, homes.fields[record.name], strict=True)
+            ),
+            devices=tuple(map(homes.of, homes.fields[record.name])),
+        )
+        for record in program.frames
+    ]
+    return _Placer(homes, program, None, variables).run().replace(functions=functions, frames=frames)
 
 
 # ---- the placed program -------------------------------------------------------------------------
@@ -121,15 +146,29 @@ def place(function: Function) -> Function:
 class _Placer:
     """Writes the program anew: ops on their devices, copies in place, numbers on a device as arrays of one element."""
 
-    def __init__(self, homes: Homes, crossings: Crossings) -> None:
+    def __init__(
+        self,
+        homes: Homes,
+        function: Function,
+        returned: tuple[Value, ...] | None,
+        variables: dict[VariableRef, VariableRef],
+    ) -> None:
         self.homes = homes
-        self.before = crossings.before
+        self.function = function
+        self.returned = returned
+        """What stands for the results of a function; None for the program, which gives them to the host."""
+        self.variables = variables
+        self.before = Crossings(function, homes, returned).before
         self.values: dict[Value, Value] = {}
         self.copies: dict[tuple[Value, Device], Value] = {}
         self.clones: dict[tuple[Value, Device], Value] = {}
         self.labels: dict[Label, Label] = {}
-        self.variables: dict[VariableRef, VariableRef] = {}
         self.ops: list[Op] = []
+
+    def run(self) -> Function:
+        """The function on its devices."""
+        block = self.block(self.function.block, ())
+        return self.function.replace(block=block, variables=[self.variable(each) for each in self.function.variables])
 
     def variable(self, variable: VariableRef) -> VariableRef:
         """The Variable with its home as its device; one number on a device is an array of one element."""
@@ -230,6 +269,8 @@ class _Placer:
             self.touch(op, device)
         elif op.name == "to_device":
             self.values[op.result] = self.use(op.operands[0], device)
+        elif op.name in PASSING:
+            self.passing(op)
         elif op.name in STRUCTURED:
             self.structured(op)
         elif device != CPU and any(is_number(result) for result in op.results):
@@ -250,6 +291,22 @@ class _Placer:
         for old, new in zip(op.results, made.results, strict=True):
             new.hint = old.hint
             self.values[old] = new
+
+    def passing(self, op: Op) -> None:
+        """A call or a frame: its operands come from where they are taken, its results are where they are given."""
+        operands = [
+            self.element(operand, self.homes.of(taken), op.where)
+            for operand, taken in zip(op.operands, self.homes.taken_by(op), strict=False)
+        ] or [self.use(operand, CPU) for operand in op.operands]
+        effects = tuple(self.effect(effect) for effect in op.effects)
+        types = [self.type_at(result) for result in op.results]
+        devices = tuple(self.homes.of(result) for result in op.results)
+        attrs = {**op.attrs, "devices": devices} if any(device != CPU for device in devices) else op.attrs
+        self.finish(op, op.replace(operands=operands, attrs=attrs, effects=effects, device=CPU, result_types=types))
+
+    def effect(self, effect: Effect) -> Effect:
+        """An effect on the Variable as it is now."""
+        return effect if effect.target is None else Effect(effect.kind, self.variable(effect.target))
 
     def touch(self, op: Op, device: Device) -> None:
         """A read or write of a Variable, where it lives."""
@@ -315,9 +372,11 @@ class _Placer:
         label = end.target
         if label is not None:
             targets = self.homes.targets[label]
+        elif end.kind == "return":
+            targets = self.returned or ()
         operands = []
         for number, operand in enumerate(end.operands):
-            takes = targets[number] if number < len(targets) and end.kind != "return" else None
+            takes = targets[number] if number < len(targets) else None
             device = self.homes.of(takes) if takes is not None else CPU
             operands.append(self.element(operand, device, end.where))
         return End(end.kind, tuple(operands), self.labels[label] if label is not None else None, end.where)

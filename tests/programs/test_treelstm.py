@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from examples.treelstm import batched
 from examples.treelstm.train import train
 from examples.treelstm.vectors import word_vectors
 from staged import data
+from staged.runtime import cuda
 from tests.programs import promises
 from tests.programs.tree_reference import torch_losses
 
@@ -74,6 +78,37 @@ def test_memory_is_flat_over_an_epoch(treebank: data.Trees, tmp_path: Path) -> N
     assert "epoch 1: loss" in runs[1].output
     assert runs[0].allocations == runs[1].allocations > 0
     assert runs[1].resident - runs[0].resident < 1 << 20
+
+
+# ---- on a GPU ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def train_on_gpu(tmp_path: Path) -> Any:
+    """`train` of the example with one line more: its body is a region."""
+    source = Path(inspect.getfile(train.__wrapped__)).read_text()
+    head, begin, body = source.partition("    st.seed(seed)\n")
+    body, end, rest = body.partition("    return net.state_dict(), means, losses\n")
+    assert begin and end
+    region = "    with st.with_backend(st.GPU, table):\n" + textwrap.indent(begin + body + end, "    ")
+    file = tmp_path / "train_on_gpu.py"
+    file.write_text(head + region + rest)
+    specification = importlib.util.spec_from_file_location("train_on_gpu", file)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module.train
+
+
+@pytest.mark.parametrize(("dtype", "steps", "tolerance"), [(st.f64, 50, 1e-8), (st.f32, 20, 1e-4)], ids=str)
+def test_training_on_the_device_has_the_cpus_losses(
+    dtype: Any, steps: int, tolerance: float, treebank: data.Trees, train_on_gpu: Any, emulated_device: cuda.Emulator
+) -> None:
+    table = word_vectors(treebank.vocabulary, 50).astype(dtype.numpy)
+    given = (*treebank[:5], table, steps, 1, LR, 3)
+    _, _, wanted = train(*given, hidden=24, dtype=dtype)
+    _, _, losses = train_on_gpu(*given, hidden=24, dtype=dtype)
+    np.testing.assert_allclose(losses[:steps], wanted[:steps], rtol=tolerance)
 
 
 # ---- many trees per step ------------------------------------------------------------------------

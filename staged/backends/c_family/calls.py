@@ -20,8 +20,9 @@ WIDTH = 116
 class Signature:
     """A function of the program as C sees it.
 
-    It takes `m` (the program's buffers, where it has any), `host`, the parameters, and a pointer for each result; a result that is
-    made `in_place` of an argument has no pointer of its own. It returns ST_OK or the kind of error that `host` describes.
+    It takes the program's `state` (`m`, its buffers, where it has any), `host`, the parameters, and a pointer for each result; a
+    result that is made `in_place` of an argument has no pointer of its own. It returns ST_OK or the kind of error that `host`
+    describes.
     """
 
     name: str
@@ -33,14 +34,13 @@ class Signature:
     in_place: Mapping[int, int]
     """By result, the parameter that it shares its memory with."""
     recursive: bool
-    has_state: bool
-    """Whether it takes `m`."""
+    state: tuple[tuple[str, str], ...]
+    """(C type, name) of what every function of the program takes, and passes on."""
 
     def declared(self) -> list[tuple[str, str]]:
         """All C parameters, in order."""
         own = [result for index, result in enumerate(self.results) if index not in self.in_place]
-        state = [("const Buffers *", "m")] if self.has_state else []
-        return [*state, ("st_host *", "host"), *self.params, *own]
+        return [*self.state, ("st_host *", "host"), *self.params, *own]
 
 
 def broken(head: str, parts: Sequence[str], tail: str, width: int) -> list[str]:
@@ -85,7 +85,7 @@ class CallEmitter(FrameEmitter):
             for number, operand in enumerate(op.operands)
         ]
         own = [place for result, place in enumerate(places) if result not in callee.in_place]
-        state = [Name("m")] if callee.has_state else []
+        state = [Name(name) for _, name in callee.state]
         values = list(map(str, [*state, Name("host"), *arguments, *own]))
         indent = len(INDENT) * self.w.depth
         lines = broken(f"if ({callee.name}(", values, ") != ST_OK)", WIDTH - indent)
@@ -127,5 +127,8 @@ class CallEmitter(FrameEmitter):
         self.before_return(end)
         self.w.line("return ST_OK;")
 
+    def begin_function(self) -> None:
+        """What a back end's function begins with: nothing here."""
+
     def before_return(self, end: End) -> None:
-        """What a back end has to wait for before the caller may read the results: nothing here."""
+        """What a back end has to do before the caller may read the results: nothing here."""

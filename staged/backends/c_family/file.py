@@ -22,7 +22,7 @@ from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.buffers import Buffer, Plan, Stack, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
-from staged.ir.types import shape_text
+from staged.ir.types import CPU, Device, shape_text
 from staged.source import Position, display_path
 
 HEAD = 64
@@ -33,12 +33,13 @@ RESERVE = 1 << 20
 
 @dataclass(frozen=True)
 class State:
-    """One field of `Buffers`: its C type up to the name, what the entry sets it to, and a note for people."""
+    """One field of `Buffers`: its C type up to the name, what the entry sets it to, a note for people, and the device that it is of."""
 
     c_type: str
     name: str
     value: str
     note: str
+    device: Device = CPU
 
     @property
     def declaration(self) -> str:
@@ -73,6 +74,7 @@ class FileWriter(ABC):
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
 
+    reserve = RESERVE
     release_comment = "Gives back what loops without a bound have grown; call it before the arena goes."
 
     def has_release(self) -> bool:
@@ -173,14 +175,23 @@ class FileWriter(ABC):
             for line in frame_text(record, name, fields, self.frame_names, origins.get(record.name, nowhere)):
                 w.line(line)
 
+    def write_function_locals(self, w: Writer, made: CFunction) -> None:
+        """The struct of what one call works on, where it has one."""
+        if made.locals_type:
+            write_locals(w, made, "_Alignas(64) ")
+            w.line()
+
     def write_functions(self, w: Writer) -> None:
         if not self.functions:
             return
         w.section("functions")
         if self.is_recursive:
             w.line()
-            reserve = RESERVE + aligned(stack_bytes(list(self.functions.values())))
+            reserve = self.reserve + aligned(stack_bytes(list(self.functions.values())))
             w.line(f"enum {{ STACK_RESERVE = {reserve} }};  // bytes of the stack for what recursive functions call")
+        for text in self.makers_of_frames():
+            w.line()
+            w.text(text)
         declared = prototypes(self.function, self.functions)
         if declared:
             w.line()
@@ -188,10 +199,12 @@ class FileWriter(ABC):
                 w.text(text)
         for made in self.functions.values():
             w.line()
-            if made.locals_type:
-                write_locals(w, made)
-                w.line()
+            self.write_function_locals(w, made)
             write_function(w, made, self.site(made.signature.function.where))
+
+    def makers_of_frames(self) -> list[str]:
+        """Functions that make frames, where a back end has them."""
+        return []
 
     def write_release(self, w: Writer) -> None:
         with w.block(f"void {self.name}_release(void *arena)"):

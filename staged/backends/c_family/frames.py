@@ -12,7 +12,7 @@ from staged.ir.functions import components, every_function, function_table
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
 from staged.ir.order import is_absent, is_tensor, structural_ops, where_made
 from staged.ir.sequences import takes_store
-from staged.ir.types import FrameType, SequenceType, TensorType, Type, shape_text
+from staged.ir.types import CPU, FrameType, SequenceType, TensorType, Type, shape_text
 from staged.source import Position
 
 
@@ -335,12 +335,15 @@ def frame_text(
 ) -> list[str]:
     """The C struct of a frame, line by line."""
     lines = [f"struct {c_name} {{"]
-    for (_, type), field, where in zip(record.fields, fields, origins, strict=True):
+    for number, ((_, type), field, where) in enumerate(zip(record.fields, fields, origins, strict=True)):
         note = f"  {where.short}  {where.text}" if where else ""
         if isinstance(type, FrameType):
             declaration = f"const {frames[type.name]} *{field};"
         elif isinstance(type, SequenceType):
             declaration, note = f"st_sequence {field};", f"  {type}{note}"
+        elif record.device(number) != CPU:
+            declaration = f"{type.dtype.c_name} *{field};"
+            note = f"  {shape_text(type.shape)} on the device{note}"
         elif type.shape:
             declaration = f"{type.dtype.c_name} {field}[{max(type.size, 1)}];"
             note = f"  {shape_text(type.shape)}{note}"

@@ -18,9 +18,12 @@ from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
 from staged.ir.nodes import Function, Value
 from staged.ir.order import is_tensor, structural_blocks, structural_ops
-from staged.ir.types import FrameType, SequenceType, TensorType, Type, shape_text
+from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type, shape_text
 
 Pairs = tuple[tuple[int, int], ...]
+
+OWN, OWN_ON_DEVICE = "own", "own_d"
+"""The structs of what one call works on, in the text."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,16 @@ def called_functions(program: Function) -> dict[str, Called]:
 
 
 def make_signature(
-    function: Function, called: Called, name: str, names: Names, frames: Mapping[str, str], has_state: bool
+    function: Function,
+    called: Called,
+    name: str,
+    names: Names,
+    frames: Mapping[str, str],
+    state: tuple[tuple[str, str], ...],
 ) -> tuple[Signature, Names]:
     """The signature of the function that C calls `name`, and the names inside it."""
     local = Names(names)
-    local.used |= {"own"}
+    local.used |= {OWN, OWN_ON_DEVICE}
     in_place = {result: param for param, result in called.in_place}
     params = []
     for number, param in enumerate(function.params):
@@ -72,7 +80,7 @@ def make_signature(
             results.append(params[in_place[number]])
         else:
             results.append((_pointer(type, frames), local.fresh(paths[number] if number < len(paths) else "result")))
-    return Signature(name, function, tuple(params), tuple(results), in_place, called.recursive, has_state), local
+    return Signature(name, function, tuple(params), tuple(results), in_place, called.recursive, state), local
 
 
 def _c_type(type: Type, written: bool, frames: Mapping[str, str]) -> str:
@@ -95,16 +103,22 @@ def _pointer(type: Type, frames: Mapping[str, str]) -> str:
     return f"{type.dtype.c_name} *"
 
 
-def arena_offsets(program: Function, plans: Mapping[str, Plan], entry: Plan) -> tuple[dict[str, int], int]:
-    """Where each function's buffers start in the arena, and where all end: behind those of all that may be calling it."""
+def arena_offsets(
+    program: Function, plans: Mapping[str, Plan], entry: Plan, device: Device = CPU
+) -> tuple[dict[str, int], int]:
+    """Where each function's buffers start in a device's arena, and where all end: behind those of all that may be calling it."""
     table = function_table(program)
+
+    def size(plan: Plan) -> int:
+        return plan.arena_bytes if device == CPU else plan.device_bytes.get(device, 0)
+
     ends: dict[str, int] = {}
     offsets: dict[str, int] = {}
-    behind = dict.fromkeys(callees(program.block), entry.arena_bytes)
-    total = entry.arena_bytes
+    behind = dict.fromkeys(callees(program.block), size(entry))
+    total = size(entry)
     for group in reversed(components(program)):
         start = max((behind[name] for name in group if name in behind), default=0)
-        end = start + sum(plans[name].arena_bytes for name in group)
+        end = start + sum(size(plans[name]) for name in group)
         for name in group:
             offsets[name], ends[name] = start, end
             for callee in callees(table[name].block):
@@ -122,7 +136,7 @@ def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) 
         if not is_tensor(param):
             structure.scalars[param] = Name(name)
     structure.results = [Name(name) for _, name in signature.results]
-    members = Names()
+    members = {CPU: Names()}
     for buffer in plan.buffers:
         place: Expr | None = None
         if buffer.kind == "input":
@@ -130,7 +144,8 @@ def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) 
         elif buffer.kind == "output":
             place = structure.results[buffer.index]
         elif buffer.kind == "local":
-            place = Name(f"own.{members.fresh(buffer.name)}")
+            own = OWN if buffer.device == CPU else OWN_ON_DEVICE
+            place = Name(f"{own}.{members.setdefault(buffer.device, Names()).fresh(buffer.name)}")
         if place is not None:
             structure.places[buffer] = place
 
@@ -141,23 +156,23 @@ def declaration(signature: Signature, static: str = "static int") -> str:
     return "\n".join(broken(f"{static} {signature.name}(", parts, ")", WIDTH))
 
 
-def write_locals(w: Writer, made: CFunction) -> None:
-    """The struct of what one call of a recursive function works on."""
+def write_locals(w: Writer, made: CFunction, align: str) -> None:
+    """The struct of what one call of a recursive function works on; `align` is how its arrays are aligned."""
     if not made.locals_type:
         return
     w.comment(f"What one call of `{made.signature.name}` works on; it lies on the program's own stack.")
     with w.block("typedef struct", f" {made.locals_type};"):
         for slot in made.plan.slots:
             if len(slot) == 1:
-                w.line(_member(made, slot[0], "_Alignas(64) "))
+                w.line(_member(made, slot[0], align))
                 continue
             with w.block("union", ";"):
                 for number, buffer in enumerate(slot):
-                    w.line(_member(made, buffer, "" if number else "_Alignas(64) "))
+                    w.line(_member(made, buffer, "" if number else align))
 
 
 def _member(made: CFunction, buffer: Buffer, align: str) -> str:
-    name = str(made.structure.places[buffer]).removeprefix("own.")
+    name = str(made.structure.places[buffer]).removeprefix(f"{OWN}.")
     c_type = buffer.type.dtype.c_name
     where = f"  {buffer.where.short}  {buffer.where.text}" if buffer.where else ""
     count = max(1, -(-buffer.nbytes // buffer.type.dtype.size))
@@ -183,7 +198,7 @@ def write_function(w: Writer, made: CFunction, site: int) -> None:
                 name = c_string(where.function if where is not None and where.function else signature.name)
                 w.line(f"return st_recursion_ends(host, m->stack, {site}, {name});")
         if made.locals_type:
-            w.line(f"{made.locals_type} own;")
+            w.line(f"{made.locals_type} {OWN};")
         body = made.structure.w.lines
         for _, name in signature.declared():
             if not mentions(body, name) and not (signature.recursive and name in ("m", "host")):

@@ -23,12 +23,12 @@ from staged.backends.c_family.interface import header_text, make_parameter, resu
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer, c_identifier
-from staged.ir.buffers import Called, Plan, Stack, aligned
+from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
 from staged.ir.nodes import FrameRecord, Function, Op, Value, VariableRef
 from staged.ir.order import OPAQUE, structural_ops
-from staged.ir.types import CPU
+from staged.ir.types import CPU, Device
 from staged.source import Position
 
 
@@ -80,7 +80,7 @@ class ProgramEmitter(FileWriter):
         self.support = ""
         self.functions: dict[str, CFunction] = {}
         self.frame_names = {record.name: self.names.fresh(record.name) for record in function.frames}
-        self.frame_fields = {record.name: _field_names(record) for record in function.frames}
+        self.frame_fields = {record.name: field_names(record) for record in function.frames}
         self.storing: frozenset[str] = frozenset()
         self.uses_store = False
         self.is_recursive = False
@@ -89,6 +89,10 @@ class ProgramEmitter(FileWriter):
         self.state_fields: dict[object, str] = {}
         self.state_names = Names()
         self.buffers_bytes = 0
+        self.offsets: dict[Device, dict[str, int]] = {}
+        """By device and function, where the function's buffers start in the arena there."""
+        self.device_values: dict[Device, int] = {}
+        """Bytes of buffers in the arena of each other device."""
 
     # ---- the steps ----
 
@@ -129,6 +133,7 @@ class ProgramEmitter(FileWriter):
             made.structure.signatures = structure.signatures
             if name_ in self.storing and not made.plan.handles.refer(returned_values(made.signature.function)):
                 made.structure.mark = made.structure.keep_store("kept")
+            made.structure.begin_function()
             made.structure.begin_frames(made.signature.function.block)
             made.structure.block(made.signature.function.block)
             made.structure.end(made.signature.function.block, None)
@@ -212,12 +217,14 @@ class ProgramEmitter(FileWriter):
         self, called: dict[str, Called], table: dict[str, Function], plans: dict[str, Plan], entry: StructureEmitter
     ) -> None:
         """Signatures and emitters of the program's functions; `state` then has the fields they share with the entry."""
-        offsets, self.buffers_bytes = arena_offsets(self.function, plans, self.plan)
-        self.add_state(entry, called, plans, offsets)
+        self.offsets[CPU], self.buffers_bytes = arena_offsets(self.function, plans, self.plan)
+        for device in dict.fromkeys(device for each in (self.plan, *plans.values()) for device in each.device_bytes):
+            self.offsets[device], self.device_values[device] = arena_offsets(self.function, plans, self.plan, device)
+        self.add_state(entry, called, plans)
         for name, how in called.items():
             function, plan = table[name], plans[name]
             signature, local = make_signature(
-                function, how, self.c_names[name], self.names, self.frame_names, bool(self.state)
+                function, how, self.c_names[name], self.names, self.frame_names, self.function_state()
             )
             structure = self.new_structure(function, plan)
             structure.local_names = local
@@ -234,8 +241,28 @@ class ProgramEmitter(FileWriter):
                     structure.fields[buffer] = self.state_fields[buffer]
             structure.fields.update((stack, self.state_fields[stack]) for stack in plan.stacks)
             place_values(structure, signature, plan)
+            self.place_of_function(structure, plan)
             locals_type = self.names.fresh(f"{name}_buffers") if plan.slots else ""
-            self.functions[name] = CFunction(signature, plan, structure, offsets[name], locals_type)
+            self.functions[name] = CFunction(signature, plan, structure, self.offsets[CPU][name], locals_type)
+
+    def function_state(self) -> tuple[tuple[str, str], ...]:
+        """(C type, name) of what each function of the program takes first."""
+        return (("const Buffers *", "m"),) if self.state else ()
+
+    def place_of_function(self, structure: StructureEmitter, plan: Plan) -> None:
+        """What a back end notes of where a function's values are, once each has its place."""
+
+    def buffer_state(self, buffer: Buffer, name: str, function: str = "") -> State:
+        """The field of `Buffers` for a buffer of an arena: of a function of this name, or of the program itself."""
+        c_type = buffer.type.dtype.c_name
+        offset = buffer.offset + self.offsets[buffer.device].get(function, 0)
+        value = f"({c_type} *)(void *)({self.arena_start(buffer.device)} + {offset})"
+        return State(f"{c_type} *", name, value, describe(buffer), buffer.device)
+
+    def arena_start(self, device: Device) -> str:
+        """Where the arena of a device starts."""
+        assert device == CPU
+        return "base"
 
     def variable_place(self, variable: VariableRef, entry: StructureEmitter) -> Expr:
         """How a function reaches an array Variable of the program."""
@@ -249,9 +276,7 @@ class ProgramEmitter(FileWriter):
             return Prefix("*", Member(Member(Name("m"), "args"), entry.variable_fields[variable]))
         return Prefix("*", Member(Name("m"), self.state_fields[variable]))
 
-    def add_state(
-        self, entry: StructureEmitter, called: dict[str, Called], plans: dict[str, Plan], offsets: dict[str, int]
-    ) -> None:
+    def add_state(self, entry: StructureEmitter, called: dict[str, Called], plans: dict[str, Plan]) -> None:
         """The fields of `Buffers`, with the values that the entry gives them."""
 
         def field(key: object, hint: str) -> str:
@@ -262,15 +287,11 @@ class ProgramEmitter(FileWriter):
             return f"({c_type} *)(void *)(base + {offset})"
 
         for buffer in self.plan.arena_buffers():
-            c_type = buffer.type.dtype.c_name
-            self.state.append(
-                State(f"{c_type} *", entry.fields[buffer], place(c_type, buffer.offset), describe(buffer))
-            )
+            self.state.append(self.buffer_state(buffer, entry.fields[buffer]))
         for name, plan in plans.items():
             for buffer in plan.arena_buffers():
-                c_type, offset = buffer.type.dtype.c_name, offsets[name] + buffer.offset
                 made = field(buffer, f"{name}_{buffer.name}")
-                self.state.append(State(f"{c_type} *", made, place(c_type, offset), describe(buffer)))
+                self.state.append(self.buffer_state(buffer, made, name))
         heads = self.stacks_offset()
         for stack in self.stacks:
             made = entry.fields[stack] if stack in entry.fields else field(stack, stack.name)
@@ -444,6 +465,8 @@ class ProgramEmitter(FileWriter):
         return names
 
 
-def _field_names(record: FrameRecord) -> tuple[str, ...]:
+def field_names(record: FrameRecord, taken: Iterable[str] = ()) -> tuple[str, ...]:
+    """The C names of a frame's fields, none of them `taken`."""
     names = Names()
+    names.used.update(taken)
     return tuple(names.fresh(name) for name, _ in record.fields)

@@ -17,13 +17,15 @@ from dataclasses import replace
 from functools import partial
 
 from staged.backends.c_family.expr import Expr
-from staged.backends.c_family.file import HEAD, describe
+from staged.backends.c_family.file import HEAD, State
+from staged.backends.c_family.functions import OWN_ON_DEVICE, CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter
+from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, field_names
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.vectors import width_snippet
+from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
@@ -48,6 +50,16 @@ from staged.backends.cublas_cudnn.failures import (
     finite_check_name,
     wait_for_device,
 )
+from staged.backends.cublas_cudnn.functions import (
+    CALLS,
+    FRAMES,
+    STORES,
+    frame_makers,
+    has_device_fields,
+    host_part,
+    stores_part,
+    write_device_locals,
+)
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
 from staged.backends.cublas_cudnn.joining import join_launches
 from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
@@ -69,11 +81,11 @@ from staged.backends.cublas_cudnn.stacks import device_stack_text, stacks_part
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, aligned
+from staged.ir.devices import value_devices
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef
 from staged.ir.order import structural_ops
 from staged.ir.types import CPU, Device, shape_text
-from staged.source import Position
 
 # NVRTC has no headers; its own integer types are these.
 _RTC_TYPES = """\
@@ -142,6 +154,8 @@ class CudaProgramEmitter(ProgramEmitter):
     backend = "cublas_cudnn"
     language = "cuda"
     structure_class = CudaStructureEmitter
+    reserve = 8 << 20
+    """CUDA and its libraries take more of the stack than kernels of the host."""
     release_comment = "Gives back what the program has on the device; call it before the arena goes."
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
@@ -164,11 +178,19 @@ class CudaProgramEmitter(ProgramEmitter):
             self.names.used.update((*PEER_WORDS, *map(opener, self.devices)))
         self.launchers: dict[str, str] = {}
         self.finite_checks = FiniteChecks()
-        for called in function.functions:
+        # In C++ a member may not have the name of a type that the struct uses.
+        taken = set(self.frame_names.values())
+        self.frame_fields = {record.name: field_names(record, taken) for record in function.frames}
+        self.records = {record.name: record for record in function.frames}
+        self.device_locals: dict[str, str] = {}
+        """By function, the type of the struct of a call's arrays on the device."""
+        if len(self.devices) > 1 and function.functions:
+            called = function.functions[0]
             raise UnsupportedError(
-                f"the recursion of `{called.name}` does not run in a program with a GPU region yet",
+                f"`{called.name}`, which calls itself or returns from its middle, is a function of a program with two GPUs, "
+                "which programs with one GPU alone have so far",
                 where=called.where,
-                hint="call the part with the region and the part with the recursion from Python, each a program of its own",
+                hint="make the parts programs of their own: `st.Variable`s and `st.to(x, GPU(1))` carry arrays from one to the other",
             )
 
     def run(self, planner: Planner) -> Emitted:
@@ -214,7 +236,40 @@ class CudaProgramEmitter(ProgramEmitter):
         structure.finite_checks = self.finite_checks
         structure.kernels_may_fail = self.kernels_may_fail
         structure.devices = self.devices
+        structure.is_entry = function is self.function
+        structure.records = self.records
         return structure
+
+    # ---- functions ----
+
+    def function_state(self) -> tuple[tuple[str, str], ...]:
+        on_device = any(state.device != CPU for state in self.state)
+        host = (("const Buffers *", "m"),) if any(state.device == CPU for state in self.state) else ()
+        return (*host, ("Device *", "gpu"), *((("const DeviceBuffers *", DEVICE_BUFFERS),) if on_device else ()))
+
+    def place_of_function(self, structure: StructureEmitter, plan: Plan) -> None:
+        assert isinstance(structure, CudaStructureEmitter)
+        structure.device_places |= {
+            str(structure.places[buffer]): buffer.device
+            for buffer in plan.buffers
+            if buffer.device != CPU and buffer in structure.places
+        }
+        if plan.local_bytes:
+            name = structure.function.name
+            structure.locals_on_device = self.device_locals[name] = self.names.fresh(f"{name}_on_device")
+            structure.device_views[OWN_ON_DEVICE] = self.devices[0]
+
+    def write_function_locals(self, w: Writer, made: CFunction) -> None:
+        if made.locals_type:
+            write_locals(w, made, "alignas(64) ")
+            w.line()
+        name = made.signature.function.name
+        if name in self.device_locals:
+            write_device_locals(w, made, self.device_locals[name], self.devices[0])
+            w.line()
+
+    def arena_start(self, device: Device) -> str:
+        return "base" if device == CPU else f"{self.device_name(device)}memory"
 
     @property
     def kernels_may_fail(self) -> bool:
@@ -224,7 +279,7 @@ class CudaProgramEmitter(ProgramEmitter):
     # ---- sizes ----
 
     def values_bytes(self, device: Device) -> int:
-        return aligned(self.plan.device_bytes.get(device, 0))
+        return aligned(self.device_values.get(device, 0))
 
     def workspace_bytes(self, device: Device) -> int:
         found = [k.workspace_bytes for op, k in self.kernels.items() if isinstance(k, CudaKernel) and op.device == device]
@@ -265,6 +320,11 @@ class CudaProgramEmitter(ProgramEmitter):
             parts.append(kernels_part(site, self.name, kernels))
         if self.stacks and device == self.devices[0]:
             parts.append(stacks_part(self.stacks, self.stacks_offset(), HEAD))
+        if self.device_locals or self.has_device_frames:
+            parts.append(stores_part(bool(self.device_locals), self.has_device_frames))
+        if self.uses_store or self.is_recursive:
+            frames = self.frames_offset() if self.uses_store else None
+            parts.append(host_part(frames, self.own_stack_offset() if self.is_recursive else None))
         calls = [kernel for op, kernel in self.kernels.items() if isinstance(kernel, LibraryCall) and op.device == device]
         return [*parts, *parts_of(calls)]
 
@@ -284,11 +344,24 @@ class CudaProgramEmitter(ProgramEmitter):
         found = [buffer for buffer in self.plan.arena_buffers() if buffer.device != CPU]
         return sorted(found, key=lambda buffer: self.devices.index(buffer.device))
 
-    def first_handle(self) -> Position | None:
-        """Where the program first makes a sequence that travels."""
-        handles = self.plan.handles.values
-        made = [op for op in structural_ops(self.function.block) if any(result in handles for result in op.results)]
-        return made[0].where if made else self.function.where
+    @property
+    def has_device_frames(self) -> bool:
+        """Whether frames hold arrays of the device."""
+        return any(map(has_device_fields, self.records.values()))
+
+    def refuse_handles(self) -> None:
+        """Sequences that travel have their elements in the host's store so far."""
+        made = [(self.function, self.plan), *((each.signature.function, each.plan) for each in self.functions.values())]
+        for function, plan in made:
+            devices = value_devices(function)
+            for op in structural_ops(function.block):
+                if any(result in plan.handles.values and devices.get(result, CPU) != CPU for result in op.results):
+                    raise UnsupportedError(
+                        "a second derivative through a loop, which keeps histories of histories, or the derivative of a loop in a "
+                        "function that calls itself, does not run in a program with a GPU region yet",
+                        where=op.where or function.where,
+                        hint="take it in a program without `with_backend(GPU)`",
+                    )
 
     def largest_on_device(self, device: Device) -> str:
         """The arrays that take most of the device's memory, in words."""
@@ -303,19 +376,15 @@ class CudaProgramEmitter(ProgramEmitter):
     def assemble(
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
-        if self.uses_store:
-            raise UnsupportedError(
-                "a second derivative through a loop, which keeps histories of histories, does not run in a program with a GPU "
-                "region yet",
-                where=self.first_handle(),
-                hint="take it in a program without `with_backend(GPU)`",
-            )
+        self.refuse_handles()
         structure.need("host", "fail", "stop", *(("stack",) if self.stacks else ()))
         on_device = [kernel for kernel in kernels if isinstance(kernel, CudaKernel) and kernel.name in self.launchers]
         on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel | LibraryCall)]
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
         w = Writer()
         self.write_head(w)
+        for line in sorted(line for line in render(structure.text.snippets - {"memcpy"})[0] if line.startswith("#define")):
+            w.line(line)
         checks = [finite_check_name(dtype) for dtype in self.finite_checks.dtypes]
         names = " ".join(f"X({name})" for name in [*(kernel.name for kernel in on_device), *checks])
         w.comment("Kernels by name; the list is used where they are registered, numbered and looked up.")
@@ -376,7 +445,7 @@ class CudaProgramEmitter(ProgramEmitter):
                 w.line(line)
         if "#pragma GCC" in "".join([support, *(kernel.text for kernel in on_host)]):
             w.text(QUIET_NVCC)
-        for name in ("math", "stdbool", "stddef", "stdint", "string"):
+        for name in ("math", *(("stdalign",) if self.functions else ()), "stdbool", "stddef", "stdint", "string"):
             w.line(f"#include <{name}.h>")
         w.line()
         for include in distinct(include for part in self.every_part() for include in part.includes):
@@ -393,10 +462,11 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line()
             w.text(_DIM3)
         self.write_device_struct(w)
-        grown = device_stack_text(self.stacks)
+        grown = device_stack_text(self.stacks) + (STORES if self.device_locals or self.has_device_frames else "")
         if grown:
             w.section("residual storage")
             w.text(grown)
+        self.write_frames(w)
         self.write_buffers(w, structure)
         self.write_constants(w, structure)
         if on_host:
@@ -420,6 +490,7 @@ class CudaProgramEmitter(ProgramEmitter):
             for call in calls:
                 w.line()
                 w.text(call.text)
+        self.write_functions(w)
         w.section("entry points")
         w.line()
         write_helpers(w, self.every_part())
@@ -461,82 +532,113 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line(f"enum {{ SCRATCH_BYTES = {self.scratch_bytes} }};  // workspace of the host's kernels")
             w.line()
         w.comment("Where values are kept; those whose lives do not overlap share memory.")
-        workspace = [("unsigned char *shared;", "packed operands of one kernel")] if self.shared_bytes else []
-        workspace += [("unsigned char *scratch;", "workspace of the host's kernels")] if self.scratch_bytes else []
-        grown = [(f"st_stack *{structure.fields[s]};", f"grows: {s.element} per turn of a loop") for s in self.stacks]
-        _write_struct(w, "Buffers", [*_rows(self.host_buffers(), structure), *grown, *workspace], "on the host")
-        rows = _rows(self.device_buffers(), structure)
+        _write_struct(w, "Buffers", [state for state in self.state if state.device == CPU], "on the host")
+        where = "on the device" if len(self.devices) == 1 else "on the devices"
+        _write_struct(w, "DeviceBuffers", self.device_state(), where)
+
+    def device_state(self) -> list[State]:
+        """The fields of the devices' buffers, one device after the other."""
+        found = [state for state in self.state if state.device != CPU]
         if len(self.devices) > 1:
-            there = [buffer.device for buffer in self.device_buffers()]
-            rows = [(row, f"{device}: {note}") for (row, note), device in zip(rows, there, strict=True)]
-        _write_struct(w, "DeviceBuffers", rows, "on the device" if len(self.devices) == 1 else "on the devices")
+            found = [replace(state, note=f"{state.device}: {state.note}") for state in found]
+        return sorted(found, key=lambda state: self.devices.index(state.device))
+
+    def makers_of_frames(self) -> list[str]:
+        return frame_makers(self.function.frames, self.frame_names, self.frame_fields, self.site(self.function.where))
 
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
-        with w.block(f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"):
-            w.line("unsigned char *const base = (unsigned char *)arena;")
-            if self.host_buffers() or self.shared_bytes or self.scratch_bytes or self.stacks:
-                w.line("Buffers buffers;")
-                for buffer in self.host_buffers():
-                    c_type = buffer.type.dtype.c_name
-                    w.line(f"buffers.{structure.fields[buffer]} = ({c_type} *)(void *)(base + {buffer.offset});")
-                for stack in self.stacks:
-                    place = f"(st_stack *)(void *)(base + {self.stacks_offset() + HEAD * stack.index})"
-                    w.line(f"buffers.{structure.fields[stack]} = {place};")
-                if self.shared_bytes:
-                    w.line(f"buffers.shared = base + {self.buffers_bytes};")
-                if self.scratch_bytes:
-                    w.line(f"buffers.scratch = base + {self.scratch_offset()};")
-                w.line("const Buffers *const m = &buffers;")
-            w.line("host->error_kind = ST_OK;")
-            w.line("host->error_claimed = 0;")
+        head = f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"
+        if not self.is_recursive:
+            with w.block(head):
+                w.line("unsigned char *const base = (unsigned char *)arena;")
+                if not self.parameters:
+                    w.line("(void)args;")
+                self.write_begin(w)
+                self.write_body(w, structure, inner)
+            return
+        body = self.names.fresh(f"{self.name}_body")
+        w.comment(f"What `{self.name}` does, on the program's own stack.")
+        begin = len(w.lines)
+        with w.block(f"static int {body}(const void *given, void *arena, st_host *host)"):
+            w.line(f"const {self.name}_args *const args = (const {self.name}_args *)given;")
             if not self.parameters:
                 w.line("(void)args;")
-            self.write_opening(w)
-            if self.device_buffers():
-                w.line("DeviceBuffers device_buffers;")
-                for buffer in self.device_buffers():
-                    c_type = buffer.type.dtype.c_name
-                    place = f"({c_type} *)(void *)({self.device_name(buffer.device)}memory + {buffer.offset})"
-                    w.line(f"device_buffers.{structure.fields[buffer]} = {place};")
-                w.line(f"const DeviceBuffers *const {DEVICE_BUFFERS} = &device_buffers;")
-            for variable, name in inner:
+            w.line("unsigned char *const base = (unsigned char *)arena;")
+            self.write_device(w)
+            self.write_body(w, structure, inner)
+        w.lines[begin:] = drop_unused_locals(w.lines[begin:])
+        w.line()
+        with w.block(head):
+            w.line("unsigned char *const base = (unsigned char *)arena;")
+            self.write_begin(w)
+            w.line(f"st_own_stack *const stack = (st_own_stack *)(void *)(base + {self.own_stack_offset()});")
+            w.line(f"return st_run_on_stack(stack, STACK_RESERVE, {body}, args, arena, host);")
+
+    def write_begin(self, w: Writer) -> None:
+        """No error yet, and the device, or devices, open."""
+        w.line("host->error_kind = ST_OK;")
+        w.line("host->error_claimed = 0;")
+        if len(self.devices) > 1:
+            w.line(f"Device *const devices = (Device *)(void *)(base + {self.device_offset()});")
+            w.line("Device *gpu = devices;")
+            write_opening(w, self.name, self.site(self.function.where), self.devices, self.kernels_may_fail)
+            return
+        self.write_device(w)
+        with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
+            w.line(f"{self.name}_release(arena);")
+            w.line("return host->error_kind;")
+
+    def write_device(self, w: Writer) -> None:
+        """The program's only device, on this thread."""
+        site, number = self.site(self.function.where), self.devices[0].index
+        w.line(f"CUDA_CHECK({site}, cudaSetDevice({number}));  // this thread may have used another one")
+        w.line(f"Device *const gpu = (Device *)(void *)(base + {self.device_offset()});")
+
+    def write_body(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+        """The buffers, what an earlier call may have left, and what the program does."""
+        shared = {state.value for state in self.state}
+        early = [(variable, name) for variable, name in inner if f"&{name}" in shared]
+        for variable, name in early:
+            w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+        on_host = [state for state in self.state if state.device == CPU]
+        for struct, name, pointer, states in (
+            ("Buffers", "buffers", "m", on_host),
+            ("DeviceBuffers", "device_buffers", DEVICE_BUFFERS, self.device_state()),
+        ):
+            if states:
+                w.line(f"{struct} {name};")
+                for state in states:
+                    w.line(f"{name}.{state.name} = {state.value};")
+                w.line(f"const {struct} *const {pointer} = &{name};")
+        if self.kernels_may_fail and len(self.devices) == 1:
+            forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
+            w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")
+        if self.uses_store:
+            w.line("st_frames_release(m->frames, 0);")
+        for store, wanted in ((CALLS, bool(self.device_locals)), (FRAMES, self.has_device_frames)):
+            if wanted:
+                w.line(f"st_frames_release(&gpu->{store}, 0);")
+        for made in self.functions.values():
+            for stack in made.plan.stacks:
+                w.line(f"st_stack_reset({made.structure.field(stack)});")
+        for variable, name in inner:
+            if (variable, name) not in early:
                 w.line(f"{variable.type.dtype.c_name} {name} = 0;")
-            w.line()
-            w.lines += structure.w.lines
+        w.line()
+        w.lines += structure.w.lines
 
     def device_name(self, device: Device) -> str:
         """What the fields of a device's struct are reached by."""
         return "gpu->" if len(self.devices) == 1 else f"devices[{self.devices.index(device)}]."
 
-    def write_opening(self, w: Writer) -> None:
-        """The device, or devices, of the program: opened by its first call."""
-        site = self.site(self.function.where)
-        place = f"(Device *)(void *)(base + {self.device_offset()})"
-        if len(self.devices) > 1:
-            w.line(f"Device *const devices = {place};")
-            w.line("Device *gpu = devices;")
-            write_opening(w, self.name, site, self.devices, self.kernels_may_fail)
-            return
-        w.line(f"CUDA_CHECK({site}, cudaSetDevice({self.devices[0].index}));  // this thread may have used another one")
-        w.line(f"Device *const gpu = {place};")
-        with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
-            w.line(f"{self.name}_release(arena);")
-            w.line("return host->error_kind;")
-        if self.kernels_may_fail:
-            forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
-            w.line(f"CUDA_CHECK({site}, {forget});")
 
 
-def _rows(buffers: Sequence[Buffer], structure: StructureEmitter) -> list[tuple[str, str]]:
-    return [(f"{b.type.dtype.c_name} *{structure.fields[b]};", describe(b)) for b in buffers]
-
-
-def _write_struct(w: Writer, name: str, rows: Sequence[tuple[str, str]], where: str) -> None:
-    if not rows:
+def _write_struct(w: Writer, name: str, states: Sequence[State], where: str) -> None:
+    if not states:
         return
     w.line()
     w.comment(where)
-    width = max(len(declaration) for declaration, _ in rows)
+    width = max(len(state.declaration) for state in states)
     with w.block("typedef struct", f" {name};"):
-        for declaration, note in rows:
-            w.line(f"{declaration:<{width}}  // {safe_comment(note)}")
+        for state in states:
+            w.line(f"{state.declaration:<{width}}  // {safe_comment(state.note)}")

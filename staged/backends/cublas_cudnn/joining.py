@@ -15,6 +15,7 @@ from staged.backends.cublas_cudnn.mapping import map_nest
 from staged.backends.cublas_cudnn.teams import team_for
 from staged.backends.cublas_cudnn.tiles import tiles_of
 from staged.ir.builder import Builder
+from staged.ir.functions import map_functions
 from staged.ir.loops import Compute, Load, Nest, PositionOf, Store
 from staged.ir.nodes import Block, End, Function, Op, Value
 from staged.ir.order import OPAQUE, is_tensor, root_of, view_of
@@ -27,11 +28,11 @@ MOST_PARAMETERS = 256
 
 
 def join_launches(function: Function) -> Function:
-    """`function` with alike, independent kernels of one element per thread as one `kernel` op each.
+    """`function`, and what it calls, with alike, independent kernels of one element per thread as one `kernel` op each.
 
     A joined op's nest holds the arrays of all; its attr `joined` has the nests one by one.
     """
-    return function.with_block(_Joiner(Builder()).block(function.block))
+    return map_functions(function, lambda each: each.with_block(_Joiner(Builder()).block(each.block)))
 
 
 class _Joiner(Copier):

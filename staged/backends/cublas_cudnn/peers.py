@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy, write_closes
+from staged.ir.functions import every_function
 from staged.ir.nodes import Function
 from staged.ir.order import structural_ops
 from staged.ir.types import CPU, Device
@@ -61,7 +62,8 @@ WORDS = ("devices", "use_device", "copy_from_peer", "reach_peer")
 
 def devices_of(function: Function) -> tuple[Device, ...]:
     """The GPUs that a program runs on, lowest number first."""
-    found = {op.device for op in structural_ops(function.block) if op.device != CPU}
+    ops = (op for each in every_function(function) for op in structural_ops(each.block))
+    found = {op.device for op in ops if op.device != CPU}
     assert found, "a program without a device is the native back end's"
     return tuple(sorted(found, key=lambda device: (device.kind, device.index)))
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from staged.backends.c_family.expr import Expr, Member, Name, Prefix
+from staged.backends.c_family.functions import OWN_ON_DEVICE
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.cublas_cudnn.failures import finite_check_name
+from staged.backends.cublas_cudnn.functions import CALLS, FRAMES, has_device_fields, maker_name
 from staged.ir.buffers import Buffer, Stack
-from staged.ir.nodes import Block, End, Op, Value
+from staged.ir.nodes import Block, End, FrameRecord, Op, Value
 from staged.ir.order import OPAQUE, is_tensor
-from staged.ir.types import CPU, Device, DType, TensorType
+from staged.ir.types import CPU, Device, DType, FrameType, TensorType
 
 DEVICE_BUFFERS = "d"
 """The struct of the device's buffers in the text; the host's is `m`."""
@@ -47,6 +50,15 @@ class CudaStructureEmitter(StructureEmitter):
         """The program's GPUs."""
         self.current: Device | None = None
         """The one that the calls of CUDA that are written next are for, where that is known."""
+        self.device_places: dict[str, Device] = {}
+        """Expressions, as text, that point into a device's memory: fields of frames, what a function takes and works on."""
+        self.device_marks: dict[str, str] = {}
+        """By mark of the program's store, that of the device's."""
+        self.is_entry = True
+        self.locals_on_device = ""
+        """The type of the struct of a call's arrays on the device; empty where it has none."""
+        self.records: Mapping[str, FrameRecord] = {}
+        self.calls_mark = ""
         self.finite_checks = FiniteChecks()
         self.kernels_may_fail = False
         """Whether to look at what kernels report wherever the program waits for them."""
@@ -58,12 +70,14 @@ class CudaStructureEmitter(StructureEmitter):
 
     def device_of(self, pointer: Expr) -> Device:
         """Into the memory of which device an expression points."""
+        if str(pointer) in self.device_places:
+            return self.device_places[str(pointer)]
         match = re.match(r"\(*(\w+)(?:->(\w+))?", str(pointer))
         assert match is not None
         if match[1] == "args":
             return self.device_arguments.get(match[2], CPU)
         if match[1] == DEVICE_BUFFERS and match[2] is not None:
-            return self.device_fields[match[2]]
+            return self.device_fields.get(match[2], self.devices[0])  # one of the program's, in a function
         return self.device_views.get(match[1], CPU)
 
     def is_on_device(self, pointer: Expr) -> bool:
@@ -74,7 +88,8 @@ class CudaStructureEmitter(StructureEmitter):
     def device_arguments(self) -> dict[str, Device]:
         """The fields of the arguments that point into a device's memory."""
         pinned = ("input", "variable")
-        return {self.fields[b]: b.device for b in self.plan.buffers if b.kind in pinned and b.device != CPU}
+        buffers = [b for b in self.plan.buffers if b.kind in pinned and b.device != CPU]
+        return {self.fields[b]: b.device for b in buffers if b in self.fields}
 
     @cached_property
     def device_fields(self) -> dict[str, Device]:
@@ -203,7 +218,71 @@ class CudaStructureEmitter(StructureEmitter):
             f"cudaMemcpyAsync({target}, {source}, {size}, cudaMemcpyDeviceToDevice, gpu->stream));"
         )
 
+    # ---- functions ----
+
+    def begin_function(self) -> None:
+        """One piece of device memory for the arrays of the call."""
+        if not self.locals_on_device:
+            return
+        self.need("frames")
+        device = next(iter(self.plan.local_bytes))
+        self.calls_mark, memory = self.name("called"), self.name("arrays")
+        self.w.line(f"const int64_t {self.calls_mark} = st_frames_mark(&gpu->{CALLS});")
+        site = self.site_of(self.function.where)
+        push = f'st_device_push(host, &gpu->{CALLS}, {site}, {self.plan.local_bytes[device]}, "open calls")'
+        self.w.line(f"unsigned char *const {memory} = {push};")
+        with self.w.block(f"if ({memory} == NULL)"):
+            self.w.line("return host->error_kind;")
+        self.w.line(f"{self.locals_on_device} {OWN_ON_DEVICE};")
+        for buffer in self.plan.local_buffers(device):
+            place = f"({buffer.type.dtype.c_name} *)(void *)({memory} + {buffer.offset})"
+            self.w.line(f"{self.places[buffer]} = {place};")
+
     def before_return(self, end: End) -> None:
-        for device in self.devices:
-            self.use(device)
-            self.wait(end)
+        if self.is_entry:
+            for device in self.devices:
+                self.use(device)
+                self.wait(end)
+        elif self.calls_mark:
+            self.w.line(f"st_frames_release(&gpu->{CALLS}, {self.calls_mark});")
+
+    # ---- frames ----
+
+    def begin_frames(self, block: Block) -> None:
+        super().begin_frames(block)
+        for buffer in self.plan.fields.values():
+            if buffer.device != CPU:
+                self.device_places[str(self.places[buffer])] = buffer.device
+
+    def push_frame(self, op: Op) -> Expr:
+        self.need("frames")
+        type = op.result.type
+        assert isinstance(type, FrameType)
+        record, c_name = self.records[type.name], self.frame_names[type.name]
+        name = self.name(op.result.hint or "frame")
+        self.w.line(f"{c_name} *const {name} = {maker_name(c_name)}(m, gpu, host);")
+        with self.w.block(f"if ({name} == NULL)"):
+            self.w.line("return host->error_kind;")
+        self.scalars[op.result] = Name(name)
+        for number, member in enumerate(self.frame_fields[type.name]):
+            if record.device(number) != CPU:
+                self.device_places[str(Member(Name(name), member))] = record.device(number)
+        return self.scalars[op.result]
+
+    def emit_frame_load(self, op: Op) -> None:
+        super().emit_frame_load(op)
+        for value, device in zip(op.results, op.attrs.get("devices", ()), strict=False):
+            if device != CPU:
+                self.device_places[str(self.pointers[value])] = device
+
+    def keep_store(self, hint: str) -> str:
+        mark = super().keep_store(hint)
+        if any(map(has_device_fields, self.records.values())):
+            self.device_marks[mark] = self.name(f"{hint}_on_device")
+            self.w.line(f"const int64_t {self.device_marks[mark]} = st_frames_mark(&gpu->{FRAMES});")
+        return mark
+
+    def release_store(self, mark: str) -> None:
+        super().release_store(mark)
+        if mark in self.device_marks:
+            self.w.line(f"st_frames_release(&gpu->{FRAMES}, {self.device_marks[mark]});")

@@ -44,7 +44,23 @@ std::vector<Allocation *> opened;
 std::vector<int64_t> used_bytes;  // by device
 struct sigaction segv_before, ill_before, trap_before;
 thread_local int device_depth, working_device;
-thread_local bool has_signal_stack;
+
+// The stack on which a thread handles signals; given back when the thread ends.
+struct SignalStack {
+    bool known = false;
+    void *ours = nullptr;
+
+    ~SignalStack() {
+        if (ours != nullptr) {
+            stack_t none;
+            memset(&none, 0, sizeof none);
+            none.ss_flags = SS_DISABLE;
+            sigaltstack(&none, nullptr);
+            free(ours);
+        }
+    }
+};
+thread_local SignalStack signal_stack;
 
 std::map<char *, Allocation> &allocations() {
     static auto &by_pages = *new std::map<char *, Allocation>;
@@ -145,12 +161,12 @@ void handle(int number, void (*handler)(int, siginfo_t *, void *), struct sigact
 // Handlers run on a stack of their own: that of a kernel's thread may be what has run out.
 void give_signal_stack() {
     stack_t now;
-    has_signal_stack = true;
+    signal_stack.known = true;
     if (sigaltstack(nullptr, &now) == 0 && (now.ss_flags & SS_DISABLE)) {
         stack_t wanted;
         memset(&wanted, 0, sizeof wanted);
         wanted.ss_size = 64 << 10;
-        wanted.ss_sp = malloc(wanted.ss_size);  // as long as the thread, which may use it to its end
+        wanted.ss_sp = signal_stack.ours = malloc(wanted.ss_size);
         sigaltstack(&wanted, nullptr);
     }
 }
@@ -279,7 +295,7 @@ void release(Allocation &allocation) {
 }
 
 DeviceWork::DeviceWork(int device) : locked(device_lock), device_before(working_device) {
-    if (!has_signal_stack) {
+    if (!signal_stack.known) {
         give_signal_stack();
     }
     ++device_depth;

@@ -238,21 +238,9 @@ def second_derivative_of_a_loop(x: Any) -> Any:
         return st.grad(lambda x: st.sum(st.grad(loss)(x) ** 2))(x)
 
 
-@st.function
-def factorial(n: Any) -> Any:  # the line
-    return 1.0 if n < 1 else n * factorial(n - 1)
-
-
-def recursion_beside_a_region(x: Any) -> Any:
-    with with_backend(GPU, x):
-        y = x * 2.0
-    return y * factorial(st.astype(x[0, 0], st.i64))
-
-
 @pytest.mark.parametrize(
     ("function", "what"),
     [
-        (recursion_beside_a_region, "the recursion of `factorial`"),
         (second_derivative_of_a_loop, "a second derivative through a loop"),
     ],
 )

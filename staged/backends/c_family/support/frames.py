@@ -27,48 +27,74 @@ typedef struct st_frames {
 
 static_assert(sizeof(st_frames) <= 64, "the arena sets 64 bytes aside for it");
 
-// A piece of memory, aligned to 64 bytes; NULL once `host` holds the report.
-__attribute__((unused)) static void *st_frames_push(st_host *host, st_frames *frames, int64_t bytes) {
-    const int64_t needed = (bytes + 63) / 64 * 64;
+// The chunk that has room for `needed` bytes, current from now on; NULL where none has.
+__attribute__((unused)) static st_chunk *st_frames_room(st_frames *frames, int64_t needed) {
     st_chunk *chunk = frames->current;
-    while (chunk != NULL && chunk->bytes - chunk->used < needed && chunk->next != NULL) {
+    while (chunk != NULL && chunk->bytes - chunk->used < needed) {
         chunk = chunk->next;
-        chunk->used = 0;
-    }
-    if (chunk == NULL || chunk->bytes - chunk->used < needed) {
-        int64_t size = chunk == NULL ? 1 << 16 : 2 * chunk->bytes;
-        size = size > 1 << 26 ? 1 << 26 : size;
-        size = size < needed ? needed : size;
-        st_chunk *made = (st_chunk *)malloc(sizeof(st_chunk));
-        unsigned char *data = made == NULL ? NULL : (unsigned char *)aligned_alloc(64, (size_t)size);
-        if (data == NULL) {
-            free(made);
-            (void)st_fail(host, ST_MEMORY_ERROR, -1, "out of memory: %lld bytes are kept for a gradient, and %lld more",
-                          (long long)(chunk == NULL ? 0 : chunk->begin + chunk->used), (long long)needed);
-            return NULL;
+        if (chunk != NULL) {
+            chunk->used = 0;
         }
-        made->before = chunk;
-        made->next = NULL;
-        made->begin = chunk == NULL ? 0 : chunk->begin + chunk->bytes;
-        made->bytes = size;
-        made->used = 0;
-        made->data = data;
-        if (chunk == NULL) {
-            frames->first = made;
-        } else {
-            chunk->next = made;
-        }
-        chunk = made;
     }
-    frames->current = chunk;
-    unsigned char *place = chunk->data + chunk->used;
-    chunk->used += needed;
-    return place;
+    frames->current = chunk == NULL ? frames->current : chunk;
+    return chunk;
+}
+
+// Bytes of the chunk to add where none has room for `needed`: twice the current one's.
+__attribute__((unused)) static int64_t st_frames_growth(const st_frames *frames, int64_t needed) {
+    int64_t size = frames->current == NULL ? 1 << 16 : 2 * frames->current->bytes;
+    size = size > 1 << 26 ? 1 << 26 : size;
+    return size < needed ? needed : size;
+}
+
+// Add a chunk of `bytes` at `data`, behind the others; current from now on. NULL where there is no memory for its head.
+__attribute__((unused)) static st_chunk *st_frames_add(st_frames *frames, unsigned char *data, int64_t bytes) {
+    st_chunk *last = frames->current;
+    while (last != NULL && last->next != NULL) {
+        last = last->next;
+    }
+    st_chunk *const made = (st_chunk *)malloc(sizeof(st_chunk));
+    if (made == NULL) {
+        return NULL;
+    }
+    made->before = last;
+    made->next = NULL;
+    made->begin = last == NULL ? 0 : last->begin + last->bytes;
+    made->bytes = bytes;
+    made->used = 0;
+    made->data = data;
+    if (last == NULL) {
+        frames->first = made;
+    } else {
+        last->next = made;
+    }
+    frames->current = made;
+    return made;
 }
 
 // How much is in use now, for `st_frames_release`.
 __attribute__((unused)) static int64_t st_frames_mark(const st_frames *frames) {
     return frames->current == NULL ? 0 : frames->current->begin + frames->current->used;
+}
+
+// A piece of memory, aligned to 64 bytes; NULL once `host` holds the report.
+__attribute__((unused)) static void *st_frames_push(st_host *host, st_frames *frames, int64_t bytes) {
+    const int64_t needed = (bytes + 63) / 64 * 64;
+    st_chunk *chunk = st_frames_room(frames, needed);
+    if (chunk == NULL) {
+        const int64_t size = st_frames_growth(frames, needed);
+        unsigned char *const data = (unsigned char *)aligned_alloc(64, (size_t)size);
+        chunk = data == NULL ? NULL : st_frames_add(frames, data, size);
+        if (chunk == NULL) {
+            free(data);
+            (void)st_fail(host, ST_MEMORY_ERROR, -1, "out of memory: %lld bytes are kept for a gradient, and %lld more",
+                          (long long)st_frames_mark(frames), (long long)needed);
+            return NULL;
+        }
+    }
+    unsigned char *const place = chunk->data + chunk->used;
+    chunk->used += needed;
+    return place;
 }
 
 // Give back all that was given out since `mark`; the memory is kept for the next.

@@ -80,9 +80,13 @@ __attribute__((unused)) static int st_run_on_stack(st_own_stack *stack, size_t r
     st_on_stack run = {body, args, arena, host, ST_OK};
     pthread_attr_t attributes;
     pthread_t thread;
-    // Like the helpers of a team it takes no signals: an interrupt belongs to the thread that called the program.
+    // It takes no signals, but for those of its own faults: an interrupt belongs to the thread that called the program.
+    const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP};
     sigset_t all, before;
     (void)sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; ++i) {
+        (void)sigdelset(&all, faults[i]);
+    }
     int refused = pthread_attr_init(&attributes);
     if (refused == 0) {
         refused = pthread_attr_setstack(&attributes, stack->base, stack->bytes);
@@ -113,6 +117,7 @@ SNIPPETS = (
             "#include <pthread.h>",
             "#include <signal.h>",
             "#include <stdbool.h>",
+            "#include <stddef.h>",
             "#include <stdint.h>",
             "#include <string.h>",
             "#include <sys/mman.h>",

@@ -1,0 +1,143 @@
+"""Which values of regions a device reads, and which are there for the host's decisions and indices alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from staged.ir.functions import every_function, function_table
+from staged.ir.nodes import Block, Function, Label, Op, Value
+from staged.ir.types import CPU, FrameType, TensorType
+from staged.ops.primitive import PRIMITIVES
+
+_PIECES = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice"))
+_INDEXED = frozenset(("dynamic_slice", "dynamic_update"))
+
+
+def read_on_device(program: Function) -> frozenset[Value]:
+    """The values that an op of a region computes with, or that become such a value on some path.
+
+    What is not among them is looked at by the host: it decides which branch is taken, how often a loop turns, which piece of an
+    array is meant. An array of which only such pieces are taken (the children of a tree's nodes, offsets) need not be on
+    the device, so that no decision waits for it.
+    """
+    flow: dict[Value, list[Value]] = {}
+    read: list[Value] = []
+    for target, sources in _flows(program):
+        flow.setdefault(target, []).extend(sources)
+    for function in every_function(program):
+        for op in _ops(function.block):
+            read += _read_there(op)
+    for block, _ in _blocks(program.block):
+        if block.end.kind == "return":
+            read += block.end.operands
+    found: set[Value] = set()
+    while read:
+        value = read.pop()
+        if value not in found:
+            found.add(value)
+            read += flow.get(value, ())
+    return frozenset(found)
+
+
+def _ops(block: Block) -> Iterator[Op]:
+    for op in block.ops:
+        yield op
+        if op.name not in ("composite", "kernel"):
+            for inner in op.blocks:
+                yield from _ops(inner)
+
+
+def _passes(op: Op) -> bool:
+    """Whether an op makes a piece of an array, or a number of the host's numbers."""
+    if op.name in _PIECES:
+        return True
+    declared = PRIMITIVES.get(op.name)
+    numbers = all(isinstance(v.type, TensorType) and not v.type.shape for v in (*op.operands, *op.results))
+    return numbers and declared is not None and declared.kind == "elementwise"
+
+
+def _read_there(op: Op) -> Sequence[Value]:
+    """The operands that the device needs for the sake of this op alone."""
+    if op.device == CPU or op.blocks and op.name != "composite" or _passes(op):
+        return ()
+    if op.name == "variable_write":
+        return op.operands
+    if not op.results or op.name in ("call", "frame_save", "frame_load", "index_check", "dim"):
+        return ()
+    if op.name in _INDEXED:
+        return [operand for operand in op.operands if isinstance(operand.type, TensorType) and operand.type.shape]
+    return op.operands
+
+
+def _flows(program: Function) -> Iterator[tuple[Value, Sequence[Value]]]:
+    """(value, what becomes it): what reads the first on a device needs the others there."""
+    table = function_table(program)
+    returned: dict[str, list[Sequence[Value]]] = {name: [] for name in table}
+    saved: dict[str, list[Op]] = {}
+    loaded: dict[str, list[Op]] = {}
+    calls: list[Op] = []
+    for function in every_function(program):
+        targets: dict[Label, tuple[Value, ...]] = {}
+        for op in _ops(function.block):
+            label = op.attrs.get("label")
+            if isinstance(label, Label):
+                targets[label] = op.blocks[-1].params[1:] if op.name == "for" else op.results
+                if op.name == "while":
+                    targets[label] = op.blocks[-1].params
+        for block, owner in _blocks(function.block):
+            end = block.end
+            if end.kind == "return":
+                returned.setdefault(function.name, []).append(end.operands)
+            elif end.target is not None:
+                yield from _pairs(targets[end.target], end.operands)
+            elif end.kind == "yield" and owner is not None and not (owner.name == "while" and block is owner.blocks[0]):
+                yield from _pairs(owner.results, end.operands)
+        for op in _ops(function.block):
+            if op.name in ("for", "while"):
+                carried = op.blocks[-1].params[1:] if op.name == "for" else op.blocks[-1].params
+                initial = op.operands[3:] if op.name == "for" else op.operands
+                for others in (initial, op.results):
+                    yield from _pairs(carried, others)
+                yield from _pairs(op.results, carried)
+                if op.name == "while":
+                    yield from _pairs(op.blocks[0].params, carried)
+            elif op.name == "call":
+                calls.append(op)
+            elif op.name == "frame_save":
+                saved.setdefault(_frame(op.result), []).append(op)
+            elif op.name == "frame_load":
+                loaded.setdefault(_frame(op.operands[0]), []).append(op)
+            elif op.name.startswith("sequence_"):
+                for result in op.results:
+                    yield result, op.operands[:1]
+            elif op.results and _passes(op):
+                for result in op.results:
+                    yield result, op.operands[:1] if op.name in _PIECES else op.operands
+    for op in calls:
+        callee = table.get(op.attrs["function"])
+        if callee is not None:
+            yield from _pairs(callee.params, op.operands)
+            for results in returned[callee.name]:
+                yield from _pairs(op.results, results)
+    for name, ops in loaded.items():
+        for load in ops:
+            for save in saved.get(name, ()):
+                yield from _pairs(load.results, save.operands)
+
+
+def _blocks(block: Block, owner: Op | None = None) -> Iterator[tuple[Block, Op | None]]:
+    yield block, owner
+    for op in block.ops:
+        if op.name not in ("composite", "kernel"):
+            for inner in op.blocks:
+                yield from _blocks(inner, op)
+
+
+def _pairs(targets: Sequence[Value], sources: Sequence[Value]) -> Iterator[tuple[Value, Sequence[Value]]]:
+    for target, source in zip(targets, sources, strict=False):
+        yield target, (source,)
+
+
+def _frame(value: Value) -> str:
+    assert isinstance(value.type, FrameType)
+    return value.type.name
