@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from staged import ops
+from staged import cuda, ops
 from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.errors import (
@@ -40,6 +40,7 @@ from staged.errors import (
 )
 from staged.frontend.batches import batches
 from staged.frontend.dimensions import dim
+from staged.frontend.gpu_func.function import gpu_func
 from staged.frontend.iterables import range_ as range
 from staged.frontend.regions import GPU, DeviceArray, to, with_backend
 from staged.frontend.stack import Stack
@@ -97,6 +98,7 @@ __all__ = [
     "bool_",
     "check_grads",
     "checkpoint",
+    "cuda",
     "custom_vjp",
     "data",
     "dim",
@@ -105,6 +107,7 @@ __all__ = [
     "f32",
     "f64",
     "function",
+    "gpu_func",
     "grad",
     "here",
     "hessian",

@@ -62,6 +62,8 @@ def _places(function: Function) -> list[Position]:
     for op in _ops(function):
         if op.where is not None:
             found[op.where] = None
+        if op.name == "gpu_func":
+            found.update(dict.fromkeys(op.attrs["kernel"].positions()))
     return list(found)
 
 

@@ -19,6 +19,8 @@ from staged.errors import GradientError
 from staged.ops.array import METHODS, Array
 from staged.ops.primitive import Primitive
 from staged.ops.promote import cast
+from staged.ops.thread_kernel import NAME as LAUNCH
+from staged.ops.thread_kernel import no_derivative
 from staged.source import Position
 
 Arrays = tuple[Array, ...]
@@ -215,6 +217,8 @@ def run_custom(
 
 
 def _no_derivative(node: Node) -> GradientError:
+    if node.primitive.name == LAUNCH:
+        return no_derivative(node.attrs["kernel"].name, node.where)
     why = node.primitive.why_not_differentiable
     return GradientError(
         f"`{node.primitive.name}` has no derivative" + (f": {why}" if why else ""),

@@ -11,6 +11,8 @@ from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES, Primitive
 from staged.ops.record import RecordContext
+from staged.ops.thread_kernel import NAME as LAUNCH
+from staged.ops.thread_kernel import no_derivative
 from staged.source import Position
 
 
@@ -36,6 +38,8 @@ class RuleContext(RecordContext):
 
 def refusal(op: Op, name: str, declared: object) -> GradientError:
     """The error for an op that has no derivative."""
+    if op.name == LAUNCH:
+        return no_derivative(op.attrs["kernel"].name, op.where)
     why = getattr(declared, "why_not_differentiable", "") or "no derivative is declared for it"
     return GradientError(
         f"cannot differentiate through `{name}`: {why}",

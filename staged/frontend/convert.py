@@ -117,7 +117,7 @@ def _operator_cells() -> dict[str, CellType]:
 
 def _convert(function: FunctionType) -> CodeType:
     code = function.__code__
-    node = _find(function)
+    node = syntax_of(function)
     *_, around, _ = ["<locals>", *function.__qualname__.split(".")]
     converter = Converter(code.co_filename, None if around == "<locals>" else around, code.co_freevars)
     if isinstance(node, ast.Lambda):
@@ -149,7 +149,7 @@ def _copy(node: ast.FunctionDef) -> ast.FunctionDef:
     return copy.deepcopy(node)
 
 
-def _find(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
+def syntax_of(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
     """The syntax of a function, in the tree of its whole file, so that lines and columns are the file's."""
     code = function.__code__
     linecache.checkcache(code.co_filename)

@@ -74,13 +74,16 @@ class with_backend:
 
     def _enter_trace(self, trace: TraceContext) -> Callable[[], None]:
         trace.options = joined_options(trace.options, self.options)
-        builder, before = trace.builder, (trace.builder.device, trace.strict)
+        builder, before = trace.builder, (trace.builder.device, trace.strict, trace.named)
 
         def restore() -> None:
-            builder.device, trace.strict = before
+            builder.device, trace.strict, trace.named = before
 
         builder.device = self.device
-        trace.strict = Strict(self.device, trees.flatten(list(self.inputs))[0]) if self.strict else None
+        leaves = trees.flatten(list(self.inputs))[0]
+        trace.strict = Strict(self.device, leaves) if self.strict else None
+        around = trace.named.named if trace.named.device == self.device else []
+        trace.named = Strict(self.device, [*around, *leaves])
         return restore
 
     def __exit__(

@@ -16,7 +16,7 @@ _FROM_NOTHING = frozenset("constant iota broadcast_to reshape permute slice pad"
 
 
 class Strict:
-    """A region that takes no array and no Variable from outside but those that it names.
+    """What a region names; a strict one takes no other array and no other Variable from outside.
 
     Numbers reach a device by value and constants are made there, so neither needs a name.
     """
@@ -29,15 +29,22 @@ class Strict:
 
     def check(self, trace: TraceContext, operand: Array) -> None:
         """Raise where an op of the region uses a foreign array."""
-        if not isinstance(operand, StagedArray) or operand.device == self.device or not operand.shape:
-            return
-        value = operand.value
-        if value in self.values or _is_constant(value):
-            return
-        array = next((array for array, hidden in trace.hidden.values() if hidden is value), None)
-        if array is None or id(array) not in self.ids:
-            name = value.hint if value.hint and array is None else ""
+        if isinstance(operand, StagedArray) and not self.has(trace, operand):
+            name = operand.value.hint if operand.value.hint and self.outside(trace, operand) is None else ""
             raise self.refusal(trace, f"`{name}`" if name else "an array", operand.type, name or "x")
+
+    def has(self, trace: TraceContext, operand: StagedArray) -> bool:
+        """Whether an operand is on the region's device: made there, named by the region, a number or a constant."""
+        if operand.device == self.device or not operand.shape:
+            return True
+        if operand.value in self.values or _is_constant(operand.value):
+            return True
+        array = self.outside(trace, operand)
+        return array is not None and id(array) in self.ids
+
+    def outside(self, trace: TraceContext, operand: StagedArray) -> object:
+        """The array of Python that an operand is, if it is one."""
+        return next((array for array, hidden in trace.hidden.values() if hidden is operand.value), None)
 
     def check_variable(self, trace: TraceContext, variable: Any, device: Device) -> None:
         """Raise where the region reads or writes a Variable from outside."""

@@ -106,10 +106,11 @@ def _trace_once(
             context.home[param] = block
         handles = [StagedArray(param, context) for param in params]
         region = ambient_region()
-        if region is not None and region.strict:
+        if region is not None:
             given = zip(handles, arguments.staged, strict=True)
             named = [handle for handle, argument in given if region.names(argument.value)]
-            context.strict = Strict(region.device, [*named, *region.named])
+            context.named = Strict(region.device, [*named, *region.named])
+            context.strict = context.named if region.strict else None
         with context.entered(block):
             try:
                 template = _record(context, function, arguments, handles, static)

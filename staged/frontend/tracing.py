@@ -193,6 +193,8 @@ class TraceContext(RecordContext):
         """The innermost region, if it takes nothing that it does not name."""
         self.options: Options = {}
         """What the regions so far say of their device."""
+        self.named = Strict(builder.device, [])
+        """What the regions around name that are on one device with the innermost."""
         self.variables: list[VariableRef] = []
         self.refs: dict[int, VariableRef] = {}
         """By the id of the Python-side Variable, which the reference keeps alive."""

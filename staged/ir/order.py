@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from staged.ir.nodes import Block, End, Op, Value
+from staged.ir.thread_kernel import ThreadKernel
 from staged.ir.types import TensorType
 from staged.source import Position
 
-OPAQUE = frozenset(("kernel", "contraction", "library", "composite"))
-"""Ops that are one step, whose block (a `library` has none) is a description and no part of the program's order."""
+OPAQUE = frozenset(("kernel", "contraction", "library", "gpu_func", "composite"))
+"""Ops that are one step, whose block (a `library` and a `gpu_func` have none) is a description and no part of the program's order."""
 
 UPDATES = frozenset(("scatter", "scatter_add", "scatter_add_along", "dynamic_update"))
 """Ops that change their first operand in part: in place, if nobody wants it as it was."""
+
+
+def changed_operands(op: Op) -> tuple[int, ...]:
+    """The numbers of the operands that an op changes in part, and gives as results."""
+    if op.name == "gpu_func":
+        kernel: ThreadKernel = op.attrs["kernel"]
+        return kernel.written
+    return (0,) if op.name in UPDATES else ()
+
 
 VIEWS = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice", "sequence_get"))
 """Ops that, left outside of kernels, only look at their first operand's memory; so does `frame_load` for its arrays."""

@@ -23,6 +23,7 @@ from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
+from staged.ops.thread_kernel import NAME as LAUNCH
 from staged.source import Position
 
 
@@ -74,7 +75,7 @@ class _BlockFuser:
                 self.emit_kernel(node.ops, results or [r for op in node.ops for r in op.results][-1:])
 
     def emit_plain(self, op: Op) -> None:
-        operands = [self.value(operand) for operand in op.operands]
+        operands = [self.value(_as_kept(operand) if op.name == LAUNCH else operand) for operand in op.operands]
         for inner in op.blocks:
             for value in free_values(inner):
                 if not (value.producer is not None and value.producer.name in FREE):
@@ -209,7 +210,7 @@ def _wanted_in_memory(block: Block) -> list[Value]:
     inside = dict.fromkeys(walk_ops(block))
     found: dict[Value, None] = {}
     for op in inside:
-        if kind_of(op) not in ("alone", "contraction") and op.name != "library":
+        if kind_of(op) not in ("alone", "contraction") and op.name not in ("library", LAUNCH):
             continue
         for value in op.operands:
             while (producer := value.producer) is not None and is_view(producer):
@@ -217,6 +218,14 @@ def _wanted_in_memory(block: Block) -> list[Value]:
             if producer is not None and producer not in inside and producer.name in FREE and not is_scalar(value):
                 found[value] = None
     return list(found)
+
+
+def _as_kept(value: Value) -> Value:
+    """A number of a device as the array of one element that holds it there."""
+    made = value.producer
+    if made is None or made.name != "reshape" or made.device == CPU or not is_scalar(value):
+        return value
+    return made.operands[0]
 
 
 def _is_source(value: Value) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from staged.ir.nodes import FAIL, Block, End, Op, Value, free_values, walk_ops
-from staged.ir.order import UPDATES
+from staged.ir.order import changed_operands
 from staged.ir.types import CPU, Dim, TensorType, dims_of
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.epilogue import lower_epilogue
@@ -385,12 +385,14 @@ class Groups:
     def updates_last(self) -> None:
         """What changes an array in part runs after what reads it as it was, where it can: then it need not copy the rest."""
         for node in self.nodes:
-            if node is None or node.ops[0].name not in UPDATES:
+            if node is None:
                 continue
-            for user in self.users_through(node.ops[0].operands[0]):
-                other = self.node_of.get(user)
-                if other is not None and other is not node and not other.before >> node.number & 1:
-                    self.order(other, node)
+            changing = node.ops[0]
+            for number in changed_operands(changing):
+                for user in self.users_through(changing.operands[number]):
+                    other = self.node_of.get(user)
+                    if other is not None and other is not node and not other.before >> node.number & 1:
+                        self.order(other, node)
 
     def same_domain(self, a: Node, b: Node, shared: Value) -> bool:
         """Whether joining saves a pass over memory: both walk exactly the shared array's elements."""

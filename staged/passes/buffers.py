@@ -21,7 +21,7 @@ from staged.ir.devices import value_devices
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.order import (
     OPAQUE,
-    UPDATES,
+    changed_operands,
     ends_of_branch,
     ends_of_loop,
     is_absent,
@@ -354,7 +354,8 @@ class _Planner:
     def join_updates(self) -> None:
         """An array that is changed in part stays where it is: else all of it would be copied."""
         for op in structural_ops(self.function.block):
-            if op.name == "kernel" and any(inner.name in UPDATES for inner in op.blocks[0].ops):
+            inside = op.blocks[0].ops if op.name == "kernel" else [op]
+            if op.name in ("kernel", "gpu_func") and any(map(changed_operands, inside)):
                 for result, operand in self.aliases(op):
                     if is_tensor(op.results[result]):
                         self.try_join(op.results[result], root_of(op.operands[operand]))

@@ -26,7 +26,7 @@ from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.unused import drop_unused_locals
-from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
     all_parts,
@@ -62,7 +62,7 @@ from staged.backends.cublas_cudnn.functions import (
 )
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
 from staged.backends.cublas_cudnn.joining import join_launches
-from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, needs_of
+from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, Site, needs_of
 from staged.backends.cublas_cudnn.launches import launcher
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
 from staged.backends.cublas_cudnn.peers import (
@@ -79,11 +79,19 @@ from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import device_stack_text, stacks_part
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
+from staged.backends.cublas_cudnn.thread_kernels import (
+    DIM3,
+    ThreadKernels,
+    ThreadKernelText,
+    launch_arguments,
+    thread_launcher,
+)
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, aligned
 from staged.ir.devices import value_devices
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef
+from staged.ir.options import DeviceOptions
 from staged.ir.order import structural_ops
 from staged.ir.types import CPU, Device, shape_text
 
@@ -148,6 +156,18 @@ def emit_program(function: Function, machine: Machine, plan: Planner, check_nan:
     return CudaProgramEmitter(join_launches(function), machine, check_nan).run(plan)
 
 
+class ProgramLibrary(CudaLibrary):
+    """The kernels of a program: fused ones, and those that the user wrote."""
+
+    def __init__(self, machine: Machine, names: Names, site: Site, options: DeviceOptions) -> None:
+        super().__init__(machine, names, site, options)
+        self.thread_kernels = ThreadKernels(names, site)
+
+    def kernel(self, op: Op) -> KernelText:
+        """The text for an op that is one step."""
+        return self.thread_kernels.kernel(op) if op.name == "gpu_func" else super().kernel(op)
+
+
 class CudaProgramEmitter(ProgramEmitter):
     """Writes one program with a device."""
 
@@ -160,7 +180,7 @@ class CudaProgramEmitter(ProgramEmitter):
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
         # Host loops that no thread team shares: its C does not compile as C++.
-        super().__init__(function, machine.with_cores(1), partial(CudaLibrary, options=function.options), check_nan)
+        super().__init__(function, machine.with_cores(1), partial(ProgramLibrary, options=function.options), check_nan)
         self.names.used |= {
             "Device",
             "DeviceBuffers",
@@ -209,12 +229,29 @@ class CudaProgramEmitter(ProgramEmitter):
         if not isinstance(kernel, CudaKernel):
             super().call_kernel(structure, op, inputs, outputs)
             return
+        if isinstance(kernel, ThreadKernelText):
+            self.call_thread_kernel(structure, op, kernel, inputs, outputs)
+            return
         assert kernel.launch is not None
         if kernel.launch.items == 0:
             return  # of no elements
         if kernel.name not in self.launchers:
             self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
         arguments = ", ".join(map(str, ["gpu", *inputs, *outputs]))
+        structure.check(op, f"{self.launchers[kernel.name]}({arguments})")
+
+    def call_thread_kernel(
+        self, structure: CudaStructureEmitter, op: Op, kernel: ThreadKernelText, inputs: list[Expr], outputs: list[Expr]
+    ) -> None:
+        """A launch of the user's, after what it writes has been put in its place with its old value."""
+        for number, output in zip(op.attrs["kernel"].written, outputs, strict=True):
+            if str(output) != str(inputs[number]):
+                structure.copy(output, inputs[number], op.operands[number].tensor)
+        if 0 in op.attrs["grid"]:
+            return
+        if kernel.name not in self.launchers:
+            self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
+        arguments = ", ".join(["gpu", *launch_arguments(op, inputs, outputs)])
         structure.check(op, f"{self.launchers[kernel.name]}({arguments})")
 
     def call_library(
@@ -458,9 +495,13 @@ class CudaProgramEmitter(ProgramEmitter):
         for macro in distinct(macro for part in self.every_part() for macro in part.checks):
             w.line()
             w.text(macro)
-        if on_device or self.finite_checks.dtypes:
+        of_users = [kernel for kernel in on_device if isinstance(kernel, ThreadKernelText)]
+        if len(of_users) < len(on_device) or self.finite_checks.dtypes:
             w.line()
             w.text(_DIM3)
+        if of_users:
+            w.line()
+            w.text(DIM3)
         self.write_device_struct(w)
         grown = device_stack_text(self.stacks) + (STORES if self.device_locals or self.has_device_frames else "")
         if grown:
@@ -478,7 +519,8 @@ class CudaProgramEmitter(ProgramEmitter):
             w.section("launches")
             for kernel in on_device:
                 w.line()
-                w.text(launcher(kernel, self.launchers[kernel.name]))
+                write = thread_launcher if isinstance(kernel, ThreadKernelText) else launcher
+                w.text(write(kernel, self.launchers[kernel.name]))
             for dtype in self.finite_checks.dtypes:
                 w.line()
                 w.text(finite_check_launcher(dtype))

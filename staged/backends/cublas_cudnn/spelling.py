@@ -12,6 +12,7 @@ from staged.backends.c_family.support.library import snippets
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.packs import pack_type
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
+from staged.backends.cublas_cudnn.thread_support import thread_function
 from staged.ir.types import DType, f32
 
 CUDA_MATHS = frozenset(
@@ -82,6 +83,10 @@ def device_functions(names: Iterable[str], kernels: Sequence[str]) -> str:
             texts[name] = pack
         elif (wins := wins_function(name)) is not None:
             texts[name] = wins
+        elif (own := thread_function(name)) is not None:
+            for needed in own[0]:
+                add(needed)
+            texts[name] = own[1]
         else:
             snippet = snippets()[name]
             for needed in snippet.needs:

@@ -1,0 +1,243 @@
+"""`gpu_func`: a Python function of thread and block indices as a kernel, launched from staged code."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from staged.errors import StagedValueError, StagingError
+from staged.frontend.gpu_func.ranges import MOST_BLOCK, MOST_GRID, MOST_THREADS
+from staged.frontend.gpu_func.source import Source
+from staged.frontend.gpu_func.statements import translate
+from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.transforms.custom_vjp import custom_vjp
+from staged.ir.thread_kernel import AXES, Parameter, ThreadKernel
+from staged.ir.types import TensorType
+from staged.ops.array import Array, StagedArray
+from staged.ops.context import bind_all, context_or_none
+from staged.ops.promote import as_array
+from staged.ops.thread_kernel import launch_of
+from staged.source import Position, here
+
+Size3 = tuple[int, int, int]
+_PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY)
+
+
+class GpuFunc:
+    """A kernel: what `@st.gpu_func` makes of a function. `checked`: an index out of range stops the program."""
+
+    def __init__(self, function: Callable[..., Any], *, checked: bool = True) -> None:
+        if not isinstance(function, FunctionType):
+            raise StagingError(f"gpu_func takes a function, got {type(function).__name__}", where=here())
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.checked = checked
+        self.signature = inspect.signature(function)
+        self.with_vjp: custom_vjp | None = None
+        for parameter in self.signature.parameters.values():
+            if parameter.kind not in _PLAIN:
+                source = Source(function)
+                source.refuse(source.node, f"`*{parameter.name}` in a kernel", "its parameters are arrays and numbers by name")
+
+    @property
+    def name(self) -> str:
+        """The user's name for it."""
+        return self.function.__name__
+
+    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
+        """Say how to differentiate: `fwd(launch, *args) -> (result, residuals)`, `bwd(launch, residuals, cotangent) -> cotangents`.
+
+        `launch` is `kernel[grid, block]`, with the attributes `grid` and `block`; `args` are all of the kernel's arguments in the order
+        of its parameters, and `bwd` gives a tuple with one cotangent for each, None for zero. As `st.custom_vjp.defvjp`.
+        """
+
+        def primal(launch: Launch, *args: Any) -> Any:
+            return launch.run(args)
+
+        primal.__name__ = primal.__qualname__ = self.name
+        self.with_vjp = custom_vjp(primal, nondiff_argnums=(0,))
+        self.with_vjp.defvjp(fwd, bwd)
+
+    def __getitem__(self, sizes: Any) -> Launch:
+        """The launch in `[grid, block]`: `grid` blocks of `block` threads."""
+        if not isinstance(sizes, tuple) or len(sizes) != 2:
+            raise StagingError(
+                f"`{self.name}[...]` takes the grid and the block",
+                where=here(),
+                hint=f"`{self.name}[blocks, threads](...)`, each a number or a tuple of up to three",
+            )
+        return Launch(self, _size(sizes[0], "grid", self.name), _size(sizes[1], "block", self.name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise StagingError(
+            f"`{self.name}` is a kernel: a call says how many threads run it",
+            where=here(),
+            hint=f"`{self.name}[blocks, threads](...)`",
+        )
+
+    def __repr__(self) -> str:
+        return f"<kernel `{self.name}`>"
+
+
+def gpu_func(function: Callable[..., Any] | None = None, /, *, checked: bool = True) -> Any:
+    """A kernel: what one thread of a GPU does, in Python. Decorate the function, and launch it from a region of a GPU.
+
+        @st.gpu_func
+        def saxpy(a, x, y, out):
+            i = st.cuda.global_index.x
+            if i < len(x):
+                out[i] = a * x[i] + y[i]
+
+        with st.with_backend(st.GPU, x, y):
+            z = saxpy[grid, block](2.0, x, y, out=st.zeros_like(x))
+
+    Arrays are values outside of the kernel: a launch gives the new values of the arrays that the kernel writes, alone or as a tuple in
+    the order of the parameters. What it does not write keeps its old value, and an array that nobody needs as it was is changed
+    in place. `grid` and `block` are numbers of blocks, and of threads of a block: ints, or tuples of up to three, known while staging.
+
+    In the kernel: numbers and elements of arrays, with the arithmetic of `staged`'s arrays and the functions of `math`, NumPy and
+    `st` on numbers; `if`, `while`, `for i in range(...)`, `break`, `continue`, `return`; and the names of `st.cuda`. A variable keeps
+    its dtype. An index out of range stops the program with the kernel's line, unless `checked=False`.
+
+    `defvjp` gives it a reverse derivative, as `st.custom_vjp`. In eager mode a launch runs thread by thread in Python: slow, and
+    the reference for the GPU.
+
+    Raises: StagingError, with the user's line, for what a kernel cannot have, for a launch outside of a GPU region or of an array
+    that is not there and that the region does not name, and for a launch that no GPU takes.
+    """
+    if function is None:
+        return lambda given: GpuFunc(given, checked=checked)
+    return GpuFunc(function, checked=checked)
+
+
+class Launch:
+    """A kernel in a grid: call it with the kernel's arguments."""
+
+    __staged_plain__ = True
+
+    def __init__(self, kernel: GpuFunc, grid: Size3, block: Size3) -> None:
+        self.kernel = kernel
+        self.grid = grid
+        self.block = block
+        name = kernel.name
+        threads = block[0] * block[1] * block[2]
+        if threads > MOST_THREADS or any(size > most for size, most in zip(block, MOST_BLOCK, strict=True)) or not threads:
+            raise StagingError(
+                f"`{name}` asks for blocks of {_text(block)} threads",
+                where=here(),
+                hint=f"a block has 1 to {MOST_THREADS} threads, {_text(MOST_BLOCK)} at most along each axis",
+            )
+        for axis, size, most in zip(AXES, grid, MOST_GRID, strict=True):
+            if size > most:
+                raise StagingError(
+                    f"`{name}` asks for {size:,} blocks along {axis}",
+                    where=here(),
+                    hint=f"a grid has {most:,} at most there: let each thread take several elements",
+                )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = self.bound(args, kwargs)
+        if self.kernel.with_vjp is not None:
+            return self.kernel.with_vjp(self, *given)
+        return self.run(given)
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments in the order of the parameters."""
+        try:
+            bound = self.kernel.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            names = ", ".join(self.kernel.signature.parameters)
+            raise StagingError(
+                f"`{self.kernel.name}`: {error}", where=here(), hint=f"it takes ({names})"
+            ) from None
+        bound.apply_defaults()
+        return tuple(bound.arguments.values())
+
+    def run(self, given: tuple[Any, ...]) -> Any:
+        """Record the launch, or run it in eager mode."""
+        name, where, trace = self.kernel.name, here(), current_trace()
+        if trace is None and context_or_none() is None:
+            raise StagingError(
+                f"`{name}` is launched outside of a staged function",
+                where=where,
+                hint="launch it in a function with `@st.function`, in a region of a GPU; or in `with st.eager():`, thread by thread",
+            )
+        if trace is not None and trace.builder.device.kind != "gpu":
+            raise StagingError(
+                f"`{name}` is a kernel of a GPU, and what stands here runs on the CPU",
+                where=where,
+                hint="launch it in a region: `with st.with_backend(st.GPU, x):`",
+            )
+        names = list(self.kernel.signature.parameters)
+        operands = [self.operand(name, value, trace, where) for name, value in zip(names, given, strict=True)]
+        kernel = self.translated(names, [operand.type for operand in operands])
+        results = bind_all(launch_of(kernel), operands, kernel=kernel, grid=self.grid)
+        return results[0] if len(results) == 1 else results
+
+    def operand(self, name: str, value: Any, trace: TraceContext | None, where: Position | None) -> Array:
+        """An argument as an array or number. Raises StagingError for an array that is not on the device."""
+        try:
+            array = as_array(value)
+        except TypeError:
+            raise StagingError(
+                f"`{self.kernel.name}` takes arrays and numbers, and `{name}` is a {type(value).__name__}",
+                where=where,
+                hint="what is known while staging can be read from outside of the kernel: a constant `TILE = 32`",
+            ) from None
+        if trace is not None and array.shape:
+            self.check_device(name, array, trace, where)
+        return array
+
+    def check_device(self, name: str, array: Array, trace: TraceContext, where: Position | None) -> None:
+        device = trace.builder.device
+        assert isinstance(array, StagedArray), "a trace has staged arrays"
+        if trace.named.has(trace, array):
+            return
+        shown = array.value.hint or name
+        raise StagingError(
+            f"`{self.kernel.name}` takes arrays that are on the GPU, and `{name}` ({array.type}) is on the host",
+            where=where,
+            hint=f"name it, `with_backend({str(device).upper()}, {shown})`, or move it: `st.to({shown}, {str(device).upper()})`",
+        )
+
+    def translated(self, names: list[str], types: list[TensorType]) -> ThreadKernel:
+        """The kernel for operands of these types: one for all shapes whose axes are equal where these are."""
+        numbers: dict[Any, int] = {}
+        extents: list[str] = []
+        parameters = []
+        for name, type in zip(names, types, strict=True):
+            own = []
+            for axis, size in enumerate(type.shape):
+                if size not in numbers:
+                    numbers[size] = len(extents)
+                    extents.append(f"{name}_size" if len(type.shape) == 1 else f"{name}_size_{axis}")
+                own.append(numbers[size])
+            parameters.append(Parameter(name, type.dtype, type.weak, bool(type.shape), tuple(own)))
+        return translate(Source(self.kernel.function), parameters, extents, self.block, self.kernel.checked)
+
+    def __repr__(self) -> str:
+        return f"<kernel `{self.kernel.name}` in {_text(self.grid)} blocks of {_text(self.block)} threads>"
+
+
+def _text(size: tuple[int, ...]) -> str:
+    return " x ".join(map(str, size))
+
+
+def _size(given: Any, what: str, name: str) -> Size3:
+    """A size along x, y and z."""
+    sizes = given if isinstance(given, tuple) else (given,)
+    hint = f"`{name}[blocks, threads](...)`, each a number or a tuple of up to three that are known while staging"
+    if any(isinstance(size, StagedArray) for size in sizes):
+        raise StagedValueError(f"the {what} of `{name}` is known only when the program runs", where=here(), hint=hint)
+    try:
+        numbers = [operator.index(size) for size in sizes]
+    except TypeError:
+        numbers = []
+    if not 1 <= len(numbers) <= 3 or any(isinstance(size, bool) for size in sizes) or any(n < 0 for n in numbers):
+        raise StagingError(f"the {what} of `{name}` is {given!r}", where=here(), hint=hint)
+    x, y, z = (*numbers, 1, 1)[:3]
+    return x, y, z

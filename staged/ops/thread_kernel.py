@@ -1,0 +1,57 @@
+"""The op behind `st.gpu_func`: a launch of a kernel that the user wrote for one thread.
+
+Operands are the kernel's parameters in their order, results the new values of the arrays that it writes. It is no entry of the
+table of primitives: what it does is in its attributes, and no rule knows it. Its meaning is `thread_interpreter.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staged.errors import GradientError
+from staged.ir.nodes import FAIL, PURE, Effect
+from staged.ir.thread_kernel import ThreadKernel
+from staged.ir.types import TensorType, Type
+from staged.ops.primitive import Primitive
+from staged.ops.thread_interpreter import run_kernel
+from staged.source import Position
+
+NAME = "gpu_func"
+
+Size3 = tuple[int, int, int]
+
+
+def _infer(*operands: Type, kernel: ThreadKernel, grid: Size3) -> tuple[Type, ...]:
+    types = []
+    for number in kernel.written:
+        type = operands[number]
+        assert isinstance(type, TensorType)
+        types.append(TensorType(type.dtype, type.shape))
+    return tuple(types)
+
+
+def _reference(*operands: Any, kernel: ThreadKernel, grid: Size3) -> Any:
+    made = run_kernel(kernel, grid, operands)
+    return tuple(made) if len(made) != 1 else made[0]
+
+
+def launch_of(kernel: ThreadKernel) -> Primitive:
+    """The op for launches of a kernel. It may stop the program where an index may be out of range."""
+    effects: tuple[Effect, ...] = FAIL if kernel.can_fail else PURE
+    return Primitive(
+        name=NAME,
+        kind="launch",
+        infer=_infer,
+        reference=_reference,
+        effects=effects,
+        why_not_differentiable="it is a kernel, and nobody has said how",
+    )
+
+
+def no_derivative(name: str, where: Position | None) -> GradientError:
+    """The error for a derivative through a kernel that has none."""
+    return GradientError(
+        f"cannot differentiate through `{name}`: it is a kernel, and nobody has said how",
+        where=where,
+        hint=f"say it with `{name}.defvjp(forward, backward)`, or put `st.stop_gradient(...)` around its operands",
+    )

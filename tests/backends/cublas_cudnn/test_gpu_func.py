@@ -1,0 +1,355 @@
+"""Kernels that the user writes: what they compute, their text, their failures, and the races in them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import GPU, cuda, with_backend
+from staged.runtime import cuda as runtime
+from staged.runtime.cuda_emulator import INCLUDE
+from staged.testing import compare_trees
+from tests.backends.cublas_cudnn import gpu_funcs
+from tests.backends.cublas_cudnn.gpu_funcs import MATRIX, X, Y
+
+pytestmark = pytest.mark.usefixtures("emulated_device")
+each_program = pytest.mark.parametrize(
+    ("function", "arguments", "wanted"), gpu_funcs.PROGRAMS, ids=[f.__name__ for f, *_ in gpu_funcs.PROGRAMS]
+)
+
+
+def portable(function: Any) -> Any:
+    return st.function(target="portable")(function)
+
+
+def kernels_of(text: str) -> str:
+    """The device's part of a program, without fused kernels."""
+    found = re.findall(r"(?:^//[^\n]*\n)+extern \"C\" __global__ void.*?^}\n", text, re.MULTILINE | re.DOTALL)
+    return "\n".join(kernel for kernel in found if "fused:" not in kernel)
+
+
+def close(found: Any, wanted: Any) -> None:
+    """Equal up to rounding, whatever the dtypes."""
+    if isinstance(wanted, tuple):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            close(one, other)
+        return
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+@each_program
+def test_values_are_those_of_numpy_and_of_threads_in_python(
+    function: Any, arguments: Any, wanted: Any, emulated_device: Any
+) -> None:
+    staged = portable(function)
+    with st.eager():
+        expected = staged(*arguments)
+    if wanted is not None:
+        close(expected, wanted)
+    found = staged(*arguments)
+    compare_trees(found, expected, rtol=1e-6, atol=1e-6)
+    for order in ("reverse", "shuffled"):
+        emulated_device.set_thread_order(order, seed=3)
+        compare_trees(staged(*arguments), found, rtol=0.0, atol=0.0)
+
+
+def test_the_text_reads_as_the_python(golden: Any) -> None:
+    """Names, lines, checks only where nothing shows that an index is in range."""
+    texts = []
+    for function, arguments, _ in gpu_funcs.PROGRAMS:
+        if function in (gpu_funcs.turned, gpu_funcs.sums_of_blocks, gpu_funcs.counted, gpu_funcs.collatz_steps):
+            texts.append(kernels_of(portable(function).stage(*arguments).source))
+    golden("\n".join(texts), suffix=".cu")
+
+
+def test_one_kernel_serves_all_shapes() -> None:
+    text = portable(gpu_funcs.of_two_shapes).stage(X, X[:50]).source
+    assert text.count('extern "C" __global__ void __launch_bounds__(32) saxpy_kernel') == 1
+    assert len(re.findall(r"launch_saxpy\(gpu, st_dim3_of\(", text)) == 2
+
+
+def test_an_array_that_nobody_needs_is_changed_in_place() -> None:
+    """Of three values that a kernel changes one is needed as it was: one copy, before the loop none."""
+    text = portable(gpu_funcs.in_place).stage(X, 3).source
+    assert text.count("cudaMemcpyDeviceToDevice") == 1
+
+
+# ---- failures -------------------------------------------------------------------------------------
+
+
+@st.gpu_func
+def gather(x, places, out):
+    i = cuda.global_index.x
+    if i < len(out):
+        out[i] = x[places[i]]  # the read
+
+
+@st.gpu_func
+def spread(x, places, out):
+    i = cuda.global_index.x
+    if i < len(x):
+        out[places[i], 0] = x[i]  # the write
+
+
+@st.gpu_func
+def quotients(n, d, out):
+    i = cuda.global_index.x
+    if i < len(out):
+        out[i] = n[i] // d[i]  # the division
+
+
+@st.gpu_func
+def counts(places, out):
+    i = cuda.global_index.x
+    if i < len(places):
+        cuda.atomic_add(out, places[i], 1)  # the sum
+
+
+PLACES = np.array([0, 3, 99, 1])
+
+
+def gathered(x: Any, places: Any) -> Any:
+    with with_backend(GPU, x, places):
+        y = gather[1, 32](x, places, st.zeros(places.shape))
+    return y
+
+
+def spread_out(x: Any, places: Any) -> Any:
+    with with_backend(GPU, x, places):
+        y = spread[1, 32](x, places, st.zeros((40, 2)))
+    return y
+
+
+def divided(n: Any, d: Any) -> Any:
+    with with_backend(GPU, n, d):
+        q = quotients[1, 32](n, d, st.zeros(n.shape, st.i64))
+    return q
+
+
+def summed(places: Any) -> Any:
+    with with_backend(GPU, places):
+        y = counts[1, 32](places, st.zeros((40,), st.i32))
+    return y
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "error", "words", "line"),
+    [
+        (gathered, (X, PLACES + 1), IndexError, "index 100 is out of range for an axis of 100 elements", "the read"),
+        (gathered, (X, PLACES - 1), IndexError, "index -1 is out of range for an axis of 100 elements", "the read"),
+        (spread_out, (X[:4], PLACES), IndexError, "index 99 is out of range for an axis of 40 elements", "the write"),
+        (divided, (PLACES, PLACES), ZeroDivisionError, "integer division or modulo by zero", "the division"),
+        (summed, (PLACES,), IndexError, "index 99 is out of range for an axis of 40 elements", "the sum"),
+    ],
+)
+def test_what_fails_stops_the_program_with_the_kernels_line(
+    function: Any, arguments: Any, error: type[Exception], words: str, line: str
+) -> None:
+    staged = portable(function)
+    for eager in (True, False):
+        with pytest.raises(error, match=words) as caught:
+            if eager:
+                with st.eager():
+                    staged(*arguments)
+            else:
+                staged(*arguments)
+        assert f"# {line}" in str(caught.value), str(caught.value)
+
+
+def test_the_program_goes_on_after_a_failure() -> None:
+    staged = portable(gathered)
+    with pytest.raises(IndexError):
+        staged(X, PLACES + 1)
+    np.testing.assert_array_equal(staged(X, PLACES), X[PLACES])
+
+
+def test_without_checks_the_text_has_none() -> None:
+    unchecked = st.gpu_func(checked=False)(gather.function)
+
+    def f(x: Any, places: Any) -> Any:
+        with with_backend(GPU, x, places):
+            y = unchecked[1, 32](x, places, st.zeros(places.shape))
+        return y
+
+    staged = portable(f)
+    text = staged.stage(X, PLACES).source
+    assert "failed" not in text and "out[i] = x[places[i]];" in text
+    np.testing.assert_array_equal(staged(X, PLACES), X[PLACES])
+
+
+@st.gpu_func
+def uneven(out):
+    t = cuda.thread_index.x
+    if t < 16:
+        cuda.syncthreads()
+    out[t] = 1.0
+
+
+def test_a_barrier_that_some_threads_do_not_reach(emulated_device: Any) -> None:
+    def f() -> Any:
+        with with_backend(GPU):
+            y = uneven[1, 32](st.zeros((32,)))
+        return y
+
+    with st.eager(), pytest.raises(st.ProgramError, match="all threads of a block meet at a barrier"):
+        portable(f)()
+    with pytest.raises(st.ProgramError):
+        portable(f)()
+    assert "a barrier that not all threads reach" in emulated_device.last_violation()
+
+
+# ---- derivatives ----------------------------------------------------------------------------------
+
+
+@st.gpu_func
+def cube(x, out):
+    i = cuda.global_index.x
+    if i < len(x):
+        out[i] = x[i] ** 3
+
+
+@st.gpu_func
+def cube_slope(x, d_out, d_x):
+    i = cuda.global_index.x
+    if i < len(x):
+        d_x[i] = 3 * x[i] * x[i] * d_out[i]
+
+
+def cube_forward(launch: Any, x: Any, out: Any) -> Any:
+    return launch(x, out), x
+
+
+def cube_backward(launch: Any, x: Any, d_out: Any) -> Any:
+    return cube_slope[launch.grid, launch.block](x, d_out, st.zeros_like(x)), None
+
+
+cube.defvjp(cube_forward, cube_backward)
+
+
+def loss_of_cubes(x: Any) -> Any:
+    with with_backend(GPU, x):
+        found = st.value_and_grad(lambda x: st.sum(cube[4, 32](2.0 * x, st.zeros_like(x))))(x)
+    return found
+
+
+def loss_around_a_region(x: Any) -> Any:
+    def loss(x: Any) -> Any:
+        with with_backend(GPU, x):
+            total = st.sum(cube[4, 32](2.0 * x, st.zeros_like(x)))
+        return total
+
+    return st.value_and_grad(loss)(x)
+
+
+@pytest.mark.parametrize("function", [loss_of_cubes, loss_around_a_region])
+def test_a_vjp_that_is_given_is_used(function: Any) -> None:
+    staged = portable(function)
+    wanted = (np.sum((2 * X) ** 3), 24 * X**2)
+    with st.eager():
+        close(staged(X), wanted)
+    close(staged(X), wanted)
+    assert "cube_slope_kernel" in staged.stage(X).source
+
+
+def test_without_a_vjp_a_derivative_is_refused_with_the_line() -> None:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            g = st.grad(lambda x: st.sum(gpu_funcs.scale[4, 32](x, 2.0, st.zeros_like(x))))(x)  # the line
+        return g
+
+    def forward(x: Any) -> Any:
+        with with_backend(GPU, x):
+            _, t = st.jvp(lambda x: gpu_funcs.scale[4, 32](x, 2.0, st.zeros_like(x)), (x,), (x,))  # the line
+        return t
+
+    for function in (f, forward):
+        for eager in (True, False):
+            with pytest.raises(st.GradientError, match=r"cannot differentiate through `scale`") as caught:
+                if eager:
+                    with st.eager():
+                        portable(function)(X)
+                else:
+                    portable(function)(X)
+            assert "# the line" in str(caught.value) and "scale.defvjp(forward, backward)" in str(caught.value)
+
+
+# ---- races ----------------------------------------------------------------------------------------
+
+
+@st.gpu_func
+def hasty(x, out):
+    """As `transpose_tiles`, but for the barrier."""
+    tile = cuda.shared((8, 9), st.f32)
+    tx, ty = cuda.thread_index.x, cuda.thread_index.y
+    tile[ty, tx] = x[ty, tx]
+    out[ty, tx] = tile[tx, ty]
+
+
+def turned_hastily(x: Any) -> Any:
+    with with_backend(GPU, x):
+        out = hasty[1, (8, 8)](x, st.zeros((8, 8)))
+    return out
+
+
+def turned_in_time(x: Any) -> Any:
+    with with_backend(GPU, x):
+        out = gpu_funcs.transpose_tiles[1, (8, 8)](x, st.zeros((8, 8)))
+    return out
+
+
+DRIVER = """\
+#include "{name}.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {{
+    float x[64] = {{0}}, result[64];
+    st_host host;
+    memset(&host, 0, sizeof host);
+    {name}_args args;
+    memset(&args, 0, sizeof args);
+    args.x = x;
+    args.result = result;
+    void *arena = aligned_alloc(64, {NAME}_ARENA_BYTES);
+    memset(arena, 0, {NAME}_ARENA_BYTES);
+    printf("status %d\\n", {name}(&args, arena, &host));
+    {name}_release(arena);
+    free(arena);
+    return 0;
+}}
+"""
+
+
+@pytest.mark.parametrize(("function", "races"), [(turned_in_time, False), (turned_hastily, True)])
+def test_a_missing_barrier_is_a_race(function: Any, races: bool, tmp_path: Path) -> None:
+    library = runtime.emulated.race_detector()
+    compiler, _ = runtime.building.find_cxx()
+    artifact = portable(function).stage(MATRIX[:8, :8].copy())._artifact
+    name = artifact.name
+    (tmp_path / f"{name}.cu").write_text(artifact.source)
+    (tmp_path / f"{name}.h").write_text(artifact.header)
+    (tmp_path / f"{name}_support.h").write_text(artifact.support)
+    (tmp_path / "main.cpp").write_text(DRIVER.format(name=name, NAME=name.upper()))
+    flags = ["-std=c++17", "-O1", "-g1", "-rdynamic", f"-I{INCLUDE}", f"-I{tmp_path}", "-fsanitize=thread", "-fPIC"]
+    sources = ["-x", "c++", str(tmp_path / f"{name}.cu"), str(tmp_path / "main.cpp"), "-x", "none", str(library)]
+    command = [*compiler, *flags, "-include", "cuda_runtime.h", *sources, f"-Wl,-rpath,{library.parent}", "-pthread"]
+    built = subprocess.run([*command, "-o", str(tmp_path / name)], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run([str(tmp_path / name)], capture_output=True, text=True, env=dict(os.environ), timeout=120)
+    assert "status 0" in done.stdout, done.stderr
+    assert ("WARNING: ThreadSanitizer: data race" in done.stderr) == races, done.stderr
+    if races:
+        assert "hasty_kernel" in done.stderr
+
+
+def test_scalars_and_results_keep_their_names() -> None:
+    text = portable(gpu_funcs.by_value).stage(X, Y).source
+    assert "saxpy_kernel(double a, const float *x, const float *y, float *out" in text
