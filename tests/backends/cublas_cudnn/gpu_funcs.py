@@ -216,6 +216,14 @@ def in_place(x: Any, steps: Any) -> Any:
     return x, y, z
 
 
+def as_it_was(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+        z = add_one[1, 32](y)
+        w = z * y
+    return w
+
+
 @st.gpu_func
 def fill3(out, base):
     x, y, z = cuda.global_index.x, cuda.global_index.y, cuda.global_index.z
@@ -313,6 +321,7 @@ PROGRAMS: list[tuple[Any, tuple[Any, ...], Any]] = [
     (collatz_steps, (np.arange(1, 41), 60), collatz_by_hand(np.arange(1, 41), 60)),
     (smoothed, (X, 5), smooth_by_hand(X, 5)),
     (in_place, (X, 3), (X, X + 3, X + 4)),
+    (as_it_was, (X,), (2 * X + 1) * 2 * X),
     (in_three_axes, (7,), 7 + np.add.outer(np.add.outer(100 * np.arange(3), 10 * np.arange(4)), np.arange(5))),
     (all_arithmetic, (X, np.arange(100) % 7 - 1), None),
     (with_numbers_of_the_device, (X,), (X / np.abs(X).max(), 2 * (X / np.abs(X).max()))),
