@@ -47,7 +47,7 @@ def with_library_calls(program: Function) -> Function:
     library_ways = backend_for(program).library_ways
     if library_ways is None:
         return program
-    return map_functions(program, lambda function: call_libraries(function, library_ways(function)))
+    return map_functions(program, lambda function: call_libraries(function, library_ways(function, program.options)))
 
 
 PASSES: tuple[tuple[str, Pass], ...] = (

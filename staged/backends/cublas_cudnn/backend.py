@@ -5,6 +5,7 @@ from __future__ import annotations
 from staged.backends.c_family.program import Emitted, Planner
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op, Value
+from staged.ir.options import DeviceOptions
 from staged.ir.order import VIEWS
 from staged.ir.types import CPU
 from staged.ops.library import FindWay
@@ -38,11 +39,11 @@ def takes_epilogue(op: Op, body: Block) -> bool:
     return form.is_linear or op.name != "matmul" or not any(map(_is_piece, op.operands))
 
 
-def library_ways(function: Function) -> FindWay:
+def library_ways(function: Function, options: DeviceOptions) -> FindWay:
     """How cuDNN makes the composites of a function, and primitives that are no contractions, on their devices."""
     from staged.backends.cublas_cudnn.library.whole import find_ways
 
-    return find_ways(function)
+    return find_ways(function, options)
 
 
 def _is_piece(value: Value) -> bool:

@@ -1,4 +1,4 @@
-"""Which ops a library makes in one piece, besides contractions: batch norms and means over windows, by cuDNN.
+"""Which ops a library makes in one piece, besides contractions: batch norms, means over windows and recurrent layers, by cuDNN.
 
 What is not here is better off in kernels. A softmax is one kernel, which takes along what is around it; activations join
 what makes their operand. Dropout draws the same bits as on the host, which cuDNN's does not. Of maxima over windows see `pooling.py`.
@@ -8,22 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from staged.backends.cublas_cudnn.library import batch_norm_calls, pooling
+from staged.backends.cublas_cudnn.library import batch_norm_calls, pooling, recurrent_calls
 from staged.backends.cublas_cudnn.library.batch_norm import BatchNorms
 from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.backends.cublas_cudnn.library.recurrent import Recurrent
 from staged.ir.nodes import Block, Function, Op
+from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU
 from staged.ir.users import users_of
 from staged.ops.library import FindWay, Way
 
-EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {**batch_norm_calls.EMITTERS, **pooling.EMITTERS}
+EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
+    **batch_norm_calls.EMITTERS,
+    **pooling.EMITTERS,
+    **recurrent_calls.EMITTERS,
+}
 """By the attr `call` of a `library` op: its function, of this name, with the number of its Python line for errors."""
 
 
-def find_ways(function: Function) -> FindWay:
+def find_ways(function: Function, options: DeviceOptions) -> FindWay:
     """Finds the ways of a function's ops, in program order: what one has kept, a later one may use."""
-    batch_norms = BatchNorms(users_of(function.block))
-    ways: Mapping[str, FindWay] = {**batch_norms.ways, **pooling.WAYS}
+    users = users_of(function.block)
+    ways: Mapping[str, FindWay] = {
+        **BatchNorms(users).ways,
+        **pooling.WAYS,
+        **Recurrent(function, users, options).ways,
+    }
 
     def find(op: Op, block: Block) -> Way | None:
         if op.device == CPU:
