@@ -183,7 +183,7 @@ class CudaStructureEmitter(StructureEmitter):
             self.copy_from_peer(op, target, source, value.tensor)
             return
         self.copy_between(op, target, source, value.tensor, "DeviceToHost" if to_host else "HostToDevice")
-        if to_host and value.tensor.size:
+        if value.tensor.size and (to_host or _is_written_again(source)):
             self.wait(op)
 
     def copy_from_peer(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
@@ -286,3 +286,8 @@ class CudaStructureEmitter(StructureEmitter):
         super().release_store(mark)
         if mark in self.device_marks:
             self.w.line(f"st_frames_release(&gpu->{FRAMES}, {self.device_marks[mark]});")
+
+
+def _is_written_again(source: Expr) -> bool:
+    """Whether the host may write there while a copy to the device is under way: in its own arena, but not in an argument."""
+    return re.match(r"\(*m->", str(source)) is not None

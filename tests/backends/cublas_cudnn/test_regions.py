@@ -405,3 +405,22 @@ def test_the_reverse_of_a_region_runs_where_the_region_does() -> None:
     kernels, host = text.split("the host's part")
     assert "sinf(" in kernels and "cosf(" in kernels
     assert "sinf(" not in host and "cosf(" not in host
+
+
+def test_what_the_host_computes_anew_in_each_turn_is_copied_before_that(device: cuda.Emulator) -> None:
+    @st.function(target="portable")
+    def f(x: Any) -> Any:
+        total = st.zeros(x.shape)
+        for step in st.range(4):
+            h = st.sin(x * step)  # in one place of the host's memory in every turn
+            with with_backend(GPU, h):
+                total = total + h * h
+        return total
+
+    x = np.linspace(0, 1, 300, dtype=np.float32)
+    with st.eager():
+        expected = f(x)
+    for seed in range(4):
+        device.configure(f"lazy seed={seed}")  # copies of memory that is not pinned are late by lot
+        np.testing.assert_allclose(f(x), expected, rtol=1e-6)
+    device.configure("eager forward")
