@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.ir.functions import every_function, function_table, result_types
-from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef
+from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.order import is_tensor, root_of
 from staged.ir.sequences import holds_frames
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
@@ -49,6 +49,7 @@ class Homes:
         }
         """What stands for the fields of each frame."""
         self.read_on_device = read_on_device(program)
+        self.recorded = self.recorded_decisions(program)
         self.constants: set[Value] = set()
         self.targets: dict[Label, tuple[Value, ...]] = {}
         self.runs_on: dict[Op, Device] = {}
@@ -126,8 +127,20 @@ class Homes:
         for param, result in op.attrs.get("in_place", ()):
             self.join([taken[param]], [given[result]])
             self.join([given[result]], [taken[param]])
-        self.join(taken, op.operands)
+        for target, operand in zip(taken, op.operands, strict=False):
+            if target not in self.recorded:
+                self.join([target], [operand])
         self.join(op.results, given)
+
+    def recorded_decisions(self, program: Function) -> set[Value]:
+        """The fields with numbers that only the host looks at: what it has decided it need not ask the device for again."""
+        found = {field for fields in self.fields.values() for field in fields if is_number(field)}
+        for function in every_function(program):
+            for op in walk_ops(function.block):
+                if op.name == "frame_load":
+                    given = zip(op.results, self.given_by(op), strict=True)
+                    found -= {field for result, field in given if result in self.read_on_device}
+        return found
 
     def taken_by(self, op: Op) -> tuple[Value, ...]:
         """What the operands of a call become, or those of `frame_save`."""

@@ -12,12 +12,15 @@ import staged as st
 from staged import CPU, GPU, with_backend
 from staged.frontend.trace import trace
 from staged.ir.devices import value_devices
+from staged.ir.machine import PORTABLE
 from staged.ir.nodes import Function, Op, walk_blocks, walk_ops
 from staged.ir.printer import print_function
+from staged.ir.types import TensorType
 from staged.ir.verifier import verify
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.place import place, transfers
+from staged.pipeline import lower
 
 X = np.ones((3, 4), np.float32)
 
@@ -307,3 +310,75 @@ def test_to_is_one_copy_outside_of_loops_and_nothing_where_the_array_is() -> Non
 def test_to_the_host_is_nothing_in_a_program_of_the_host() -> None:
     made = place(trace(lambda x: st.to(x, CPU) * 2.0, (X,)).function)
     assert [op.name for op in made.block.ops] == ["constant", "broadcast_to", "multiply"]
+
+
+# ---- functions ----------------------------------------------------------------------------------
+
+CHILDREN = np.array([[1, 2], [-1, -1], [-1, -1]])
+VECTORS = np.ones((3, 4), np.float32)
+
+
+@st.function
+def encode(node: Any, children: Any, vectors: Any, weight: Any) -> Any:
+    if children[node, 0] < 0:
+        return vectors[node], 0.0
+    left, below = encode(children[node, 0], children, vectors, weight)
+    right, beside = encode(children[node, 1], children, vectors, weight)
+    h = st.tanh(left + right) * weight
+    return h, below + beside + st.sum(h)
+
+
+def lowered(function: Callable[..., Any], *args: Any) -> Function:
+    return lower(trace(function, args).function, PORTABLE)
+
+
+def homes(function: Function) -> dict[str, str]:
+    return {param.hint: str(device) for param, device in zip(function.params, function.param_devices, strict=True)}
+
+
+def test_a_function_takes_arrays_where_it_computes_and_the_host_keeps_what_it_decides_with() -> None:
+    def f(children: Any, vectors: Any, weight: Any) -> Any:
+        with with_backend(GPU):
+            return encode(0, children, vectors, weight)
+
+    made = lowered(f, CHILDREN, VECTORS, np.float32(2.0) * np.ones(4, np.float32))
+    (function,) = made.functions
+    assert homes(function) == {"node": "cpu", "children": "cpu", "vectors": "gpu", "weight": "gpu"}
+    calls = [op for each in (made, function) for op in walk_ops(each.block) if op.name == "call"]
+    assert [op.attrs["devices"] for op in calls] == [(GPU, GPU)] * 3
+    assert not [op for op in walk_ops(function.block) if op.name == "copy"]
+    assert sorted(crossings(made)) == [
+        ("call", "gpu->cpu", "result"), ("call", "gpu->cpu", "result"),
+        ("vectors", "cpu->gpu", "input"), ("weight", "cpu->gpu", "input"),
+    ]  # fmt: skip
+
+
+def test_frames_hold_arrays_on_the_device_and_decisions_on_the_host() -> None:
+    def f(children: Any, vectors: Any, weight: Any) -> Any:
+        with with_backend(GPU):
+            return st.grad(lambda weight: encode(0, children, vectors, weight)[1])(weight)
+
+    made = lowered(f, CHILDREN, VECTORS, np.ones(4, np.float32))
+    (record,) = made.frames
+    assert {
+        (type.shape != (), str(record.device(number)))
+        for number, (_, type) in enumerate(record.fields)
+        if isinstance(type, TensorType)
+    } == {(False, "cpu"), (True, "gpu")}
+    backward = next(function for function in made.functions if function.name == "encode_backward")
+    assert not [op for op in walk_ops(backward.block) if op.name == "copy"]
+
+
+@st.function
+def until(x: Any, limit: Any) -> Any:
+    return x if st.sum(x) > limit else until(st.sin(x) * 3.0, limit) * x
+
+
+def test_what_the_device_has_decided_once_is_recorded_on_the_host() -> None:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            return st.grad(lambda x: st.sum(until(x, 5.0)))(x)
+
+    made = lowered(f, VECTORS)
+    found = {function.name: [op.attrs["why"] for op in walk_ops(function.block) if op.name == "copy"] for function in made.functions}
+    assert found == {"until_forward": ["decision"], "until_backward": []}
