@@ -28,16 +28,20 @@ FindWay = Callable[[Op, Block], Way | None]
 """The way for an op of a block, None where no library makes it. It is asked for each op of a function, in order."""
 
 
-def library_call(name: str, operands: Sequence[Array], types: Sequence[TensorType], **attrs: Any) -> tuple[Array, ...]:
+def library_call(
+    name: str, operands: Sequence[Array], types: Sequence[TensorType], hints: Sequence[str] = (), **attrs: Any
+) -> tuple[Array, ...]:
     """Record one call: an op `library` whose attr `call` is the name that the back end knows it by.
 
     It reads its operands and makes all of its results, whether or not anybody wants them. A back end alone writes such
-    ops, while it lowers a program: they have no derivative and no meaning for NumPy.
+    ops, while it lowers a program: they have no derivative and no meaning for NumPy. `hints` are names for people, one for
+    each result, where the user has none.
     """
     context = current_context()
     assert isinstance(context, RecordContext), "calls of libraries are recorded by a pass"
     values = [context.value_of(operand) for operand in operands]
     where = context.locate()
-    return context.emit(
-        Op("library", values, types, attrs={"call": name, **attrs}, device=context.builder.device, where=where)
-    )
+    op = Op("library", values, types, attrs={"call": name, **attrs}, device=context.builder.device, where=where)
+    for result, hint in zip(op.results, hints, strict=bool(hints)):
+        result.hint = hint
+    return context.emit(op)

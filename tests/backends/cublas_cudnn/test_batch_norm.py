@@ -188,6 +188,22 @@ def test_inference_is_a_call_where_no_kernel_takes_it_along(device: cuda.Emulato
         assert ("cudnn.h" in text) is (count > 0)
 
 
+def test_the_first_number_that_is_none_is_named() -> None:
+    @st.function(check_nan=True, target="portable")
+    def program(x: Any) -> Any:
+        with with_backend(GPU, x):
+            normal = st.batch_norm_training(x)[0]
+            y = st.avg_pool2d(normal, 2) * 2.0
+        return y
+
+    x = normal(2, 2, 4, 4)
+    program(x)
+    x[1, 0, 2, 2] = np.inf
+    with pytest.raises(st.ProgramError, match="`normal` has NaN") as caught:
+        program(x)
+    assert "normal = st.batch_norm_training(x)[0]" in str(caught.value)
+
+
 def test_what_cudnn_does_not_take_stays_kernels() -> None:
     for shape in ((0, 3, 2, 2), (65536, 1)):
         text = on_gpu(lambda x: st.batch_norm(x, *[st.ones((x.shape[1],))] * 2)).stage(np.zeros(shape, "f4")).source

@@ -25,6 +25,8 @@ from staged.ops.record import RecordContext
 
 TRAINING, BACKWARD, INFERENCE = "batch_norm_training", "batch_norm_backward", "batch_norm_inference"
 RUNNING = "batch_norm_training_running"
+KEPT = ("", "", "", "saved_mean", "saved_rstd")
+"""Names of what the calls for training make."""
 FUSED_KINDS = ("elementwise", "reduction", "random")
 """Kinds of primitives that share a kernel with an elementwise neighbour."""
 MOVES = ("reshape", "stop_gradient", "broadcast_to")
@@ -65,7 +67,7 @@ class BatchNorms:
 
         def write(context: RecordContext, x: Array, *affine: Array) -> Sequence[Array]:
             types = [x.type, few, few, few, few]
-            made = library_call(TRAINING, [x, *affine], types, eps=eps, parts=parts)
+            made = library_call(TRAINING, [x, *affine], types, KEPT, eps=eps, parts=parts)
             y, mean, unbiased, saved, rstd = made
             self.save(context, op, eps, saved, rstd)
             return y, mean, unbiased * ((n - 1) / n)
@@ -86,7 +88,7 @@ class BatchNorms:
         def write(context: RecordContext, x: Array, *rest: Array) -> Sequence[Array]:
             *affine, mean, variance = rest
             operands, types = [x, *affine, mean, variance], [x.type, few, few, few, few]
-            made = library_call(RUNNING, operands, types, eps=eps, parts=parts, factor=running.factor)
+            made = library_call(RUNNING, operands, types, KEPT, eps=eps, parts=parts, factor=running.factor)
             y, *followed, saved, rstd = made
             for update, new in zip(running.updates, followed, strict=True):
                 self.updated[update] = context.value_of(new)
