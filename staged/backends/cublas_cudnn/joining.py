@@ -3,7 +3,9 @@
     w1 = update(w1, d_w1); b1 = update(b1, d_b1); w2 = update(w2, d_w2)   ->   one launch, some of its blocks for each
 
 Why: starting a kernel takes as long as updating some hundred thousand elements. What is joined was fused from the same
-ops, one element for each thread; the later ones move up to the first, with what they read if that is no work.
+ops, one element for each thread; the later ones move up to the first, with what they read if that is no work, or a
+product: the gradient of one parameter need not wait for the update of another. Fills are joined in a row alone: what they fill
+would otherwise be in use for longer.
 """
 
 from __future__ import annotations
@@ -122,6 +124,8 @@ class _Plan:
                 for result in op.results:
                     self.made_at[result] = at
                 continue
+            if op.name in OPAQUE and op.device != CPU and not _is_fill(op):
+                self.open = {kind: step for kind, step in self.open.items() if not _is_fill(self.steps[step].ops[0])}
             if key is not None:
                 self.open[key] = len(self.steps)
             for result in op.results:
@@ -152,7 +156,7 @@ class _Plan:
         op = value.producer
         if made < at or op in needed:
             return True
-        if op is None or made == at or op.blocks or not self.is_movable(op, at):
+        if op is None or made == at or (op.blocks and op.name != "contraction") or not self.is_movable(op, at):
             return False
         if not all(self.can_be_there(operand, at, needed) for operand in op.operands):
             return False
@@ -160,21 +164,28 @@ class _Plan:
         return True
 
     def is_movable(self, op: Op, at: int) -> bool:
-        """Whether an op is no work and means the same before the step: a view, a number, a Variable not written since."""
+        """Whether an op means the same before the step, and is no work or a product: a view, a number, a Variable not written since."""
         if op.name == "variable_read":
             read = {effect.target for effect in op.effects} | {op.attrs["variable"]}
-            later = (o for step in self.steps[at:] for o in step.ops)
-            return not any(effect.kind == "write" and effect.target in read for o in later for effect in o.effects)
+            between = (o for step in self.steps[at : self.made_at[op.result]] for o in step.ops)
+            return not any(effect.kind == "write" and effect.target in read for o in between for effect in o.effects)
         if op.effects:
             return False
+        if op.name == "contraction":
+            return op.device != CPU
         return (
             view_of(op.results[0]) is not None if is_tensor(op.results[0]) else op.device == CPU and op.name != "kernel"
         )
 
 
+def _is_fill(op: Op) -> bool:
+    """Whether a kernel reads nothing."""
+    return op.name == "kernel" and not op.operands
+
+
 def _kind_of(op: Op) -> object:
     """What kernels that may share a launch have in common; None for what shares none."""
-    if op.name != "kernel" or op.device == CPU or op.effects or not op.operands:
+    if op.name != "kernel" or op.device == CPU or op.effects:
         return None
     nest: Nest = op.attrs["nest"]
     if nest.counts or not all(is_tensor(result) for result in op.results):

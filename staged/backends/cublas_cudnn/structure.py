@@ -60,6 +60,10 @@ class CudaStructureEmitter(StructureEmitter):
         self.records: Mapping[str, FrameRecord] = {}
         self.calls_mark = ""
         self.finite_checks = FiniteChecks()
+        self.waits_later: set[Op] = set()
+        """Copies to the host right before another one: the program waits for them together."""
+        self.waited_at = 0
+        """How long the text was when the program had just waited."""
         self.kernels_may_fail = False
         """Whether to look at what kernels report wherever the program waits for them."""
 
@@ -108,6 +112,8 @@ class CudaStructureEmitter(StructureEmitter):
 
     def block(self, block: Block) -> None:
         self.current = None  # it may be reached in several ways
+        following = zip(block.ops, block.ops[1:], strict=False)
+        self.waits_later |= {op for op, later in following if (source := _comes_from(op)) and source == _comes_from(later)}
         super().block(block)
 
     def op(self, op: Op, block: Block) -> None:
@@ -142,10 +148,11 @@ class CudaStructureEmitter(StructureEmitter):
         """Let the device finish what it has been given; the program stops if a kernel must not go on."""
         if not self.kernels_may_fail:
             self.check(op, "cudaStreamSynchronize(gpu->stream)")
-            return
-        self.need("fail")
-        with self.w.block(f"if (wait_for_device(gpu, host, {self.site_of(op.where)}) != ST_OK)"):
-            self.w.line("return host->error_kind;")
+        else:
+            self.need("fail")
+            with self.w.block(f"if (wait_for_device(gpu, host, {self.site_of(op.where)}) != ST_OK)"):
+                self.w.line("return host->error_kind;")
+        self.waited_at = len(self.w.lines)
 
     def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
         if not self.is_on_device(pointer):
@@ -183,7 +190,7 @@ class CudaStructureEmitter(StructureEmitter):
             self.copy_from_peer(op, target, source, value.tensor)
             return
         self.copy_between(op, target, source, value.tensor, "DeviceToHost" if to_host else "HostToDevice")
-        if value.tensor.size and (to_host or _is_written_again(source)):
+        if value.tensor.size and (op not in self.waits_later if to_host else _is_written_again(source)):
             self.wait(op)
 
     def copy_from_peer(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
@@ -240,6 +247,8 @@ class CudaStructureEmitter(StructureEmitter):
 
     def before_return(self, end: End) -> None:
         if self.is_entry:
+            if len(self.devices) == 1 and self.waited_at == len(self.w.lines):
+                return
             for device in self.devices:
                 self.use(device)
                 self.wait(end)
@@ -291,3 +300,11 @@ class CudaStructureEmitter(StructureEmitter):
 def _is_written_again(source: Expr) -> bool:
     """Whether the host may write there while a copy to the device is under way: in its own arena, but not in an argument."""
     return re.match(r"\(*m->", str(source)) is not None
+
+
+def _comes_from(op: Op) -> Device | None:
+    """The device of which an op is a copy to the host, of something that has elements."""
+    if op.name != "copy" or op.device != CPU or not op.operands[0].tensor.size:
+        return None
+    source: Device = op.attrs["source"]
+    return source

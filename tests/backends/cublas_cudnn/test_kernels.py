@@ -300,6 +300,40 @@ def test_updates_of_all_parameters_share_launches(device: Any) -> None:
     assert "4 parts side by side" in program.source
 
 
+def test_updates_share_a_launch_after_the_products_of_all_gradients(device: Any) -> None:
+    shapes = [(40, 30), (30, 12), (12, 7)]
+    values = [RNG.normal(size=shape).astype(np.float32) / 5 for shape in shapes]
+    x = RNG.normal(size=(9, 40)).astype(np.float32)
+
+    def train(backend: Any) -> Any:
+        @st.function
+        def step(x: Any) -> Any:
+            with with_backend(backend, x):
+                params = [st.Variable(value) for value in values]
+                optimizer = st.optim.SGD(params, lr=0.05, momentum=0.9)
+
+                def loss(x: Any) -> Any:
+                    for param in params:
+                        x = st.tanh(x @ param.value)
+                    return st.mean(x * x)
+
+                for _ in st.range(4):
+                    _, grads = st.value_and_grad(loss, wrt=params)(x)
+                    optimizer.step(grads)
+            return [param.value for param in params]
+
+        return step(x), step.stage(x)
+
+    found, program = train(GPU)
+    expected, _ = train(st.CPU)
+    compare_trees(found, expected, rtol=1e-4, atol=1e-6)
+    entry = program.source[program.source.index("\nint step(") :]
+    assert len(re.findall(r"launch_step", entry)) == 1
+    assert len(re.findall(r"launch_SGD", entry)) == 1, "the velocities are filled together"
+    waits = entry.count("cudaStreamSynchronize") + entry.count("wait_for_device")
+    assert waits == 1, "three results come to the host, and the program waits once"
+
+
 def test_kernels_that_need_each_other_do_not_share_a_launch(device: Any) -> None:
     def chained(x: Any) -> Any:
         y = st.take(x, np.arange(8), axis=0) * 2.0
