@@ -273,6 +273,11 @@ class _Placer:
             self.passing(op)
         elif op.name in STRUCTURED:
             self.structured(op)
+        elif op.name == "sequence_add":
+            sequence, index, element = op.operands
+            operands = [self.use(sequence, device), self.use(index, CPU), self.element(element, device, op.where)]
+            types = [self.type_at(result) for result in op.results]
+            self.finish(op, op.replace(operands=operands, device=device, result_types=types))
         elif device != CPU and any(is_number(result) for result in op.results):
             self.number_on_device(op, device)
         else:

@@ -52,7 +52,8 @@ def plan_sequences(
             if result in handles.values:
                 if result.type.bound is None:
                     element = result.type.element if isinstance(result.type.element, TensorType) else TensorType(i64)
-                    plan.places[result] = Stack(name, element, len(plan.stacks), op.where)
+                    device = devices.get(result, CPU) if isinstance(result.type.element, TensorType) else CPU
+                    plan.places[result] = Stack(name, element, len(plan.stacks), op.where, device=device)
                     plan.stacks.append(plan.places[result])  # type: ignore[arg-type]
                 continue
             if result not in plan.places:

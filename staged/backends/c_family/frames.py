@@ -63,6 +63,10 @@ class FrameEmitter(ResidualEmitter):
 
     # ---- sequences ----
 
+    def sequence_call(self, name: str, value: Value, arguments: str) -> str:
+        """The call of a support function for sequences (make, zeros, copy, take) that gives one like `value`."""
+        return f"st_sequence_{name}(host, m->frames, {arguments})"
+
     def begin_trips(self, op: Op, index: str) -> str:
         collected = op.attrs.get("collected", 0)
         results = [result for result in op.results[len(op.results) - collected :] if self.is_handle(result)]
@@ -80,7 +84,7 @@ class FrameEmitter(ResidualEmitter):
             else:
                 handle = self.new_handle(result.hint or "history")
                 count, item = result.type.bound, self.item_bytes(result.type)
-                self.try_(f"st_sequence_make(host, m->frames, {count}, {item}, &{handle})")
+                self.try_(self.sequence_call("make", result, f"{count}, {item}, &{handle}"))
                 self.scalars[result] = handle
         return index
 
@@ -126,7 +130,7 @@ class FrameEmitter(ResidualEmitter):
             if isinstance(stack, Stack):
                 handle = self.new_handle(result.hint or "history")
                 first, item = self.bases[result], self.item_bytes(result.type)
-                self.try_(f"st_sequence_take(host, m->frames, {self.field(stack)}, {first}, {item}, &{handle})")
+                self.try_(self.sequence_call("take", result, f"{self.field(stack)}, {first}, {item}, &{handle}"))
                 self.scalars[result] = handle
             else:
                 self.w.line(f"{Member(self.scalars[result], 'length', False)} = {self.loop_trip[op]};")
@@ -162,7 +166,7 @@ class FrameEmitter(ResidualEmitter):
         handle = self.new_handle(op.result.hint or "zeros")
         self.where(op.where)
         like = self.scalar(op.operands[0])
-        self.try_(f"st_sequence_zeros(host, m->frames, {like}, {depth}, {item}, &{handle})")
+        self.try_(self.sequence_call("zeros", op.result, f"{like}, {depth}, {item}, &{handle}"))
         self.scalars[op.result] = handle
 
     def emit_sequence_add(self, op: Op) -> None:
@@ -173,17 +177,16 @@ class FrameEmitter(ResidualEmitter):
         assert isinstance(sequence.type, SequenceType)
         place = Index(Name(self.items(handle, sequence.type, written=True)), self.scalar(index))
         if isinstance(element.type, SequenceType):
-            self.add_sequences(place, self.scalar(element), element.type)
+            self.add_sequences(op, place, self.scalar(element), element.type)
         elif isinstance(element.type, FrameType):
             # A frame has one maker: what is there is NULL, or what is added is.
             with self.w.block(f"if ({self.scalar(element)} != NULL)"):
                 self.w.line(f"{place} = {self.scalar(element)};")
         elif is_tensor(element):
             type = element.tensor
-            self.need(f"sequence_add_{type.dtype}")
             offset = scaled(self.scalar(index), type.size) or Literal("0")
             target = Infix("+", Name(self.items(handle, sequence.type, written=True)), offset)
-            self.w.line(f"st_add_{type.dtype}({target}, {self.pointer(element)}, {self.count(type)});")
+            self.add_numbers(op, target, self.pointer(element), type)
         else:
             self.w.line(f"{place} += {self.scalar(element)};")
         self.scalars[op.result] = handle
@@ -194,10 +197,15 @@ class FrameEmitter(ResidualEmitter):
         self.where(op.where)
         handle = self.taken(op, 0, left)
         assert isinstance(left.type, SequenceType)
-        self.add_sequences(handle, self.scalar(right), left.type)
+        self.add_sequences(op, handle, self.scalar(right), left.type)
         self.scalars[op.result] = handle
 
-    def add_sequences(self, target: Expr, source: Expr, type: SequenceType) -> None:
+    def add_numbers(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
+        """Add an array to one element of a sequence."""
+        self.need(f"sequence_add_{type.dtype}")
+        self.w.line(f"st_add_{type.dtype}({target}, {source}, {self.count(type)});")
+
+    def add_sequences(self, op: Op, target: Expr, source: Expr, type: SequenceType) -> None:
         """Add the elements of one sequence to those of another."""
         depth, _, element = self.innermost(type)
         if isinstance(element, FrameType):
@@ -214,7 +222,7 @@ class FrameEmitter(ResidualEmitter):
             return given
         depth, item, _ = self.innermost(value.type)
         handle = self.new_handle(value.hint or "copy")
-        self.try_(f"st_sequence_copy(host, m->frames, {given}, {depth}, {item}, &{handle})")
+        self.try_(self.sequence_call("copy", value, f"{given}, {depth}, {item}, &{handle}"))
         return handle
 
     def innermost(self, type: Type) -> tuple[int, str, TensorType | FrameType]:

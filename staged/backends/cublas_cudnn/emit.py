@@ -52,10 +52,8 @@ from staged.backends.cublas_cudnn.failures import (
 )
 from staged.backends.cublas_cudnn.functions import (
     CALLS,
-    FRAMES,
     STORES,
     frame_makers,
-    has_device_fields,
     host_part,
     stores_part,
     write_device_locals,
@@ -76,6 +74,7 @@ from staged.backends.cublas_cudnn.peers import (
     write_release_of_all,
 )
 from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
+from staged.backends.cublas_cudnn.sequences import SequenceTexts, stores_in_use
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import device_stack_text, stacks_part
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
@@ -88,11 +87,9 @@ from staged.backends.cublas_cudnn.thread_kernels import (
 )
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Plan, aligned
-from staged.ir.devices import value_devices
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef
 from staged.ir.options import DeviceOptions
-from staged.ir.order import structural_ops
 from staged.ir.types import CPU, Device, shape_text
 
 # NVRTC has no headers; its own integer types are these.
@@ -202,6 +199,9 @@ class CudaProgramEmitter(ProgramEmitter):
         taken = set(self.frame_names.values())
         self.frame_fields = {record.name: field_names(record, taken) for record in function.frames}
         self.records = {record.name: record for record in function.frames}
+        self.structures: list[CudaStructureEmitter] = []
+        """The emitters of the program's functions, the entry's first."""
+        self.sequence_texts = SequenceTexts()
         self.device_locals: dict[str, str] = {}
         """By function, the type of the struct of a call's arrays on the device."""
         if len(self.devices) > 1 and function.functions:
@@ -270,6 +270,9 @@ class CudaProgramEmitter(ProgramEmitter):
     def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
         structure = super().new_structure(function, plan)
         assert isinstance(structure, CudaStructureEmitter)
+        self.structures.append(structure)
+        structure.structures = self.structures
+        structure.sequence_texts = self.sequence_texts
         structure.finite_checks = self.finite_checks
         structure.kernels_may_fail = self.kernels_may_fail
         structure.devices = self.devices
@@ -352,13 +355,13 @@ class CudaProgramEmitter(ProgramEmitter):
             parts.append(failures_part(values + workspace))
             if len(self.devices) > 1:
                 parts.append(records_part(len(self.devices)))
-        kernels += len(self.finite_checks.dtypes)
+        kernels += len(self.finite_checks.dtypes) + len(self.sequence_texts.kernels)
         if kernels:
             parts.append(kernels_part(site, self.name, kernels))
         if self.stacks and device == self.devices[0]:
             parts.append(stacks_part(self.stacks, self.stacks_offset(), HEAD))
-        if self.device_locals or self.has_device_frames:
-            parts.append(stores_part(bool(self.device_locals), self.has_device_frames))
+        if self.device_locals or self.has_device_store:
+            parts.append(stores_part(bool(self.device_locals), self.has_device_store))
         if self.uses_store or self.is_recursive:
             frames = self.frames_offset() if self.uses_store else None
             parts.append(host_part(frames, self.own_stack_offset() if self.is_recursive else None))
@@ -382,23 +385,9 @@ class CudaProgramEmitter(ProgramEmitter):
         return sorted(found, key=lambda buffer: self.devices.index(buffer.device))
 
     @property
-    def has_device_frames(self) -> bool:
-        """Whether frames hold arrays of the device."""
-        return any(map(has_device_fields, self.records.values()))
-
-    def refuse_handles(self) -> None:
-        """Sequences that travel have their elements in the host's store so far."""
-        made = [(self.function, self.plan), *((each.signature.function, each.plan) for each in self.functions.values())]
-        for function, plan in made:
-            devices = value_devices(function)
-            for op in structural_ops(function.block):
-                if any(result in plan.handles.values and devices.get(result, CPU) != CPU for result in op.results):
-                    raise UnsupportedError(
-                        "a second derivative through a loop, which keeps histories of histories, or the derivative of a loop in a "
-                        "function that calls itself, does not run in a program with a GPU region yet",
-                        where=op.where or function.where,
-                        hint="take it in a program without `with_backend(GPU)`",
-                    )
+    def has_device_store(self) -> bool:
+        """Whether arrays of a device are kept for gradients: by frames, or by sequences that travel."""
+        return self.structures[0].keeps_on_device
 
     def largest_on_device(self, device: Device) -> str:
         """The arrays that take most of the device's memory, in words."""
@@ -413,7 +402,6 @@ class CudaProgramEmitter(ProgramEmitter):
     def assemble(
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
-        self.refuse_handles()
         structure.need("host", "fail", "stop", *(("stack",) if self.stacks else ()))
         on_device = [kernel for kernel in kernels if isinstance(kernel, CudaKernel) and kernel.name in self.launchers]
         on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel | LibraryCall)]
@@ -423,7 +411,7 @@ class CudaProgramEmitter(ProgramEmitter):
         for line in sorted(line for line in render(structure.text.snippets - {"memcpy"})[0] if line.startswith("#define")):
             w.line(line)
         checks = [finite_check_name(dtype) for dtype in self.finite_checks.dtypes]
-        names = " ".join(f"X({name})" for name in [*(kernel.name for kernel in on_device), *checks])
+        names = " ".join(f"X({name})" for name in [*(k.name for k in on_device), *checks, *self.sequence_texts.kernels])
         w.comment("Kernels by name; the list is used where they are registered, numbered and looked up.")
         w.line(f"#define KERNELS(X) {names}".rstrip())
         w.line()
@@ -454,7 +442,7 @@ class CudaProgramEmitter(ProgramEmitter):
         if functions.strip():
             w.line()
             w.text(functions)
-        for text in (*(kernel.text for kernel in kernels), *checks):
+        for text in (*(kernel.text for kernel in kernels), *checks, *self.sequence_texts.kernel_texts()):
             w.line()
             w.text(text)
         w.line()
@@ -496,14 +484,14 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line()
             w.text(macro)
         of_users = [kernel for kernel in on_device if isinstance(kernel, ThreadKernelText)]
-        if len(of_users) < len(on_device) or self.finite_checks.dtypes:
+        if len(of_users) < len(on_device) or self.finite_checks.dtypes or self.sequence_texts.kernels:
             w.line()
             w.text(_DIM3)
         if of_users:
             w.line()
             w.text(DIM3)
         self.write_device_struct(w)
-        grown = device_stack_text(self.stacks) + (STORES if self.device_locals or self.has_device_frames else "")
+        grown = device_stack_text(self.stacks) + (STORES if self.device_locals or self.has_device_store else "")
         if grown:
             w.section("residual storage")
             w.text(grown)
@@ -515,7 +503,7 @@ class CudaProgramEmitter(ProgramEmitter):
             for kernel in on_host:
                 w.line()
                 w.text(kernel.text)
-        if on_device:
+        if on_device or self.sequence_texts.kernels:
             w.section("launches")
             for kernel in on_device:
                 w.line()
@@ -524,6 +512,9 @@ class CudaProgramEmitter(ProgramEmitter):
             for dtype in self.finite_checks.dtypes:
                 w.line()
                 w.text(finite_check_launcher(dtype))
+            for text in (*self.sequence_texts.launcher_texts(), *self.sequence_texts.function_texts()):
+                w.line()
+                w.text(text)
         if self.kernels_may_fail:
             w.line()
             w.text(wait_for_device(self.finite_checks.rows, len(self.devices)))
@@ -657,9 +648,9 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")
         if self.uses_store:
             w.line("st_frames_release(m->frames, 0);")
-        for store, wanted in ((CALLS, bool(self.device_locals)), (FRAMES, self.has_device_frames)):
-            if wanted:
-                w.line(f"st_frames_release(&gpu->{store}, 0);")
+        kept = stores_in_use(self.devices) if self.has_device_store else []
+        for store in ([f"gpu->{CALLS}"] if self.device_locals else []) + kept:
+            w.line(f"st_frames_release(&{store}, 0);")
         for made in self.functions.values():
             for stack in made.plan.stacks:
                 w.line(f"st_stack_reset({made.structure.field(stack)});")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from staged.backends.c_family.expr import Expr, Member, Name, Prefix
 from staged.backends.c_family.functions import OWN_ON_DEVICE
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.cublas_cudnn.failures import finite_check_name
-from staged.backends.cublas_cudnn.functions import CALLS, FRAMES, has_device_fields, maker_name
+from staged.backends.cublas_cudnn.functions import CALLS, has_device_fields, maker_name
+from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter, stores_in_use
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
 from staged.ir.order import OPAQUE, is_tensor
@@ -37,7 +37,7 @@ class FiniteChecks:
         return len(self.rows) - 1
 
 
-class CudaStructureEmitter(StructureEmitter):
+class CudaStructureEmitter(DeviceSequenceEmitter):
     """Emits the body of one function of the host."""
 
     backend = "cublas_cudnn"
@@ -52,11 +52,13 @@ class CudaStructureEmitter(StructureEmitter):
         """The one that the calls of CUDA that are written next are for, where that is known."""
         self.device_places: dict[str, Device] = {}
         """Expressions, as text, that point into a device's memory: fields of frames, what a function takes and works on."""
-        self.device_marks: dict[str, str] = {}
-        """By mark of the program's store, that of the device's."""
+        self.device_marks: dict[str, list[tuple[str, str]]] = {}
+        """By mark of the program's store, each store of a device and its mark."""
         self.is_entry = True
         self.locals_on_device = ""
         """The type of the struct of a call's arrays on the device; empty where it has none."""
+        self.structures: Sequence[CudaStructureEmitter] = ()
+        """Those of all functions of the program."""
         self.records: Mapping[str, FrameRecord] = {}
         self.calls_mark = ""
         self.finite_checks = FiniteChecks()
@@ -284,17 +286,24 @@ class CudaStructureEmitter(StructureEmitter):
             if device != CPU:
                 self.device_places[str(self.pointers[value])] = device
 
+    @property
+    def keeps_on_device(self) -> bool:
+        """Whether the program keeps arrays of a device for gradients: in frames, or in sequences that travel."""
+        return any(map(has_device_fields, self.records.values())) or any(s.has_device_handles for s in self.structures)
+
     def keep_store(self, hint: str) -> str:
         mark = super().keep_store(hint)
-        if any(map(has_device_fields, self.records.values())):
-            self.device_marks[mark] = self.name(f"{hint}_on_device")
-            self.w.line(f"const int64_t {self.device_marks[mark]} = st_frames_mark(&gpu->{FRAMES});")
+        if self.keeps_on_device:
+            for store in stores_in_use(self.devices):
+                name = self.name(f"{hint}_on_device")
+                self.w.line(f"const int64_t {name} = st_frames_mark(&{store});")
+                self.device_marks.setdefault(mark, []).append((store, name))
         return mark
 
     def release_store(self, mark: str) -> None:
         super().release_store(mark)
-        if mark in self.device_marks:
-            self.w.line(f"st_frames_release(&gpu->{FRAMES}, {self.device_marks[mark]});")
+        for store, name in self.device_marks.get(mark, ()):
+            self.w.line(f"st_frames_release(&{store}, {name});")
 
 
 def _is_written_again(source: Expr) -> bool:
