@@ -58,7 +58,7 @@ def _passes(op: Op) -> bool:
 
 def _read_there(op: Op) -> Sequence[Value]:
     """The operands that the device needs for the sake of this op alone."""
-    if op.device == CPU or op.blocks and op.name != "composite" or _passes(op):
+    if op.device == CPU or op.blocks and op.name != "composite" or _passes(op) or op.name == "sequence_get":
         return ()
     if op.name == "variable_write":
         return op.operands

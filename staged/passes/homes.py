@@ -88,9 +88,20 @@ class Homes:
 
     def join(self, targets: Sequence[Value], sources: Sequence[Value]) -> None:
         for target, source in zip(targets, sources, strict=False):
+            if self.is_record_of_decisions(target):
+                continue
             self.live_on(target, self.of(source))
             if self.of(target) != CPU and isinstance(source.type, TensorType):
                 self.want(source, self.of(target))
+
+    def is_record_of_decisions(self, value: Value) -> bool:
+        """Whether a loop keeps numbers in `value` that only the host looks at: what it has decided it need not ask for again."""
+        type = value.type
+        if not isinstance(type, SequenceType) or value.producer is None or value in self.read_on_device:
+            return False
+        while isinstance(type, SequenceType):
+            type = type.element
+        return isinstance(type, TensorType) and not type.shape and value.producer.name in STRUCTURED
 
     def visit(self, block: Block, results: tuple[Value, ...]) -> None:
         for op in block.ops:
