@@ -22,13 +22,7 @@ LEFT, RIGHT, LEAVES, W = recursion.LEFT, recursion.RIGHT, recursion.LEAVES, recu
 
 ON_THE_HOST = {"recursive_power", "mutual_recursion", "calls_from_a_loop"}
 """Programs of numbers alone: they stay on the host, whatever their region asks for."""
-HANDLES = {"loops_inside", "early_returns"}
-"""Loops without a bound in functions that call themselves keep sequences that travel: refused on a device so far."""
-CASES = sorted(
-    name
-    for name, entry in PROGRAMS.items()
-    if entry.function.__module__ == recursion.__name__ and name not in HANDLES
-)
+CASES = sorted(name for name, entry in PROGRAMS.items() if entry.function.__module__ == recursion.__name__)
 
 
 @pytest.fixture(autouse=True)

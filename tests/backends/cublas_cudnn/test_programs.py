@@ -12,7 +12,7 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
-from staged.errors import ProgramError, UnsupportedError
+from staged.errors import ProgramError
 from staged.frontend import trees
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn import programs
@@ -221,33 +221,6 @@ def test_kernels_of_one_name_in_two_programs_are_two_kernels() -> None:
     assert "y_kernel(const float *" in first.stage(X, X).source and "y_kernel(float " in second.stage(1.0).source
     np.testing.assert_allclose(first(X, X), X * X)
     np.testing.assert_allclose(second(1.0), np.full((5,), np.sin(1.0)), rtol=1e-6)
-
-
-# ---- what has no CUDA form yet is refused with its line -------------------------------------------
-
-
-
-
-def second_derivative_of_a_loop(x: Any) -> Any:
-    def loss(x: Any) -> Any:
-        while st.sum(x * x) > 1.0:  # the line
-            x = st.sin(x)
-        return st.sum(x)
-
-    with with_backend(GPU, x):
-        return st.grad(lambda x: st.sum(st.grad(loss)(x) ** 2))(x)
-
-
-@pytest.mark.parametrize(
-    ("function", "what"),
-    [
-        (second_derivative_of_a_loop, "a second derivative through a loop"),
-    ],
-)
-def test_what_is_not_there_yet_is_refused_with_its_line(function: Any, what: str) -> None:
-    with pytest.raises(UnsupportedError, match=what) as caught:
-        st.function(function).stage(X).source  # noqa: B018
-    assert caught.value.where is not None and "# the line" in caught.value.where.text
 
 
 def test_threads_may_call_one_program_at_once(device: cuda.Emulator) -> None:
