@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,14 @@ import pytest
 
 import staged as st
 from staged import CPU, GPU, with_backend
+from staged.errors import UnsupportedError
 from staged.frontend.trace import trace
+from staged.ir.builder import Builder
 from staged.ir.devices import value_devices
 from staged.ir.machine import PORTABLE
-from staged.ir.nodes import Function, Op, walk_blocks, walk_ops
+from staged.ir.nodes import Function, Op, Value, walk_blocks, walk_ops
 from staged.ir.printer import print_function
+from staged.ir.rewrite import rewrite
 from staged.ir.types import TensorType
 from staged.ir.verifier import verify
 from staged.passes.dead_code import eliminate_dead_code
@@ -382,3 +385,21 @@ def test_what_the_device_has_decided_once_is_recorded_on_the_host() -> None:
     made = lowered(f, VECTORS)
     found = {function.name: [op.attrs["why"] for op in walk_ops(function.block) if op.name == "copy"] for function in made.functions}
     assert found == {"until_forward": ["decision"], "until_backward": []}
+
+
+def test_an_op_that_makes_a_number_in_another_way_than_these_is_refused_with_its_line() -> None:
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            return st.sum(x)  # the line
+
+    def another(op: Op, builder: Builder) -> Sequence[Value] | None:
+        if op.name != "sum":
+            return None
+        made = builder.op("unheard_of", op.operands, [op.result.type], device=op.device, where=op.where)
+        return made.results
+
+    function = rewrite(eliminate_dead_code(trace(f, (X,)).function), another)
+    with pytest.raises(UnsupportedError, match="`unheard_of` with a single number as its result") as caught:
+        place(function)
+    assert caught.value.where is not None and "# the line" in caught.value.where.text
+    assert "outside of the GPU region" in str(caught.value)

@@ -253,6 +253,19 @@ def test_libraries_that_are_not_called_are_not_included() -> None:
 
 
 @pytest.mark.usefixtures("misuse")
+def test_sizes_that_no_int_holds_are_refused_with_their_line() -> None:
+    @st.function
+    def f(x: Any) -> Any:
+        with with_backend(GPU, x):
+            rows = st.zeros((1 << 31, 4)) + x[0]
+            return st.sum(rows @ x.T)  # the line
+
+    with pytest.raises(st.UnsupportedError, match="cuBLAS takes sizes up to 2,147,483,647") as caught:
+        f.stage(np.ones((3, 4), np.float32)).source  # noqa: B018
+    assert caught.value.where is not None and "# the line" in caught.value.where.text
+    assert "split the product" in str(caught.value)
+
+
 def test_a_refused_call_names_the_call_and_the_python_line() -> None:
     program = on_gpu(lambda a, b: a @ b).stage(M, N)
     assert ", a, 5, &beta" in program.source
