@@ -364,6 +364,52 @@ def test_a_convolution_of_no_images() -> None:
     assert "cudnn.h" not in text
 
 
+# ---- a weight's gradient with its bias' ------------------------------------------------------------
+
+
+def columns_of_weights(x: Any, w: Any, b: Any, ct: Any) -> Any:
+    return st.vjp(lambda w, b: x @ w + b, w, b)[1](ct)
+
+
+def rows_of_weights(x: Any, w: Any, b: Any, ct: Any) -> Any:
+    return st.vjp(lambda v, b: x @ v.T + b, w.T * 1.0, b)[1](ct)
+
+
+def behind_a_layer(x: Any, w: Any, b: Any, ct: Any) -> Any:
+    def loss(w: Any, b: Any, r: Any) -> Any:
+        ys, _ = st.rnn(st.reshape(x @ w + b, (4, 2, 5)), None, r, r)
+        return st.sum(ys * ys)
+
+    return st.grad(loss, argnums=(0, 1, 2))(w, b, ct[:5] * 0.2)
+
+
+def with_relu(x: Any, w: Any, b: Any, ct: Any) -> Any:
+    return st.vjp(lambda w, b: st.relu(x @ w + b), w, b)[1](ct)
+
+
+def in_place(x: Any, w: Any, b: Any, ct: Any) -> Any:
+    d_w, d_b = columns_of_weights(x, w, b, ct)
+    return w - 0.1 * d_w, b - 0.1 * d_b
+
+
+def weight_alone(x: Any, w: Any, b: Any, ct: Any) -> Any:
+    return columns_of_weights(x, w, b, ct)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "epilogues"),
+    [
+        (columns_of_weights, ["BGRADA"]), (rows_of_weights, ["BGRADB"]), (behind_a_layer, ["BGRADA"]),
+        (with_relu, []), (in_place, []), (weight_alone, []),
+    ],
+)  # fmt: skip
+def test_gradients_of_weight_and_bias_are_one_product_where_no_kernel_adds_up(function: Any, epilogues: list[str]) -> None:
+    text = agrees_with_eager(function, (normal(8, 6), normal(6, 5), normal(5), normal(8, 5)))
+    assert re.findall(r"CUBLASLT_EPILOGUE_(BGRAD\w)", text) == epilogues
+    if function is columns_of_weights:
+        assert "__global__" not in text
+
+
 # ---- options ------------------------------------------------------------------------------------
 
 

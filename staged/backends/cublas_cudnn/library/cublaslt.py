@@ -79,6 +79,15 @@ def layout_part(site: int, rows: int, columns: int) -> tuple[str, DevicePart]:
     )
 
 
+def layouts_of(site: int, product: Product) -> tuple[tuple[str, str, str], list[DevicePart]]:
+    """The fields of the layouts of b, a and the result, which is the order that cublasLt takes them in, and their parts."""
+    # As columns go, b is (n, k) and a is (k, m), and stored the other way round where a flag says so.
+    b, b_part = layout_part(site, *((product.k, product.n) if product.transpose_b else (product.n, product.k)))
+    a, a_part = layout_part(site, *((product.m, product.k) if product.transpose_a else (product.k, product.m)))
+    c, c_part = layout_part(site, product.n, product.m)
+    return (b, a, c), [b_part, a_part, c_part]
+
+
 def product_part(
     site: int, product: Product, epilogue: str, layouts: tuple[str, str, str], options: DeviceOptions
 ) -> tuple[str, DevicePart]:
@@ -118,10 +127,7 @@ def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: Dev
     """The call for a product of f32 matrices with a bias, an activation, or both."""
     product = Product.of(op)
     epilogue = _EPILOGUES[form.bias is not None, form.activation]
-    # As columns go, b is (n, k) and a is (k, m), and stored the other way round where a flag says so.
-    b, b_part = layout_part(site, *((product.k, product.n) if product.transpose_b else (product.n, product.k)))
-    a, a_part = layout_part(site, *((product.m, product.k) if product.transpose_a else (product.k, product.m)))
-    c, c_part = layout_part(site, product.n, product.m)
+    (b, a, c), layouts = layouts_of(site, product)
     plan, plan_part = product_part(site, product, epilogue, (b, a, c), options)
     dtype = op.operands[0].tensor.dtype
 
@@ -137,5 +143,5 @@ def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: Dev
         ]  # fmt: skip
         write_call(w, "CUBLASLT_CHECK", "cublasLtMatmul(gpu->cublas_lt", arguments)
 
-    parts = [workspace_part(site), handle_part(site), b_part, a_part, c_part, plan_part]
+    parts = [workspace_part(site), handle_part(site), *layouts, plan_part]
     return library_call(op, name, form, [f"{product}, by cublasLt: {epilogue}"], body, parts)

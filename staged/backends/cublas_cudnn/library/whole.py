@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from staged.backends.cublas_cudnn.library import batch_norm_calls, pooling, recurrent_calls
+from staged.backends.cublas_cudnn.library import batch_norm_calls, pooling, recurrent_calls, sums
 from staged.backends.cublas_cudnn.library.batch_norm import BatchNorms
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.library.recurrent import Recurrent
+from staged.backends.cublas_cudnn.library.sums import WeightGradients
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU
@@ -22,6 +23,7 @@ EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
     **batch_norm_calls.EMITTERS,
     **pooling.EMITTERS,
     **recurrent_calls.EMITTERS,
+    **sums.EMITTERS,
 }
 """By the attr `call` of a `library` op: its function, of this name, with the number of its Python line for errors."""
 
@@ -33,6 +35,7 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
         **BatchNorms(users).ways,
         **pooling.WAYS,
         **Recurrent(function, users, options).ways,
+        **WeightGradients(users, options).ways,
     }
 
     def find(op: Op, block: Block) -> Way | None:

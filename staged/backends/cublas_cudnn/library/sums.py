@@ -1,0 +1,163 @@
+"""A weight's gradient together with its bias' as one product of cublasLt.
+
+    d_w = x.T @ d_y,  d_b = sum(d_y, axis=0)   ->   one product that also adds up the rows of d_y
+
+It is worth a call where the sum would be a kernel of its own: a kernel that makes d_y adds it up on the way. And where the
+product is not one that a sum joins in its place (`w - lr * x.T @ d_y`), which cublasLt does not do at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from staged.backends.c_family.writer import Writer
+from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
+from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
+from staged.backends.cublas_cudnn.library.cublaslt import handle_part, layouts_of, product_part
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.options import DeviceOptions
+from staged.ir.order import VIEWS
+from staged.ir.types import f32
+from staged.ir.users import Users
+from staged.ops.array import Array
+from staged.ops.library import FindWay, Way, library_call
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.record import RecordContext
+
+PRODUCT = "product_with_sums"
+_LINEAR = ("add", "subtract", "multiply", "negative")
+_APART = ("contraction", "pooling")
+"""Kinds of primitives whose results no sum joins."""
+_CALLS = frozenset(f"{name}_backward" for name in ("lstm", "gru", "rnn", "batch_norm"))
+"""Composites that are calls of libraries, or end in a product."""
+
+
+class WeightGradients:
+    """The ways of such pairs, whichever of the two comes first."""
+
+    def __init__(self, users: Users, options: DeviceOptions) -> None:
+        self.users = users
+        self.options = options
+        self.made: dict[Op, Value] = {}
+        """What a call has made already, by the op that would."""
+        self.ways: dict[str, FindWay] = {"sum": self.sum, "matmul": self.product}
+
+    def sum(self, op: Op, block: Block) -> Way | None:
+        """The bias' gradient."""
+        if op in self.made:
+            return self.known(op)
+        product = next((user for user in self.users.get(op.operands[0], ()) if self.is_pair(op, user, block)), None)
+        if product is None:
+            return None
+        (other,) = (value for value in product.operands if value is not op.operands[0])
+        if other.producer in block.ops and block.ops.index(other.producer) > block.ops.index(op):
+            return None
+
+        def write(context: RecordContext, summed: Array, other: Array) -> Sequence[Array]:
+            operands = [summed if value is op.operands[0] else other for value in product.operands]
+            made, sums = self.call(op, product, operands)
+            self.made[product] = context.value_of(made)
+            return [sums]
+
+        return Way(write, (other,))
+
+    def product(self, op: Op, block: Block) -> Way | None:
+        """The weight's gradient."""
+        if op in self.made:
+            return self.known(op)
+        readers = [user for value in op.operands for user in self.users.get(value, ()) if user is not None]
+        total = next((user for user in readers if self.is_pair(user, op, block)), None)
+        if total is None:
+            return None
+
+        def write(context: RecordContext, a: Array, b: Array) -> Sequence[Array]:
+            made, sums = self.call(total, op, [a, b])
+            self.made[total] = context.value_of(sums)
+            return [made]
+
+        return Way(write)
+
+    def known(self, op: Op) -> Way:
+        made = self.made[op]
+        return Way(lambda context, *operands: [context.handle(made)])
+
+    def call(self, total: Op, product: Op, operands: Sequence[Array]) -> Sequence[Array]:
+        of = "a" if product.operands[0] is total.operands[0] else "b"
+        types = [product.result.tensor, total.result.tensor]
+        attrs = {"transpose_a": True, "transpose_b": False, "sums_of": of, "tf32": self.options.tf32}
+        return library_call(PRODUCT, operands, types, **attrs)
+
+    def is_pair(self, total: Op, product: Op | None, block: Block) -> bool:
+        """Whether a sum and a product are the gradients of a bias and a weight, and better off in one call."""
+        if product is None or total.name != "sum" or product.name != "matmul":
+            return False
+        (summed,), (a, b) = total.operands, product.operands
+        fits = (
+            total.attrs["axes"] == (0,)
+            and a is not b
+            and any(summed is value for value in (a, b))
+            and product.attrs["transpose_a"]
+            and not product.attrs["transpose_b"]
+            and all(type.dtype is f32 and type.ndim == 2 for type in (a.tensor, b.tensor))
+            and all(isinstance(extent, int) and extent > 1 for type in (a.tensor, b.tensor) for extent in type.shape)
+            and total.device == product.device
+            and total.result.tensor.ndim == 1
+            and all(op in block.ops for op in (total, product))
+            and not any(op in self.made for op in (total, product))
+        )
+        return fits and not _is_of_kernel(summed) and not any(map(_is_piece, (a, b))) and self.is_wanted(total, product)
+
+    def is_wanted(self, total: Op, product: Op) -> bool:
+        """Whether both are read, and the product is not one that is made in the place of what it is added to."""
+        readers = self.users.get(product.result, ())
+        joins = len(readers) == 1 and readers[0] is not None and readers[0].name in _LINEAR
+        return bool(readers) and not joins and bool(self.users.get(total.result))
+
+
+def _behind_reshapes(value: Value) -> Value:
+    while value.producer is not None and value.producer.name in ("reshape", "stop_gradient"):
+        value = value.producer.operands[0]
+    return value
+
+
+def _is_of_kernel(value: Value) -> bool:
+    """Whether a kernel makes it, which adds it up on the way."""
+    op = _behind_reshapes(value).producer
+    if op is None:
+        return False
+    if op.name == "composite":
+        return op.attrs["name"] not in _CALLS
+    return op.name in PRIMITIVES and PRIMITIVES[op.name].kind not in _APART
+
+
+def _is_piece(value: Value) -> bool:
+    """Whether an array may begin in the middle of another: the algorithms of cublasLt count on aligned ones."""
+    op = _behind_reshapes(value).producer
+    return op is not None and op.name in VIEWS
+
+
+def emit_product(op: Op, name: str, site: int) -> LibraryCall:
+    """The call: `c` = a.T @ b, and the sums over the rows of a or of b."""
+    product, options = Product.of(op), DeviceOptions(tf32=bool(op.attrs["tf32"]))
+    # The operands change places, as everywhere: b is what cublasLt calls A.
+    epilogue = {"a": "BGRADB", "b": "BGRADA"}[op.attrs["sums_of"]]
+    (b, a, c), parts = layouts_of(site, product)
+    plan, plan_part = product_part(site, product, epilogue, (b, a, c), options)
+
+    def body(w: Writer) -> None:
+        w.line("const float alpha = 1.0f;")
+        w.line("const float beta = 0.0f;")
+        arguments = ["CUBLASLT_MATMUL_DESC_BIAS_POINTER", "&sums", "sizeof sums"]
+        write_call(w, "CUBLASLT_CHECK", f"cublasLtMatmulDescSetAttribute(gpu->{plan}", arguments)
+        arguments = [
+            f"gpu->{plan}", "&alpha", "b", f"gpu->{b}", "a", f"gpu->{a}", "&beta", "c", f"gpu->{c}", "c", f"gpu->{c}",
+            f"&gpu->{plan}_algorithm", "gpu->cublas_workspace", str(WORKSPACE_BYTES), "gpu->stream",
+        ]  # fmt: skip
+        write_call(w, "CUBLASLT_CHECK", "cublasLtMatmul(gpu->cublas_lt", arguments)
+
+    comments = [f"{product}, and the sums of the rows of {op.attrs['sums_of']}, by cublasLt: {epilogue}"]
+    needed = [workspace_part(site), handle_part(site), *parts, plan_part]
+    return whole_call(op, name, ["a", "b"], ["c", "sums"], comments, body, needed)
+
+
+EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {PRODUCT: emit_product}
