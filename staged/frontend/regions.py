@@ -38,7 +38,8 @@ class with_backend:
     Options of a GPU's region hold for all of the program: `tf32=True` lets libraries round the factors of f32 products to 10
     bits; `deterministic=False` lets scatters add by atomics, and convolutions use algorithms that add up in another order
     every time; `algorithms="timed"` measures, once, which algorithm of a convolution is fastest, instead of asking the
-    library's "heuristic". A region that does not say takes what another one says.
+    library's "heuristic"; `graphs=False` gives each launch of a loop's turn to the device by itself, and none as part of a CUDA
+    graph. A region that does not say takes what another one says.
 
     Raises: StagingError for what is no device, for options of the host's regions, and where two regions of a program
     disagree; with `strict`, at the first use of an array or Variable from outside that the region does not name.
@@ -52,9 +53,12 @@ class with_backend:
         tf32: bool | None = None,
         deterministic: bool | None = None,
         algorithms: Algorithms | None = None,
+        graphs: bool | None = None,
     ) -> None:
         self.device = checked_device(device, "with_backend")
-        self.options = checked_options(self.device, tf32=tf32, deterministic=deterministic, algorithms=algorithms)
+        self.options = checked_options(
+            self.device, tf32=tf32, deterministic=deterministic, algorithms=algorithms, graphs=graphs
+        )
         self.inputs = inputs
         self.strict = strict
         self._restore: list[Callable[[], None]] = []

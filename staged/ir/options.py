@@ -19,10 +19,14 @@ class DeviceOptions:
     algorithms: Algorithms = "heuristic"
     """How the algorithm of a convolution is chosen: as the library guesses, or as the library measures."""
 
+    graphs: bool = True
+    """Whether turns of loops become CUDA graphs where they can."""
+
     def __str__(self) -> str:
         words = ["tf32"] if self.tf32 else []
         words += [] if self.deterministic else ["nondeterministic"]
         words += [] if self.algorithms == "heuristic" else [f"algorithms={self.algorithms}"]
+        words += [] if self.graphs else ["graphs=False"]
         return " ".join(words)
 
 

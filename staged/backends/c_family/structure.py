@@ -81,6 +81,9 @@ class StructureEmitter(CallEmitter):
                 f"the {self.backend} back end has no way to write `{op.name}` outside of a kernel", where=op.where
             )
 
+    def settle(self) -> None:
+        """Before a decision, or before numbers change: a back end that holds back what it is to write writes it now."""
+
     # ---- if ----
 
     def emit_if(self, op: Op) -> None:
@@ -173,6 +176,7 @@ class StructureEmitter(CallEmitter):
         outer, self.text.body = self.text.body, Writer()
         self.w.depth = outer.depth + 1
         self.block(condition)
+        self.settle()
         inner, self.text.body = self.text.body, outer
         test = self.scalar(condition.end.operands[0])
         simple = not any(line.strip() and not line.strip().startswith("//") for line in inner.lines)
@@ -323,6 +327,7 @@ class StructureEmitter(CallEmitter):
                 self.move(target, source)
         for pointer, temporary, type in staged:
             self.copy(pointer, self.field(temporary), type)
+        self.settle()
         scalars = [
             (self.scalars[target], self.taken(end, index, source), target, source)
             for index, (target, source) in enumerate(pairs)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from staged.backends.c_family.expr import Expr
-from staged.backends.c_family.file import HEAD, State
+from staged.backends.c_family.file import HEAD, State, describe
 from staged.backends.c_family.functions import OWN_ON_DEVICE, CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, field_names
@@ -58,6 +58,8 @@ from staged.backends.cublas_cudnn.functions import (
     stores_part,
     write_device_locals,
 )
+from staged.backends.cublas_cudnn.graph_text import GRAPH, rounded
+from staged.backends.cublas_cudnn.graphs import Graphs
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
 from staged.backends.cublas_cudnn.joining import join_launches
 from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, Site, needs_of
@@ -77,6 +79,7 @@ from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
 from staged.backends.cublas_cudnn.sequences import SequenceTexts, stores_in_use
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import device_stack_text, stacks_part
+from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.backends.cublas_cudnn.thread_kernels import (
     DIM3,
@@ -193,6 +196,8 @@ class CudaProgramEmitter(ProgramEmitter):
         self.devices = devices_of(function)
         if len(self.devices) > 1:
             self.names.used.update((*PEER_WORDS, *map(opener, self.devices)))
+        self.names.used |= {"Graph", "Work", "repeat", "forget_graph", "graph", "work", "known"}
+        self.names.used |= {"Staging", "open_staging", "close_staging", "copy_beside"}
         self.launchers: dict[str, str] = {}
         self.finite_checks = FiniteChecks()
         # In C++ a member may not have the name of a type that the struct uses.
@@ -212,6 +217,8 @@ class CudaProgramEmitter(ProgramEmitter):
                 where=called.where,
                 hint="make the parts programs of their own: `st.Variable`s and `st.to(x, GPU(1))` carry arrays from one to the other",
             )
+        self.graphs = Graphs(self, self.devices[0])
+        self.stagings = Stagings()
 
     def run(self, planner: Planner) -> Emitted:
         emitted = super().run(planner)
@@ -267,12 +274,22 @@ class CudaProgramEmitter(ProgramEmitter):
         with structure.w.block(f"if ({kernel.name}({arguments}) != ST_OK)"):
             structure.w.line("return host->error_kind;")
 
+    def use_kernel(self, op: Op, kernel: KernelText) -> None:
+        """Let an op be done by another kernel."""
+        self.kernels[op] = kernel
+
     def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
         structure = super().new_structure(function, plan)
         assert isinstance(structure, CudaStructureEmitter)
         self.structures.append(structure)
         structure.structures = self.structures
         structure.sequence_texts = self.sequence_texts
+        is_alone = function is self.function and len(self.devices) == 1
+        if is_alone:
+            structure.stagings = self.stagings
+        if is_alone and function.options.graphs and not self.check_nan:
+            structure.graphs = self.graphs
+            self.graphs.has_device_buffers = any(buffer.device != CPU for buffer in plan.arena_buffers())
         structure.finite_checks = self.finite_checks
         structure.kernels_may_fail = self.kernels_may_fail
         structure.devices = self.devices
@@ -326,8 +343,18 @@ class CudaProgramEmitter(ProgramEmitter):
         return aligned(max(found, default=0))
 
     def device_bytes(self, device: Device) -> int:
-        """The device's arena: values, workspace of kernels, the record of failures."""
-        return self.values_bytes(device) + self.workspace_bytes(device) + (aligned(1) if self.kernels_may_fail else 0)
+        """The device's arena: values, workspace of kernels, the record of failures, what graphs need, what arrives."""
+        return self.stagings_offset(device) + self.stagings.nbytes
+
+    def stagings_offset(self, device: Device) -> int:
+        """Where in it arrays arrive that loops copy from the host."""
+        before = self.graphs_offset(device) + self.graphs.nbytes
+        return rounded(before) if self.stagings.nbytes else before
+
+    def graphs_offset(self, device: Device) -> int:
+        """Where in it what graphs need begins."""
+        before = self.values_bytes(device) + self.workspace_bytes(device) + (aligned(1) if self.kernels_may_fail else 0)
+        return rounded(before) if self.graphs.nbytes else before
 
     def device_offset(self) -> int:
         """Where the host's arena holds what the program has on the device."""
@@ -355,7 +382,7 @@ class CudaProgramEmitter(ProgramEmitter):
             parts.append(failures_part(values + workspace))
             if len(self.devices) > 1:
                 parts.append(records_part(len(self.devices)))
-        kernels += len(self.finite_checks.dtypes) + len(self.sequence_texts.kernels)
+        kernels += len(self.finite_checks.dtypes) + len(self.sequence_texts.kernels) + len(self.graphs.kernel_names())
         if kernels:
             parts.append(kernels_part(site, self.name, kernels))
         if self.stacks and device == self.devices[0]:
@@ -366,7 +393,8 @@ class CudaProgramEmitter(ProgramEmitter):
             frames = self.frames_offset() if self.uses_store else None
             parts.append(host_part(frames, self.own_stack_offset() if self.is_recursive else None))
         calls = [kernel for op, kernel in self.kernels.items() if isinstance(kernel, LibraryCall) and op.device == device]
-        return [*parts, *parts_of(calls)]
+        parts += [*parts_of(calls), *self.stagings.parts(site, self.stagings_offset(device))]
+        return [*parts, *self.graphs.parts(self.graphs_offset(device))]
 
     def link(self) -> tuple[str, ...]:
         # What uses others first, as linkers want it.
@@ -381,7 +409,7 @@ class CudaProgramEmitter(ProgramEmitter):
 
     def device_buffers(self) -> list[Buffer]:
         """Those of all devices, one device after the other."""
-        found = [buffer for buffer in self.plan.arena_buffers() if buffer.device != CPU]
+        found = [buffer for buffer in [*self.plan.arena_buffers(), *self.graphs.buffers] if buffer.device != CPU]
         return sorted(found, key=lambda buffer: self.devices.index(buffer.device))
 
     @property
@@ -403,6 +431,7 @@ class CudaProgramEmitter(ProgramEmitter):
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
         structure.need("host", "fail", "stop", *(("stack",) if self.stacks else ()))
+        self.graphs.settle(self.graphs_offset(self.devices[0]))
         on_device = [kernel for kernel in kernels if isinstance(kernel, CudaKernel) and kernel.name in self.launchers]
         on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel | LibraryCall)]
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
@@ -411,12 +440,20 @@ class CudaProgramEmitter(ProgramEmitter):
         for line in sorted(line for line in render(structure.text.snippets - {"memcpy"})[0] if line.startswith("#define")):
             w.line(line)
         checks = [finite_check_name(dtype) for dtype in self.finite_checks.dtypes]
-        names = " ".join(f"X({name})" for name in [*(k.name for k in on_device), *checks, *self.sequence_texts.kernels])
+        more = [*self.sequence_texts.kernels, *self.graphs.kernel_names()]
+        names = " ".join(f"X({name})" for name in [*(k.name for k in on_device), *checks, *more])
         w.comment("Kernels by name; the list is used where they are registered, numbered and looked up.")
         w.line(f"#define KERNELS(X) {names}".rstrip())
         w.line()
         if self.kernels_may_fail:
             w.text(DECLARATIONS)
+            w.line()
+        if self.graphs.types():
+            w.section("what changes from turn to turn")
+            w.text(_RTC_TYPES.replace("#include <stdint.h>", "#include <stdbool.h>\n#include <stdint.h>"))
+            for text in self.graphs.types():
+                w.line()
+                w.text(text)
             w.line()
         w.line("#ifndef HOST_ONLY")
         self.write_device_part(w, on_device)
@@ -432,7 +469,8 @@ class CudaProgramEmitter(ProgramEmitter):
 
     def write_device_part(self, w: Writer, kernels: Sequence[CudaKernel]) -> None:
         w.section("kernels")
-        w.text(_RTC_TYPES)
+        if not self.graphs.types():
+            w.text(_RTC_TYPES)
         if any("ST_UNROLLED" in kernel.text for kernel in kernels):
             w.line()
             w.text(_UNROLLED)
@@ -442,7 +480,8 @@ class CudaProgramEmitter(ProgramEmitter):
         if functions.strip():
             w.line()
             w.text(functions)
-        for text in (*(kernel.text for kernel in kernels), *checks, *self.sequence_texts.kernel_texts()):
+        more = [*self.sequence_texts.kernel_texts(), *self.graphs.kernel_texts()]
+        for text in (*(kernel.text for kernel in kernels), *checks, *more):
             w.line()
             w.text(text)
         w.line()
@@ -484,7 +523,8 @@ class CudaProgramEmitter(ProgramEmitter):
             w.line()
             w.text(macro)
         of_users = [kernel for kernel in on_device if isinstance(kernel, ThreadKernelText)]
-        if len(of_users) < len(on_device) or self.finite_checks.dtypes or self.sequence_texts.kernels:
+        more = [*self.sequence_texts.kernels, *self.graphs.kernel_names()]
+        if len(of_users) < len(on_device) or self.finite_checks.dtypes or more:
             w.line()
             w.text(_DIM3)
         if of_users:
@@ -524,6 +564,11 @@ class CudaProgramEmitter(ProgramEmitter):
                 w.line()
                 w.text(call.text)
         self.write_functions(w)
+        if self.graphs.turns:
+            w.section("turns of loops")
+            for text in self.graphs.functions():
+                w.line()
+                w.text(text)
         w.section("entry points")
         w.line()
         write_helpers(w, self.every_part())
@@ -553,6 +598,9 @@ class CudaProgramEmitter(ProgramEmitter):
         w.line("#define KERNEL(name) ((const void *)name)")
         w.line("#endif")
         w.line()
+        for text in (*([GRAPH] if self.graphs.turns else []), *self.stagings.types()):
+            w.text(text)
+            w.line()
         write_struct(w, self.every_part())
         if len(self.devices) > 1:
             for text in (USE, COPY):
@@ -572,6 +620,10 @@ class CudaProgramEmitter(ProgramEmitter):
     def device_state(self) -> list[State]:
         """The fields of the devices' buffers, one device after the other."""
         found = [state for state in self.state if state.device != CPU]
+        for buffer in self.graphs.buffers:
+            c_type = f"{buffer.type.dtype.c_name} *"
+            place = f"({c_type})(void *)(gpu->memory + {buffer.offset})"
+            found.append(State(c_type, buffer.name, place, describe(buffer), buffer.device))
         if len(self.devices) > 1:
             found = [replace(state, note=f"{state.device}: {state.note}") for state in found]
         return sorted(found, key=lambda state: self.devices.index(state.device))
@@ -643,6 +695,7 @@ class CudaProgramEmitter(ProgramEmitter):
                 for state in states:
                     w.line(f"{name}.{state.name} = {state.value};")
                 w.line(f"const {struct} *const {pointer} = &{name};")
+        self.graphs.write_check_of_arguments(w)
         if self.kernels_may_fail and len(self.devices) == 1:
             forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
             w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")

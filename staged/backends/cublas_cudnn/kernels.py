@@ -17,13 +17,13 @@ Loops inside of those (a row's reduction) stay loops of one thread, or are share
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from staged.backends.c_family.expr import Name
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.loops import kernel_comments, rounded, wrapped
-from staged.backends.c_family.writer import Names, safe_comment
+from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import (
     BLOCK,
@@ -81,6 +81,37 @@ class CudaKernel(KernelText):
     copies: tuple[WholeCopy, ...] = ()
     workspace_bytes: int = 0
     """Memory that its threads share out among them; it then takes it as `scratch`."""
+    comments: tuple[str, ...] = ()
+    statements: str = ""
+    """What stands between its braces."""
+    own_parameters: tuple[tuple[str, str], ...] = ()
+    """What it takes besides the op's operands and results."""
+
+    def can_read(self, positions: Collection[int]) -> bool:
+        """Whether it has such a form: the host must know the addresses of arrays that it copies before the launch."""
+        names = {self.parameters[position][1] for position in positions}
+        return bool(self.statements) and not any(copy.target in names or copy.source in names for copy in self.copies)
+
+    def reading(self, positions: Collection[int], name: str) -> CudaKernel:
+        """The same kernel, called `name`, with the arguments at `positions` found where an address of the device points.
+
+            y_kernel(const float *x, float factor)  ->  y_of_turn_kernel(const float *x, const float *factor_at)
+        """
+        parameters, reads = [], []
+        for position, (c_type, parameter) in enumerate(self.parameters):
+            if position not in positions:
+                parameters.append((c_type, parameter))
+                continue
+            place = f"{parameter}_at"
+            while re.search(rf"\b{place}\b", self.statements):
+                place += "_"
+            is_pointer = c_type.endswith("*")
+            parameters.append((f"{c_type}const *" if is_pointer else f"const {c_type}*", place))
+            reads.append(f"    {c_type if is_pointer else f'const {c_type}'}{'const ' * is_pointer}{parameter} = *{place};")
+        statements = "\n".join([*reads, self.statements])
+        assert self.launch is not None and self.can_read(positions)
+        text = kernel_function(name, self.comments, self.launch, (*parameters, *self.own_parameters), statements)
+        return replace(self, name=name, text=text, parameters=tuple(parameters), statements=statements)
 
 
 class CudaLibrary:
@@ -116,7 +147,16 @@ class CudaLibrary:
         if first is made:
             return made
         self.names.used.discard(chosen)
-        return replace(made, name=first.name, text=first.text, parameters=first.parameters, copies=first.copies)
+        return replace(
+            made,
+            name=first.name,
+            text=first.text,
+            parameters=first.parameters,
+            copies=first.copies,
+            comments=first.comments,
+            statements=first.statements,
+            own_parameters=first.own_parameters,
+        )
 
 
 class CudaLoopEmitter(TileStatements):
@@ -193,20 +233,15 @@ class CudaLoopEmitter(TileStatements):
         first = self.launches[0]
         items, blocks = sum(launch.items for launch in self.launches), sum(launch.blocks for launch in self.launches)
         launch = replace(first, items=items, blocks=blocks)
-        w = self.w
-        for comment in (*kernel_comments(self.op), self.mapping(launch)):
-            w.line("// " + safe_comment(comment))
-        text = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
-        bounds = f"__launch_bounds__({launch.threads})"
-        with w.block(wrapped(f'extern "C" __global__ void {bounds} {name}({text})')):
-            start = len(w.lines)
-            self.write_parts()
-            written = "\n".join(w.lines[start:])
-            unused = [parameter for _, parameter in parameters if not re.search(rf"\b{parameter}\b", written)]
-            w.lines[start:start] = [f"    (void){parameter};" for parameter in unused]
+        self.w.depth = 1
+        self.write_parts()
+        written = "\n".join(self.w.lines)
+        unused = [parameter for _, parameter in parameters if not re.search(rf"\b{parameter}\b", written)]
+        statements = device_names("\n".join([*(f"    (void){parameter};" for parameter in unused), written]))
+        comments = (*kernel_comments(self.op), self.mapping(launch))
         return CudaKernel(
             name,
-            device_names(str(w)),
+            kernel_function(name, comments, launch, parameters, statements),
             tuple(parameters[:given]),
             self.nest.items,
             may_alias=self.may_alias(),
@@ -222,6 +257,9 @@ class CudaLoopEmitter(TileStatements):
                 for copy in self.copies
             ),
             workspace_bytes=workspace,
+            comments=comments,
+            statements=statements,
+            own_parameters=tuple(parameters[given:]),
         )
 
     def may_alias(self) -> tuple[tuple[int, int], ...]:
@@ -392,6 +430,21 @@ class CudaLoopEmitter(TileStatements):
             place = f"{start} + {offset}" if offset else start
             self.w.line(f"{c_type} *const {name} = ({c_type} *)(void *)({place});")
             offset += rounded(array)
+
+
+def kernel_function(
+    name: str, comments: Sequence[str], launch: Launch, parameters: Sequence[tuple[str, str]], statements: str
+) -> str:
+    """The text of a kernel: `statements` stand between its braces."""
+    w = Writer()
+    for comment in comments:
+        w.line("// " + safe_comment(comment))
+    text = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
+    bounds = f"__launch_bounds__({launch.threads})"
+    w.line(wrapped(f'extern "C" __global__ void {bounds} {name}({text})') + " {")
+    w.text(statements)
+    w.line("}")
+    return device_names(str(w))
 
 
 def _shape_of(kernel: CudaKernel) -> object:

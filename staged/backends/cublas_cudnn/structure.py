@@ -12,7 +12,10 @@ from staged.backends.c_family.expr import Expr, Member, Name, Prefix
 from staged.backends.c_family.functions import OWN_ON_DEVICE
 from staged.backends.cublas_cudnn.failures import finite_check_name
 from staged.backends.cublas_cudnn.functions import CALLS, has_device_fields, maker_name
+from staged.backends.cublas_cudnn.graphs import CallStep, CopyStep, Graphs, Step
+from staged.backends.cublas_cudnn.runs import is_call, runs_of
 from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter, stores_in_use
+from staged.backends.cublas_cudnn.staging import Stagings
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
 from staged.ir.order import OPAQUE, is_tensor
@@ -68,6 +71,12 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """How long the text was when the program had just waited."""
         self.kernels_may_fail = False
         """Whether to look at what kernels report wherever the program waits for them."""
+        self.graphs: Graphs | None = None
+        """Where runs of loops become graphs; None where they are not captured."""
+        self.stagings: Stagings | None = None
+        """How arrays of the host reach the device in the turns of loops; None where that is as everywhere."""
+        self.steps: list[Step] | None = None
+        """The calls of the run that is being written."""
 
     def field(self, buffer: Buffer | Stack) -> Expr:
         if isinstance(buffer, Buffer) and buffer.kind == "arena" and buffer.device != CPU:
@@ -112,16 +121,54 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.w.line(f"CUDA_CHECK({self.site_of(self.last_where)}, use_device(&gpu, &devices[{place}]));")
             self.current = device
 
-    def block(self, block: Block) -> None:
-        self.current = None  # it may be reached in several ways
-        following = zip(block.ops, block.ops[1:], strict=False)
-        self.waits_later |= {op for op, later in following if (source := _comes_from(op)) and source == _comes_from(later)}
-        super().block(block)
-
     def op(self, op: Op, block: Block) -> None:
         super().op(op, block)
         if op.blocks and op.name not in OPAQUE:
             self.current = None
+
+    # ---- runs of a loop's turn ----
+
+    def block(self, block: Block) -> None:
+        """The ops of a block. A run that reaches its end takes what the end copies, too."""
+        self.current = None  # it may be reached in several ways
+        following = zip(block.ops, block.ops[1:], strict=False)
+        self.waits_later |= {op for op, later in following if (source := _comes_from(op)) and source == _comes_from(later)}
+        runs = runs_of(block, self.kernels, self.plan) if self.graphs is not None and self.c_loops else []
+        starts, stops = {run.start for run in runs}, {run.stop for run in runs}
+        for number, op in enumerate(block.ops):
+            if number in stops:
+                self.settle()
+            if number in starts:
+                self.steps = []
+            self.op(op, block)
+
+    def end(self, block: Block, owner: Op | None) -> None:
+        if block.end.kind != "yield":
+            self.settle()
+        super().end(block, owner)
+        self.settle()
+
+    def settle(self) -> None:
+        """Write the calls of a run, all of its host's part being written."""
+        steps, self.steps = self.steps, None
+        if steps:
+            assert self.graphs is not None
+            self.graphs.write(self, steps)
+
+    def emit_kernel_call(self, op: Op) -> None:
+        if self.steps is None or not is_call(op, self.kernels):
+            super().emit_kernel_call(op)
+            return
+        self.text.called.append(op)
+        inputs = [self.operand(operand) for operand in op.operands]
+        self.steps.append(CallStep(op, inputs, [self.pointer(result) for result in op.results]))
+
+    def note_copy(self, steps: list[Step], target: Expr, source: Expr, type: TensorType) -> None:
+        """A copy on the device is a call of the run, too, and its line is named there."""
+        steps.append(CopyStep(target, source, type, self.last_where))
+        if self.w.lines and self.w.lines[-1].lstrip().startswith("//"):
+            self.w.lines.pop()
+            self.last_where = None
 
     def check(self, op: Op | End, call: str) -> None:
         """A checked CUDA call."""
@@ -143,6 +190,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if stack.device == CPU:
             return super().pushed(stack, source, item_bytes, type)
         assert self.device_of(source) == stack.device, "placement makes every crossing a copy of its own"
+        self.settle()
         self.use(stack.device)
         return f"st_device_stack_push(gpu, host, {self.site_of(stack.where)}, {self.field(stack)}, {source}, {item_bytes})"
 
@@ -191,6 +239,13 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if op.attrs["source"] != CPU and not to_host:
             self.copy_from_peer(op, target, source, value.tensor)
             return
+        if not to_host and self.stagings is not None and self.c_loops and value.tensor.size:
+            size = f"{self.count(value.tensor)} * sizeof({value.tensor.dtype.c_name})"
+            hint = result.hint or value.hint
+            call = self.stagings.call(self.site_of(op.where), hint, target, source, value.tensor.nbytes, size)
+            with self.w.block(f"if ({call} != ST_OK)"):
+                self.w.line("return host->error_kind;")
+            return
         self.copy_between(op, target, source, value.tensor, "DeviceToHost" if to_host else "HostToDevice")
         if value.tensor.size and (op not in self.waits_later if to_host else _is_written_again(source)):
             self.wait(op)
@@ -220,6 +275,9 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             super().copy(target, source, type)
             return
         assert self.device_of(source) == self.device_of(target), "placement makes every crossing a copy of its own"
+        if self.steps is not None:
+            self.note_copy(self.steps, target, source, type)
+            return
         self.use(self.device_of(target))
         size = f"{type.size} * sizeof({type.dtype.c_name})"
         self.w.line(

@@ -36,6 +36,7 @@ class DeviceCounts:
     bytes_to_host: int
     launches: int
     graph_launches: int
+    enqueued: int
     synchronisations: int
     allocations: int
     live_allocations: int

@@ -242,6 +242,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     }
     const size_t count = executable->nodes->size();
     const auto replay = std::make_shared<Replay>(Replay{executable->nodes, std::vector<bool>(count, false), count, 0});
+    ++counts.enqueued;
     push(stream, {{}, [replay] {
                       const bool begins = replay->left == replay->nodes->size();
                       counts.graph_launches += begins;

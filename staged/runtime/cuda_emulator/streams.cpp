@@ -98,6 +98,7 @@ cudaError_t enqueue_piece(cudaStream_t stream, Piece piece) {
     if (Capture *capture = stream == nullptr ? capture_with_blocking_streams(current_device()) : nullptr) {
         return refuse_in_capture(*capture, cudaErrorStreamCaptureImplicit, piece.what.c_str());
     }
+    ++counts.enqueued;
     push(stream, {{}, [piece] {
                       run_piece(piece);
                       return true;

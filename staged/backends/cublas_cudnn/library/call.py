@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from staged.backends.c_family.expr import literal
 from staged.backends.c_family.kernel_text import KernelText
@@ -26,17 +26,32 @@ class LibraryCall(KernelText):
     """What it needs to be open on the device, in the order in which that is made."""
     begins_as: tuple[tuple[int, int], ...] = ()
     """(result, operand) pairs: results that begin as an operand, copied there first where it is elsewhere, and not passed."""
+    factors: tuple[str, str] | None = None
+    """Its alpha and beta as C, in terms of `factor_N`, the value of operand N + 1; None where no operand is a factor."""
+    reading: Callable[[str], LibraryCall] | None = field(default=None, compare=False)
+    """By name, the same call that takes alpha and beta as addresses on the device, in place of the factors."""
 
 
 Signature = Sequence[tuple[str, str]]
 
 
 def library_call(
-    op: Op, name: str, form: Form, comments: Sequence[str], body: Callable[[Writer], None], parts: Sequence[DevicePart]
+    op: Op,
+    name: str,
+    form: Form,
+    comments: Sequence[str],
+    body: Callable[[Writer], None],
+    parts: Sequence[DevicePart],
+    reads_numbers: bool = False,
 ) -> LibraryCall:
     """The function for a contraction `op` of this form. `body` writes its statements, which know its operands as `a` and `b`,
-    the result as `c`, and the `alpha`, `beta` and `bias` of the form."""
+    the result as `c`, and the `alpha`, `beta` and `bias` of the form. If it `reads_numbers`, the first two of these are
+    parameters, addresses on the device."""
     parameters = parameters_of(op, form)
+    if reads_numbers:
+        c_type = op.results[0].tensor.dtype.c_name
+        kept = [parameter for parameter in parameters if not parameter[1].startswith("factor_")]
+        parameters = [*kept[:-1], (f"const {c_type} *", "alpha"), (f"const {c_type} *", "beta"), kept[-1]]
     w = Writer()
     line = [f"{op.where.short}  {op.where.text}"] if op.where is not None else []
     above = kernel_comments(op)

@@ -15,7 +15,9 @@ cuBLAS knows column-major matrices alone. A row-major (m, k) is the same memory 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import prod
 
 from staged.backends.c_family.writer import Writer
@@ -177,23 +179,43 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
     product = Product.of(op)
     dtype = op.operands[0].tensor.dtype
     c_type = dtype.c_name
+    alpha, beta = scale_text(form.alpha, dtype), scale_text(form.beta, dtype)
+    is_empty = 0 in (product.batch, product.m, product.n)
 
-    def body(w: Writer) -> None:
-        if 0 in (product.batch, product.m, product.n):
-            unused(w, "a", "b")
-            write_zeros(w, op)  # of no elements
-            return
-        if product.is_dot and form == Form():
-            # The result stays on the device: the host has no use for it.
-            w.line("CUBLAS_CHECK(site, cublasSetPointerMode(gpu->cublas, CUBLAS_POINTER_MODE_DEVICE));")
-            w.line(f"CUBLAS_CHECK(site, {product.name}(gpu->cublas, {product.k}, a, 1, b, 1, c));")
-            w.line("CUBLAS_CHECK(site, cublasSetPointerMode(gpu->cublas, CUBLAS_POINTER_MODE_HOST));")
-            return
-        w.line(f"const {c_type} alpha = {scale_text(form.alpha, dtype)};")
-        w.line(f"const {c_type} beta = {scale_text(form.beta, dtype)};")
-        arguments = product.gemv() if product.has_vector else product.gemm()
-        routine = product.name.replace("dot", "gemv")
-        write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", arguments)
+    def made(name: str, reads_numbers: bool) -> LibraryCall:
+        def body(w: Writer) -> None:
+            if is_empty:
+                unused(w, "a", "b")
+                write_zeros(w, op)  # of no elements
+                return
+            if product.is_dot and form == Form():
+                # The result stays on the device: the host has no use for it.
+                with numbers_on_device(w):
+                    w.line(f"CUBLAS_CHECK(site, {product.name}(gpu->cublas, {product.k}, a, 1, b, 1, c));")
+                return
+            arguments = product.gemv() if product.has_vector else product.gemm()
+            routine = product.name.replace("dot", "gemv")
+            if reads_numbers:
+                arguments = [argument.removeprefix("&") for argument in arguments]
+                with numbers_on_device(w):
+                    write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", arguments)
+                return
+            w.line(f"const {c_type} alpha = {alpha};")
+            w.line(f"const {c_type} beta = {beta};")
+            write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", arguments)
 
-    parts = [workspace_part(site), handle_part(site, options)]
-    return library_call(op, name, form, [f"{product}, by {product.name}"], body, parts)
+        parts = [workspace_part(site), handle_part(site, options)]
+        return library_call(op, name, form, [f"{product}, by {product.name}"], body, parts, reads_numbers)
+
+    call = made(name, False)
+    if is_empty or not (form.alpha.params or form.beta.params):
+        return call
+    return replace(call, factors=(alpha, beta), reading=lambda name: made(name, True))
+
+
+@contextmanager
+def numbers_on_device(w: Writer) -> Iterator[None]:
+    """Lines whose calls of cuBLAS read and write numbers there."""
+    w.line("CUBLAS_CHECK(site, cublasSetPointerMode(gpu->cublas, CUBLAS_POINTER_MODE_DEVICE));")
+    yield
+    w.line("CUBLAS_CHECK(site, cublasSetPointerMode(gpu->cublas, CUBLAS_POINTER_MODE_HOST));")

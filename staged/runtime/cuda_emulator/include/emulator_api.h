@@ -18,6 +18,7 @@ typedef struct emulator_counts {
     int64_t bytes_to_host;
     int64_t launches;  // those of replayed graphs too
     int64_t graph_launches;
+    int64_t enqueued;          // pieces of work that the host gave to streams; a graph is one
     int64_t synchronisations;  // calls that wait for a stream, an event or a device
     int64_t allocations;       // ever made
     int64_t live_allocations;
@@ -27,7 +28,7 @@ typedef struct emulator_counts {
     int64_t live_events;
     int64_t live_graphs;  // executable ones too
     int64_t live_libraries;
-    int64_t library_calls;
+    int64_t library_calls;     // by the host: a captured one counts once
     int64_t live_handles;      // of cuBLAS, cublasLt and cuDNN
     int64_t live_descriptors;  // of cublasLt and cuDNN
     int64_t descriptors_created;

@@ -1,0 +1,266 @@
+"""The text of graphs: their types, the kernels that bring a turn's values to the device, and the function that repeats a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from staged.backends.c_family.expr import Expr, Name
+from staged.backends.c_family.loops import wrapped
+from staged.backends.c_family.writer import Names, Writer
+from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
+from staged.ir.buffers import Buffer
+from staged.ir.nodes import Value
+from staged.ir.types import DType
+from staged.source import Position
+
+ALIGNED = 256
+"""Bytes; where cudaMalloc would put an array."""
+
+
+_SIZES = {"float ": 4, "int32_t ": 4, "uint32_t ": 4, "bool ": 1, "uint8_t ": 1}
+
+
+def _size(c_type: str) -> int:
+    return _SIZES.get(c_type, WORD)
+
+
+def rounded(nbytes: int) -> int:
+    """`nbytes` up to the next such place."""
+    return -(-nbytes // ALIGNED) * ALIGNED
+
+
+@dataclass(slots=True)
+class Turn:
+    """What differs between the turns of one run."""
+
+    name: str
+    where: Position | None
+    names: Names = field(default_factory=Names)
+    fields: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By C type and expression of the host: the name of the field that has its value."""
+    values: list[Expr] = field(default_factory=list)
+    slices: dict[Value, Buffer] = field(default_factory=dict)
+    """What libraries read at changing addresses: where it has been copied to."""
+    slice_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.names.used.add("rest_of_word")
+
+    @property
+    def type(self) -> str:
+        return f"{self.name}_values"
+
+    @property
+    def graph(self) -> str:
+        """The field of `Device` with its graph."""
+        return f"{self.name}_graph"
+
+    @property
+    def nbytes(self) -> int:
+        """What the struct takes at most."""
+        return WORD * len(self.fields)
+
+    def members(self) -> list[tuple[str, str]]:
+        """The struct's declarations with their values, the largest first, up to whole words: no byte is left to chance."""
+        found = sorted(
+            (
+                (_size(c_type), f"{c_type}{name}", str(value))
+                for ((c_type, _), name), value in zip(self.fields.items(), self.values, strict=True)
+            ),
+            key=lambda member: -member[0],
+        )
+        rest = -sum(size for size, _, _ in found) % WORD
+        filler = [(f"unsigned char {'rest_of_word'}[{rest}]", "{0}")] if rest else []
+        return [*((declaration, value) for _, declaration, value in found), *filler]
+
+    def address(self, c_type: str, expression: Expr, hint: str) -> Expr:
+        """The address of the field on the device that has the value of a host's expression in each turn."""
+        key = (c_type, str(expression))
+        if key not in self.fields:
+            self.fields[key] = self.names.fresh(
+                expression.text if isinstance(expression, Name) and expression.text.isidentifier() else hint
+            )
+            self.values.append(expression)
+        return Name(f"&gpu->{self.name}->{self.fields[key]}")
+
+
+GRAPH = """\
+// Work that is done again and again, as one graph from the second time on.
+typedef struct {
+    cudaGraphExec_t executable;
+    int is_known;  // it has been done once
+} Graph;
+"""
+
+_REPEAT = """\
+typedef int Work({parameters});
+
+// Does some work that repeats itself. The first time as it stands, when libraries load what they need; the second time its
+// calls are captured as a graph; from then on they are one launch.
+{head} {{
+    if (!graph->is_known) {{
+        graph->is_known = 1;
+        return work({arguments});
+    }}
+    if (graph->executable == NULL) {{
+        cudaGraph_t captured = NULL;
+        CUDA_CHECK(site, cudaStreamBeginCapture(gpu->stream, cudaStreamCaptureModeThreadLocal));
+        const int status = work({arguments});
+        // Whatever came of it: nothing runs on a stream that is captured.
+        cudaError_t error = cudaStreamEndCapture(gpu->stream, &captured);
+        if (status == ST_OK && error == cudaSuccess) {{
+            error = cudaGraphInstantiate(&graph->executable, captured, 0);
+        }}
+        if (captured != NULL) {{
+            (void)cudaGraphDestroy(captured);
+        }}
+        if (status != ST_OK) {{
+            return status;
+        }}
+        if (error != cudaSuccess) {{
+            return st_fail(host, ST_RUNTIME_ERROR, site, "a turn of a loop cannot become a CUDA graph: %s (%s:%d)",
+                           cudaGetErrorString(error), __FILE__, __LINE__);
+        }}
+    }}
+    CUDA_CHECK(site, cudaGraphLaunch(graph->executable, gpu->stream));
+    return ST_OK;
+}}
+
+static void forget_graph(Graph *graph) {{
+    if (graph->executable != NULL) {{
+        (void)cudaGraphExecDestroy(graph->executable);
+    }}
+    graph->executable = NULL;
+    graph->is_known = 0;
+}}
+"""
+
+_SET = """\
+// What the kernels of a graph read of this turn: the host gives it as arguments, and so needs no memory that must wait.
+extern "C" __global__ void __launch_bounds__(1) {name}_kernel({type} *turn, {type} now) {{
+    *turn = now;
+}}
+"""
+
+_LAUNCH_SET = """\
+// one thread
+static cudaError_t launch_{name}(const Device *gpu, {type} now) {{
+    void *values[] = {{(void *)&gpu->{turn}, (void *)&now}};
+    return cudaLaunchKernel(KERNEL({name}_kernel), st_dim3(1), st_dim3(1), values, 0, gpu->stream);
+}}
+"""
+
+_COPY = """\
+// An array that is elsewhere in each turn: both addresses are found on the device.
+extern "C" __global__ void __launch_bounds__(256) {name}_kernel(const {c_type} *const *from, {c_type} *const *to, int64_t count) {{
+    const {c_type} *const source = *from;
+    {c_type} *const target = *to;
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {{
+        target[i] = source[i];
+    }}
+}}
+"""
+
+_LAUNCH_COPY = """\
+// A thread for each element, up to 1024 blocks, whose threads then take further ones
+static cudaError_t launch_{name}(const Device *gpu, const {c_type} *const *from, {c_type} *const *to, int64_t count) {{
+    const int64_t blocks = (count + 255) / 256;
+    void *values[] = {{(void *)&from, (void *)&to, (void *)&count}};
+    return cudaLaunchKernel(KERNEL({name}_kernel), st_dim3(blocks < 1024 ? (unsigned int)blocks : 1024), st_dim3(256), values, 0,
+                            gpu->stream);
+}}
+"""
+
+
+# ---- kernels ------------------------------------------------------------------------------------
+
+
+def set_name(turn: Turn) -> str:
+    """The kernel that brings a turn's values to the device, without its suffix."""
+    return f"set_{turn.name}"
+
+
+def copy_name(dtype: DType) -> str:
+    """The kernel that copies an array between two places that it finds on the device, without its suffix."""
+    return f"copy_of_turn_{dtype}"
+
+
+def kernel_names(turns: Sequence[Turn], copied: Sequence[DType]) -> list[str]:
+    """The kernels that graphs need beside those of the program."""
+    names = [*(set_name(turn) for turn in turns if turn.fields), *map(copy_name, copied)]
+    return [f"{name}_kernel" for name in names]
+
+
+def kernel_texts(turns: Sequence[Turn], copied: Sequence[DType]) -> list[str]:
+    """Their text."""
+    sets = [_SET.format(name=set_name(turn), type=turn.type) for turn in turns if turn.fields]
+    return [*sets, *(_COPY.format(name=copy_name(dtype), c_type=dtype.c_name) for dtype in copied)]
+
+
+def launchers(turns: Sequence[Turn], copied: Sequence[DType]) -> list[str]:
+    """The host functions that start them."""
+    sets = [_LAUNCH_SET.format(name=set_name(turn), type=turn.type, turn=turn.name) for turn in turns if turn.fields]
+    return [*sets, *(_LAUNCH_COPY.format(name=copy_name(dtype), c_type=dtype.c_name) for dtype in copied)]
+
+
+# ---- the host's part ----------------------------------------------------------------------------
+
+
+def types(turns: Sequence[Turn]) -> list[str]:
+    """The structs of what changes, for kernels and host alike."""
+    texts = []
+    for turn in turns:
+        if not turn.fields:
+            continue
+        w = Writer()
+        w.comment("What differs between the turns of a loop, as the kernels of its graph read it.")
+        if turn.where is not None:
+            w.comment(f"{turn.where.short}  {turn.where.text}")
+        with w.block("typedef struct", f" {turn.type};"):
+            for declaration, _ in turn.members():
+                w.line(f"{declaration};")
+        texts.append(str(w))
+    return texts
+
+
+def repeat_text(parameters: Sequence[str], names: Sequence[str]) -> str:
+    """The functions that make, launch and forget graphs. `parameters` and `names`: of what their work takes."""
+    head = "static int repeat(const Device *gpu, st_host *host, int site, Graph *graph, Work *work, "
+    return _REPEAT.format(
+        head=wrapped(head + ", ".join(parameters[2:]) + ")"),
+        parameters=", ".join(parameters),
+        arguments=", ".join(names),
+    )
+
+
+def parts(turns: Sequence[Turn], arguments: int, offset: int) -> list[DevicePart]:
+    """What is made once: places in the arena from `offset` on. Graphs are made when their turn comes.
+
+    `arguments`: how many addresses of the caller's they know.
+    """
+    found = []
+    if arguments:
+        declaration = f"const void *graph_arguments[{arguments}];"
+        found.append(DevicePart((Field(declaration, "addresses that graphs know", WORD * arguments),), (), ()))
+    for turn in turns:
+        fields, opens = [Field(f"Graph {turn.graph};", "", 2 * WORD)], []
+        if turn.fields:
+            fields.append(Field(f"{turn.type} *{turn.name};", "what its kernels read of a turn"))
+            opens.append(f"gpu->{turn.name} = ({turn.type} *)(void *)(gpu->memory + {offset});")
+            offset += rounded(turn.nbytes)
+        found.append(DevicePart(tuple(fields), tuple(opens), (f"forget_graph(&gpu->{turn.graph});",)))
+    return found
+
+
+def write_check_of_arguments(w: Writer, turns: Sequence[Turn], arguments: Sequence[str]) -> None:
+    """At the entry: graphs that know other addresses than this call's are made anew."""
+    if not arguments:
+        return
+    w.comment("Graphs know these addresses: where one has changed they are made anew.")
+    w.text(wrapped(f"const void *const known[] = {{{', '.join(f'args->{name}' for name in arguments)}}};"))
+    with w.block("if (memcmp(gpu->graph_arguments, known, sizeof known) != 0)"):
+        for turn in turns:
+            w.line(f"forget_graph(&gpu->{turn.graph});")
+        w.line("memcpy(gpu->graph_arguments, known, sizeof known);")

@@ -1,0 +1,387 @@
+"""Turns of loops as CUDA graphs: what a run gives to the device is captured once and then launched as one.
+
+    const train_turn_values turn = {x, t_4};                  // the host's part is done: what kernels read of this turn
+    CUDA_CHECK(3, launch_set_train_turn(gpu, turn));          // goes to the device as the arguments of a launch
+    if (repeat(gpu, host, 3, &gpu->train_turn_graph, do_train_turn, args, d) != ST_OK) {
+        return host->error_kind;
+    }
+
+A graph keeps the arguments that its kernels were captured with. So what differs between the turns stands in a struct on the
+device, one per run, and kernels are given the addresses of its fields (`CudaKernel.reading`). The host computes these
+values, as it does without graphs, so they are the same bits. What a library reads or writes at a changing address goes
+through a place that stays. The first time a run is done as it stands: libraries load what they need at the first call.
+
+Addresses of the caller's arrays on the device stay, call after call, or the graphs are made anew (`graph_arguments`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from staged.backends.c_family.expr import Expr, Literal, Name
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.loops import wrapped
+from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.writer import Names, Writer
+from staged.backends.cublas_cudnn import graph_text
+from staged.backends.cublas_cudnn.device import DevicePart
+from staged.backends.cublas_cudnn.graph_text import Turn, rounded
+from staged.backends.cublas_cudnn.kernels import CudaKernel
+from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.ir.buffers import Buffer
+from staged.ir.nodes import Op, Value
+from staged.ir.order import is_tensor
+from staged.ir.types import Device, DType, TensorType
+from staged.source import Position
+
+MOST_VALUES = 400
+"""Of one turn: they are a kernel's arguments, for which CUDA has 4096 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallStep:
+    """A launch, or a call of a library, as a run notes it."""
+
+    op: Op
+    inputs: list[Expr]
+    outputs: list[Expr]
+
+    @property
+    def where(self) -> Position | None:
+        return self.op.where
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """An array of the device copied there."""
+
+    target: Expr
+    source: Expr
+    type: TensorType
+    where: Position | None
+
+
+Step = CallStep | CopyStep
+
+
+class Program(Protocol):
+    """What the writing of graphs needs of the writer of programs, which has one device."""
+
+    name: str
+    names: Names
+    state_names: Names
+    kernels: dict[Op, KernelText]
+
+    def use_kernel(self, op: Op, kernel: KernelText) -> None:
+        """Let an op be done by another kernel."""
+
+    def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None: ...
+
+
+class Graphs:
+    """The graphs of a program: their functions, what changes between turns, and where that is on the device."""
+
+    def __init__(self, program: Program, device: Device) -> None:
+        self.program = program
+        self.device = device
+        self.turns: list[Turn] = []
+        self.work: list[str] = []
+        self.buffers: list[Buffer] = []
+        """Places for what libraries read and write at changing addresses."""
+        self.copied: list[DType] = []
+        self.arguments: dict[str, None] = {}
+        self.calls: dict[str, LibraryCall] = {}
+        self.reading: dict[tuple[str, tuple[int, ...]], CudaKernel] = {}
+        self.has_device_buffers = True
+
+    # ---- the loop ----
+
+    def write(self, structure: StructureEmitter, steps: Sequence[Step]) -> None:
+        """A run: `steps` are its calls, whose host's part has been written."""
+        if not self.fit(steps):
+            for step in steps:
+                self.write_step(structure, step, None)
+            return
+        w = structure.w
+        where = steps[0].where
+        turn = Turn(self.program.names.fresh(f"{self.program.name}_turn"), where)
+        self.program.names.used |= {turn.type, f"{turn.graph}", f"do_{turn.name}", f"launch_set_{turn.name}"}
+        self.turns.append(turn)
+        outer, structure.text.body = structure.text.body, Writer()
+        structure.w.depth, structure.last_where = 1, None
+        for step in steps:
+            self.write_step(structure, step, turn)
+        inner, structure.text.body = structure.text.body, outer
+        structure.last_where = None
+        self.work.append(self.function(turn, inner, len(steps)))
+        site = structure.site_of(where)
+        structure.where(where)
+        w.comment(f"the device's part of the turn: {len(steps)} calls, one graph from the second time on")
+        if turn.fields:
+            local = structure.name("turn")
+            values = ", ".join(value for _, value in turn.members())
+            w.text(wrapped(f"const {turn.type} {local} = {{{values}}};"))
+            w.line(f"CUDA_CHECK({site}, launch_set_{turn.name}(gpu, {local}));")
+        more = "".join(f", {name}" for name in self.shared())
+        call = f"repeat(gpu, host, {site}, &gpu->{turn.graph}, do_{turn.name}{more})"
+        with w.block(f"if ({call} != ST_OK)"):
+            w.line("return host->error_kind;")
+
+    def fit(self, steps: Sequence[Step]) -> bool:
+        """Whether a run can be a graph: its kernels can read what changes, and that is not too much for one launch."""
+        changing = 0
+        for step in steps:
+            if isinstance(step, CopyStep):
+                changing += 2
+                continue
+            arguments = [*step.inputs, *step.outputs]
+            kernel = self.program.kernels[step.op]
+            if isinstance(kernel, CudaKernel):
+                positions = changing_arguments(kernel, arguments)
+                changing += len(positions)
+                if positions and not kernel.can_read(positions):
+                    return False
+            else:
+                moved = sum(not is_fixed(argument) for argument in arguments)
+                changing += 4 * moved
+                if moved and not self.has_device_buffers:
+                    return False
+        return changing <= MOST_VALUES
+
+    def shared(self) -> list[str]:
+        """What the functions of graphs take besides the device and the host."""
+        return ["args", *(["d"] if self.has_device_buffers else [])]
+
+    def parameters(self) -> list[str]:
+        """The parameters of a graph's function."""
+        buffers = ["const DeviceBuffers *d"] if self.has_device_buffers else []
+        return ["const Device *gpu", "st_host *host", f"const {self.program.name}_args *args", *buffers]
+
+    def function(self, turn: Turn, body: Writer, calls: int) -> str:
+        """The function whose calls are captured."""
+        w = Writer()
+        if turn.where is not None:
+            w.comment(f"{turn.where.short}  {turn.where.text}")
+        w.comment(f"and so on: {calls} calls of a loop's turn, captured as a graph")
+        with w.block(wrapped(f"static int do_{turn.name}({', '.join(self.parameters())})")):
+            written = "\n".join(body.lines)
+            for name in self.shared():
+                if not re.search(rf"\b{name}\b", written):
+                    w.line(f"(void){name};")
+            w.lines += body.lines
+            w.line("return ST_OK;")
+        return str(w)
+
+    # ---- one call ----
+
+    def write_step(self, structure: StructureEmitter, step: Step, turn: Turn | None) -> None:
+        """The lines of one call; with a `turn`, such that it can be captured."""
+        structure.where(step.where)
+        if isinstance(step, CopyStep):
+            self.copy(structure, turn, step.target, step.source, step.type, step.where)
+            return
+        kernel = self.program.kernels[step.op]
+        if turn is None:
+            self.program.call_kernel(structure, step.op, step.inputs, step.outputs)
+        elif isinstance(kernel, CudaKernel):
+            self.launch(structure, turn, step, kernel)
+        else:
+            assert isinstance(kernel, LibraryCall)
+            self.library(structure, turn, step, kernel)
+
+    def launch(self, structure: StructureEmitter, turn: Turn, step: CallStep, kernel: CudaKernel) -> None:
+        """A kernel that finds what changes in the struct of its turn."""
+        arguments = [*step.inputs, *step.outputs]
+        changing = changing_arguments(kernel, arguments)
+        for number in changing:
+            c_type, hint = kernel.parameters[number]
+            arguments[number] = turn.address(c_type, arguments[number], hint)
+        if changing:
+            key = (kernel.name, changing)
+            if key not in self.reading:
+                name = self.program.names.fresh(f"{kernel.name.removesuffix('_kernel')}_of_turn_kernel")
+                self.reading[key] = kernel.reading(changing, name)
+            self.program.use_kernel(step.op, self.reading[key])
+        self.note(arguments)
+        count = len(step.inputs)
+        self.program.call_kernel(structure, step.op, arguments[:count], arguments[count:])
+
+    def library(self, structure: StructureEmitter, turn: Turn, step: CallStep, kernel: LibraryCall) -> None:
+        """A library's call: what is at a changing address is copied to a place that stays, and from there."""
+        op, inputs, outputs = step.op, list(step.inputs), list(step.outputs)
+        back: list[tuple[Expr, Expr, TensorType]] = []
+        moved: dict[str, Expr] = {}
+        for number, result in enumerate(op.results):
+            if not is_fixed(outputs[number]):
+                place = self.place(structure, turn, result)
+                moved[str(outputs[number])] = place
+                back.append((outputs[number], place, result.tensor))
+                outputs[number] = place
+        begins = {operand: result for result, operand in kernel.begins_as}
+        for number, operand in enumerate(op.operands):
+            source = inputs[number]
+            if number in begins:
+                result = begins[number]
+                if str(source) != str(outputs[result]):
+                    self.copy(structure, turn, outputs[result], source, operand.tensor, op.where)
+                inputs[number] = outputs[result]
+            elif is_tensor(operand) and str(source) in moved:
+                inputs[number] = moved[str(source)]
+                self.copy(structure, turn, inputs[number], source, operand.tensor, op.where)
+            elif is_tensor(operand) and not is_fixed(source):
+                if operand not in turn.slices:
+                    inputs[number] = self.place(structure, turn, operand)
+                    self.copy(structure, turn, inputs[number], source, operand.tensor, op.where)
+                else:
+                    inputs[number] = structure.field(turn.slices[operand])
+        if kernel.factors is not None and kernel.reading is not None:
+            inputs = self.read_factors(turn, op, kernel, inputs)
+        self.note([*inputs, *outputs])
+        self.program.call_kernel(structure, op, inputs, outputs)
+        for target, place, type in back:
+            self.copy(structure, turn, target, place, type, op.where)
+
+    def read_factors(self, turn: Turn, op: Op, kernel: LibraryCall, inputs: list[Expr]) -> list[Expr]:
+        """The inputs of the call that finds its factors in the struct of its turn, which `op` then becomes."""
+        assert kernel.factors is not None and kernel.reading is not None
+        if kernel.name not in self.calls:
+            made = kernel.reading(self.program.names.fresh(f"{kernel.name}_of_turn"))
+            self.calls[kernel.name] = replace(made, begins_as=())  # what it begins as has been copied
+        self.program.use_kernel(op, self.calls[kernel.name])
+        c_type = f"{op.results[0].tensor.dtype.c_name} "
+        arrays = [
+            text
+            for number, (operand, text) in enumerate(zip(op.operands, inputs, strict=True))
+            if is_tensor(operand) and number not in [begun for _, begun in kernel.begins_as]
+        ]
+
+        def factor(found: re.Match[str]) -> str:
+            value = inputs[int(found[1]) + 1]
+            return str(value) if isinstance(value, Name | Literal) else f"({value})"
+
+        values = [Name(re.sub(r"\bfactor_(\d+)\b", factor, text)) for text in kernel.factors]
+        return [
+            *arrays,
+            *(turn.address(c_type, value, hint) for value, hint in zip(values, ("alpha", "beta"), strict=True)),
+        ]
+
+    def place(self, structure: StructureEmitter, turn: Turn, value: Value) -> Expr:
+        """Where an array at a changing address is, for libraries, in every turn."""
+        type = value.tensor
+        name = self.program.state_names.fresh(f"{value.hint or 'array'}_of_turn")
+        buffer = Buffer(
+            name, type, "arena", type.nbytes, self.device, where=turn.where, role="an array of this turn, for a library"
+        )
+        buffer.offset = turn.slice_bytes
+        turn.slice_bytes += rounded(type.nbytes)
+        turn.slices[value] = buffer
+        self.buffers.append(buffer)
+        structure.fields[buffer] = name
+        return structure.field(buffer)
+
+    def copy(
+        self,
+        structure: StructureEmitter,
+        turn: Turn | None,
+        target: Expr,
+        source: Expr,
+        type: TensorType,
+        where: Position | None,
+    ) -> None:
+        """The elements of an array of the device, from one place there to another."""
+        if not type.size:
+            return
+        site, c_type = structure.site_of(where), type.dtype.c_name
+        if turn is None or is_fixed(target) and is_fixed(source):
+            self.note([target, source])
+            count = f"{type.size} * " if type.size != 1 else ""
+            call = (
+                f"cudaMemcpyAsync({target}, {source}, {count}sizeof({c_type}), cudaMemcpyDeviceToDevice, gpu->stream)"
+            )
+        else:
+            if type.dtype not in self.copied:
+                self.copied.append(type.dtype)
+            given = turn.address(f"const {c_type} *", source, "source"), turn.address(f"{c_type} *", target, "target")
+            call = f"launch_copy_of_turn_{type.dtype}(gpu, {given[0]}, {given[1]}, {type.size})"
+        structure.w.line(f"CUDA_CHECK({site}, {call});")
+
+    def note(self, arguments: Sequence[Expr]) -> None:
+        """Remember which of the caller's addresses graphs know."""
+        for argument in arguments:
+            if (found := re.match(r"\(?args->(\w+)", str(argument))) is not None:
+                self.arguments[found[1]] = None
+
+    # ---- the device's arena ----
+
+    @property
+    def nbytes(self) -> int:
+        """Of the device's arena: the structs, then what libraries read; one run's at a time."""
+        return self.turn_bytes + max((turn.slice_bytes for turn in self.turns), default=0)
+
+    @property
+    def turn_bytes(self) -> int:
+        """Of that, the structs."""
+        return sum(rounded(turn.nbytes) for turn in self.turns)
+
+    def settle(self, offset: int) -> None:
+        """Give the places of arrays their offsets, once it is known where the part of the arena for graphs begins."""
+        for buffer in self.buffers:
+            buffer.offset += offset + self.turn_bytes
+
+    # ---- the file ----
+
+    def types(self) -> list[str]:
+        """What kernels and host know alike."""
+        return graph_text.types(self.turns)
+
+    def kernel_names(self) -> list[str]:
+        """Kernels beside those of the program."""
+        return graph_text.kernel_names(self.turns, self.copied)
+
+    def kernel_texts(self) -> list[str]:
+        """Their text."""
+        return graph_text.kernel_texts(self.turns, self.copied)
+
+    def functions(self) -> list[str]:
+        """The functions of the host's part, in order."""
+        if not self.turns:
+            return []
+        names = ["gpu", "host", *self.shared()]
+        return [
+            *graph_text.launchers(self.turns, self.copied),
+            *self.work,
+            graph_text.repeat_text(self.parameters(), names),
+        ]
+
+    def parts(self, offset: int) -> list[DevicePart]:
+        """What is made once, with the part of the arena for graphs at `offset`."""
+        return graph_text.parts(self.turns, len(self.arguments), offset)
+
+    def write_check_of_arguments(self, w: Writer) -> None:
+        """At the entry: graphs that know other addresses than this call's are made anew."""
+        graph_text.write_check_of_arguments(w, self.turns, list(self.arguments))
+
+
+def is_fixed(argument: Expr) -> bool:
+    """Whether an address is the same in every turn: a fixed place in an array of the device or of the caller there."""
+    return re.fullmatch(r"\(?(d|args)->\w+( \+ \d+)?\)?", str(argument)) is not None
+
+
+def is_written_out(argument: Expr) -> bool:
+    """Whether a number stands in the text."""
+    return (
+        isinstance(argument, Literal) or re.fullmatch(r"-?\d[\w.]*([eE][-+]?\d+)?[fuUlL]*", str(argument)) is not None
+    )
+
+
+def changing_arguments(kernel: CudaKernel, arguments: Sequence[Expr]) -> tuple[int, ...]:
+    """The positions of a launch's arguments that may differ between turns, or between calls of the program."""
+    pairs = zip(kernel.parameters, arguments, strict=True)
+    return tuple(
+        number
+        for number, ((c_type, _), argument) in enumerate(pairs)
+        if not (is_fixed(argument) if c_type.endswith("*") else is_written_out(argument))
+    )

@@ -1,0 +1,97 @@
+"""Runs: the work of a loop's turn that goes to the device without a decision of the host in between.
+
+    for i in range(n):
+        x = xs[i]                    # the host: which rows
+        h = relu(x @ w1 + b1)        #   \\
+        ...                          #    a run: launches and library calls alone
+        w1 = w1 - 0.1 * d_w1         #   /
+        if i % 100 == 0:             # a decision, and a print: the run ends here
+            print(loss)
+
+What the host computes meanwhile (offsets, an optimiser's factors) it can as well compute before: nothing of it depends on the
+device, or there would be a copy, which ends a run. So a run is first all of the host's part, then all of the device's, and
+that is the same from turn to turn but for some numbers and addresses: a CUDA graph (`graphs.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.cublas_cudnn.kernels import CudaKernel
+from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.ir.buffers import Plan
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.order import OPAQUE, is_tensor, view_of
+from staged.ir.types import CPU, TensorType
+
+LEAST_CALLS = 4
+"""A graph stands for two calls, that which says what has changed and its launch: below twice as many it saves little."""
+
+_PASSIVE = frozenset("constant absent sequence_empty sequence_get variable_read variable_write dim reshape".split())
+"""Ops that ask for no decision: they name places, or move numbers of the host and arrays of the device."""
+
+
+def runs_of(block: Block, kernels: Mapping[Op, KernelText], plan: Plan) -> list[range]:
+    """The runs of a block of at least `LEAST_CALLS` calls, as ranges of its ops, in order."""
+    found: list[range] = []
+    start = calls = 0
+    writes = False
+    for number, op in enumerate(block.ops):
+        if not _goes_on(op, kernels) or writes and _may_stop(op, kernels):
+            found.append(range(start, number))
+            start, calls, writes = number + (not _goes_on(op, kernels)), 0, False
+        elif is_call(op, kernels):
+            calls += 1
+            writes = writes or any(_outlives(result, plan) for result in op.results)
+        elif op.name == "variable_write":
+            writes = True
+    found.append(range(start, len(block.ops)))
+    return [run for run in found if sum(is_call(block.ops[n], kernels) for n in run) >= LEAST_CALLS]
+
+
+def is_call(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
+    """Whether an op is a launch, or a call of a library, on the device."""
+    if op.name not in OPAQUE or op.device == CPU:
+        return False
+    kernel = kernels.get(op)
+    if type(kernel) is CudaKernel:
+        return kernel.launch is not None and kernel.launch.items > 0
+    return isinstance(kernel, LibraryCall)
+
+
+def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
+    """Whether an op can be part of a run."""
+    if op.name in OPAQUE:
+        kernel = kernels.get(op)
+        if isinstance(kernel, LibraryCall):
+            return kernel.reading is not None or _takes_fixed_numbers(op)
+        return op.device == CPU or type(kernel) is CudaKernel  # not one of the user's own
+    if op.blocks or any(effect.kind == "io" for effect in op.effects):
+        return False
+    if op.name in _PASSIVE or any(view_of(result) is not None for result in op.results):
+        return True
+    values = (*op.operands, *op.results)
+    if op.name.startswith(("call", "copy", "frame", "sequence", "assert", "raise", "checkpoint")):
+        return False
+    return bool(op.results) and all(isinstance(v.type, TensorType) and not is_tensor(v) for v in values)
+
+
+def _takes_fixed_numbers(op: Op) -> bool:
+    """Whether the numbers that a library is given are written in the text: it reads them when it is called, once for all."""
+    numbers = [operand for operand in op.operands if not is_tensor(operand)]
+    return all(value.producer is not None and value.producer.name == "constant" for value in numbers)
+
+
+def _may_stop(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
+    """Whether the host may stop the program at an op: what was written before must have been written then."""
+    kernel = kernels.get(op)
+    if op.name in OPAQUE:
+        return op.device == CPU and kernel is not None and kernel.can_fail
+    return any(effect.kind == "fail" for effect in op.effects)
+
+
+def _outlives(value: Value, plan: Plan) -> bool:
+    """Whether a result is made where somebody sees it if the program stops: in a Variable, or in an array of the caller's."""
+    place = plan.place.get(value)
+    return place is not None and place.kind in ("variable", "output")

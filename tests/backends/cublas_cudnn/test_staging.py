@@ -1,0 +1,92 @@
+"""Batches of the host in a loop: their copies go beside the device's work, and nobody sees one too early or too late."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import CPU, GPU, with_backend
+from staged.runtime import cuda
+
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(96, 6)).astype(np.float32)
+Y = RNG.normal(size=(96, 5)).astype(np.float32)
+W = RNG.normal(size=(6, 5)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+    """Every test here runs on it."""
+    yield emulated_device
+    emulated_device.configure("")
+
+
+def training(backend: Any) -> Callable[..., Any]:
+    """The host makes each batch in the same memory, and asks for the loss of the last turn alone."""
+    w = st.Variable(W, name="w")
+
+    @st.function
+    def train(xs: Any, ys: Any, n: Any) -> Any:
+        loss = 0.0
+        for i in st.range(n):
+            k = i % 12
+            x = xs[k * 8 : k * 8 + 8] * 0.5 + i
+            y = ys[k * 8 : k * 8 + 8]
+            with with_backend(backend, x, y):
+                loss, d_w = st.value_and_grad(lambda x=x, y=y: st.mean((st.tanh(x @ w) - y) ** 2), wrt=w)()
+                w.value = w - 0.1 * d_w
+        return loss, w + 0.0
+
+    return train
+
+
+@pytest.mark.parametrize("words", ["", *(f"lazy shuffled seed={seed}" for seed in range(6))])
+def test_every_turn_has_its_batch(device: cuda.Emulator, words: str) -> None:
+    on_gpu, on_cpu = training(GPU), training(CPU)
+    device.configure(words)
+    for n in (1, 2, 3, 17):
+        for found, expected in zip(on_gpu(X, Y, n), on_cpu(X, Y, n), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_copy_is_one_copy_and_takes_no_memory(device: cuda.Emulator) -> None:
+    gc.collect()
+    empty = device.counts()
+    train = training(GPU)
+    train(X, Y, 2)
+    before = device.counts()
+    train(X, Y, 50)
+    seen = device.counts() - before
+    assert (seen.copies_to_device, seen.bytes_to_device) == (100, 50 * 8 * (6 + 5) * 4)
+    assert (seen.allocations, seen.live_pinned, seen.live_events, seen.live_streams) == (0, 0, 0, 0)
+    assert seen.synchronisations <= 100 + 4, "the host waits where it is two turns ahead, and in the end"
+    del train
+    gc.collect()
+    left = device.counts() - empty
+    assert (left.live_pinned, left.live_events, left.live_streams, left.live_graphs) == (0, 0, 0, 0)
+
+
+def test_a_program_that_stops_between_copies_goes_on_with_the_next_call(device: cuda.Emulator) -> None:
+    @st.function
+    def total(xs: Any, n: Any) -> Any:
+        found = st.zeros((6,))
+        for i in st.range(n):
+            x = xs[i * 8 : i * 8 + 8] * 1.0
+            with with_backend(GPU, x):
+                found = found + st.sum(x, axis=0)
+            assert i < 5, "far enough"
+        return found
+
+    for words in ("", "lazy seed=1", "lazy seed=2"):
+        device.configure(words)
+        for n in (3, 9, 4):
+            if n > 5:
+                with pytest.raises(AssertionError, match="far enough"):
+                    total(X, n)
+            else:
+                np.testing.assert_allclose(total(X, n), X[: 8 * n].sum(0), rtol=1e-4, atol=1e-5)
