@@ -143,11 +143,11 @@ def section(cells: Sequence[Cell], machine: dict[str, str], date: str) -> str:
     return "\n".join(lines)
 
 
-def write_into(page: Path, generated: str) -> None:
-    """Replace what lies between the two marks of `page`."""
+def write_into(page: Path, generated: str, begin: str = BEGIN, end: str = END) -> None:
+    """Replace what lies between two marks of `page`."""
     text = page.read_text()
-    before, mark, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (mark and end):
-        raise SystemExit(f"{page} lacks the two marks between which the results go:\n{BEGIN}\n{END}")
-    page.write_text(f"{before}{BEGIN}\n\n{generated}\n{END}{after}")
+    before, mark, rest = text.partition(begin)
+    _, closing, after = rest.partition(end)
+    if not (mark and closing):
+        raise SystemExit(f"{page} lacks the two marks between which the results go:\n{begin}\n{end}")
+    page.write_text(f"{before}{begin}\n\n{generated}\n{end}{after}")

@@ -11,6 +11,8 @@ from staged.source import Position
 
 ALIGNMENT = 64
 """Bytes; a cache line, and the widest vector."""
+DEVICE_ALIGNMENT = 256
+"""The same of another device than the host: what CUDA aligns allocations to, and the widest access of a warp's threads."""
 
 
 @dataclass(eq=False)
@@ -113,9 +115,9 @@ class Plan:
         return [buffer for buffer in self.buffers if buffer.kind == "arena"]
 
 
-def aligned(nbytes: int) -> int:
+def aligned(nbytes: int, to: int = ALIGNMENT) -> int:
     """`nbytes` rounded up to the alignment."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return -(-nbytes // to) * to
 
 
 def sequence_storage(type: SequenceType) -> tuple[TensorType, int | None]:

@@ -195,7 +195,11 @@ def dims_of(type: Type) -> tuple[Dim, ...]:
         type = type.element
     if not isinstance(type, TensorType):
         return ()
-    return tuple(dict.fromkeys(extent for extent in type.shape if isinstance(extent, Dim)))
+    found: tuple[Dim, ...] = ()
+    for extent in type.shape:
+        if isinstance(extent, Dim) and extent not in found:
+            found += (extent,)
+    return found
 
 
 def shape_text(shape: Sequence[object]) -> str:

@@ -39,14 +39,15 @@ SMALL = 1 << 16
 class Node:
     """A step of one block: a plain op, or a group of ops on its way to a kernel."""
 
-    __slots__ = ("number", "kind", "ops", "before", "after", "position")
+    __slots__ = ("number", "kind", "ops", "before", "direct", "followed", "position")
 
     def __init__(self, number: int, kind: str, op: Op, position: int) -> None:
         self.number = number
         self.kind = kind  # 'plain', 'kernel', 'alone', 'contraction'
         self.ops = [op]
         self.before = 0  # bit set of the nodes that must run earlier
-        self.after = 0
+        self.direct = 0  # of those, at least the ones with no other node between
+        self.followed = False  # whether another node must run later
         self.position = position
 
 
@@ -97,13 +98,14 @@ class Groups:
     def in_order(self) -> list[Node]:
         """The steps, each after all that must run earlier, else as in the program."""
         ordered: list[Node] = []
-        begun: set[Node] = set()
+        begun = 0
 
         def visit(node: Node) -> None:
-            if node in begun:
+            nonlocal begun
+            if begun >> node.number & 1:
                 return
-            begun.add(node)
-            for earlier in sorted(self.bits(node.before), key=lambda n: n.position):
+            begun |= 1 << node.number
+            for earlier in sorted(self.bits(node.before & ~begun), key=lambda n: n.position):
                 visit(earlier)
             ordered.append(node)
 
@@ -178,11 +180,13 @@ class Groups:
         if first is second or second.before >> first.number & 1:
             return
         earlier = first.before | 1 << first.number
-        later = second.after | 1 << second.number
-        for node in self.bits(later):
-            node.before |= earlier
-        for node in self.bits(earlier):
-            node.after |= later
+        second.before |= earlier
+        second.direct |= 1 << first.number
+        first.followed = True
+        if second.followed:
+            for node in self.nodes:
+                if node is not None and node.before >> second.number & 1:
+                    node.before |= earlier
 
     def bits(self, mask: int) -> Iterable[Node]:
         while mask:
@@ -258,28 +262,28 @@ class Groups:
         return True
 
     def may_run_together(self, a: Node, b: Node) -> bool:
-        own = 1 << a.number | 1 << b.number
-        return not ((a.after & b.before) | (b.after & a.before)) & ~own
+        """Whether no other node must run between the two."""
+        return not any(
+            between is not first and between.before >> first.number & 1
+            for first, second in ((a, b), (b, a))
+            if second.before >> first.number & 1
+            for between in self.bits(second.direct)
+        )
 
     def absorb(self, a: Node, b: Node) -> None:
         bit_a, bit_b = 1 << a.number, 1 << b.number
         for op in b.ops:
             self.node_of[op] = a
         self.nodes[b.number] = None
-        a.before = (a.before | b.before) & ~(bit_a | bit_b)
-        a.after = (a.after | b.after) & ~(bit_a | bit_b)
+        before = (a.before | b.before) & ~(bit_a | bit_b)
+        a.direct = (a.direct | b.direct) & ~(bit_a | bit_b)
+        a.followed |= b.followed
         for node in self.nodes:
-            if node is None:
-                continue
-            if node.before & bit_b:
-                node.before = node.before & ~bit_b | bit_a
-            if node.after & bit_b:
-                node.after = node.after & ~bit_b | bit_a
-        earlier, later = a.before | bit_a, a.after | bit_a
-        for node in self.bits(a.after):
-            node.before |= earlier
-        for node in self.bits(a.before):
-            node.after |= later
+            if node is not None and node.before & (bit_a | bit_b):
+                node.before = node.before & ~bit_b | bit_a | before
+                if node.direct & bit_b:
+                    node.direct = node.direct & ~bit_b | bit_a
+        a.before = before
 
     def shares_loops(self, ops: Sequence[Op]) -> bool:
         inside = set(ops)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from staged.ir.buffers import Buffer, Called, Plan
+from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan
 from staged.ir.devices import value_devices
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.order import (
@@ -476,7 +476,10 @@ class _Planner:
                 if buffer.variable is None and buffer.values:
                     buffer.device = self.devices.get(buffer.values[0], CPU)
                 arenas.setdefault(buffer.device, []).append(buffer)
-        return {device: assign_offsets(arena) for device, arena in arenas.items()}
+        return {
+            device: assign_offsets(arena, ALIGNMENT if device == CPU else DEVICE_ALIGNMENT)
+            for device, arena in arenas.items()
+        }
 
     def arena_buffer(self, group: _Group) -> Buffer:
         named = next((value for value in group.values if value.hint), group.values[0])

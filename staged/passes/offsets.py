@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from staged.ir.buffers import Buffer, aligned
+from staged.ir.buffers import ALIGNMENT, Buffer, aligned
 from staged.passes.liveness import Interval
 
 
-def assign_offsets(buffers: list[Buffer]) -> int:
-    """Give each buffer an offset so that those alive at the same time do not overlap; returns the arena's size in bytes.
+def assign_offsets(buffers: list[Buffer], alignment: int = ALIGNMENT) -> int:
+    """Give each buffer an aligned offset so that those alive at the same time do not overlap; returns the arena's size in bytes.
 
     Greedy by size: the largest first, each at the lowest offset that is free for all of its life. (Pisarchyk and Lee,
     Efficient Memory Management for Deep Neural Net Inference, 2020.)
     """
-    placed: list[Buffer] = []
+    placed: list[tuple[int, int, list[Interval]]] = []
     total = 0
     for buffer in sorted(buffers, key=lambda b: -b.nbytes):
+        first, last = buffer.intervals[0][0], buffer.intervals[-1][1]
         taken = sorted(
-            (other.offset, other.offset + aligned(other.nbytes))
-            for other in placed
-            if overlap(buffer.intervals, other.intervals)
+            (start, end)
+            for start, end, intervals in placed
+            if intervals[0][0] <= last and first <= intervals[-1][1] and overlap(buffer.intervals, intervals)
         )
+        size = aligned(buffer.nbytes, alignment)
         offset = 0
         for start, end in taken:
-            if offset + aligned(buffer.nbytes) <= start:
+            if offset + size <= start:
                 break
             offset = max(offset, end)
         buffer.offset = offset
-        total = max(total, offset + aligned(buffer.nbytes))
-        placed.append(buffer)
+        total = max(total, offset + size)
+        placed.append((offset, offset + size, buffer.intervals))
     return total
 
 

@@ -89,7 +89,7 @@ from staged.backends.cublas_cudnn.thread_kernels import (
     thread_launcher,
 )
 from staged.errors import UnsupportedError
-from staged.ir.buffers import Buffer, Plan, aligned
+from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, VariableRef
 from staged.ir.options import DeviceOptions
@@ -336,11 +336,11 @@ class CudaProgramEmitter(ProgramEmitter):
     # ---- sizes ----
 
     def values_bytes(self, device: Device) -> int:
-        return aligned(self.device_values.get(device, 0))
+        return aligned(self.device_values.get(device, 0), DEVICE_ALIGNMENT)
 
     def workspace_bytes(self, device: Device) -> int:
         found = [k.workspace_bytes for op, k in self.kernels.items() if isinstance(k, CudaKernel) and op.device == device]
-        return aligned(max(found, default=0))
+        return aligned(max(found, default=0), DEVICE_ALIGNMENT)
 
     def device_bytes(self, device: Device) -> int:
         """The device's arena: values, workspace of kernels, the record of failures, what graphs need, what arrives."""
@@ -505,7 +505,7 @@ class CudaProgramEmitter(ProgramEmitter):
         self.support = self.support_text(includes, support)
         w.section("the host's part")
         for line in includes:
-            if line.startswith("#define ST_"):  # what the support functions are made for
+            if line.startswith("#define"):  # what headers, and the support functions, are asked for
                 w.line(line)
         if "#pragma GCC" in "".join([support, *(kernel.text for kernel in on_host)]):
             w.text(QUIET_NVCC)

@@ -447,11 +447,28 @@ def kernel_function(
     return device_names(str(w))
 
 
+_DECLARED = re.compile(
+    r"\b(?:float|double|bool|(?:unsigned )?(?:char|int)|u?int\d+_t|st_device_\w+) \*?(?:(?:const|__restrict__|ST_\w+) )*(\w+)"
+)
+"""What a declaration in a kernel's text names."""
+
+
 def _shape_of(kernel: CudaKernel) -> object:
-    """What two kernels must share to be one: the text but for comments and the kernel's name, and the launch."""
+    """What two kernels must share to be one: the text but for comments and names of their own, and the launch."""
     lines = [line for line in kernel.text.splitlines() if not line.lstrip().startswith("//")]
-    text = re.sub(rf"\b{kernel.name}\(", "KERNEL(", "\n".join(lines))
-    return text, kernel.parameters, kernel.launch, kernel.copies, kernel.workspace_bytes
+    local_names = set(_DECLARED.findall("\n".join(lines)))
+    numbers: dict[str, str] = {kernel.name: "KERNEL"}
+
+    def renamed(word: re.Match[str]) -> str:
+        if word[0] in local_names:
+            numbers.setdefault(word[0], f"${len(numbers)}")
+        return numbers.get(word[0], word[0])
+
+    # Members of structs are nobody's own: `threadIdx.x`.
+    text = re.sub(r"(?<![.>\w])[A-Za-z_]\w*", renamed, "\n".join(lines))
+    types = tuple(c_type for c_type, _ in kernel.parameters)
+    copies = tuple((numbers.get(copy.target), numbers.get(copy.source), copy.size) for copy in kernel.copies)
+    return text, types, replace(kernel.launch, how="") if kernel.launch else None, copies, kernel.workspace_bytes
 
 
 def workspace_bytes(part: Part) -> int:

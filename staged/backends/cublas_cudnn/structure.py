@@ -67,8 +67,8 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         self.finite_checks = FiniteChecks()
         self.waits_later: set[Op] = set()
         """Copies to the host right before another one: the program waits for them together."""
-        self.waited_at = 0
-        """How long the text was when the program had just waited."""
+        self.is_idle = False
+        """Whether the device has done all that it was given: what was written last waits for it."""
         self.kernels_may_fail = False
         """Whether to look at what kernels report wherever the program waits for them."""
         self.graphs: Graphs | None = None
@@ -122,9 +122,12 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.current = device
 
     def op(self, op: Op, block: Block) -> None:
+        self.is_idle = False
         super().op(op, block)
         if op.blocks and op.name not in OPAQUE:
             self.current = None
+        if op.name != "copy":
+            self.is_idle = False  # it may have waited on one of its ways only
 
     # ---- runs of a loop's turn ----
 
@@ -196,13 +199,13 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
 
     def wait(self, op: Op | End) -> None:
         """Let the device finish what it has been given; the program stops if a kernel must not go on."""
+        self.is_idle = True
         if not self.kernels_may_fail:
             self.check(op, "cudaStreamSynchronize(gpu->stream)")
         else:
             self.need("fail")
             with self.w.block(f"if (wait_for_device(gpu, host, {self.site_of(op.where)}) != ST_OK)"):
                 self.w.line("return host->error_kind;")
-        self.waited_at = len(self.w.lines)
 
     def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
         if not self.is_on_device(pointer):
@@ -279,6 +282,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.note_copy(self.steps, target, source, type)
             return
         self.use(self.device_of(target))
+        self.is_idle = False
         size = f"{type.size} * sizeof({type.dtype.c_name})"
         self.w.line(
             f"CUDA_CHECK({self.site_of(self.last_where)}, "
@@ -306,9 +310,9 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.w.line(f"{self.places[buffer]} = {place};")
 
     def before_return(self, end: End) -> None:
+        if self.is_entry and self.is_idle and len(self.devices) == 1:
+            return
         if self.is_entry:
-            if len(self.devices) == 1 and self.waited_at == len(self.w.lines):
-                return
             for device in self.devices:
                 self.use(device)
                 self.wait(end)

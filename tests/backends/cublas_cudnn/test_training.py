@@ -15,7 +15,7 @@ from examples.mnist.models import CNN, MLP
 from staged import CPU, GPU, data, optim, with_backend
 from staged.runtime import cuda
 
-STEPS, BATCH = 20, 16
+STEPS, BATCH = 50, 16
 
 
 @pytest.fixture(autouse=True)
