@@ -97,7 +97,12 @@ def write_device_locals(w: Writer, made: CFunction, name: str, device: Device) -
 
 def has_device_fields(record: FrameRecord) -> bool:
     """Whether a frame holds arrays of a device."""
-    return any(device != CPU for device in record.devices)
+    return any(is_device_array(record, number) for number in range(len(record.fields)))
+
+
+def is_device_array(record: FrameRecord, number: int) -> bool:
+    """Whether a field is an array of a device; sequences say themselves where their elements are."""
+    return record.device(number) != CPU and isinstance(record.fields[number][1], TensorType)
 
 
 def maker_name(c_name: str) -> str:
@@ -114,7 +119,7 @@ def frame_maker(record: FrameRecord, c_name: str, fields: Sequence[str], site: i
         offset = 0
         lines = []
         for number, ((_, type), field) in enumerate(zip(record.fields, fields, strict=True)):
-            if record.device(number) != CPU:
+            if is_device_array(record, number):
                 assert isinstance(type, TensorType)
                 lines.append(f"frame->{field} = ({type.dtype.c_name} *)(void *)(arrays + {offset});")
                 offset += aligned(type.nbytes)

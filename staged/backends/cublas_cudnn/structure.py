@@ -11,7 +11,7 @@ from typing import Any
 from staged.backends.c_family.expr import Expr, Member, Name, Prefix
 from staged.backends.c_family.functions import OWN_ON_DEVICE
 from staged.backends.cublas_cudnn.failures import finite_check_name
-from staged.backends.cublas_cudnn.functions import CALLS, has_device_fields, maker_name
+from staged.backends.cublas_cudnn.functions import CALLS, has_device_fields, is_device_array, maker_name
 from staged.backends.cublas_cudnn.graphs import CallStep, CopyStep, Graphs, Step
 from staged.backends.cublas_cudnn.runs import is_call, runs_of
 from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter, stores_in_use
@@ -338,14 +338,14 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.w.line("return host->error_kind;")
         self.scalars[op.result] = Name(name)
         for number, member in enumerate(self.frame_fields[type.name]):
-            if record.device(number) != CPU:
+            if is_device_array(record, number):
                 self.device_places[str(Member(Name(name), member))] = record.device(number)
         return self.scalars[op.result]
 
     def emit_frame_load(self, op: Op) -> None:
         super().emit_frame_load(op)
         for value, device in zip(op.results, op.attrs.get("devices", ()), strict=False):
-            if device != CPU:
+            if device != CPU and is_tensor(value):
                 self.device_places[str(self.pointers[value])] = device
 
     @property
