@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import staged as st
-from staged import data, nn, optim, system, testing
+from staged import cuda, data, nn, optim, system, testing
 from staged.ops.array import Array
 
 MODULES = {"staged": st, "staged.nn": nn, "staged.optim": optim, "staged.data": data, "staged.testing": testing}
 MODULES["staged.system"] = system
+MODULES["staged.cuda"] = cuda
 MODULES["staged.random"] = st.random
 
 # Values, which carry no docstring of their own: dtypes and devices.

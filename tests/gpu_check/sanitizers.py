@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+import staged as st
 from staged.errors import DependencyError
 from staged.runtime.cuda import devices, toolkit
-from tests.backends.cublas_cudnn import programs
+from tests.backends.cublas_cudnn import gpu_funcs, programs
 from tests.gpu_check.examples import EXAMPLES
 from tests.gpu_check.report import Result
 from tests.gpu_check.setting import Setting
@@ -28,7 +29,7 @@ from tests.gpu_check.setting import Setting
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
 WIDE = np.random.default_rng(2).normal(size=(130, 260)).astype(np.float32)
 
-# Between them prints, branches, loops, a gradient, reductions of every kind, tiles, Variables; then the examples.
+# Between them prints, branches, loops, a gradient, reductions of every kind, tiles, Variables, kernels of users; then the examples.
 SANITIZED: tuple[tuple[Any, dict[str, Any]], ...] = (
     (programs.double, {"x": X}),
     (programs.maths, {"x": X}),
@@ -40,6 +41,9 @@ SANITIZED: tuple[tuple[Any, dict[str, Any]], ...] = (
     (programs.through_the_host, {"x": X}),
     (programs.gradient, {"x": X, "b": X[0]}),
     (programs.train, {"x": X, "rate": 0.1, "n": 4}),
+    (st.function(gpu_funcs.turned), {"x": gpu_funcs.MATRIX}),
+    (st.function(gpu_funcs.sums_of_blocks), {"x": gpu_funcs.X}),
+    (st.function(gpu_funcs.counted), {"x": gpu_funcs.COUNTS}),
     *EXAMPLES,
 )
 BUILD_LIMIT, RUN_LIMIT = 200, 150

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Member, Name, Prefix, literal
 from staged.backends.c_family.loops import wrapped
 from staged.backends.c_family.scalars import narrow
-from staged.backends.c_family.writer import Names, Writer, safe_comment
+from staged.backends.c_family.writer import INDENT, Names, Writer, safe_comment
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.kernels import CUDA_WORDS, CudaKernel, Site
 from staged.backends.cublas_cudnn.spelling import device_names, spell_in_cuda
@@ -53,6 +53,7 @@ from staged.ir.thread_kernel import (
     While,
     bodies_of,
     nodes_of,
+    walk,
     walk_statements,
 )
 from staged.source import Position
@@ -346,7 +347,7 @@ class _Emitter:
             case Store():
                 self.store(s)
             case Do():
-                w.line(f"{self.expr(s.value)};")
+                self.line(f"{self.expr(s.value)};")
             case If():
                 self.branch(s, here)
             case While():
@@ -369,16 +370,20 @@ class _Emitter:
             return
         self.declared.add(name)
         c_type = s.target.type.dtype.c_name
-        self.w.line(f"{'const ' if uses.assigned == 1 else ''}{c_type} {target} = {value};")
+        self.line(f"{'const ' if uses.assigned == 1 else ''}{c_type} {target} = {value};")
         if not uses.read:
             self.w.line(f"(void){target};")
+
+    def line(self, text: str) -> None:
+        """A statement, broken after commas where it is long."""
+        self.w.text(wrapped(text, 116 - len(INDENT) * self.w.depth))
 
     def change(self, target: Expr, value: Expr) -> None:
         match value:
             case Infix(op, left, right) if op in "+-*/" and str(left) == str(target):
-                self.w.line(f"{target} {op}= {right};")
+                self.line(f"{target} {op}= {right};")
             case _:
-                self.w.line(f"{target} = {value};")
+                self.line(f"{target} = {value};")
 
     def store(self, s: Store) -> None:
         array = self.arrays[s.target.array]
@@ -388,15 +393,19 @@ class _Emitter:
             self.change(target, self.expr(s.value))
             self.changing = None
             return
-        at = Name(self.names.fresh("place"))
+        at, given = Name(self.names.fresh("place")), Name(self.names.fresh("value"))
+        # The other lanes wait for this one at a shuffle, and atomic operations happen, whatever the index is.
+        acts = any(isinstance(node, Shuffle | Atomic) for node in walk(s.value))
         with self.w.block(""):
-            self.w.line(f"const int64_t {at} = {self.place(s.target)};")
+            if acts:
+                self.line(f"const {s.target.type.dtype.c_name} {given} = {self.expr(s.value)};")
+            self.line(f"const int64_t {at} = {self.place(s.target)};")
             with self.w.block(f"if ({at} >= 0)"):
                 target = Index(array, at)
                 self.changing = (s.target, target)
-                self.change(target, self.expr(s.value))
+                self.change(target, given if acts else self.expr(s.value))
                 self.changing = None
-        self.names.used.discard(at.text)
+        self.names.used -= {at.text, given.text}
 
     def branch(self, s: If, here: tuple[int, ...]) -> None:
         w = self.w

@@ -310,6 +310,72 @@ def swapped(x: Any) -> Any:
     return y
 
 
+@st.gpu_func
+def backwards(x, out):
+    i = cuda.global_index.x
+    if i < len(x):
+        out[i] = x[len(x) - 1 - i]
+
+
+def of_one_array_twice(x: Any) -> Any:
+    """What is read is the array as it was, although the same one is written."""
+    with with_backend(GPU, x):
+        y = x * 1.0
+        y = backwards[4, 32](y, y)
+    return y
+
+
+def of_no_elements(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = backwards[1, 32](x, st.zeros_like(x))
+    return y
+
+
+@st.gpu_func
+def exchange(x, out):
+    """All kinds of shuffles, of all types that they have."""
+    t = cuda.lane_index()
+    value = x[t]
+    out[0, t] = cuda.shuffle(value, 3)
+    out[1, t] = cuda.shuffle_up(value, 2)
+    out[2, t] = cuda.shuffle_down(value, 2)
+    out[3, t] = cuda.shuffle_xor(value, 1)
+
+
+def exchanged(x: Any) -> Any:
+    with with_backend(GPU, x):
+        floats = exchange[1, 32](x, st.zeros((4, 32)))
+        doubles = exchange[1, 32](st.astype(x, st.f64), st.zeros((4, 32), st.f64))
+        longs = exchange[1, 32](st.astype(x, st.i64), st.zeros((4, 32), st.i64))
+    return floats, doubles, longs
+
+
+def exchanged_by_hand(x: Any) -> Any:
+    up, down = np.concatenate([x[:2], x[:-2]]), np.concatenate([x[2:], x[-2:]])
+    return np.stack([np.full(32, x[3]), up, down, x.reshape(-1, 2)[:, ::-1].reshape(-1)])
+
+
+@st.gpu_func
+def sieve(flags, bytes_, words):
+    """Small types: what does not fit wraps around."""
+    i = cuda.global_index.x
+    if i < len(flags):
+        flags[i] = i > 1 and not flags[i]
+        bytes_[i] = bytes_[i] * 3 + 200
+        before = cuda.atomic_add(words, i // 2, bytes_[i])
+        if before > 4_000_000_000:
+            words[i // 2] = 1
+
+
+def small_types(flags: Any, numbers: Any) -> Any:
+    with with_backend(GPU, flags, numbers):
+        made = sieve[1, 32](flags, numbers, st.full((4,), 7, st.u32))
+    return made
+
+
+FLAGS = np.arange(8) % 3 == 0
+BYTES = np.arange(8, dtype=np.uint8) * 20
+
 # (staged function, its arguments, what it gives)
 PROGRAMS: list[tuple[Any, tuple[Any, ...], Any]] = [
     (by_value, (X, Y), np.float32(2) * X + Y),
@@ -327,5 +393,17 @@ PROGRAMS: list[tuple[Any, tuple[Any, ...], Any]] = [
     (with_numbers_of_the_device, (X,), (X / np.abs(X).max(), 2 * (X / np.abs(X).max()))),
     (of_two_shapes, (X, X[:50]), (3 * X, 4 * X[:50])),
     (nothing_to_do, (X,), X),
+    (of_one_array_twice, (X,), X[::-1]),
+    (of_no_elements, (X[:0],), X[:0]),
+    (exchanged, (np.arange(32, dtype=np.float32),), (exchanged_by_hand(np.arange(32)),) * 3),
+    (
+        small_types,
+        (FLAGS, BYTES),
+        (
+            (np.arange(8) > 1) & ~FLAGS,
+            BYTES * np.uint8(3) + np.uint8(200),
+            7 + (BYTES * np.uint8(3) + np.uint8(200)).astype(np.uint32).reshape(4, 2).sum(axis=1),
+        ),
+    ),
     (swapped, (X,), X.reshape(-1, 2)[:, ::-1].reshape(-1)),
 ]

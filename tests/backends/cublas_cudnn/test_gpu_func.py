@@ -107,6 +107,13 @@ def counts(places, out):
         cuda.atomic_add(out, places[i], 1)  # the sum
 
 
+@st.gpu_func
+def together(x, out):
+    t = cuda.thread_index.x
+    if len(x) == 32:
+        out[t] = cuda.shuffle(x[t], 0)  # the shuffle: lanes that have no element take part
+
+
 PLACES = np.array([0, 3, 99, 1])
 
 
@@ -134,6 +141,12 @@ def summed(places: Any) -> Any:
     return y
 
 
+def met(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = together[1, 32](x, st.zeros((20,)))
+    return y
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "error", "words", "line"),
     [
@@ -141,6 +154,7 @@ def summed(places: Any) -> Any:
         (gathered, (X, PLACES - 1), IndexError, "index -1 is out of range for an axis of 100 elements", "the read"),
         (spread_out, (X[:4], PLACES), IndexError, "index 99 is out of range for an axis of 40 elements", "the write"),
         (divided, (PLACES, PLACES), ZeroDivisionError, "integer division or modulo by zero", "the division"),
+        (met, (X[:32],), IndexError, r"index \d+ is out of range for an axis of 20 elements", "the shuffle"),
         (summed, (PLACES,), IndexError, "index 99 is out of range for an axis of 40 elements", "the sum"),
     ],
 )
