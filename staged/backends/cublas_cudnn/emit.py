@@ -12,6 +12,7 @@ So the host part is written in what C11 and C++17 have in common, and kernels ar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.unused import drop_unused_locals
-from staged.backends.c_family.writer import Names, Writer, safe_comment
+from staged.backends.c_family.writer import INDENT, Names, Writer, safe_comment
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
     all_parts,
@@ -636,10 +637,11 @@ class CudaProgramEmitter(ProgramEmitter):
         if not self.is_recursive:
             with w.block(head):
                 w.line("unsigned char *const base = (unsigned char *)arena;")
-                if not self.parameters:
-                    w.line("(void)args;")
+                start = len(w.lines)
                 self.write_begin(w)
                 self.write_body(w, structure, inner)
+                if not any(re.search(r"^[^/]*\bargs\b", line) for line in w.lines[start:]):
+                    w.lines.insert(start, f"{INDENT}(void)args;")  # there are none, or none has an element
             return
         body = self.names.fresh(f"{self.name}_body")
         w.comment(f"What `{self.name}` does, on the program's own stack.")
