@@ -123,16 +123,15 @@ def frame_maker(record: FrameRecord, c_name: str, fields: Sequence[str], site: i
                 assert isinstance(type, TensorType)
                 lines.append(f"frame->{field} = ({type.dtype.c_name} *)(void *)(arrays + {offset});")
                 offset += aligned(type.nbytes)
-        if not lines:
+        if lines:
+            with w.block("if (frame == NULL)"):
+                w.line("return NULL;")
+            push = f'st_device_push(host, &gpu->{FRAMES}, {site}, {max(offset, 1)}, "what calls keep for gradients")'
+            w.line(f"unsigned char *const arrays = {push};")
+            with w.block("if (arrays == NULL)"):
+                w.line("return NULL;")
+        else:
             w.line("(void)gpu;")
-            w.line("return frame;")
-            return str(w)
-        with w.block("if (frame == NULL)"):
-            w.line("return NULL;")
-        push = f'st_device_push(host, &gpu->{FRAMES}, {site}, {max(offset, 1)}, "what calls keep for gradients")'
-        w.line(f"unsigned char *const arrays = {push};")
-        with w.block("if (arrays == NULL)"):
-            w.line("return NULL;")
         for line in lines:
             w.line(line)
         w.line("return frame;")
