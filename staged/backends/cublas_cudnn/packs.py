@@ -101,18 +101,21 @@ def alignments(op: Op) -> dict[ArrayRef, int]:
     found: dict[ArrayRef, int] = {}
     for source, value in zip((*nest.inputs, *nest.outputs), (*op.operands, *op.results), strict=True):
         if isinstance(source, ArrayRef):
-            found[source] = min(found.get(source, PACK_BYTES), _aligned(value))
+            found[source] = min(found.get(source, PACK_BYTES), address_alignment(value))
     return found
 
 
-def _aligned(value: Value) -> int:
-    """Buffers start at multiples of PACK_BYTES, views at an offset, elements of sequences at multiples of their own size."""
+def address_alignment(value: Value) -> int:
+    """Bytes that the address of an array is a multiple of, up to PACK_BYTES.
+
+    Buffers start at multiples of PACK_BYTES, views at an offset, elements of sequences at multiples of their own size.
+    """
     op = value.producer
     if op is not None and op.name in ("reshape", "stop_gradient", "slice", "dynamic_slice"):
         source = op.operands[0]
         if not source.tensor.shape:
             return 1
-        offsets = [_aligned(source)]
+        offsets = [address_alignment(source)]
         stride = value.tensor.dtype.size
         for number in reversed(range(source.tensor.ndim if "slice" in op.name else 0)):
             extent = bound(source.tensor.shape[number])

@@ -444,3 +444,24 @@ def test_options_reach_the_libraries(options: dict[str, Any]) -> None:
     # Factors of 10 bits after the point: further away than f32, but not far.
     assert max(differences) < (1e-2 if is_rounded else 2e-5)
     assert not is_rounded or min(differences) > 1e-6
+
+
+# ---- addresses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("misuse")
+def test_an_algorithm_counts_on_no_more_than_what_addresses_are_multiples_of() -> None:
+    """Rows of five numbers are 20 bytes apart, so that a matrix which begins with the second one lies at a multiple of 4."""
+    arguments = (normal(6, 5), normal(5, 7), normal(7))
+
+    def from_the_second_row(x: Any, w: Any, b: Any) -> Any:
+        return st.relu(x[1:] @ w + b), st.relu(x @ w + b)
+
+    text = agrees_with_eager(from_the_second_row, arguments)
+    assert "7x5x5_NN_relu_bias_aligned_4" in text and "7x6x5_NN_relu_bias_algorithm" in text
+    program = on_gpu(from_the_second_row).stage(*arguments)
+    careless = re.sub(r", 4, &gpu->(\w+)_algorithm", r", 256, &gpu->\1_algorithm", program.source)
+    assert careless != program.source
+    with pytest.raises(st.ProgramError, match="cublasLtMatmul"):
+        cuda.load(replace(program._artifact, source=careless))(*arguments)
+    assert "the algorithm counts on B at a multiple of 256 bytes" in cuda.emulator().last_violation()

@@ -14,6 +14,7 @@ from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, 
 from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, scale_text, write_call
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
 from staged.backends.cublas_cudnn.library.form import Form
+from staged.backends.cublas_cudnn.packs import PACK_BYTES, address_alignment
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 
@@ -22,14 +23,23 @@ CHECK = check_macro(
 )
 
 _CHOOSE = f"""\
-// What the heuristics hold to be fastest for a product of these layouts, within the workspace.
+// What the heuristics hold to be fastest for a product of these layouts, within the workspace. The addresses of its
+// matrices are multiples of `alignment` bytes; cublasLt would count on 256.
 static int choose_product(Device *gpu, st_host *host, int site, cublasLtMatmulDesc_t product,
-        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatmulAlgo_t *algorithm) {{
+        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, uint32_t alignment,
+        cublasLtMatmulAlgo_t *algorithm) {{
     const uint64_t workspace = {WORKSPACE_BYTES};
+    const cublasLtMatmulPreferenceAttributes_t aligned[] = {{
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}};
     cublasLtMatmulHeuristicResult_t found;
     int count = 0;
     CUBLASLT_CHECK(site, cublasLtMatmulPreferenceSetAttribute(
             gpu->cublas_lt_preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+    for (int number = 0; number < 4; ++number) {{
+        CUBLASLT_CHECK(site, cublasLtMatmulPreferenceSetAttribute(
+                gpu->cublas_lt_preference, aligned[number], &alignment, sizeof alignment));
+    }}
     CUBLASLT_CHECK(site, cublasLtMatmulAlgoGetHeuristic(
             gpu->cublas_lt, product, a, b, c, c, gpu->cublas_lt_preference, 1, &found, &count));
     if (count == 0) {{
@@ -88,13 +98,22 @@ def layouts_of(site: int, product: Product) -> tuple[tuple[str, str, str], list[
     return (b, a, c), [b_part, a_part, c_part]
 
 
+def alignment_of(op: Op) -> int:
+    """Bytes that the addresses of the factors and of the result of an op are multiples of."""
+    return min(address_alignment(value) for value in (*op.operands[:2], op.results[0]))
+
+
 def product_part(
-    site: int, product: Product, epilogue: str, layouts: tuple[str, str, str], options: DeviceOptions
+    site: int, product: Product, epilogue: str, layouts: tuple[str, str, str], alignment: int, options: DeviceOptions
 ) -> tuple[str, DevicePart]:
-    """What to do with two matrices, and by which algorithm: the name of the field, and the part."""
+    """What to do with two matrices, and by which algorithm: the name of the field, and the part.
+
+    The addresses of all three matrices are multiples of `alignment` bytes.
+    """
     compute = "CUBLAS_COMPUTE_32F_FAST_TF32" if options.tf32 else "CUBLAS_COMPUTE_32F"
     turned = "".join("T" if flag else "N" for flag in (product.transpose_b, product.transpose_a))
     name = f"product_{product.n}x{product.m}x{product.k}_{turned}_{epilogue.lower()}"
+    name += f"_aligned_{alignment}" if alignment != PACK_BYTES else ""
 
     def set_attribute(attribute: str, value: str) -> str:
         call = (
@@ -115,7 +134,7 @@ def product_part(
             f"    {set_attribute('TRANSB', 'right')}",
             f"    {set_attribute('EPILOGUE', 'epilogue')}",
             "}",
-            f"if (choose_product(gpu, host, {site}, {named}, &gpu->{name}_algorithm) != ST_OK) {{",
+            f"if (choose_product(gpu, host, {site}, {named}, {alignment}, &gpu->{name}_algorithm) != ST_OK) {{",
             "    return host->error_kind;",
             "}",
         ),
@@ -128,7 +147,7 @@ def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: Dev
     product = Product.of(op)
     epilogue = _EPILOGUES[form.bias is not None, form.activation]
     (b, a, c), layouts = layouts_of(site, product)
-    plan, plan_part = product_part(site, product, epilogue, (b, a, c), options)
+    plan, plan_part = product_part(site, product, epilogue, (b, a, c), alignment_of(op), options)
     dtype = op.operands[0].tensor.dtype
 
     def body(w: Writer) -> None:

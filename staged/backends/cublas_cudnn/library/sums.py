@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
-from staged.backends.cublas_cudnn.library.cublaslt import handle_part, layouts_of, product_part
+from staged.backends.cublas_cudnn.library.cublaslt import alignment_of, handle_part, layouts_of, product_part
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.options import DeviceOptions
 from staged.ir.order import VIEWS
@@ -142,7 +142,7 @@ def emit_product(op: Op, name: str, site: int) -> LibraryCall:
     # The operands change places, as everywhere: b is what cublasLt calls A.
     epilogue = {"a": "BGRADB", "b": "BGRADA"}[op.attrs["sums_of"]]
     (b, a, c), parts = layouts_of(site, product)
-    plan, plan_part = product_part(site, product, epilogue, (b, a, c), options)
+    plan, plan_part = product_part(site, product, epilogue, (b, a, c), alignment_of(op), options)
 
     def body(w: Writer) -> None:
         w.line("const float alpha = 1.0f;")

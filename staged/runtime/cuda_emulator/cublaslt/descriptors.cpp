@@ -269,6 +269,15 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
         keep(call, object(preference)->max_workspace, value, size);
         break;
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: {
+        uint32_t &kept = object(preference)->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES];
+        keep(call, kept, value, size);
+        call.require(kept != 0 && (kept & (kept - 1)) == 0, "an alignment of %u bytes", kept);
+        break;
+    }
     default:
         call.require(false, "attribute %d is not known", int(attribute));
     }
@@ -295,8 +304,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
         if (workspace <= object(preference)->max_workspace && *returned < requested) {
             cublasLtMatmulHeuristicResult_t &result = results[(*returned)++];
             result = cublasLtMatmulHeuristicResult_t();
-            result.algo.data[0] = p.fingerprint();
-            result.algo.data[1] = workspace;
+            result.algo.data[FOR_PRODUCT] = p.fingerprint();
+            result.algo.data[NEEDS_WORKSPACE] = workspace;
+            for (int number = 0; number < 4; ++number) {
+                result.algo.data[COUNTS_ON_A + number] = object(preference)->alignment[number];
+            }
             result.workspaceSize = workspace;
             result.state = CUBLAS_STATUS_SUCCESS;
             result.wavesCount = 1.0f;

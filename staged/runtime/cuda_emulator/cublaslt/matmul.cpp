@@ -242,8 +242,25 @@ extern "C" cublasStatus_t cublasLtMatmul(
     check_epilogue(call, p);
     size_t needed = 0;  // without an algorithm one is chosen that fits
     if (algo != nullptr) {
-        call.require(algo->data[0] == p.fingerprint(), "the algorithm was chosen for another product, or not at all");
-        needed = algo->data[1];
+        call.require(
+            algo->data[FOR_PRODUCT] == p.fingerprint(), "the algorithm was chosen for another product, or not at all");
+        needed = algo->data[NEEDS_WORKSPACE];
+        const struct {
+            const char *name;
+            const void *address;
+            uint64_t multiple;
+        } operands[] = {
+            {"A", A, algo->data[COUNTS_ON_A]},
+            {"B", B, algo->data[COUNTS_ON_B]},
+            {"C", C, algo->data[COUNTS_ON_C]},
+            {"D", D, algo->data[COUNTS_ON_D]},
+        };
+        for (const auto &operand : operands) {
+            call.require(
+                operand.multiple == 0 || uintptr_t(operand.address) % operand.multiple == 0,
+                "the algorithm counts on %s at a multiple of %llu bytes", operand.name,
+                static_cast<unsigned long long>(operand.multiple));
+        }
         call.workspace(workspace, workspace_size, needed);
     }
     if (p.d.type == CUDA_R_64F) {

@@ -82,8 +82,12 @@ typedef enum {
 } cublasLtEpilogue_t;
 
 typedef enum {
-    CUBLASLT_MATMUL_PREF_SEARCH_MODE = 0,         // uint32_t
-    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1  // uint64_t
+    CUBLASLT_MATMUL_PREF_SEARCH_MODE = 0,            // uint32_t
+    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,    // uint64_t
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,  // uint32_t, as the next
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
 } cublasLtMatmulPreferenceAttributes_t;
 
 typedef enum { CUBLASLT_POINTER_MODE_HOST = 0, CUBLASLT_POINTER_MODE_DEVICE = 1 } cublasLtPointerMode_t;
