@@ -35,11 +35,13 @@ def _join_slot(planner: _Planner, op: Op, result: Value, value: Value) -> None:
     group = planner.group.get(root_of(value))
     if group is None or group.buffer is not None or group.variable is not None:
         return
-    if group.nbytes != value.tensor.nbytes or {op.device, planner.devices.get(root_of(value), CPU)} != {CPU}:
+    device = planner.devices.get(result, CPU)
+    if group.nbytes != value.tensor.nbytes or device != planner.devices.get(root_of(value), CPU):
         return
     body = op.blocks[-1]
     first, last = planner.live.block_start[body], planner.live.block_end[body]
     if any(start < first or end > last for (start, end), _ in group.members):
         return
     named = kept_name(result) or next((other.hint for other in group.values if other.hint), "")
-    group.buffer = planner.kept[result] = Buffer(named or "kept", value.tensor, "slot", group.nbytes, where=op.where)
+    slot = Buffer(named or "kept", value.tensor, "slot", group.nbytes, device, where=op.where)
+    group.buffer = planner.kept[result] = slot

@@ -85,6 +85,9 @@ def kernel_comments(op: Op) -> list[str]:
 class LoopEmitter(TotalsEmitter):
     """Writes one nest."""
 
+    index_type = "int64_t"
+    """What counts turns and elements."""
+
     def __init__(self, nest: Nest, schedule: Schedule, machine: Machine, site: Site) -> None:
         self.nest = nest
         self.schedule = schedule
@@ -567,9 +570,9 @@ class LoopEmitter(TotalsEmitter):
     def tile(self, tile: Tile) -> None:
         low, high = self.range_of(tile.axis)
         start, stop = self.names.fresh("first"), self.names.fresh("stop")
-        with self.block(f"for (int64_t {start} = {low}; {start} < {high}; {start} += {tile.size})"):
+        with self.block(f"for ({self.index_type} {start} = {low}; {start} < {high}; {start} += {tile.size})"):
             limit = f"{start} + {tile.size} < {high} ? {start} + {tile.size} : {high}"
-            self.w.line(f"const int64_t {stop} = {limit};")
+            self.w.line(f"const {self.index_type} {stop} = {limit};")
             before = self.ranges.get(tile.axis)
             self.ranges[tile.axis] = (start, stop)
             self.body(tile.body)
@@ -599,7 +602,7 @@ class LoopEmitter(TotalsEmitter):
         else:
             low, high = self.range_of(loop.axis)
             i = self.scoped(loop.axis)
-            with self.block(f"for (int64_t {i} = {low}; {i} < {high}; ++{i})"):
+            with self.block(f"for ({self.index_type} {i} = {low}; {i} < {high}; ++{i})"):
                 self.body(loop.body)
             self.leave(i)
         for reduction in loop.reductions:

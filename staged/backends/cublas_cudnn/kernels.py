@@ -3,8 +3,8 @@
     // mlp.py:31  y = x * 2 + 1
     // fused: multiply, add
     // 1000 items, a thread each: 4 blocks of 256 threads; item i is element i
-    extern "C" __global__ void __launch_bounds__(256) y_kernel(const float *x, float *y) {
-        const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    extern "C" __global__ void __launch_bounds__(256) y_kernel(const float *__restrict__ x, float *__restrict__ y) {
+        const int i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i >= 1000) {
             return;
         }
@@ -39,6 +39,7 @@ from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.loops import product_nest
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
 from staged.backends.cublas_cudnn.packs import Access, alignments, packed
+from staged.backends.cublas_cudnn.permutations import permutation_by_block
 from staged.backends.cublas_cudnn.scatter import scatter_as_gather, scatter_with_atomics
 from staged.backends.cublas_cudnn.spelling import device_names
 from staged.backends.cublas_cudnn.statements import may_fail
@@ -46,7 +47,7 @@ from staged.backends.cublas_cudnn.teams import SHARED_BYTES, may_overwrite, team
 from staged.backends.cublas_cudnn.tile_statements import TileStatements
 from staged.backends.cublas_cudnn.tiles import TILE, tiles_of
 from staged.backends.cublas_cudnn.windows import pooling_as_gather
-from staged.ir.loops import ArrayRef, Axis, Nest, Schedule, walk
+from staged.ir.loops import ArrayRef, Axis, Guarded, Loop, Nest, Schedule, Statement, Tile, indices_of, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
@@ -60,6 +61,8 @@ LOCAL_BYTES = 16 << 10
 CUDA_WORDS = frozenset(
     "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
 )
+SMALL = 1 << 30
+"""Indices up to here are `int`: a GPU computes with these in one instruction, with 64 bits in several."""
 PLAIN = Schedule()
 """Neither vectors nor a thread team: what a single GPU thread does."""
 
@@ -86,6 +89,8 @@ class CudaKernel(KernelText):
     """What stands between its braces."""
     own_parameters: tuple[tuple[str, str], ...] = ()
     """What it takes besides the op's operands and results."""
+    restricted: frozenset[str] = frozenset()
+    """The parameters whose arrays are reached by no other."""
 
     def can_read(self, positions: Collection[int]) -> bool:
         """Whether it has such a form: the host must know the addresses of arrays that it copies before the launch."""
@@ -110,7 +115,8 @@ class CudaKernel(KernelText):
             reads.append(f"    {c_type if is_pointer else f'const {c_type}'}{'const ' * is_pointer}{parameter} = *{place};")
         statements = "\n".join([*reads, self.statements])
         assert self.launch is not None and self.can_read(positions)
-        text = kernel_function(name, self.comments, self.launch, (*parameters, *self.own_parameters), statements)
+        given = (*parameters, *self.own_parameters)
+        text = kernel_function(name, self.comments, self.launch, given, self.restricted, statements)
         return replace(self, name=name, text=text, parameters=tuple(parameters), statements=statements)
 
 
@@ -156,6 +162,7 @@ class CudaLibrary:
             comments=first.comments,
             statements=first.statements,
             own_parameters=first.own_parameters,
+            restricted=first.restricted,
         )
 
 
@@ -183,6 +190,9 @@ class CudaLoopEmitter(TileStatements):
                 self.copies, self.parts = (), [gather]
         # The windows over an element are few, and neighbouring elements have the same.
         self.team = team_for(self.parts[0]) if len(self.parts) == 1 and windows is None else None
+        shuffled = permutation_by_block(self.parts[0]) if len(self.parts) == 1 else None
+        if shuffled is not None:
+            self.parts, self.team = [shuffled[0]], shuffled[1]
         alone = self.parts[0] if len(self.parts) == 1 and self.team is None else None
         self.tiles = tiles_of(alone) if alone is not None else None
         self.alignment = alignments(op)
@@ -190,6 +200,7 @@ class CudaLoopEmitter(TileStatements):
             (1, frozenset()) if self.tiles or self.team else packed(part, self.alignment) for part in self.parts
         ]
         self.launches = self.launched()
+        self.index_type = "int" if self.has_small_indices() else "int64_t"
 
     def launched(self) -> tuple[Launch, ...]:
         """The launch of each part."""
@@ -203,6 +214,18 @@ class CudaLoopEmitter(TileStatements):
         if self.team is not None:
             return (launch_for_team(part.items, self.team, 0 if self.fits_in_shared(part) else needed),)
         return (launch_with_workspace(part.items, needed) if needed > LOCAL_BYTES else launch_for(threads[0]),)
+
+    def has_small_indices(self) -> bool:
+        """Whether no index, and no number of a thread or a turn, is anywhere near 2^31: then 32 bits do."""
+        if any(array.size > SMALL for array in (*self.nest.inputs, *self.nest.outputs) if isinstance(array, ArrayRef)):
+            return False
+        return all(
+            max(part.items, launch.blocks * launch.threads, farthest(part)) <= SMALL for part, launch in self.work()
+        )
+
+    def wide(self, number: str) -> str:
+        """An unsigned number of CUDA's as an index."""
+        return number if self.index_type == "int" else f"({self.index_type}){number}"
 
     def fits_in_shared(self, part: Part) -> bool:
         return self.team is not None and workspace_bytes(part) * self.team.items <= SHARED_BYTES
@@ -239,9 +262,10 @@ class CudaLoopEmitter(TileStatements):
         unused = [parameter for _, parameter in parameters if not re.search(rf"\b{parameter}\b", written)]
         statements = device_names("\n".join([*(f"    (void){parameter};" for parameter in unused), written]))
         comments = (*kernel_comments(self.op), self.mapping(launch))
+        restricted = frozenset(self.restricted())
         return CudaKernel(
             name,
-            kernel_function(name, comments, launch, parameters, statements),
+            kernel_function(name, comments, launch, parameters, restricted, statements),
             tuple(parameters[:given]),
             self.nest.items,
             may_alias=self.may_alias(),
@@ -260,7 +284,16 @@ class CudaLoopEmitter(TileStatements):
             comments=comments,
             statements=statements,
             own_parameters=tuple(parameters[given:]),
+            restricted=restricted,
         )
+
+    def restricted(self) -> set[str]:
+        """The parameters whose arrays nothing else in the kernel reaches: the memory plan lets only such pairs meet."""
+        sources = (*self.nest.inputs, *self.nest.outputs)
+        met = {source for copy in self.copies for source in (copy.target, copy.source)}
+        for result, operand in self.may_alias():
+            met |= {self.nest.outputs[result], *(s for s in (self.nest.inputs[operand],) if isinstance(s, ArrayRef))}
+        return {str(self.arrays[source]) for source in sources if isinstance(source, ArrayRef) and source not in met}
 
     def may_alias(self) -> tuple[tuple[int, int], ...]:
         """The (result, operand) pairs that may share a buffer although threads keep no order."""
@@ -328,20 +361,20 @@ class CudaLoopEmitter(TileStatements):
             self.body(part.body)
             return
         w = self.w
-        block = f"((int64_t)blockIdx.x - {first})" if first else "(int64_t)blockIdx.x"
+        block = f"({self.wide('blockIdx.x')} - {first})" if first else self.wide("blockIdx.x")
         number = f"{block} * blockDim.x + threadIdx.x"
         hint = part.axes[0].name if len(part.axes) == 1 and width == 1 else "pack" if width > 1 else "t"
         if launch.strided:
             start, item = self.names.fresh("thread_number"), self.names.fresh(hint)
-            w.line(f"const int64_t {start} = {number};")
+            w.line(f"const {self.index_type} {start} = {number};")
             self.declare_workspace(part, start)
             step = launch.blocks * launch.threads
-            with self.block(f"for (int64_t {item} = {start}; {item} < {launch.items}; {item} += {step})"):
+            with self.block(f"for ({self.index_type} {item} = {start}; {item} < {launch.items}; {item} += {step})"):
                 self.number_axes(part.axes, item)
                 self.body(part.body)
             return
         item = self.names.fresh(hint)
-        w.line(f"const int64_t {item} = {number};")
+        w.line(f"const {self.index_type} {item} = {number};")
         if launch.has_tail:
             with w.block(f"if ({item} >= {launch.items})"):
                 w.line("return;")
@@ -354,7 +387,7 @@ class CudaLoopEmitter(TileStatements):
         packs_along = Axis(f"{last.name}_pack", last.extent // width)
         self.number_axes((*outer, packs_along), item)
         start = self.names.fresh(last.name)
-        w.line(f"const int64_t {start} = {width} * {self.axes[packs_along]};")
+        w.line(f"const {self.index_type} {start} = {width} * {self.axes[packs_along]};")
         self.axes[last] = Name(start)
         self.packed_body(part.body, last, width, packs)
 
@@ -364,18 +397,18 @@ class CudaLoopEmitter(TileStatements):
         self.team_lane = self.names.fresh("lane")
         lane = {"warp": "threadIdx.x % 32", "block": "threadIdx.x", "column": "threadIdx.x / 32"}[team.kind]
         number = {
-            "warp": "((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32",
+            "warp": f"({self.wide('blockIdx.x')} * blockDim.x + threadIdx.x) / 32",
             "block": "blockIdx.x",
-            "column": "(int64_t)blockIdx.x * 32 + threadIdx.x % 32",
+            "column": f"{self.wide('blockIdx.x')} * 32 + threadIdx.x % 32",
         }[team.kind]
-        w.line(f"const int64_t {self.team_lane} = {lane};")
+        w.line(f"const {self.index_type} {self.team_lane} = {lane};")
         self.declare_team_workspace(part, team)
         if part.items == 1 and not part.axes:
             self.team_body(part.body)
             return
         item = self.names.fresh(part.axes[0].name if len(part.axes) == 1 else "t")
         if launch.strided:
-            with self.block(f"for (int64_t {item} = blockIdx.x; {item} < {launch.items}; {item} += {launch.blocks})"):
+            with self.block(f"for ({self.index_type} {item} = blockIdx.x; {item} < {launch.items}; {item} += {launch.blocks})"):
                 self.number_axes(part.axes, item)
                 self.team_body(part.body)
                 w.line("__syncthreads();  // before the workspace is used again")
@@ -383,11 +416,11 @@ class CudaLoopEmitter(TileStatements):
         ragged = launch.blocks * team.items != launch.items
         if ragged and team.kind == "column":
             given = self.names.fresh("column")
-            w.line(f"const int64_t {given} = {number};")
-            w.line(f"const int64_t {item} = {given} < {launch.items} ? {given} : {launch.items - 1};")
+            w.line(f"const {self.index_type} {given} = {number};")
+            w.line(f"const {self.index_type} {item} = {given} < {launch.items} ? {given} : {launch.items - 1};")
             self.is_mine = f"{given} < {launch.items}"
         else:
-            w.line(f"const int64_t {item} = {number};")
+            w.line(f"const {self.index_type} {item} = {number};")
             if ragged:
                 with w.block(f"if ({item} >= {launch.items})"):
                     w.line("return;  // all of a warp")
@@ -433,13 +466,18 @@ class CudaLoopEmitter(TileStatements):
 
 
 def kernel_function(
-    name: str, comments: Sequence[str], launch: Launch, parameters: Sequence[tuple[str, str]], statements: str
+    name: str,
+    comments: Sequence[str],
+    launch: Launch,
+    parameters: Sequence[tuple[str, str]],
+    restricted: Collection[str],
+    statements: str,
 ) -> str:
     """The text of a kernel: `statements` stand between its braces."""
     w = Writer()
     for comment in comments:
         w.line("// " + safe_comment(comment))
-    text = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
+    text = ", ".join(f"{type}{'__restrict__ ' * (name in restricted)}{name}" for type, name in parameters)
     bounds = f"__launch_bounds__({launch.threads})"
     w.line(wrapped(f'extern "C" __global__ void {bounds} {name}({text})') + " {")
     w.text(statements)
@@ -469,6 +507,28 @@ def _shape_of(kernel: CudaKernel) -> object:
     types = tuple(c_type for c_type, _ in kernel.parameters)
     copies = tuple((numbers.get(copy.target), numbers.get(copy.source), copy.size) for copy in kernel.copies)
     return text, types, replace(kernel.launch, how="") if kernel.launch else None, copies, kernel.workspace_bytes
+
+
+def farthest(part: Part) -> int:
+    """The largest number that an index of a part, a turn of its loops, or a sum on the way to one, can come to."""
+    reach = turns_of(part.body)
+    for s in walk(part.body):
+        for index in indices_of(s):
+            terms = (abs(stride) * name.extent for name, stride in index.terms if isinstance(name, Axis))
+            reach = max(reach, abs(index.offset) + sum(terms))
+    return max(reach, *(array.size for array in part.scratch), 0) if part.scratch else reach
+
+
+def turns_of(body: Sequence[Statement]) -> int:
+    """The turns of loops inside one another, at most: threads that share them count them through."""
+    return max(
+        (
+            (s.axis.extent if isinstance(s, Loop | Tile) else 1) * turns_of(s.body)
+            for s in body
+            if isinstance(s, Loop | Tile | Guarded)
+        ),
+        default=1,
+    )
 
 
 def workspace_bytes(part: Part) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from staged.backends.c_family.expr import Call, Expr
 from staged.backends.c_family.scalars import Need, spell
 from staged.backends.c_family.support.library import snippets
+from staged.backends.cublas_cudnn import permutations
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.packs import pack_type
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
@@ -39,8 +40,12 @@ _WRONG = {
     "pow": ("b < 0", "ST_DEVICE_VALUE"),
 }
 _C_TYPES = {"i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t"}
-_OWN = {"fail": FAIL, "fail_not_finite": FAIL_NOT_FINITE}
-"""Device functions that the host does not have, under the names of its snippets."""
+_OWN: dict[str, tuple[tuple[str, ...], str]] = {
+    "fail": ((), FAIL),
+    "fail_not_finite": ((), FAIL_NOT_FINITE),
+    permutations.SNIPPET: (permutations.NEEDS, permutations.TEXT),
+}
+"""Device functions that the host does not have, under the names of its snippets: which they call, and their text."""
 
 
 def spell_in_cuda(
@@ -74,7 +79,10 @@ def device_functions(names: Iterable[str], kernels: Sequence[str]) -> str:
                 t=_C_TYPES[checked[2]], name=checked[1], dtype=checked[2], wrong=wrong, kind=kind
             )
         elif name in _OWN:
-            texts[name] = _OWN[name]
+            needed_first, text = _OWN[name]
+            for needed in needed_first:
+                add(needed)
+            texts[name] = text
         elif (reduction := reduction_function(name)) is not None:
             for needed in reduction[0]:
                 add(needed)

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from contextlib import ExitStack
 from math import prod
 
-from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name
+from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Name
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call
 from staged.backends.c_family.totals import accumulated_dtype
 from staged.backends.c_family.vectors import Vec
@@ -26,6 +26,7 @@ from staged.ir.loops import (
     Compute,
     Constant,
     Guarded,
+    Local,
     Loop,
     Reduction,
     Statement,
@@ -82,6 +83,13 @@ class CudaStatements(PackStatements):
                 w.line(f"{index} = 0;  // the others wait for this thread")
         self.values[s.target] = Vec(Name(index), i64, False)
 
+    def position(self, target: Local, index: Affine) -> None:
+        if target.dtype is not i64 or self.index_type == i64.c_name:
+            super().position(target, index)
+            return
+        # A number of the program, which may grow: what is computed with it is not an index.
+        self.bind(target, Cast(i64.c_name, self.index(index)), False, True, False)
+
     def condition(self, bounds: Sequence[Bound]) -> Expr:
         if len(bounds) == 1 and bounds[0].extent == 1 and sorted(step for _, step in bounds[0].index.terms) == [-1, 1]:
             (one, _), (other, _) = sorted(bounds[0].index.terms, key=lambda term: -term[1])
@@ -103,7 +111,7 @@ class CudaStatements(PackStatements):
             if number > 0:
                 index = Infix("%", index, Literal(str(axis.extent)))
             name = self.names.fresh(axis.name)
-            self.w.line(f"const int64_t {name} = {index};")
+            self.w.line(f"const {self.index_type} {name} = {index};")
             self.axes[axis] = Name(name)
 
     # ---- what a team does together ----
@@ -158,11 +166,12 @@ class CudaStatements(PackStatements):
         with ExitStack() as loops:
             for axis in outer:
                 name = self.scoped(axis)
-                loops.enter_context(self.block(f"for (int64_t {name} = 0; {name} < {axis.extent}; ++{name})"))
+                header = f"for ({self.index_type} {name} = 0; {name} < {axis.extent}; ++{name})"
+                loops.enter_context(self.block(header))
             name = self.scoped(shared[0]) if len(shared) == 1 else self.names.fresh("element")
             width, packs = packed_loop(body, shared[0], step, self.alignment) if len(shared) == 1 else (1, frozenset())
             first = f"{width} * {self.team_lane}" if width > 1 else self.team_lane
-            header = f"for (int64_t {name} = {first}; {name} < {last}; {name} += {width * step})"
+            header = f"for ({self.index_type} {name} = {first}; {name} < {last}; {name} += {width * step})"
             loops.enter_context(self.block(header))
             if len(shared) > 1:
                 used = {axis for s in walk(body) for index in indices_of(s) for axis in index.axes}

@@ -189,6 +189,12 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if isinstance(pointer, Name) and op.device != CPU:
             self.device_views[pointer.text] = op.device
 
+    def begin_turn(self, op: Op) -> None:
+        super().begin_turn(op)
+        for buffer in filter(None, map(self.plan.kept.get, op.results)):
+            if buffer.device != CPU:
+                self.device_views[str(self.places[buffer])] = buffer.device
+
     def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
         if stack.device == CPU:
             return super().pushed(stack, source, item_bytes, type)

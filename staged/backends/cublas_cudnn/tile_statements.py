@@ -16,14 +16,15 @@ class TileStatements(CudaStatements):
         w = self.w
         across, along = -(-tiles.across.extent // TILE), -(-tiles.along.extent // TILE)
         tile, column, row = (self.names.fresh(name) for name in ("tile", "column", "row"))
-        w.line(f"const int64_t {tile} = blockIdx.x;")
-        w.line(f"const int64_t {column} = threadIdx.x % {TILE}, {row} = threadIdx.x / {TILE};")
+        type = self.index_type
+        w.line(f"const {type} {tile} = blockIdx.x;")
+        w.line(f"const {type} {column} = threadIdx.x % {TILE}, {row} = threadIdx.x / {TILE};")
         first_across, first_along = self.names.fresh("first_row"), self.names.fresh("first_column")
-        w.line(f"const int64_t {first_across} = {tile} / {along} % {across} * {TILE};")
-        w.line(f"const int64_t {first_along} = {tile} % {along} * {TILE};")
+        w.line(f"const {type} {first_across} = {tile} / {along} % {across} * {TILE};")
+        w.line(f"const {type} {first_along} = {tile} % {along} * {TILE};")
         if tiles.batch:
             number = self.names.fresh("t")
-            w.line(f"const int64_t {number} = {tile} / {across * along};")
+            w.line(f"const {type} {number} = {tile} / {across * along};")
             self.number_axes(tiles.batch, number)
         turns = {}
         for s in tiles.loads:
@@ -34,7 +35,7 @@ class TileStatements(CudaStatements):
             w.line(f"__shared__ {s.array.dtype.c_name} {name}[{TILE}][{TILE + 1}];")
             turns[s.array, s.index] = name
         r = self.names.fresh("r")
-        header = f"for (int64_t {r} = {row}; {r} < {TILE}; {r} += {ROWS})"
+        header = f"for ({type} {r} = {row}; {r} < {TILE}; {r} += {ROWS})"
         with self.block(header):
             self.tile_axes(tiles, f"{first_across} + {column}", f"{first_along} + {r}")
             with self.block(self.inside_tile(tiles)):
@@ -53,7 +54,7 @@ class TileStatements(CudaStatements):
     def tile_axes(self, tiles: Tiles, across: str, along: str) -> None:
         for axis, value in ((tiles.across, across), (tiles.along, along)):
             name = self.names.fresh(axis.name)
-            self.w.line(f"const int64_t {name} = {value};")
+            self.w.line(f"const {self.index_type} {name} = {value};")
             self.axes[axis] = Name(name)
 
     def inside_tile(self, tiles: Tiles) -> str:

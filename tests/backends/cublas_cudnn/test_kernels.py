@@ -367,3 +367,66 @@ def test_every_kind_of_kernel_compiles_without_a_word(tmp_path: Path) -> None:
     for command in commands:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+# ---- indices and addresses ------------------------------------------------------------------------
+
+
+def squares(x: Any) -> Any:
+    return x * x + 1.0
+
+
+def test_indices_have_32_bits_where_that_is_enough(device: Any) -> None:
+    text = check(squares, device, RNG.normal(size=(33, 7)).astype(np.float32))
+    assert "const int i = blockIdx.x * blockDim.x + threadIdx.x;" in text
+    assert not re.search(r"for \(int64_t|const int64_t \w+ = \(int64_t\)blockIdx", text)
+    large = np.broadcast_to(np.float32(0), (3, 1 << 30))  # of three billion elements there is one
+    assert "const int64_t pack = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;" in on_gpu(squares).stage(large).source
+
+
+def test_numbers_that_come_from_indices_are_wider_than_these(device: Any) -> None:
+    """Of 64 bits in the program, so also where they are computed with: 99,999 * 99,999 is more than 32 bits hold."""
+
+    def numbers(x: Any) -> Any:
+        n = st.arange(100_000)
+        return n * n + st.astype(x, st.i64), n * 100_000 - 1
+
+    check(numbers, device, np.ones((100_000,), np.float32))
+
+
+def parameters_of(text: str) -> dict[str, str]:
+    """By kernel: its parameters."""
+    found = re.findall(r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\(([^)]*)\)', text)
+    return {name: re.sub(r"\s+", " ", given) for name, given in found}
+
+
+def test_what_nothing_else_reaches_is_restricted(device: Any) -> None:
+    """Only a result that may be written over an operand is not: the memory plan makes use of that."""
+
+    def both(x: Any, w: Any) -> Any:
+        y = st.sum(x * w, axis=1)
+        for _ in range(2):
+            x = x * 0.5 + w
+        return x, y
+
+    text = check(both, device, *(RNG.normal(size=(40, 64)).astype(np.float32) for _ in range(2)))
+    kernels = parameters_of(text)
+    (total,) = (given for given in kernels.values() if "*__restrict__ y" in given)
+    assert total.count("__restrict__") == 3
+    assert any(given.count("*") > given.count("__restrict__") for given in kernels.values())
+
+
+def test_what_a_loop_keeps_is_made_in_its_place(device: Any) -> None:
+    def through(x: Any) -> Any:
+        def loss(x: Any) -> Any:
+            total = 0.0
+            for k in st.range(4):
+                y = st.tanh(x * (k + 1.0))
+                total += st.sum(y * y)
+            return total
+
+        return st.value_and_grad(loss)(x)
+
+    text = check(through, device, RNG.normal(size=(5, 6)).astype(np.float32))
+    assert re.search(r"float \*const y = d->y_history \+ \w+ \* 30;", text)
+    assert "cudaMemcpyDeviceToDevice" not in text

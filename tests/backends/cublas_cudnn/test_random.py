@@ -51,3 +51,27 @@ def test_bits_are_those_of_the_cpu(device: Any) -> None:
             # Within a few units in the last place of the radius: CUDA's maths functions are not ours.
             limit = 8 * np.finfo(np.asarray(one).dtype).eps
             np.testing.assert_allclose(one, other, rtol=limit, atol=limit)
+
+
+@pytest.mark.parametrize("n", [31, 32, 33, 1000, 6000])
+def test_permutations_by_the_threads_of_a_block_are_those_of_exchanges_one_after_the_other(n: int, device: Any) -> None:
+    """Up to 31 elements one thread does it; above 4,096 the lists of steps are too large for shared memory."""
+
+    def two(backend: Any) -> Any:
+        @st.function
+        def f(seed: Any) -> Any:
+            st.seed(seed)
+            with with_backend(backend):
+                made = st.random.permutation(n), st.random.permutation(n) + 1
+            return made
+
+        return f
+
+    expected, program = two(CPU)(5), two(GPU)
+    text = program.stage(5).source
+    assert ("st_device_block_permutation(" in text) == (n >= 32)
+    assert ("scratch" in text) == (n > 4096)
+    for words in ("eager forward", "lazy shuffled seed=3"):
+        device.configure(words)
+        for one, other in zip(program(5), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
