@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from staged.passes.buffers import _Planner
 
 
+DEVICE_MULTIPLE = 16
+"""On a device a slot holds so many bytes, or a multiple: what is made there is written 16 bytes at a time."""
+
+
 def join_histories(planner: _Planner, places: Mapping[Value, Buffer | Stack]) -> None:
     """Give values that a loop collects the place of this turn's slot, so that nothing is copied when the turn ends.
 
@@ -36,6 +40,8 @@ def _join_slot(planner: _Planner, op: Op, result: Value, value: Value) -> None:
     if group is None or group.buffer is not None or group.variable is not None:
         return
     device = planner.devices.get(result, CPU)
+    if device != CPU and value.tensor.nbytes % DEVICE_MULTIPLE:
+        return
     if group.nbytes != value.tensor.nbytes or device != planner.devices.get(root_of(value), CPU):
         return
     body = op.blocks[-1]

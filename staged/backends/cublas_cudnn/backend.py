@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from staged.backends.c_family.program import Emitted, Planner
 from staged.ir.machine import Machine
-from staged.ir.nodes import Block, Function, Op, Value
+from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
-from staged.ir.order import VIEWS
 from staged.ir.types import CPU
 from staged.ops.library import FindWay
 
@@ -34,9 +33,7 @@ def takes_epilogue(op: Op, body: Block) -> bool:
     form = form_of(op.name, body)
     if form is None or form == Form():
         return form is not None
-    if not all(operand.tensor.size for operand in op.operands):
-        return False  # there is no sum, and no library wants to hear of it
-    return form.is_linear or op.name != "matmul" or not any(map(_is_piece, op.operands))
+    return all(operand.tensor.size for operand in op.operands)  # else there is no sum, and no library wants to hear of it
 
 
 def library_ways(function: Function, options: DeviceOptions) -> FindWay:
@@ -44,10 +41,3 @@ def library_ways(function: Function, options: DeviceOptions) -> FindWay:
     from staged.backends.cublas_cudnn.library.whole import find_ways
 
     return find_ways(function, options)
-
-
-def _is_piece(value: Value) -> bool:
-    """Whether an array may begin in the middle of another: the algorithms of cublasLt count on aligned ones."""
-    while value.producer is not None and value.producer.name in ("reshape", "stop_gradient"):
-        value = value.producer.operands[0]
-    return value.producer is not None and value.producer.name in VIEWS

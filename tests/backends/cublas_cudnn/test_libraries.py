@@ -143,7 +143,7 @@ EPILOGUES: list[tuple[str, Any, tuple[Any, ...], str]] = [
     ("bias of a column", lambda a, b, c: a @ b + c, (M, N, normal(3, 1)), ""),
     ("f64", lambda a, b, c: a @ b + c, (M.astype("f8"), N.astype("f8"), normal(4, dtype="f8")), ""),
     ("batch", lambda a, b, c: a @ b + c, (BM, BN, normal(4)), ""),
-    ("a piece of an array", lambda a, b, c: a[1:] @ b + c, (normal(4, 5), N, normal(4)), ""),
+    ("a piece of an array", lambda a, b, c: a[1:] @ b + c, (normal(4, 5), N, normal(4)), "BIAS"),
 ]
 
 
@@ -451,17 +451,21 @@ def test_options_reach_the_libraries(options: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("misuse")
 def test_an_algorithm_counts_on_no_more_than_what_addresses_are_multiples_of() -> None:
-    """Rows of five numbers are 20 bytes apart, so that a matrix which begins with the second one lies at a multiple of 4."""
-    arguments = (normal(6, 5), normal(5, 7), normal(7))
+    """A matrix of 6 x 5 takes 120 bytes: of several, the second lies at a multiple of 8."""
 
-    def from_the_second_row(x: Any, w: Any, b: Any) -> Any:
-        return st.relu(x[1:] @ w + b), st.relu(x @ w + b)
+    def each(xs: Any, w: Any, b: Any) -> Any:
+        total = 0.0
+        for number in st.range(3):
+            h = st.relu(xs[number] @ w + b)
+            total += st.sum(h @ h.T)
+        return total
 
-    text = agrees_with_eager(from_the_second_row, arguments)
-    assert "7x5x5_NN_relu_bias_aligned_4" in text and "7x6x5_NN_relu_bias_algorithm" in text
-    program = on_gpu(from_the_second_row).stage(*arguments)
-    careless = re.sub(r", 4, &gpu->(\w+)_algorithm", r", 256, &gpu->\1_algorithm", program.source)
+    assert "_aligned_" not in agrees_with_eager(each, (normal(3, 4, 8), normal(8, 4), normal(4)))
+    arguments = (normal(3, 6, 5), normal(5, 8), normal(8))
+    assert "product_8x6x5_NN_relu_bias_aligned_8;" in agrees_with_eager(each, arguments)
+    program = on_gpu(each).stage(*arguments)
+    careless = re.sub(r", 8,(\s+)&gpu->product", r", 256,\1&gpu->product", program.source)
     assert careless != program.source
     with pytest.raises(st.ProgramError, match="cublasLtMatmul"):
         cuda.load(replace(program._artifact, source=careless))(*arguments)
-    assert "the algorithm counts on B at a multiple of 256 bytes" in cuda.emulator().last_violation()
+    assert " at a multiple of 256 bytes" in cuda.emulator().last_violation()
