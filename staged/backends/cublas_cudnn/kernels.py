@@ -343,7 +343,10 @@ class CudaLoopEmitter(TileStatements):
         first = 0
         for number, (part, launch) in enumerate(self.work()):
             if self.team is not None:
+                declared = len(self.w.lines)
                 self.team_part(part, launch, self.team)
+                if not any(re.search(rf"\b{self.team_lane}\b", line) for line in self.w.lines[declared + 1 :]):
+                    del self.w.lines[declared]
             elif self.tiles is not None:
                 self.tile_part(part, self.tiles)
             elif number == len(self.parts) - 1:

@@ -378,7 +378,7 @@ def squares(x: Any) -> Any:
 
 def test_indices_have_32_bits_where_that_is_enough(device: Any) -> None:
     text = check(squares, device, RNG.normal(size=(33, 7)).astype(np.float32))
-    assert "const int i = blockIdx.x * blockDim.x + threadIdx.x;" in text
+    assert re.search(r"const int \w+ = blockIdx.x \* blockDim.x \+ threadIdx.x;", text)
     assert not re.search(r"for \(int64_t|const int64_t \w+ = \(int64_t\)blockIdx", text)
     large = np.broadcast_to(np.float32(0), (3, 1 << 30))  # of three billion elements there is one
     assert "const int64_t pack = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;" in on_gpu(squares).stage(large).source
