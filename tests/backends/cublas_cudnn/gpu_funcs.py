@@ -373,6 +373,25 @@ def small_types(flags: Any, numbers: Any) -> Any:
     return made
 
 
+def beside_graphs(x: Any, steps: Any) -> Any:
+    """A launch between runs that become graphs, with a number that changes from turn to turn."""
+    with with_backend(GPU, x):
+        for step in st.range(steps):
+            for _ in range(4):
+                x = x - 0.25 * st.mean(x)
+            x = scale[4, 32](x, 1.0 / (1.0 + step), st.zeros_like(x))
+    return x
+
+
+def beside_graphs_by_hand(x: Any, steps: int) -> Any:
+    x = x.astype(np.float64)
+    for step in range(steps):
+        for _ in range(4):
+            x = x - 0.25 * np.mean(x)
+        x = x / (1.0 + step)
+    return x
+
+
 FLAGS = np.arange(8) % 3 == 0
 BYTES = np.arange(8, dtype=np.uint8) * 20
 
@@ -405,5 +424,6 @@ PROGRAMS: list[tuple[Any, tuple[Any, ...], Any]] = [
             7 + (BYTES * np.uint8(3) + np.uint8(200)).astype(np.uint32).reshape(4, 2).sum(axis=1),
         ),
     ),
+    (beside_graphs, (X[:20], 4), beside_graphs_by_hand(X[:20], 4)),
     (swapped, (X,), X.reshape(-1, 2)[:, ::-1].reshape(-1)),
 ]
