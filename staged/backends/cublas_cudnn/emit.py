@@ -438,8 +438,11 @@ class CudaProgramEmitter(ProgramEmitter):
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
         w = Writer()
         self.write_head(w)
-        for line in sorted(line for line in render(structure.text.snippets - {"memcpy"})[0] if line.startswith("#define")):
-            w.line(line)
+        for line in render(structure.text.snippets - {"memcpy"})[0]:
+            if line.startswith("#define _"):  # for the system's headers; C++ compilers have some of these
+                w.line(f"#ifndef {line.split()[1]}")
+                w.line(line)
+                w.line("#endif")
         checks = [finite_check_name(dtype) for dtype in self.finite_checks.dtypes]
         more = [*self.sequence_texts.kernels, *self.graphs.kernel_names()]
         names = " ".join(f"X({name})" for name in [*(k.name for k in on_device), *checks, *more])

@@ -18,7 +18,7 @@ from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter, stores
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
-from staged.ir.order import OPAQUE, is_tensor
+from staged.ir.order import OPAQUE, is_tensor, root_of
 from staged.ir.types import CPU, Device, DType, FrameType, TensorType
 
 DEVICE_BUFFERS = "d"
@@ -256,8 +256,15 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
                 self.w.line("return host->error_kind;")
             return
         self.copy_between(op, target, source, value.tensor, "DeviceToHost" if to_host else "HostToDevice")
-        if value.tensor.size and (op not in self.waits_later if to_host else _is_written_again(source)):
+        if value.tensor.size and (op not in self.waits_later if to_host else self.is_written_again(value)):
             self.wait(op)
+
+    def is_written_again(self, value: Value) -> bool:
+        """Whether the host may write to an array's place while a copy of it is under way: not where it is an argument of the
+        program, or a table in the text."""
+        buffer = self.plan.place.get(root_of(value))
+        lasting = ("input", "variable", "constant") if self.is_entry else ("constant",)
+        return buffer is None or buffer.kind not in lasting
 
     def copy_from_peer(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
         """From another device of the program; or an argument that the caller has on one: who wrote it there has waited for it."""
@@ -372,11 +379,6 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         super().release_store(mark)
         for store, name in self.device_marks.get(mark, ()):
             self.w.line(f"st_frames_release(&{store}, {name});")
-
-
-def _is_written_again(source: Expr) -> bool:
-    """Whether the host may write there while a copy to the device is under way: in its own arena, but not in an argument."""
-    return re.match(r"\(*m->", str(source)) is not None
 
 
 def _comes_from(op: Op) -> Device | None:

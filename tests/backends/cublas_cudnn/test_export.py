@@ -92,6 +92,31 @@ def test_a_library_that_the_program_calls_is_emulated_in_the_folder_too(export: 
     np.testing.assert_allclose(np.load(folder / "result.npy"), X @ X.T + 1.0, rtol=1e-4, atol=1e-5)
 
 
+@st.function
+def shrink(n: Any, x: Any) -> Any:
+    return x if n < 1 else st.sin(shrink(n - 1, x * 0.5)) + x
+
+
+@st.function
+def slope(n: Any, x: Any) -> Any:
+    with with_backend(GPU, x):
+        return st.grad(lambda x: st.sum(shrink(n, x)))(x)
+
+
+def test_a_recursion_has_its_stack_and_its_stores_in_the_folder_too(export: Export) -> None:
+    x = X[0, :4]
+    folder = export(slope, 3, x, x=x)
+    make(folder, "emu", "EMULATORFLAGS=-std=c++17 -O1 -Wall -Wextra")
+    arguments = ("./slope_emu", "--x", "x.npy", "--out", ".")
+    done = run(folder, *arguments, "--n", "2")
+    assert done.returncode == 0, done.stderr
+    inner = np.sin(x * 0.25) + x * 0.5
+    wanted = np.cos(inner) * (np.cos(x * 0.25) * 0.25 + 0.5) + 1.0
+    np.testing.assert_allclose(np.load(folder / "result.npy"), wanted, rtol=1e-5)
+    done = run(folder, *arguments, "--n", "200000", "--stack", "18000000")
+    assert done.returncode != 0 and "`shrink` recurses deeper" in done.stderr
+
+
 def test_the_folder_does_not_name_this_machine(export: Export) -> None:
     folder = export(programs.softmax, X)
     root = str(Path(st.__file__).parents[1])

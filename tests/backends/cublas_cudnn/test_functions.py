@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged import GPU, with_backend
-from staged.errors import ProgramError
+from staged import CPU, GPU, with_backend
+from staged.errors import ProgramError, UnsupportedError
 from staged.frontend import trees
 from staged.runtime import cuda
 from tests.frontend.harness import gradient_of
@@ -164,6 +164,26 @@ def test_too_deep_a_recursion_is_an_error_and_the_next_call_runs(monkeypatch: py
     np.testing.assert_allclose(f(1, X), np.sin(X * 0.5) + X)
 
 
+@st.function
+def from_the_host(n: Any, x: Any) -> Any:
+    """Each call computes an array on the host, which its region then reads."""
+    with with_backend(CPU):
+        h = st.sin(st.astype(st.arange(8), st.f64) + n)
+    return x if n < 1 else from_the_host(n - 1, x * 0.5 + h) + h
+
+
+@st.function
+def from_the_host_to_the_device(n: Any, x: Any) -> Any:
+    with with_backend(GPU, x):
+        return from_the_host(n, x)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_call_has_on_the_hosts_stack_is_copied_before_the_call_ends(seed: int, device: cuda.Emulator) -> None:
+    device.configure(f"lazy seed={seed}")
+    check(from_the_host_to_the_device, 4, X[:8])
+
+
 # ---- what calls do besides ----------------------------------------------------------------------
 
 
@@ -238,6 +258,23 @@ def twice(n: Any, x: Any) -> Any:
 
 def test_calls_of_one_function_from_both_sides() -> None:
     check(twice, 3, X)
+
+
+def test_functions_of_a_program_with_two_gpus_are_refused_with_their_line() -> None:
+    @st.function
+    def deeper(n: Any, x: Any) -> Any:  # the line
+        return x if n < 1 else deeper(n - 1, x * 0.5) + x
+
+    @st.function
+    def f(n: Any, x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = deeper(n, x)
+        with with_backend(GPU(1), x):
+            return y * 2.0
+
+    with pytest.raises(UnsupportedError, match="`deeper`.* a program with two GPUs") as caught:
+        f.stage(3, X).source  # noqa: B018
+    assert caught.value.where is not None and "# the line" in (caught.value.where.text or "")
 
 
 def test_a_call_with_an_index_out_of_range_names_the_line() -> None:
