@@ -224,10 +224,10 @@ class Graphs:
         for number, operand in enumerate(op.operands):
             source = inputs[number]
             if number in begins:
-                result = begins[number]
-                if str(source) != str(outputs[result]):
-                    self.copy(structure, turn, outputs[result], source, operand.tensor, op.where)
-                inputs[number] = outputs[result]
+                target = outputs[begins[number]]
+                if str(source) != str(target):
+                    self.copy(structure, turn, target, source, operand.tensor, op.where)
+                inputs[number] = target
             elif is_tensor(operand) and str(source) in moved:
                 inputs[number] = moved[str(source)]
                 self.copy(structure, turn, inputs[number], source, operand.tensor, op.where)

@@ -84,8 +84,9 @@ class WeightGradients:
     def call(self, total: Op, product: Op, operands: Sequence[Array]) -> Sequence[Array]:
         of = "a" if product.operands[0] is total.operands[0] else "b"
         types = [product.result.tensor, total.result.tensor]
-        attrs = {"transpose_a": True, "transpose_b": False, "sums_of": of, "tf32": self.options.tf32}
-        return library_call(PRODUCT, operands, types, **attrs)
+        return library_call(
+            PRODUCT, operands, types, transpose_a=True, transpose_b=False, sums_of=of, tf32=self.options.tf32
+        )
 
     def is_pair(self, total: Op, product: Op | None, block: Block) -> bool:
         """Whether a sum and a product are the gradients of a bias and a weight, and better off in one call."""
