@@ -1,0 +1,120 @@
+"""The entry function of a program with a device: it opens the device, says where values are, and does what the program does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from staged.backends.c_family.file import State, describe
+from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.unused import drop_unused_locals
+from staged.backends.c_family.writer import INDENT, Writer
+from staged.backends.cublas_cudnn.functions import (
+    CALLS,
+)
+from staged.backends.cublas_cudnn.peers import (
+    write_opening,
+)
+from staged.backends.cublas_cudnn.program import CudaProgram
+from staged.backends.cublas_cudnn.sequences import stores_in_use
+from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS
+from staged.ir.nodes import VariableRef
+from staged.ir.types import CPU
+
+
+class CudaEntry(CudaProgram):
+    """The text of the function that callers know."""
+
+    def device_state(self) -> list[State]:
+        """The fields of the devices' buffers, one device after the other."""
+        found = [state for state in self.state if state.device != CPU]
+        for buffer in self.graphs.buffers:
+            c_type = f"{buffer.type.dtype.c_name} *"
+            place = f"({c_type})(void *)(gpu->memory + {buffer.offset})"
+            found.append(State(c_type, buffer.name, place, describe(buffer), buffer.device))
+        if len(self.devices) > 1:
+            found = [replace(state, note=f"{state.device}: {state.note}") for state in found]
+        return sorted(found, key=lambda state: self.devices.index(state.device))
+
+    def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+        head = f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"
+        if not self.is_recursive:
+            with w.block(head):
+                w.line("unsigned char *const base = (unsigned char *)arena;")
+                start = len(w.lines)
+                self.write_begin(w)
+                self.write_body(w, structure, inner)
+                if not any(re.search(r"^[^/]*\bargs\b", line) for line in w.lines[start:]):
+                    w.lines.insert(start, f"{INDENT}(void)args;")  # there are none, or none has an element
+            return
+        body = self.names.fresh(f"{self.name}_body")
+        w.comment(f"What `{self.name}` does, on the program's own stack.")
+        begin = len(w.lines)
+        with w.block(f"static int {body}(const void *given, void *arena, st_host *host)"):
+            w.line(f"const {self.name}_args *const args = (const {self.name}_args *)given;")
+            if not self.parameters:
+                w.line("(void)args;")
+            w.line("unsigned char *const base = (unsigned char *)arena;")
+            self.write_device(w)
+            self.write_body(w, structure, inner)
+        w.lines[begin:] = drop_unused_locals(w.lines[begin:])
+        w.line()
+        with w.block(head):
+            w.line("unsigned char *const base = (unsigned char *)arena;")
+            self.write_begin(w)
+            w.line(f"st_own_stack *const stack = (st_own_stack *)(void *)(base + {self.own_stack_offset()});")
+            w.line(f"return st_run_on_stack(stack, STACK_RESERVE, {body}, args, arena, host);")
+
+    def write_begin(self, w: Writer) -> None:
+        """No error yet, and the device, or devices, open."""
+        w.line("host->error_kind = ST_OK;")
+        w.line("host->error_claimed = 0;")
+        if len(self.devices) > 1:
+            w.line(f"Device *const devices = (Device *)(void *)(base + {self.device_offset()});")
+            w.line("Device *gpu = devices;")
+            write_opening(w, self.name, self.site(self.function.where), self.devices, self.kernels_may_fail)
+            return
+        self.write_device(w)
+        with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
+            w.line(f"{self.name}_release(arena);")
+            w.line("return host->error_kind;")
+
+    def write_device(self, w: Writer) -> None:
+        """The program's only device, on this thread."""
+        site, number = self.site(self.function.where), self.devices[0].index
+        w.line(f"CUDA_CHECK({site}, cudaSetDevice({number}));  // this thread may have used another one")
+        w.line(f"Device *const gpu = (Device *)(void *)(base + {self.device_offset()});")
+
+    def write_body(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+        """The buffers, what an earlier call may have left, and what the program does."""
+        shared = {state.value for state in self.state}
+        early = [(variable, name) for variable, name in inner if f"&{name}" in shared]
+        for variable, name in early:
+            w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+        on_host = [state for state in self.state if state.device == CPU]
+        for struct, name, pointer, states in (
+            ("Buffers", "buffers", "m", on_host),
+            ("DeviceBuffers", "device_buffers", DEVICE_BUFFERS, self.device_state()),
+        ):
+            if states:
+                w.line(f"{struct} {name};")
+                for state in states:
+                    w.line(f"{name}.{state.name} = {state.value};")
+                w.line(f"const {struct} *const {pointer} = &{name};")
+        self.graphs.write_check_of_arguments(w)
+        if self.kernels_may_fail and len(self.devices) == 1:
+            forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
+            w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")
+        if self.uses_store:
+            w.line("st_frames_release(m->frames, 0);")
+        kept = stores_in_use(self.devices) if self.has_device_store else []
+        for store in ([f"gpu->{CALLS}"] if self.device_locals else []) + kept:
+            w.line(f"st_frames_release(&{store}, 0);")
+        for made in self.functions.values():
+            for stack in made.plan.stacks:
+                w.line(f"st_stack_reset({made.structure.field(stack)});")
+        for variable, name in inner:
+            if (variable, name) not in early:
+                w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+        w.line()
+        w.lines += structure.w.lines
