@@ -759,24 +759,6 @@ WRONG = (
         "return the same structure, dtype and shape on every path",
     ),
     Wrong(
-        "recursion in a GPU region",
-        """
-        @st.function
-        def down(x, n):
-            if n == 0:  # !
-                return x
-            return down(x * 2.0, n - 1)
-
-        def f(x, n):
-            with st.with_backend(st.GPU, x):
-                return down(x, n)
-        """,
-        (X, 3),
-        errors.StagingError,
-        "recursive functions run on the CPU",
-        "call `down` outside of the `with_backend` region",
-    ),
-    Wrong(
         "an exit past a `finally`",
         """
         def f(x, n):

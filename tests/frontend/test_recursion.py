@@ -737,21 +737,6 @@ def test_static_results_that_differ_are_refused() -> None:
         ir(name.__wrapped__, 3)
 
 
-def test_recursion_on_the_gpu_is_refused() -> None:
-    @st.function
-    def down(x, n):
-        if n == 0:
-            return x
-        return down(x * 2.0, n - 1)
-
-    def f(x, n):
-        with st.with_backend(st.GPU, x):
-            return down(x, n)
-
-    with pytest.raises(StagingError, match="recursive functions run on the CPU") as caught:
-        ir(f, X, 3)
-    assert "with_backend" in caught.value.hint
-
 
 def test_recursive_lambda_is_refused() -> None:
     def f(n):

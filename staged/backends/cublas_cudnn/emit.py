@@ -209,7 +209,7 @@ class CudaProgramEmitter(CudaEntry):
         self.support = self.support_text(includes, support)
         w.section("the host's part")
         for line in includes:
-            if line.startswith("#define"):  # what headers, and the support functions, are asked for
+            if line.startswith("#define") and not line.startswith("#define _"):  # what the support functions are asked for
                 w.line(line)
         if "#pragma GCC" in "".join([support, *(kernel.text for kernel in on_host)]):
             w.text(QUIET_NVCC)

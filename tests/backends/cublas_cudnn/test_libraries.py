@@ -266,7 +266,7 @@ def test_sizes_that_no_int_holds_are_refused_with_their_line() -> None:
     assert "split the product" in str(caught.value)
 
 
-def test_a_refused_call_names_the_call_and_the_python_line() -> None:
+def test_a_refused_call_names_the_call_and_the_python_line(misuse: None) -> None:
     program = on_gpu(lambda a, b: a @ b).stage(M, N)
     assert ", a, 5, &beta" in program.source
     wrong = replace(program._artifact, source=program.source.replace(", a, 5, &beta", ", a, 1, &beta"))

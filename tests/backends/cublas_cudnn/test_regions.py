@@ -322,7 +322,7 @@ TABLE: list[tuple[Any, tuple[Any, ...], int, int]] = [
     (leaves_an_inner_region, (X, 4), 1, 1),
     (as_long_as_the_device_says, (X,), 1, int(np.ceil(np.log(np.sum(X * X)) / np.log(4.0))) + 1 + 1),
     (index_that_the_device_finds, (X, 3), 1, 3 + 1),
-    (printed_twice, (X,), 1, 2 + 1),  # an element and a sum; y
+    (printed_twice, (X,), 1, 2),  # an element; y, of which the host takes the sum and which is the result
     (regions_in_a_row, (X, 3), 1, 1),
     (a_rate_of_the_host, (X, 0.5, 3), 1, 1),
     (caught, (X,), 1, 1),
