@@ -412,23 +412,27 @@ def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     return map_indices(body, change) if turned else body
 
 
-def collapse(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+def collapse(
+    body: tuple[Statement, ...], merged: dict[tuple[Axis, Axis], Axis] | None = None
+) -> tuple[Statement, ...]:
     """Perfectly nested loops become one where every index walks both without a jump.
 
-    Why: one long loop has one tail, no inner start-up cost and no index arithmetic.
+    Why: one long loop has one tail, no inner start-up cost and no index arithmetic. Loops over the same two axes become loops
+    over the same one (`merged`): a thread of a GPU can take its turn of all of them.
     """
+    merged = {} if merged is None else merged
     out: list[Statement] = []
     for s in body:
         if isinstance(s, Tile):
-            out.append(Tile(s.axis, s.size, collapse(s.body)))
+            out.append(Tile(s.axis, s.size, collapse(s.body, merged)))
         elif isinstance(s, Loop):
-            out.append(_collapse_loop(Loop(s.axis, collapse(s.body), s.reductions)))
+            out.append(_collapse_loop(Loop(s.axis, collapse(s.body, merged), s.reductions), merged))
         else:
             out.append(s)
     return tuple(out)
 
 
-def _collapse_loop(loop: Loop) -> Loop:
+def _collapse_loop(loop: Loop, known: dict[tuple[Axis, Axis], Axis]) -> Loop:
     if len(loop.body) != 1 or not isinstance(loop.body[0], Loop):
         return loop
     inner = loop.body[0]
@@ -440,7 +444,10 @@ def _collapse_loop(loop: Loop) -> Loop:
         return loop
     if any(isinstance(s, Loop | Tile) and s.axis in (outer_axis, inner_axis) for s in walk(inner.body)):
         return loop
-    merged = Axis(inner_axis.name, outer_axis.extent * inner_axis.extent, outer_axis.dim)
+    if (outer_axis, inner_axis) not in known:
+        extent = outer_axis.extent * inner_axis.extent
+        known[outer_axis, inner_axis] = Axis(inner_axis.name, extent, outer_axis.dim)
+    merged = known[outer_axis, inner_axis]
 
     def change(index: Affine) -> Affine:
         stride = index.stride(inner_axis)
