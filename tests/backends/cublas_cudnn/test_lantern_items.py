@@ -22,6 +22,7 @@ import staged as st
 from staged import CPU, GPU, optim, with_backend
 from staged.frontend import trees
 from staged.runtime import cuda
+from tests.backends.cublas_cudnn.harness import on_gpu
 
 LANTERNS_LIMIT = 14_336
 MODES = ("eager forward", "lazy shuffled seed=3")
@@ -41,17 +42,6 @@ def torch(library: Callable[[str], ModuleType]) -> Any:
 
 def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:
     return RANDOM.normal(size=shape).astype(dtype)
-
-
-def on_gpu(compute: Callable[..., Any]) -> Any:
-    """`compute`, staged, inside of a GPU region that names its arguments."""
-
-    def inside(*args: Any) -> Any:
-        with with_backend(GPU, *args):
-            made = compute(*args)
-        return made
-
-    return st.function(target="portable")(inside)
 
 
 def check(device: cuda.Emulator, compute: Any, args: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:

@@ -14,6 +14,7 @@ import staged as st
 from staged import GPU, with_backend
 from staged.frontend import trees
 from staged.runtime import cuda
+from tests.backends.cublas_cudnn.harness import on_gpu
 
 RANDOM = np.random.default_rng(4)
 
@@ -22,17 +23,6 @@ RANDOM = np.random.default_rng(4)
 def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
     """Every test here runs on it."""
     return emulated_device
-
-
-def on_gpu(function: Any) -> Any:
-    """`function`, staged, inside of a GPU region."""
-
-    def inside(*args: Any) -> Any:
-        with with_backend(GPU, *args):
-            result = function(*args)
-        return result
-
-    return st.function(target="portable")(inside)
 
 
 def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged import GPU, with_backend
 from staged.runtime import cuda
-from staged.testing import compare_trees
+from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
 RANDOM = np.random.default_rng(11)
 
@@ -24,25 +23,6 @@ def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
 
 def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:
     return RANDOM.normal(size=shape).astype(dtype)
-
-
-def on_gpu(function: Any) -> Any:
-    """`function`, staged, inside of a GPU region."""
-
-    def inside(*args: Any) -> Any:
-        with with_backend(GPU, *args):
-            result = function(*args)
-        return result
-
-    return st.function(target="portable")(inside)
-
-
-def agrees_in_any_order(staged: Any, device: cuda.Emulator, tolerance: float, *arguments: Any) -> None:
-    with st.eager():
-        expected = staged(*arguments)
-    for words in ("eager forward", "lazy shuffled seed=3"):
-        device.configure(words)
-        compare_trees(staged(*arguments), expected, rtol=tolerance, atol=tolerance)
 
 
 # (shape, kernel, stride, padding): apart, overlapping, with gaps between windows, with rows that no window has.

@@ -15,6 +15,7 @@ from staged import CPU, GPU, nn, optim, with_backend
 from staged.frontend import trees
 from staged.runtime import cuda
 from staged.testing import compare_trees
+from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
 RANDOM = np.random.default_rng(11)
 STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 4, 6
@@ -23,25 +24,6 @@ STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 4, 6
 @pytest.fixture(autouse=True)
 def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
     yield emulated_device
-
-
-def on_gpu(function: Any, **options: Any) -> Any:
-    """`function`, staged, inside of a GPU region."""
-
-    def inside(*args: Any) -> Any:
-        with with_backend(GPU, *args, **options):
-            result = function(*args)
-        return result
-
-    return st.function(target="portable")(inside)
-
-
-def agrees_in_any_order(staged: Any, device: cuda.Emulator, tolerance: float, *arguments: Any) -> None:
-    with st.eager():
-        expected = staged(*arguments)
-    for words in ("eager forward", "lazy shuffled seed=3"):
-        device.configure(words)
-        compare_trees(staged(*arguments), expected, rtol=tolerance, atol=tolerance)
 
 
 def routines(text: str) -> list[str]:
