@@ -2,7 +2,7 @@
 
 A `Nest` has arrays (parameters and scratch), scalar parameters and a body. Statements make `Local`s or write arrays;
 indices are affine in loop axes and integer locals, counted in elements. How the tree runs (which loop becomes vectors,
-which is cut into pieces for threads) is not in it: that is a `Schedule`, a separate list of directives.
+which is cut into pieces for threads) is not in it: that is a `Schedule` (`ir/schedule.py`), a list of directives of its own.
 """
 
 from __future__ import annotations
@@ -291,25 +291,6 @@ class Nest:
 
     def __repr__(self) -> str:
         return f"<nest {self.name}>"
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Directives for one nest."""
-
-    lanes: int = 1
-    """Items per vector; 1: plain scalar code."""
-    item_bytes: int = 4
-    """Size of the widest item in the vectorised loops: masks are as wide."""
-    vectorised: frozenset[Loop] = frozenset()
-    """Loops that run over vectors."""
-    unroll: int = 1
-    """Vectors per turn of a vectorised loop with reductions, each with totals of its own."""
-    chunk: int = 0
-    """Turns of the outermost loop that a thread takes at a time; 0: threads do not pay, or are not allowed."""
-
-    def __repr__(self) -> str:
-        return f"<schedule lanes={self.lanes} unroll={self.unroll} chunk={self.chunk}>"
 
 
 def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:

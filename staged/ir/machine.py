@@ -42,3 +42,49 @@ X86_64_V3 = Machine("x86-64-v3", 1, 32, 16, 32 << 10, 512 << 10, 8 << 20, fma=Tr
 X86_64_V4 = Machine("x86-64-v4", 1, 64, 32, 48 << 10, 1 << 20, 16 << 20, fma=True, march="x86-64-v4")
 
 MACHINES = {machine.name: machine for machine in (PORTABLE, X86_64_V3, X86_64_V4)}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU as the scheduler sees it. Sums are added in an order that follows from it: one description serves all devices, so
+    that all give the same bits."""
+
+    name: str
+    warp: int
+    """Lanes of a warp."""
+    block: int
+    """Threads of a usual block: enough warps to hide the memory's latency, few enough for every GPU's registers."""
+    largest_block: int
+    blocks: int
+    """The largest grid along x."""
+    access_bytes: int
+    """What one thread can read or write by one instruction."""
+    shared_bytes: int
+    """Shared memory that a block's workspace may take: several blocks fit beside each other on every GPU."""
+    thread_bytes: int
+    """Workspace that one thread may have for itself, beyond its registers in the GPU's local memory."""
+    workspace_bytes: int
+    """Workspace in device memory that one launch may have: where each thread needs much, fewer run, and take several items."""
+    busy_threads: int
+    """Threads that keep it busy: with as many items, none needs to be shared."""
+    busy_warps: int
+    """Warps that keep its memory busy."""
+    busy_items: int
+    """Items from which on its memory, not the launch, is what takes time."""
+
+
+# What all devices of compute capability 8.0 and above can do (CUDA C++ Programming Guide, "Compute Capabilities").
+CUDA = Gpu(
+    "cuda",
+    warp=32,
+    block=256,
+    largest_block=1024,
+    blocks=2**31 - 1,
+    access_bytes=16,
+    shared_bytes=32 << 10,
+    thread_bytes=16 << 10,
+    workspace_bytes=64 << 20,
+    busy_threads=1 << 16,
+    busy_warps=128,
+    busy_items=1 << 12,
+)

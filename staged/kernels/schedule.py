@@ -24,7 +24,6 @@ from staged.ir.loops import (
     Nest,
     Operand,
     PositionOf,
-    Schedule,
     Statement,
     Store,
     StorePair,
@@ -33,6 +32,7 @@ from staged.ir.loops import (
     walk,
 )
 from staged.ir.machine import Machine
+from staged.ir.schedule import Bind, Directive, Level, Schedule, Unroll, Vectorise
 from staged.ir.types import DType, u32
 from staged.kernels.kinds import EXPENSIVE, RANDOM
 
@@ -64,7 +64,14 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
     lanes = min(chosen.values(), default=1)
     loops = [loop for loop in chosen if loop.axis.extent >= lanes]
     item_bytes = machine.vector_bytes // min((found[loop] for loop in loops), default=machine.vector_bytes)
-    return Schedule(lanes, item_bytes, frozenset(loops), UNROLL, chunk_of(nest, machine, lanes))
+    directives: list[Directive] = []
+    if loops:
+        axes = tuple(dict.fromkeys(loop.axis for loop in loops))
+        directives += [Vectorise(axes, lanes, frozenset(loops), item_bytes), Unroll(UNROLL)]
+    if chunk := chunk_of(nest, machine, lanes):
+        outermost = next(s.axis for s in walk(nest.body) if isinstance(s, Loop | Tile))
+        directives.append(Bind((outermost,), Level.CORES, machine.cores, chunk))
+    return Schedule(tuple(directives))
 
 
 def _best_width(extent: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from harness import Program, check, fused, interpret, kernels, record, tensor
@@ -72,6 +74,14 @@ def test_small_work_stays_on_one_thread_and_large_work_does_not():
     assert small.chunk == 0
     assert 0 < large.chunk < nest.items
     assert schedule_of(lambda x: E.exp(x), tensor("f32", 1 << 20), machine=X86_64_V4)[0].chunk == 0
+
+
+def test_a_schedule_reads_as_its_directives():
+    rows, _ = schedule_of(lambda x: R.sum_(E.exp(x), axis=1), tensor("f32", 4096, 1024))
+    assert re.fullmatch(
+        r"vectorise j: 16 lanes\nunroll: 4\nbind i: cores, \d+ side by side, \d+ turns at a time", str(rows)
+    ), str(rows)
+    assert str(schedule_of(lambda x: x + 1.0, tensor("f32", 3))[0]) == ""
 
 
 def test_transposes_run_in_tiles():

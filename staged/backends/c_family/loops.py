@@ -39,7 +39,6 @@ from staged.ir.loops import (
     Operand,
     PositionOf,
     Reduction,
-    Schedule,
     Statement,
     Store,
     StorePair,
@@ -50,6 +49,7 @@ from staged.ir.loops import (
 )
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
+from staged.ir.schedule import Schedule
 from staged.ir.types import Dim, DType, i64
 from staged.ir.types import bound as bound_of
 from staged.source import Position

@@ -27,11 +27,11 @@ from staged.ir.loops import (
     Operand,
     PositionOf,
     Reduction,
-    Schedule,
     identity,
     segments,
     walk,
 )
+from staged.ir.schedule import Schedule
 from staged.ir.types import DType, bool_
 
 COMPARE = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}

@@ -44,7 +44,8 @@ from staged.backends.cublas_cudnn.functions import (
 from staged.backends.cublas_cudnn.graph_text import GRAPH
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
 from staged.backends.cublas_cudnn.joining import join_launches
-from staged.backends.cublas_cudnn.kernels import CudaKernel, needs_of
+from staged.backends.cublas_cudnn.kernel_text import CudaKernel
+from staged.backends.cublas_cudnn.kernels import needs_of
 from staged.backends.cublas_cudnn.launches import launcher
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.peers import (

@@ -1,17 +1,15 @@
-"""Launch geometry: how many blocks of how many threads a kernel with so many independent items gets."""
+"""Launch geometry: how many blocks of how many threads a kernel gets for so many independent items and a schedule."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
-WARP = 32
-BLOCK = 256
-"""Threads of a full block: enough warps to hide memory latency, few enough for every GPU's registers."""
-MAX_BLOCKS = 2**31 - 1
-"""The largest grid along x."""
-WORKSPACE_BYTES = 64 << 20
-"""Workspace that the threads of one launch may have together: where each needs much, fewer run, and take several items."""
+from staged.ir.machine import CUDA, Gpu
+from staged.ir.schedule import Bind, Level, Memory, Schedule
+
+_KINDS = {Level.WARPS: "warp", Level.BLOCKS: "block", Level.LANES: "column"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +19,13 @@ class Team:
     kind: str
     threads: int
     items: int
+
+    @staticmethod
+    def of(schedule: Schedule) -> Team | None:
+        """The threads that share an item by this schedule; None where each thread does items of its own, or tiles."""
+        if not schedule.shares:
+            return None
+        return Team(_KINDS[schedule.items.level], schedule.shares[0].count, schedule.items.count)
 
     @property
     def block(self) -> int:
@@ -66,51 +71,67 @@ class Launch:
         return f"{self.items} item{'s' if self.items != 1 else ''}, {each}: {blocks}"
 
 
-def launch_for(items: int, threads: int = 0) -> Launch:
+def threads_for(items: int, gpu: Gpu = CUDA) -> int:
+    """Threads of a block where each item is one thread's: whole warps."""
+    return 1 if items == 1 else min(gpu.block, max(1, -(-items // gpu.warp)) * gpu.warp)
+
+
+def launch_for(items: int, threads: int = 0, gpu: Gpu = CUDA) -> Launch:
     """The launch for `items` independent items, in blocks of `threads` (0: as fits them); none is not launched at all.
 
     Raises: ValueError above 2^31 - 1 full blocks, more than any GPU has memory for.
     """
-    if items == 0:
-        return Launch(0, 0, threads or WARP)
-    threads = threads or (1 if items == 1 else min(BLOCK, -(-items // WARP) * WARP))
+    threads = threads or threads_for(items, gpu)
     blocks = -(-items // threads)
-    if blocks > MAX_BLOCKS:
+    if blocks > gpu.blocks:
         raise ValueError(f"{items} items are more than one launch can have")
     return Launch(items, blocks, threads)
 
 
-def launch_with_workspace(items: int, thread_bytes: int) -> Launch:
+def launch_with_workspace(items: int, thread_bytes: int, gpu: Gpu = CUDA) -> Launch:
     """The launch for items whose threads need `thread_bytes` of workspace each."""
-    whole = launch_for(items)
-    threads = max(1, min(whole.threads, WORKSPACE_BYTES // thread_bytes))
-    blocks = max(1, WORKSPACE_BYTES // (thread_bytes * threads))
+    whole = launch_for(items, gpu=gpu)
+    threads = max(1, min(whole.threads, gpu.workspace_bytes // thread_bytes))
+    blocks = max(1, gpu.workspace_bytes // (thread_bytes * threads))
     if blocks * threads >= whole.blocks * whole.threads:
         return whole
     return Launch(items, blocks, threads, strided=True)
 
 
-def launch_for_team(items: int, team: Team, block_bytes: int = 0) -> Launch:
+def launch_for_team(items: int, team: Team, block_bytes: int = 0, gpu: Gpu = CUDA) -> Launch:
     """The launch for items that teams of threads share; each block needs `block_bytes` of workspace.
 
     Raises: ValueError above 2^31 - 1 blocks.
     """
     blocks = team.blocks(items)
-    if block_bytes and blocks > max(1, WORKSPACE_BYTES // block_bytes):
-        return Launch(items, max(1, WORKSPACE_BYTES // block_bytes), team.block, strided=True, how=str(team))
-    if blocks > MAX_BLOCKS:
+    if block_bytes and blocks > max(1, gpu.workspace_bytes // block_bytes):
+        return Launch(items, max(1, gpu.workspace_bytes // block_bytes), team.block, strided=True, how=str(team))
+    if blocks > gpu.blocks:
         raise ValueError(f"{items} items are more than one launch can have")
     return Launch(items, blocks, team.block, how=str(team))
 
 
-def launch_side_by_side(items: Sequence[int]) -> tuple[Launch, ...]:
-    """Launches that share a grid: blocks of one size, those of the first before those of the next.
+def launch_of(schedule: Schedule, items: int, workspace: int, gpu: Gpu = CUDA) -> Launch:
+    """The launch for `items` that run by a schedule, each with so many bytes of workspace.
 
     Raises: ValueError above 2^31 - 1 blocks.
     """
-    threads = max(launch_for(count).threads for count in items)
-    threads = max(threads, WARP)
-    launches = tuple(launch_for(count, threads) for count in items)
-    if sum(launch.blocks for launch in launches) > MAX_BLOCKS:
-        raise ValueError(f"{sum(items)} items are more than one launch can have")
-    return launches
+    bound = [d for d in schedule.directives if isinstance(d, Bind)]
+    if len(bound) > 1:  # blocks first, then what a block's warps and lanes do
+        sizes = " x ".join(str(split.size) for split in schedule.splits)
+        threads = prod(d.count for d in bound[1:])
+        return Launch(items, bound[0].items, threads, how=f"a block for each tile of {sizes}")
+    in_device_memory = Memory.DEVICE in schedule.places.values()
+    team = Team.of(schedule)
+    if team is not None:
+        return launch_for_team(items, team, workspace if in_device_memory else 0, gpu)
+    packs = schedule.packs_of()
+    if in_device_memory:
+        return launch_with_workspace(items, workspace, gpu)
+    return launch_for(items // packs.lanes if packs is not None else items, schedule.items.count, gpu)
+
+
+def check_grid(launches: Sequence[Launch], gpu: Gpu = CUDA) -> None:
+    """Raises: ValueError where launches that share a grid have more blocks than it can."""
+    if sum(launch.blocks for launch in launches) > gpu.blocks:
+        raise ValueError(f"{sum(launch.items for launch in launches)} items are more than one launch can have")

@@ -29,7 +29,7 @@ from staged.backends.c_family.writer import Names, Writer
 from staged.backends.cublas_cudnn import graph_text
 from staged.backends.cublas_cudnn.device import DevicePart
 from staged.backends.cublas_cudnn.graph_text import Turn, rounded
-from staged.backends.cublas_cudnn.kernels import CudaKernel
+from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Op, Value

@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from staged.backends.cublas_cudnn.mapping import map_nest
-from staged.backends.cublas_cudnn.teams import team_for
-from staged.backends.cublas_cudnn.tiles import tiles_of
+from staged.backends.cublas_cudnn.schedule import schedule_part
 from staged.ir.builder import Builder
 from staged.ir.functions import map_functions
 from staged.ir.loops import Compute, Load, Nest, PositionOf, Store
+from staged.ir.machine import CUDA
 from staged.ir.nodes import Block, End, Function, Op, Value
 from staged.ir.order import OPAQUE, is_tensor, root_of, view_of
 from staged.ir.rewrite import Copier
+from staged.ir.schedule import Level
 from staged.ir.types import CPU
 
 MOST_MEMBERS = 64
@@ -196,6 +197,6 @@ def _kind_of(op: Op) -> object:
     (part,) = spread.parts
     if part.scratch or not all(isinstance(s, Load | Store | Compute | PositionOf) for s in part.body):
         return None
-    if team_for(part) is not None or tiles_of(part) is not None:
+    if schedule_part(part, {}, CUDA).items.level is not Level.THREADS:
         return None
     return op.device, op.attrs.get("fused"), len(op.operands), len(op.results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from staged.backends.c_family.loops import wrapped
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.kernels import CudaKernel
+from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 
 
 def launcher(kernel: CudaKernel, name: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from staged.backends.c_family.loops import rounded
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -56,6 +57,11 @@ class Part:
     def items(self) -> int:
         """How many items there are; none where nothing is to be done."""
         return prod(axis.extent for axis in self.axes) if self.body else 0
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Workspace of one item, each array in whole cache lines."""
+        return sum(rounded(array) for array in self.scratch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from staged.backends.c_family.expr import Index, Infix, Name
 from staged.backends.c_family.loops import LoopEmitter, address
@@ -12,9 +12,6 @@ from staged.ir.loops import Affine, ArrayRef, Axis, Load, Statement, Store
 
 class PackStatements(LoopEmitter):
     """Writes loads and stores of elements that come together."""
-
-    alignment: Mapping[ArrayRef, int] = {}
-    """Bytes that the address of each array is a multiple of."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]

@@ -18,13 +18,12 @@ from math import gcd, prod
 
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.ir.loops import Accumulate, ArrayRef, Axis, Compute, Load, PositionOf, Statement, Store
+from staged.ir.machine import Gpu
 from staged.ir.nodes import Op, Value
 from staged.ir.types import DTYPES, DType, bound
 
-PACK_BYTES = 16
-"""What one thread can read or write by one instruction."""
-FEWEST_ITEMS = 1 << 12
-"""Items from which on packs pay: fewer do not keep the GPU's memory busy anyway."""
+ALIGNED = 16
+"""Every buffer starts at a multiple of so many bytes, at least: the longest access of one thread."""
 
 Access = Load | Store
 
@@ -46,13 +45,13 @@ def pack_type(name: str) -> str | None:
     )
 
 
-def packed(part: Part, alignment: Mapping[ArrayRef, int]) -> tuple[int, frozenset[Access]]:
+def packed(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[int, frozenset[Access]]:
     """(elements that a thread takes at once, the accesses that are packs); 1 where it does not pay or is not proven.
 
     `alignment`: bytes that the address of each array is a multiple of.
     """
     none = 1, frozenset[Access]()
-    if part.items < FEWEST_ITEMS or part.scratch or not part.axes:
+    if part.items < gpu.busy_items or part.scratch or not part.axes:
         return none
     if not all(isinstance(s, Load | Store | Compute | PositionOf) for s in part.body):
         return none
@@ -60,7 +59,7 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int]) -> tuple[int, frozense
     accesses = [s for s in part.body if isinstance(s, Load | Store) and s.index.stride(axis) == 1]
     if not any(isinstance(s, Store) for s in accesses):
         return none
-    width = PACK_BYTES // max(s.array.dtype.size for s in accesses)
+    width = gpu.access_bytes // max(s.array.dtype.size for s in accesses)
     if axis.extent % width:
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
@@ -68,7 +67,7 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int]) -> tuple[int, frozense
 
 
 def packed_loop(
-    body: Sequence[Statement], axis: Axis, threads: int, alignment: Mapping[ArrayRef, int]
+    body: Sequence[Statement], axis: Axis, threads: int, alignment: Mapping[ArrayRef, int], gpu: Gpu
 ) -> tuple[int, frozenset[Access]]:
     """The same for the turns of a loop over `axis` that `threads` threads share."""
     none = 1, frozenset[Access]()
@@ -79,7 +78,7 @@ def packed_loop(
     ]
     if not accesses:
         return none
-    width = PACK_BYTES // max(s.array.dtype.size for s in accesses)
+    width = gpu.access_bytes // max(s.array.dtype.size for s in accesses)
     if axis.extent % width or axis.extent < width * threads:
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
@@ -96,19 +95,19 @@ def _is_pack(s: Access, axis: Axis, width: int, alignment: Mapping[ArrayRef, int
 
 
 def alignments(op: Op) -> dict[ArrayRef, int]:
-    """For each array of a kernel op's nest, bytes that its address is a multiple of, up to PACK_BYTES."""
+    """For each array of a kernel op's nest, bytes that its address is a multiple of, up to ALIGNED."""
     nest = op.attrs["nest"]
     found: dict[ArrayRef, int] = {}
     for source, value in zip((*nest.inputs, *nest.outputs), (*op.operands, *op.results), strict=True):
         if isinstance(source, ArrayRef):
-            found[source] = min(found.get(source, PACK_BYTES), address_alignment(value))
+            found[source] = min(found.get(source, ALIGNED), address_alignment(value))
     return found
 
 
 def address_alignment(value: Value) -> int:
-    """Bytes that the address of an array is a multiple of, up to PACK_BYTES.
+    """Bytes that the address of an array is a multiple of, up to ALIGNED.
 
-    Buffers start at multiples of PACK_BYTES, views at an offset, elements of sequences at multiples of their own size.
+    Buffers start at multiples of ALIGNED, views at an offset, elements of sequences at multiples of their own size.
     """
     op = value.producer
     if op is not None and op.name in ("reshape", "stop_gradient", "slice", "dynamic_slice"):
@@ -125,4 +124,4 @@ def address_alignment(value: Value) -> int:
                 offsets.append(stride)
             stride *= extent
         return gcd(*offsets)
-    return gcd(PACK_BYTES, prod(bound(extent) for extent in value.tensor.shape) * value.tensor.dtype.size)
+    return gcd(ALIGNED, prod(bound(extent) for extent in value.tensor.shape) * value.tensor.dtype.size)

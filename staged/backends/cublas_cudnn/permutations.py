@@ -10,16 +10,16 @@ high, and the numbers are those of the exchanges one after the other.
 
 from __future__ import annotations
 
-from staged.backends.cublas_cudnn.geometry import WARP, Team
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.ir.loops import ArrayRef, CallSupport, Constant
+from staged.ir.machine import Gpu
+from staged.ir.schedule import Bind, Level, Memory, Place, Schedule, Share
 from staged.ir.types import i32
 
 SNIPPET = "block_permutation"
 NEEDS = ("st_random_bits",)
 MOST = 1 << 30
 """Elements up to which their numbers are `int`."""
-LARGEST_BLOCK = 1024
 
 TEXT = """\
 // Whom element i is exchanged with, in a step that goes from the end to the beginning.
@@ -57,12 +57,19 @@ static __device__ inline void st_block_permutation(int64_t *order, int *heads, i
 """
 
 
-def permutation_by_block(part: Part) -> tuple[Part, Team] | None:
+def permutation_by_block(part: Part, gpu: Gpu) -> tuple[Part, Schedule] | None:
     """A part that makes a permutation, with the workspace that a block of threads needs for it; None for others."""
     match part.body:
-        case (CallSupport("st_permutation", _, (ArrayRef() as order, Constant(n), *key)),) if WARP <= n <= MOST:
+        case (CallSupport("st_permutation", _, (ArrayRef() as order, Constant(n), *key)),) if gpu.warp <= n <= MOST:
             heads, links = (ArrayRef(name, i32, int(n), "scratch") for name in ("heads", "links"))
             call = CallSupport(f"st_{SNIPPET}", SNIPPET, (order, heads, links, Constant(n, i32), *key))
-            threads = min(LARGEST_BLOCK, 1 << (int(n) - 1).bit_length())
-            return Part(part.axes, (call,), (heads, links)), Team("block", threads, 1)
+            made = Part(part.axes, (call,), (heads, links))
+            threads = min(gpu.largest_block, 1 << (int(n) - 1).bit_length())
+            memory = Memory.SHARED if made.workspace_bytes <= gpu.shared_bytes else Memory.DEVICE
+            return made, Schedule((
+                Bind(part.axes, Level.BLOCKS, 1),
+                Share(None, (), Level.THREADS, threads),
+                Place(heads, memory),
+                Place(links, memory),
+            ))  # fmt: skip
     return None

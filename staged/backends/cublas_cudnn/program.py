@@ -31,7 +31,8 @@ from staged.backends.cublas_cudnn.functions import (
 )
 from staged.backends.cublas_cudnn.graph_text import rounded
 from staged.backends.cublas_cudnn.graphs import Graphs
-from staged.backends.cublas_cudnn.kernels import CudaKernel, CudaLibrary, Site
+from staged.backends.cublas_cudnn.kernel_text import CudaKernel
+from staged.backends.cublas_cudnn.kernels import CudaLibrary, Site
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
 from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
 from staged.backends.cublas_cudnn.peers import (
@@ -51,7 +52,7 @@ from staged.backends.cublas_cudnn.thread_kernels import (
 )
 from staged.errors import UnsupportedError
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
-from staged.ir.machine import Machine
+from staged.ir.machine import CUDA, Machine
 from staged.ir.nodes import Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU, Device, shape_text
@@ -61,7 +62,7 @@ class ProgramLibrary(CudaLibrary):
     """The kernels of a program: fused ones, and those that the user wrote."""
 
     def __init__(self, machine: Machine, names: Names, site: Site, options: DeviceOptions) -> None:
-        super().__init__(machine, names, site, options)
+        super().__init__(machine, names, site, options, CUDA)
         self.thread_kernels = ThreadKernels(names, site)
 
     def kernel(self, op: Op) -> KernelText:

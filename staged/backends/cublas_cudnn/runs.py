@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.cublas_cudnn.kernels import CudaKernel
+from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.ir.buffers import Plan
 from staged.ir.nodes import Block, Op, Value

@@ -13,7 +13,6 @@ from staged.backends.c_family.vectors import Vec
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import Team
 from staged.backends.cublas_cudnn.pack_statements import PackStatements
-from staged.backends.cublas_cudnn.packs import packed_loop
 from staged.backends.cublas_cudnn.reductions import parts_of, reduction_name
 from staged.backends.cublas_cudnn.spelling import spell_in_cuda
 from staged.backends.cublas_cudnn.teams import chain_of, last_of, scratch_in
@@ -34,12 +33,15 @@ from staged.ir.loops import (
     indices_of,
     walk,
 )
+from staged.ir.schedule import Schedule
 from staged.ir.types import i64
 
 
 class CudaStatements(PackStatements):
     """Writes the statements of one item."""
 
+    sharing_schedule = Schedule()
+    """How the threads of a team share the loops of the item that is being written."""
     team: Team | None = None
     """The threads that share the item that is being written."""
     team_lane = ""
@@ -157,11 +159,11 @@ class CudaStatements(PackStatements):
         for reduction in loop.reductions:
             self.start(reduction, loop)
         axes, body = chain_of(loop)
+        share = next(share for share in self.sharing_schedule.shares if share.loop is loop)
         if self.unseen & {array for array, _ in scratch_in(body)}:
             self.barrier(team)
-        outer = axes[:-1] if axes[-1].extent >= 2 * team.threads else ()
-        shared = axes[len(outer) :]
-        step, last = team.threads, prod(axis.extent for axis in shared)
+        shared, step = share.axes, share.count
+        outer, last = axes[: len(axes) - len(shared)], prod(axis.extent for axis in shared)
         self.sharing = True
         with ExitStack() as loops:
             for axis in outer:
@@ -169,15 +171,16 @@ class CudaStatements(PackStatements):
                 header = f"for ({self.index_type} {name} = 0; {name} < {axis.extent}; ++{name})"
                 loops.enter_context(self.block(header))
             name = self.scoped(shared[0]) if len(shared) == 1 else self.names.fresh("element")
-            width, packs = packed_loop(body, shared[0], step, self.alignment) if len(shared) == 1 else (1, frozenset())
+            packs = self.sharing_schedule.packs_of(loop)
+            width = packs.lanes if packs is not None else 1
             first = f"{width} * {self.team_lane}" if width > 1 else self.team_lane
             header = f"for ({self.index_type} {name} = {first}; {name} < {last}; {name} += {width * step})"
             loops.enter_context(self.block(header))
             if len(shared) > 1:
                 used = {axis for s in walk(body) for index in indices_of(s) for axis in index.axes}
                 self.number_axes(shared, name, used)
-            if width > 1:
-                self.packed_body(body, shared[0], width, packs)
+            if packs is not None:
+                self.packed_body(body, shared[0], width, packs.packs)
             else:
                 self.body(body)
         del self.loop_names[len(self.loop_names) - len(outer) - (len(shared) == 1) :]

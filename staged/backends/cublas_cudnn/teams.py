@@ -9,11 +9,11 @@ the order of additions, follows from sizes alone: the same numbers on every GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
-from staged.backends.cublas_cudnn.geometry import BLOCK, WARP, Team
 from staged.backends.cublas_cudnn.mapping import Part
+from staged.backends.cublas_cudnn.packs import packed_loop
 from staged.ir.loops import (
     Accumulate,
     ArrayRef,
@@ -28,22 +28,19 @@ from staged.ir.loops import (
     Store,
     walk,
 )
+from staged.ir.machine import Gpu
+from staged.ir.schedule import Bind, Directive, Level, Memory, Place, Schedule, Share, Vectorise
 
 SHORTEST = 32
 """Turns of a loop from which on threads share it."""
+SHORT_ROW = 128
+"""The longest row that is always one warp's."""
 WARP_ROW = 1024
 """The longest row that one warp has to itself where there are rows for all warps."""
-MANY_ROWS = 128
-"""Rows from which on a warp each keeps the GPU busy."""
-MANY_COLUMNS = 1 << 16
-"""Columns from which on a thread each keeps the GPU busy."""
-LARGEST_BLOCK = 1024
-SHARED_BYTES = 32 << 10
-"""Shared memory that a block's workspace may take: several blocks fit beside each other on every GPU."""
 
 
-def team_for(part: Part) -> Team | None:
-    """Which threads share the items of a part; None where each thread does items of its own."""
+def shared_by_teams(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> Schedule | None:
+    """Which threads share the items of a part, and how; None where each thread does items of its own."""
     loops = [s for s in part.body if isinstance(s, Loop)]
     if not any(loop.reductions for loop in loops) or not is_shareable(part.body):
         return None
@@ -51,21 +48,42 @@ def team_for(part: Part) -> Team | None:
     if length < SHORTEST:
         return None
     items = part.items
+    workspace = sum(array.size * array.dtype.size for array in part.scratch)
     if _is_across(part, loops):
         apart = any(isinstance(s, Store) for loop in loops for s in walk(loop.body))
-        if items >= MANY_COLUMNS or part.scratch or apart and items % WARP:
+        if items >= gpu.busy_threads or part.scratch or apart and items % gpu.warp:
             return None
-        warps = _power_between(length // 4, 2, 32 if items <= 8192 else 8)
-        while warps > 2 and warps * WARP * _total_bytes(loops) > SHARED_BYTES:
+        warps = _power_between(length // 4, 2, gpu.largest_block // gpu.warp if items <= 8192 else gpu.block // gpu.warp)
+        while warps > 2 and warps * gpu.warp * _total_bytes(loops) > gpu.shared_bytes:
             warps //= 2
-        return Team("column", warps, WARP)
-    workspace = sum(array.size * array.dtype.size for array in part.scratch)
-    if length <= 128 or length <= WARP_ROW and items >= MANY_ROWS:
-        rows = min(BLOCK // WARP, items)
-        while rows > 1 and rows * workspace > SHARED_BYTES:
+        bound, sharing, count = Bind(part.axes, Level.LANES, gpu.warp), Level.WARPS, warps
+    elif length <= SHORT_ROW or length <= WARP_ROW and items >= gpu.busy_warps:
+        rows = min(gpu.block // gpu.warp, items)
+        while rows > 1 and rows * workspace > gpu.shared_bytes:
             rows //= 2
-        return Team("warp", WARP, rows)
-    return Team("block", _power_between(length // 4, 128, BLOCK if items >= MANY_ROWS else LARGEST_BLOCK), 1)
+        bound, sharing, count = Bind(part.axes, Level.WARPS, rows), Level.LANES, gpu.warp
+    else:
+        bound, sharing = Bind(part.axes, Level.BLOCKS, 1), Level.THREADS
+        count = _power_between(length // 4, 128, gpu.block if items >= gpu.busy_warps else gpu.largest_block)
+    directives: list[Directive] = [bound]
+    for loop in loops:
+        directives += _dealt_out(loop, sharing, count, alignment, gpu)
+    fits = part.workspace_bytes * bound.count <= gpu.shared_bytes
+    directives += [Place(array, Memory.SHARED if fits else Memory.DEVICE) for array in part.scratch]
+    return Schedule(tuple(directives))
+
+
+def _dealt_out(
+    loop: Loop, level: Level, count: int, alignment: Mapping[ArrayRef, int], gpu: Gpu
+) -> Iterator[Directive]:
+    """The turns of a loop among `count` threads: of the innermost axis where it is long enough, else of all together."""
+    axes, body = chain_of(loop)
+    shared = axes[-1:] if axes[-1].extent >= 2 * count else axes
+    yield Share(loop, shared, level, count)
+    if len(shared) == 1:
+        width, packs = packed_loop(body, shared[0], count, alignment, gpu)
+        if width > 1:
+            yield Vectorise(shared, width, frozenset((loop,)), packs=packs)
 
 
 def _total_bytes(loops: Sequence[Loop]) -> int:

@@ -24,7 +24,8 @@ from staged.backends.c_family.loops import wrapped
 from staged.backends.c_family.scalars import narrow
 from staged.backends.c_family.writer import INDENT, Names, Writer, safe_comment
 from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.kernels import CUDA_WORDS, CudaKernel, Site
+from staged.backends.cublas_cudnn.kernel_text import CudaKernel
+from staged.backends.cublas_cudnn.kernels import CUDA_WORDS, Site
 from staged.backends.cublas_cudnn.spelling import device_names, spell_in_cuda
 from staged.ir.nodes import Op
 from staged.ir.thread_kernel import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from staged.backends.c_family.expr import Index, Name
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.backends.cublas_cudnn.statements import CudaStatements
-from staged.backends.cublas_cudnn.tiles import ROWS, TILE, Tiles
+from staged.backends.cublas_cudnn.tiles import Tiles
 
 
 class TileStatements(CudaStatements):
@@ -14,14 +14,14 @@ class TileStatements(CudaStatements):
     def tile_part(self, part: Part, tiles: Tiles) -> None:
         """A tile for each block: what lies crosswise is read in its own direction first."""
         w = self.w
-        across, along = -(-tiles.across.extent // TILE), -(-tiles.along.extent // TILE)
+        across, along, side = tiles.across.outer.extent, tiles.along.outer.extent, tiles.along.size
         tile, column, row = (self.names.fresh(name) for name in ("tile", "column", "row"))
         type = self.index_type
         w.line(f"const {type} {tile} = blockIdx.x;")
-        w.line(f"const {type} {column} = threadIdx.x % {TILE}, {row} = threadIdx.x / {TILE};")
+        w.line(f"const {type} {column} = threadIdx.x % {side}, {row} = threadIdx.x / {side};")
         first_across, first_along = self.names.fresh("first_row"), self.names.fresh("first_column")
-        w.line(f"const {type} {first_across} = {tile} / {along} % {across} * {TILE};")
-        w.line(f"const {type} {first_along} = {tile} % {along} * {TILE};")
+        w.line(f"const {type} {first_across} = {tile} / {along} % {across} * {side};")
+        w.line(f"const {type} {first_along} = {tile} % {along} * {side};")
         if tiles.batch:
             number = self.names.fresh("t")
             w.line(f"const {type} {number} = {tile} / {across * along};")
@@ -32,10 +32,10 @@ class TileStatements(CudaStatements):
                 continue
             name = self.names.fresh(f"{s.array.name}_tile")
             # One more than a power of two: the elements of a column lie in different banks.
-            w.line(f"__shared__ {s.array.dtype.c_name} {name}[{TILE}][{TILE + 1}];")
+            w.line(f"__shared__ {s.array.dtype.c_name} {name}[{side}][{side + 1}];")
             turns[s.array, s.index] = name
         r = self.names.fresh("r")
-        header = f"for ({type} {r} = {row}; {r} < {TILE}; {r} += {ROWS})"
+        header = f"for ({type} {r} = {row}; {r} < {side}; {r} += {tiles.rows})"
         with self.block(header):
             self.tile_axes(tiles, f"{first_across} + {column}", f"{first_along} + {r}")
             with self.block(self.inside_tile(tiles)):
@@ -52,13 +52,13 @@ class TileStatements(CudaStatements):
         self.ready.clear()
 
     def tile_axes(self, tiles: Tiles, across: str, along: str) -> None:
-        for axis, value in ((tiles.across, across), (tiles.along, along)):
-            name = self.names.fresh(axis.name)
+        for split, value in ((tiles.across, across), (tiles.along, along)):
+            name = self.names.fresh(split.axis.name)
             self.w.line(f"const {self.index_type} {name} = {value};")
-            self.axes[axis] = Name(name)
+            self.axes[split.axis] = Name(name)
 
     def inside_tile(self, tiles: Tiles) -> str:
         """The condition under which a tile at the edge has an element; nothing where sizes divide."""
-        ragged = [axis for axis in (tiles.across, tiles.along) if axis.extent % TILE]
+        ragged = [split.axis for split in (tiles.across, tiles.along) if split.axis.extent % split.size]
         terms = " && ".join(f"{self.axes[axis]} < {axis.extent}" for axis in ragged)
         return f"if ({terms})" if terms else ""

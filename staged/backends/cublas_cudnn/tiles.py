@@ -9,38 +9,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from staged.backends.cublas_cudnn.mapping import Part
-from staged.backends.cublas_cudnn.teams import SHARED_BYTES
 from staged.ir.loops import Axis, Compute, Load, PositionOf, Store
-
-TILE = 32
-"""Rows and columns of a tile: a warp's width."""
-ROWS = 8
-"""Rows that a block of 256 threads takes at a time."""
-FEWEST_ITEMS = 1 << 12
-"""Items from which on tiles pay."""
+from staged.ir.machine import Gpu
+from staged.ir.schedule import Bind, Level, Memory, Place, Schedule, Split
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """How a part is cut: along `across`, in which the operands `loads` have their neighbours, and `along`, the results'."""
 
-    across: Axis
-    along: Axis
+    across: Split
+    along: Split
     loads: tuple[Load, ...]
     batch: tuple[Axis, ...]
+    rows: int
+    """Rows of a tile that a block takes at a time."""
 
-    @property
-    def blocks(self) -> int:
-        """A block for each tile of each element of the batch."""
-        count = -(-self.across.extent // TILE) * -(-self.along.extent // TILE)
-        for axis in self.batch:
-            count *= axis.extent
-        return count
+    @staticmethod
+    def of(schedule: Schedule) -> Tiles | None:
+        """The tiles of a schedule; None where it has none."""
+        bound = [d for d in schedule.directives if isinstance(d, Bind)]
+        if len(bound) < 2:
+            return None
+        across, along = schedule.splits
+        batch = tuple(axis for axis in bound[0].axes if axis not in (across.outer, along.outer))
+        loads = tuple(what for what in schedule.places if isinstance(what, Load))
+        return Tiles(across, along, loads, batch, bound[1].count)
 
 
-def tiles_of(part: Part) -> Tiles | None:
-    """The tiles of a part that reads crosswise; None where it does not, or where tiles do not pay."""
-    if part.items < FEWEST_ITEMS or part.scratch or len(part.axes) < 2:
+def in_tiles(part: Part, gpu: Gpu) -> Schedule | None:
+    """The schedule of a part that reads crosswise; None where it does not, or where tiles do not pay."""
+    if part.items < gpu.busy_items or part.scratch or len(part.axes) < 2:
         return None
     if not all(isinstance(s, Load | Store | Compute | PositionOf) for s in part.body):
         return None
@@ -53,12 +52,20 @@ def tiles_of(part: Part) -> Tiles | None:
             for s in part.body
             if isinstance(s, Load)
             and s.index.stride(across) == 1
-            and s.index.stride(along) != 1
+            and s.index.stride(along) not in (0, 1)
             and not s.guards
             and all(isinstance(name, Axis) for name, _ in s.index.terms)
         ]
-        loads = [s for s in loads if s.index.stride(along)]
-        room = sum(TILE * (TILE + 1) * s.array.dtype.size for s in loads)
-        if loads and room <= SHARED_BYTES and min(across.extent, along.extent) >= TILE:
-            return Tiles(across, along, tuple(loads), tuple(axis for axis in part.axes if axis not in (across, along)))
+        room = sum(gpu.warp * (gpu.warp + 1) * s.array.dtype.size for s in loads)
+        if loads and room <= gpu.shared_bytes and min(across.extent, along.extent) >= gpu.warp:
+            rows, columns = (Split.of(axis, gpu.warp, "tile") for axis in (across, along))
+            batch = tuple(axis for axis in part.axes if axis not in (across, along))
+            return Schedule((
+                rows,
+                columns,
+                Bind((*batch, rows.outer, columns.outer), Level.BLOCKS, 1),
+                Bind((rows.inner,), Level.WARPS, gpu.block // gpu.warp),
+                Bind((columns.inner,), Level.LANES, gpu.warp),
+                *(Place(load, Memory.SHARED) for load in loads),
+            ))  # fmt: skip
     return None

@@ -6,15 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as sizes
 
-from staged.backends.cublas_cudnn.geometry import (
-    BLOCK,
-    MAX_BLOCKS,
-    WARP,
-    WORKSPACE_BYTES,
-    launch_for,
-    launch_side_by_side,
-    launch_with_workspace,
-)
+from staged.backends.cublas_cudnn.geometry import launch_for, launch_of, launch_with_workspace
+from staged.backends.cublas_cudnn.mapping import Part
+from staged.backends.cublas_cudnn.schedule import schedule_parts
+from staged.ir.loops import Affine, ArrayRef, Axis, Constant, Store
+from staged.ir.machine import CUDA
+from staged.ir.types import f32
+
+WARP, BLOCK, MAX_BLOCKS = CUDA.warp, CUDA.block, CUDA.blocks
 
 
 @given(sizes.one_of(sizes.integers(1, 4096), sizes.integers(1, MAX_BLOCKS * BLOCK)))
@@ -44,15 +43,20 @@ def test_more_than_a_grid_is_refused() -> None:
 
 @given(sizes.lists(sizes.integers(1, 5000), min_size=2, max_size=8))
 def test_launches_side_by_side_have_blocks_of_one_size(items: list[int]) -> None:
-    launches = launch_side_by_side(items)
+    parts = []
+    for count in items:
+        i, out = Axis("i", count), ArrayRef("y", f32, count, "output")
+        parts.append(Part((i,), (Store(out, Affine.of(i), Constant(1.0, f32)),), ()))
+    schedules = schedule_parts(parts, {}, CUDA)
+    launches = [launch_of(schedule, part.items, 0) for part, schedule in zip(parts, schedules, strict=True)]
     assert len({launch.threads for launch in launches}) == 1
     for count, launch in zip(items, launches, strict=True):
         assert launch.items == count <= launch.blocks * launch.threads
 
 
-@given(sizes.integers(1, 10**7), sizes.integers(1, WORKSPACE_BYTES))
+@given(sizes.integers(1, 10**7), sizes.integers(1, CUDA.workspace_bytes))
 def test_workspace_is_limited_and_every_item_is_done(items: int, thread_bytes: int) -> None:
     launch = launch_with_workspace(items, thread_bytes)
     threads = launch.blocks * launch.threads
     assert launch.strided == (threads < items)
-    assert threads * thread_bytes <= WORKSPACE_BYTES or not launch.strided
+    assert threads * thread_bytes <= CUDA.workspace_bytes or not launch.strided

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
-from staged.backends.cublas_cudnn import geometry, scatter
+from staged.backends.cublas_cudnn import program, scatter
+from staged.ir.machine import CUDA
 from staged.runtime.cuda_emulator import INCLUDE
 from staged.testing import compare_trees
 
@@ -122,7 +124,7 @@ def test_rows_too_long_for_shared_memory_have_workspace(device: Any, monkeypatch
     x = RNG.normal(size=(7, 9000)).astype(np.float32)
     text = check(softmax, device, x)
     assert "scratch + (int64_t)blockIdx.x * " in text and "__syncthreads();  //" not in text
-    monkeypatch.setattr(geometry, "WORKSPACE_BYTES", 100_000)
+    monkeypatch.setattr(program, "CUDA", replace(CUDA, workspace_bytes=100_000))
     text = check(softmax, device, x[:, 1:].copy())
     assert "i += 2" in text and "before the workspace is used again" in text
 

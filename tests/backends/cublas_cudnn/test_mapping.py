@@ -6,8 +6,9 @@ import itertools
 
 import pytest
 
+from staged.backends.cublas_cudnn.geometry import Team
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
-from staged.backends.cublas_cudnn.teams import team_for
+from staged.backends.cublas_cudnn.schedule import schedule_part
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -26,6 +27,7 @@ from staged.ir.loops import (
     Tile,
     walk,
 )
+from staged.ir.machine import CUDA
 from staged.ir.types import f32, i64
 
 
@@ -116,7 +118,7 @@ def test_totals_of_columns_become_reductions_that_a_block_shares() -> None:
     assert names(part) == ("j",) and part.scratch == ()
     (loop,) = [s for s in part.body if isinstance(s, Loop)]
     assert [reduction.op for reduction in loop.reductions] == ["sum"]
-    team = team_for(part)
+    team = Team.of(schedule_part(part, {}, CUDA))
     assert team is not None and (team.kind, team.items) == ("column", 32)
 
 
@@ -146,7 +148,7 @@ def test_the_length_of_rows_says_who_shares_them(rows: int, length: int, kind: s
     )
     store = Store(array("y", rows, "output"), Affine.of(i), total.target)
     (part,) = map_nest(nest(Loop(i, (inner, store)), items=rows)).parts
-    team = team_for(part)
+    team = Team.of(schedule_part(part, {}, CUDA))
     assert (team.kind if team is not None else None) == kind
     if team is not None:
         assert team.block % 32 == 0 and team.block <= 1024 and team.blocks(rows) * team.items >= rows

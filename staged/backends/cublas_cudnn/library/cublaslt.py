@@ -14,7 +14,7 @@ from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, 
 from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, scale_text, write_call
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
 from staged.backends.cublas_cudnn.library.form import Form
-from staged.backends.cublas_cudnn.packs import PACK_BYTES, address_alignment
+from staged.backends.cublas_cudnn.packs import ALIGNED, address_alignment
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 
@@ -113,7 +113,7 @@ def product_part(
     compute = "CUBLAS_COMPUTE_32F_FAST_TF32" if options.tf32 else "CUBLAS_COMPUTE_32F"
     turned = "".join("T" if flag else "N" for flag in (product.transpose_b, product.transpose_a))
     name = f"product_{product.n}x{product.m}x{product.k}_{turned}_{epilogue.lower()}"
-    name += f"_aligned_{alignment}" if alignment != PACK_BYTES else ""
+    name += f"_aligned_{alignment}" if alignment != ALIGNED else ""
 
     def set_attribute(attribute: str, value: str) -> str:
         call = (

@@ -1,0 +1,359 @@
+"""Fused kernels in CUDA: the independent loops of a nest become threads.
+
+    // mlp.py:31  y = x * 2 + 1
+    // fused: multiply, add
+    // 1000 items, a thread each: 4 blocks of 256 threads; item i is element i
+    extern "C" __global__ void __launch_bounds__(256) y_kernel(const float *__restrict__ x, float *__restrict__ y) {
+        const int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= 1000) {
+            return;
+        }
+        y[i] = x[i] * 2.0f + 1.0f;
+    }
+
+Loops inside of those (a row's reduction) stay loops of one thread, or are shared by the threads of a team (`teams.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from staged.backends.c_family.expr import Name
+from staged.backends.c_family.loops import kernel_comments, rounded
+from staged.backends.cublas_cudnn.failures import RECORD
+from staged.backends.cublas_cudnn.geometry import Launch, Team, check_grid, launch_of
+from staged.backends.cublas_cudnn.kernel_text import CudaKernel, WholeCopy, kernel_function
+from staged.backends.cublas_cudnn.mapping import Part, map_nest
+from staged.backends.cublas_cudnn.packs import alignments
+from staged.backends.cublas_cudnn.permutations import permutation_by_block
+from staged.backends.cublas_cudnn.scatter import scatter_as_gather, scatter_with_atomics
+from staged.backends.cublas_cudnn.schedule import schedule_part, schedule_parts
+from staged.backends.cublas_cudnn.spelling import device_names
+from staged.backends.cublas_cudnn.statements import may_fail
+from staged.backends.cublas_cudnn.teams import may_overwrite
+from staged.backends.cublas_cudnn.tile_statements import TileStatements
+from staged.backends.cublas_cudnn.tiles import Tiles
+from staged.backends.cublas_cudnn.windows import pooling_as_gather
+from staged.ir.loops import ArrayRef, Axis, Guarded, Loop, Nest, Statement, Tile, indices_of, walk
+from staged.ir.machine import Gpu, Machine
+from staged.ir.nodes import Op
+from staged.ir.options import DeviceOptions
+from staged.ir.schedule import Memory, Schedule
+from staged.source import Position
+
+Site = Callable[[Position | None], int]
+
+SMALL = 1 << 30
+"""Indices up to here are `int`: a GPU computes with these in one instruction, with 64 bits in several."""
+PLAIN = Schedule()
+"""Neither vectors nor a thread team: what a single GPU thread does."""
+
+
+class CudaLoopEmitter(TileStatements):
+    """Writes one nest as a `__global__` function."""
+
+    def __init__(self, op: Op, machine: Machine, gpu: Gpu, site: Site, options: DeviceOptions) -> None:
+        nest: Nest = op.attrs["nest"]
+        super().__init__(nest, PLAIN, machine, site)
+        self.op = op
+        self.can_fail = any(may_fail(s) for s in walk(nest.body))
+        spreads = [map_nest(each) for each in op.attrs.get("joined", (nest,))]
+        self.copies = tuple(copy for spread in spreads for copy in spread.copies)
+        self.parts = [part for spread in spreads for part in spread.parts if part.items] or [Part((), (), ())]
+        self.adds_atomically = False
+        windows = pooling_as_gather(op)
+        if windows is not None:
+            self.copies, self.parts = (), [windows]
+        elif len(self.parts) == 1:
+            added = scatter_with_atomics(self.parts[0]) if not options.deterministic else None
+            gather = scatter_as_gather(self.parts[0], self.copies) if added is None else None
+            if added is not None:
+                self.adds_atomically, self.parts = True, [added]
+            elif gather is not None:
+                self.copies, self.parts = (), [gather]
+        alignment = alignments(op)
+        if len(self.parts) > 1:
+            self.schedules = schedule_parts(self.parts, alignment, gpu)
+        elif (shuffled := permutation_by_block(self.parts[0], gpu)) is not None:
+            self.parts, self.schedules = [shuffled[0]], (shuffled[1],)
+        else:
+            # The windows over an element are few, and neighbouring elements have the same: no team pays.
+            self.schedules = (schedule_part(self.parts[0], alignment, gpu, may_share=windows is None),)
+        self.sharing_schedule = self.schedules[0]
+        self.team = Team.of(self.schedules[0])
+        self.tiles = Tiles.of(self.schedules[0])
+        self.launches = tuple(
+            launch_of(schedule, part.items, part.workspace_bytes, gpu)
+            for part, schedule in zip(self.parts, self.schedules, strict=True)
+        )
+        check_grid(self.launches, gpu)
+        self.index_type = "int" if self.has_small_indices() else "int64_t"
+
+    def has_small_indices(self) -> bool:
+        """Whether no index, and no number of a thread or a turn, is anywhere near 2^31: then 32 bits do."""
+        if any(array.size > SMALL for array in (*self.nest.inputs, *self.nest.outputs) if isinstance(array, ArrayRef)):
+            return False
+        return all(
+            max(part.items, launch.blocks * launch.threads, farthest(part)) <= SMALL for part, _, launch in self.work()
+        )
+
+    def wide(self, number: str) -> str:
+        """An unsigned number of CUDA's as an index."""
+        return number if self.index_type == "int" else f"({self.index_type}){number}"
+
+    def workspace_of(self, part: Part, schedule: Schedule, launch: Launch) -> int:
+        """Bytes of the program's workspace that a part needs."""
+        if Memory.DEVICE not in schedule.places.values():
+            return 0
+        return part.workspace_bytes * launch.blocks * (1 if self.team is not None else launch.threads)
+
+    def work(self) -> list[tuple[Part, Schedule, Launch]]:
+        return list(zip(self.parts, self.schedules, self.launches, strict=True))
+
+    # ---- the function ----
+
+    def kernel(self, name: str) -> CudaKernel:
+        """The kernel, called `name`."""
+        self.names.used |= {RECORD}
+        parameters = self.parameters()
+        given = len(parameters)
+        workspace = sum(self.workspace_of(*work) for work in self.work())
+        if workspace:
+            parameters.append(("unsigned char *", self.names.fresh("scratch")))
+        if self.can_fail:
+            parameters.append(("st_device_failure *", RECORD))
+        self.parameter_names = set(self.names.used)
+        first = self.launches[0]
+        items, blocks = sum(launch.items for launch in self.launches), sum(launch.blocks for launch in self.launches)
+        launch = replace(first, items=items, blocks=blocks)
+        self.w.depth = 1
+        self.write_parts()
+        written = "\n".join(self.w.lines)
+        unused = [parameter for _, parameter in parameters if not re.search(rf"\b{parameter}\b", written)]
+        statements = device_names("\n".join([*(f"    (void){parameter};" for parameter in unused), written]))
+        comments = (*kernel_comments(self.op), self.mapping(launch))
+        restricted = frozenset(self.restricted())
+        return CudaKernel(
+            name,
+            kernel_function(name, comments, launch, parameters, restricted, statements),
+            tuple(parameters[:given]),
+            self.nest.items,
+            may_alias=self.may_alias(),
+            snippets=frozenset(self.snippets),
+            can_fail=self.can_fail,
+            launch=launch,
+            copies=tuple(
+                WholeCopy(
+                    str(self.arrays[copy.target]),
+                    str(self.arrays[copy.source]),
+                    f"{copy.target.size} * sizeof({copy.target.dtype.c_name})",
+                )
+                for copy in self.copies
+            ),
+            workspace_bytes=workspace,
+            comments=comments,
+            statements=statements,
+            own_parameters=tuple(parameters[given:]),
+            restricted=restricted,
+        )
+
+    def restricted(self) -> set[str]:
+        """The parameters whose arrays nothing else in the kernel reaches: the memory plan lets only such pairs meet."""
+        sources = (*self.nest.inputs, *self.nest.outputs)
+        met = {source for copy in self.copies for source in (copy.target, copy.source)}
+        for result, operand in self.may_alias():
+            met |= {self.nest.outputs[result], *(s for s in (self.nest.inputs[operand],) if isinstance(s, ArrayRef))}
+        return {str(self.arrays[source]) for source in sources if isinstance(source, ArrayRef) and source not in met}
+
+    def may_alias(self) -> tuple[tuple[int, int], ...]:
+        """The (result, operand) pairs that may share a buffer although threads keep no order."""
+        if "joined" in self.op.attrs:
+            return self.nest.in_place
+        if len(self.parts) > 1:
+            return ()
+        (part,) = self.parts
+        inputs = self.nest.inputs
+        return tuple(
+            (result, operand)
+            for result, operand in self.nest.in_place
+            if self.team is None
+            or isinstance(source := inputs[operand], ArrayRef)
+            and may_overwrite(part, source, self.nest.outputs[result])
+        )
+
+    def mapping(self, launch: Launch) -> str:
+        """How threads map to elements, in words."""
+        if self.adds_atomically:
+            return f"{self.layout(launch)}; they add to the result by atomics, in no order"
+        return self.layout(launch)
+
+    def layout(self, launch: Launch) -> str:
+        """Which thread does what."""
+        if self.team is not None:
+            names = f" ({', '.join(axis.name for axis in self.parts[0].axes)})" if self.parts[0].axes else ""
+            turns = f"every {self.team.threads}th turn, or pack of neighbouring turns, of its loops"
+            return f"{launch}; of an item{names} each thread takes {turns}"
+        if self.tiles is not None:
+            return f"{launch}, which turns the tile around in shared memory"
+        if launch.items <= 1:
+            return "one thread does it all"
+        if len(self.parts) > 1:
+            each = ", ".join(str(part.items) for part in self.parts)
+            return f"{launch}; {len(self.parts)} parts side by side, of {each} items"
+        (part,) = self.parts
+        names = ", ".join(axis.name for axis in part.axes)
+        if (packs := self.schedules[0].packs_of()) is not None:
+            return f"{launch}; an item is {packs.lanes} neighbours along {part.axes[-1].name}, read and written at once"
+        if len(part.axes) == 1:
+            return f"{launch}; item {names} is turn {names} of the loop"
+        return f"{launch}; items ({names}) are numbered row by row"
+
+    def write_parts(self) -> None:
+        """Each part in its blocks."""
+        first = 0
+        for number, (part, schedule, launch) in enumerate(self.work()):
+            if self.team is not None:
+                declared = len(self.w.lines)
+                self.team_part(part, schedule, launch, self.team)
+                if not any(re.search(rf"\b{self.team_lane}\b", line) for line in self.w.lines[declared + 1 :]):
+                    del self.w.lines[declared]
+            elif self.tiles is not None:
+                self.tile_part(part, self.tiles)
+            elif number == len(self.parts) - 1:
+                self.part(part, schedule, launch, first)
+            else:
+                with self.block(f"if (blockIdx.x < {first + launch.blocks})"):
+                    self.part(part, schedule, launch, first)
+                    self.w.line("return;")
+            first += launch.blocks
+
+    def part(self, part: Part, schedule: Schedule, launch: Launch, first: int) -> None:
+        """What the blocks from `first` on do: an item, or several, for each thread."""
+        if launch.blocks * launch.threads == 1:
+            self.declare_workspace(part, schedule, "")
+            self.body(part.body)
+            return
+        w, packs = self.w, schedule.packs_of()
+        block = f"({self.wide('blockIdx.x')} - {first})" if first else self.wide("blockIdx.x")
+        number = f"{block} * blockDim.x + threadIdx.x"
+        hint = part.axes[0].name if len(part.axes) == 1 and packs is None else "pack" if packs is not None else "t"
+        if launch.strided:
+            start, item = self.names.fresh("thread_number"), self.names.fresh(hint)
+            w.line(f"const {self.index_type} {start} = {number};")
+            self.declare_workspace(part, schedule, start)
+            step = launch.blocks * launch.threads
+            with self.block(f"for ({self.index_type} {item} = {start}; {item} < {launch.items}; {item} += {step})"):
+                self.number_axes(part.axes, item)
+                self.body(part.body)
+            return
+        item = self.names.fresh(hint)
+        w.line(f"const {self.index_type} {item} = {number};")
+        if launch.has_tail:
+            with w.block(f"if ({item} >= {launch.items})"):
+                w.line("return;")
+        self.declare_workspace(part, schedule, item)
+        self.number_axes(schedule.items.axes, item)
+        if packs is None:
+            self.body(part.body)
+            return
+        (split,) = schedule.splits
+        start = self.names.fresh(split.axis.name)
+        w.line(f"const {self.index_type} {start} = {split.size} * {self.axes[split.outer]};")
+        self.axes[split.axis] = Name(start)
+        self.packed_body(part.body, split.axis, packs.lanes, packs.packs)
+
+    def team_part(self, part: Part, schedule: Schedule, launch: Launch, team: Team) -> None:
+        """Items that the threads of a team share."""
+        w = self.w
+        self.team_lane = self.names.fresh("lane")
+        lane = {"warp": "threadIdx.x % 32", "block": "threadIdx.x", "column": "threadIdx.x / 32"}[team.kind]
+        number = {
+            "warp": f"({self.wide('blockIdx.x')} * blockDim.x + threadIdx.x) / 32",
+            "block": "blockIdx.x",
+            "column": f"{self.wide('blockIdx.x')} * 32 + threadIdx.x % 32",
+        }[team.kind]
+        w.line(f"const {self.index_type} {self.team_lane} = {lane};")
+        self.declare_team_workspace(part, schedule, team)
+        if part.items == 1 and not part.axes:
+            self.team_body(part.body)
+            return
+        item = self.names.fresh(part.axes[0].name if len(part.axes) == 1 else "t")
+        if launch.strided:
+            with self.block(f"for ({self.index_type} {item} = blockIdx.x; {item} < {launch.items}; {item} += {launch.blocks})"):
+                self.number_axes(part.axes, item)
+                self.team_body(part.body)
+                w.line("__syncthreads();  // before the workspace is used again")
+            return
+        ragged = launch.blocks * team.items != launch.items
+        if ragged and team.kind == "column":
+            given = self.names.fresh("column")
+            w.line(f"const {self.index_type} {given} = {number};")
+            w.line(f"const {self.index_type} {item} = {given} < {launch.items} ? {given} : {launch.items - 1};")
+            self.is_mine = f"{given} < {launch.items}"
+        else:
+            w.line(f"const {self.index_type} {item} = {number};")
+            if ragged:
+                with w.block(f"if ({item} >= {launch.items})"):
+                    w.line("return;  // all of a warp")
+        self.number_axes(part.axes, item)
+        self.team_body(part.body)
+
+    # ---- workspace ----
+
+    def declare_workspace(self, part: Part, schedule: Schedule, thread: str) -> None:
+        """A thread's own arrays: in its registers and local memory where they are small, else its piece of the workspace."""
+        if Memory.DEVICE in schedule.places.values():
+            self.declare_in_workspace(part, f"scratch + {thread} * {part.workspace_bytes}" if thread else "scratch")
+            return
+        for array in part.scratch:
+            name = self.names.fresh(array.name)
+            self.arrays[array] = Name(name)
+            self.w.line(f"{array.dtype.c_name} {name}[{max(array.size, 1)}];")
+
+    def declare_team_workspace(self, part: Part, schedule: Schedule, team: Team) -> None:
+        """A team's own arrays: in shared memory where they fit, else a block's piece of the program's workspace."""
+        if Memory.DEVICE in schedule.places.values():
+            self.declare_in_workspace(part, f"scratch + (int64_t)blockIdx.x * {part.workspace_bytes}")
+            return
+        for array in part.scratch:
+            c_type, name = array.dtype.c_name, self.names.fresh(array.name)
+            self.arrays[array] = Name(name)
+            if team.items == 1:
+                self.w.line(f"__shared__ {c_type} {name}[{max(array.size, 1)}];")
+                continue
+            rows = self.names.fresh(f"{array.name}_rows")
+            self.w.line(f"__shared__ {c_type} {rows}[{team.items} * {array.size}];")
+            self.w.line(f"{c_type} *const {name} = {rows} + threadIdx.x / 32 * {array.size};")
+
+    def declare_in_workspace(self, part: Part, start: str) -> None:
+        offset = 0
+        for array in part.scratch:
+            c_type, name = array.dtype.c_name, self.names.fresh(array.name)
+            self.arrays[array] = Name(name)
+            place = f"{start} + {offset}" if offset else start
+            self.w.line(f"{c_type} *const {name} = ({c_type} *)(void *)({place});")
+            offset += rounded(array)
+
+
+def farthest(part: Part) -> int:
+    """The largest number that an index of a part, a turn of its loops, or a sum on the way to one, can come to."""
+    reach = turns_of(part.body)
+    for s in walk(part.body):
+        for index in indices_of(s):
+            terms = (abs(stride) * name.extent for name, stride in index.terms if isinstance(name, Axis))
+            reach = max(reach, abs(index.offset) + sum(terms))
+    return max(reach, *(array.size for array in part.scratch), 0) if part.scratch else reach
+
+
+def turns_of(body: Sequence[Statement]) -> int:
+    """The turns of loops inside one another, at most: threads that share them count them through."""
+    return max(
+        (
+            (s.axis.extent if isinstance(s, Loop | Tile) else 1) * turns_of(s.body)
+            for s in body
+            if isinstance(s, Loop | Tile | Guarded)
+        ),
+        default=1,
+    )
