@@ -28,10 +28,11 @@ from staged.backends.c_family.messages import emit_failure, emit_file_open, emit
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
 from staged.backends.c_family.support.clock import CLOCK_NAMES
+from staged.backends.c_family.value_uses import collected_into, count_uses, only_uses
 from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
-from staged.ir.order import is_tensor, structural_blocks, structural_ops
+from staged.ir.order import is_tensor, structural_ops
 from staged.ir.ranges import Ranges
 from staged.ir.types import Dim, Extent, FrameType, SequenceType, Shape, TensorType, bound, dims_of
 from staged.source import Position
@@ -79,13 +80,13 @@ class BodyEmitter:
         self.fields: dict[Buffer | Stack, str] = {}
         self.places: dict[Buffer | Stack, Expr] = {}
         """Buffers that are not fields of the program's structs: parameters and locals of a function."""
-        self.use_count = _count_uses(function)
+        self.use_count = count_uses(function)
         self.home: dict[Value, Block] = {}
-        self.only_use = _only_uses(function)
+        self.only_use = only_uses(function)
         self.ranges = Ranges()
         self.has_loops = any(op.name in ("for", "while") for op in structural_ops(function.block))
         self.last_where: Position | None = None
-        self.collected_into = _collected_into(function)
+        self.collected_into = collected_into(function)
         self.loop_trip: dict[Op, str] = {}
         self.scalar_variables: dict[VariableRef, Expr] = {}
         self.sizes: dict[Dim, Expr] = {}
@@ -455,47 +456,3 @@ def literal_int(expression: Expr) -> int | None:
         return int(text)
     except ValueError:
         return None
-
-
-def _count_uses(function: Function) -> dict[Value, int]:
-    counts: dict[Value, int] = {}
-    for block in structural_blocks(function.block):
-        for operand in block.end.operands:
-            counts[operand] = counts.get(operand, 0) + 1
-    for op in structural_ops(function.block):
-        for operand in op.operands:
-            counts[operand] = counts.get(operand, 0) + 1
-    return counts
-
-
-def _only_uses(function: Function) -> dict[Value, tuple[Block, bool]]:
-    """For values used once: the block of the use, and whether it is the block's end."""
-    found: dict[Value, tuple[Block, bool]] = {}
-    for block in structural_blocks(function.block):
-        for op in block.ops:
-            for operand in op.operands:
-                found[operand] = (block, False)
-        for operand in block.end.operands:
-            found[operand] = (block, True)
-    return found
-
-
-def _collected_into(function: Function) -> dict[Value, tuple[Op, Value]]:
-    """For a sequence that an outer loop collects: that loop, and its sequence of sequences."""
-    into: dict[Value, tuple[Op, Value]] = {}
-    for op in structural_ops(function.block):
-        collected = op.attrs.get("collected", 0)
-        if collected:
-            for result, value in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
-                if isinstance(value.type, SequenceType):
-                    _enter(value, (op, result), into)
-    return into
-
-
-def _enter(value: Value, collector: tuple[Op, Value], into: dict[Value, tuple[Op, Value]]) -> None:
-    """Note who collects `value`, and with it what it is in the branches of an `if`."""
-    into[value] = collector
-    if value.producer is not None and value.producer.name == "if":
-        for block in value.producer.blocks:
-            if block.end.kind == "yield":
-                _enter(block.end.operands[value.index], collector, into)

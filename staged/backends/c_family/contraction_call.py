@@ -12,12 +12,13 @@ from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec, row_major
 from staged.backends.c_family.contraction.spec import KernelText as ContractionText
-from staged.backends.c_family.expr import Index, Infix, Name
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.loops import LoopEmitter, Site, address, kernel_comments, used_sources, wrapped
+from staged.backends.c_family.expr import Index, Infix, Name, address
+from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
+from staged.backends.c_family.loops import LoopEmitter
+from staged.backends.c_family.nest_uses import used_sources
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.vectors import Vec
-from staged.backends.c_family.writer import Writer, c_identifier, safe_comment
+from staged.backends.c_family.writer import Writer, c_identifier, safe_comment, wrapped
 from staged.ir.loops import ArrayRef, Axis, Load, Local, Loop, Nest, indices_of, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op, Value

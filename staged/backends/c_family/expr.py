@@ -212,3 +212,12 @@ def scaled(index: Expr, stride: int) -> Expr | None:
     if stride == 0:
         return None
     return index if stride == 1 else Infix("*", index, Literal(str(stride)))
+
+
+def address(array: Expr, index: Expr) -> Expr:
+    """`array + i * 100 + j`."""
+    if isinstance(index, Literal) and index.text == "0":
+        return array
+    if isinstance(index, Infix) and index.op == "+":
+        return Infix("+", address(array, index.left), index.right)
+    return Infix("+", array, index)

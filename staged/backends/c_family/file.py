@@ -101,13 +101,7 @@ class FileWriter(ABC):
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
         structure.need("host", "fail", "stop")
-        asked = structure.text.snippets - {"memcpy"}
-        if kernels:
-            asked.add(width_snippet(self.machine.vector_bytes))
-        includes, support = render(asked)
-        support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
-        shared = dict(pair for kernel in kernels for pair in kernel.support)
-        support = "\n".join([support, *shared.values()])
+        includes, support = self.render_support(structure, kernels)
         w = Writer()
         self.write_head(w)
         lines = {line for line in includes if line.startswith("#define")}
@@ -232,6 +226,16 @@ class FileWriter(ABC):
             w.line()
         return str(w)
 
+    def render_support(self, structure: StructureEmitter, kernels: Sequence[KernelText]) -> tuple[tuple[str, ...], str]:
+        """The includes and the text of the support functions that the program and these kernels use."""
+        asked = structure.text.snippets - {"memcpy"}
+        if kernels:
+            asked.add(width_snippet(self.machine.vector_bytes))
+        includes, support = render(asked)
+        support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
+        shared = dict(pair for kernel in kernels for pair in kernel.support)
+        return includes, "\n".join([support, *shared.values()])
+
     def write_head(self, w: Writer) -> None:
         where = self.function.where
         origin = (
@@ -255,6 +259,14 @@ class FileWriter(ABC):
         with w.block("typedef struct", " Buffers;"):
             for state in self.state:
                 w.line(f"{state.declaration:<{width}}  // {safe_comment(state.note)}")
+
+    def write_first_values(self, w: Writer, inner: Sequence[tuple[VariableRef, str]]) -> None:
+        """What an earlier call has left is forgotten, and the numbers that are Variables of the program are there."""
+        for made in self.functions.values():
+            for stack in made.plan.stacks:
+                w.line(f"st_stack_reset({made.structure.field(stack)});")
+        for variable, name in inner:
+            w.line(f"{variable.type.dtype.c_name} {name} = 0;")
 
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         begin = len(w.lines)
@@ -295,12 +307,7 @@ class FileWriter(ABC):
                 w.line("(void)args;")
             if self.uses_store:
                 w.line("st_frames_release(m->frames, 0);")
-            for made in self.functions.values():
-                for stack in made.plan.stacks:
-                    w.line(f"st_stack_reset({made.structure.field(stack)});")
-            for variable, name in inner:
-                if (variable, name) not in early:
-                    w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+            self.write_first_values(w, [pair for pair in inner if pair not in early])
             w.lines += structure.w.lines
         w.lines[begin:] = drop_unused_locals(w.lines[begin:])
         if inside:

@@ -1,9 +1,15 @@
-"""What emitting a kernel gives: a C function, and how it is to be called."""
+"""What emitting a kernel gives: a C function, how it is to be called, and the comments above it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from staged.ir.nodes import Op
+from staged.source import Position
+
+Site = Callable[[Position | None], int]
+"""The number under which the runtime finds the Python line of a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +49,17 @@ class KernelText:
     def items_of(self, arguments: Sequence[object]) -> str:
         """The number of work items of a call, as C."""
         return self.items_text.format(*arguments) if self.items_text else str(self.items)
+
+
+def kernel_comments(op: Op) -> list[str]:
+    """The Python lines behind a kernel, and what was fused."""
+    lines: list[str] = []
+    for inner in op.blocks[0].ops if op.blocks else ():
+        if inner.where is not None:
+            text = f"{inner.where.short}  {inner.where.text}"
+            if text not in lines:
+                lines.append(text)
+    if len(lines) > 6:
+        lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
+    fused = op.attrs.get("fused")
+    return [*lines, f"fused: {fused}"] if fused else lines

@@ -20,6 +20,8 @@ COMPARISONS = {
 ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
 LOGICAL = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}
 BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+EXTREMES = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
+"""How a number compares with the extreme so far where it becomes the new one."""
 
 # In libm, correctly rounded or exact everywhere: nothing to gain from functions of our own.
 LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}

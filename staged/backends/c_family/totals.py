@@ -6,35 +6,31 @@ they are added up in a fixed order in the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name
-from staged.backends.c_family.scalars import spell
+from staged.backends.c_family.kernel_text import Site
+from staged.backends.c_family.scalars import EXTREMES, spell
 from staged.backends.c_family.support.lanes import reduce_snippet
-from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes
-from staged.backends.c_family.writer import Names, Writer
+from staged.backends.c_family.vector_plan import feeding_loop, may_repeat, unroll_of
+from staged.backends.c_family.vector_statements import VectorStatements
+from staged.backends.c_family.vectors import Vec
 from staged.ir.loops import (
     Accumulate,
-    Affine,
-    Axis,
     Compute,
-    Constant,
     Load,
     Local,
     Loop,
-    Operand,
+    Nest,
     PositionOf,
     Reduction,
     identity,
     segments,
     walk,
 )
+from staged.ir.machine import Machine
 from staged.ir.schedule import Schedule
 from staged.ir.types import DType, bool_
-
-COMPARE = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
 
 
 @dataclass(slots=True)
@@ -49,27 +45,12 @@ class Total:
     """Nothing but whole vectors is taken in: the scalar is only made at the end."""
 
 
-class TotalsEmitter:
+class TotalsEmitter(VectorStatements):
     """The part of a loop emitter that writes reductions."""
 
-    w: Writer
-    names: Names
-    schedule: Schedule
-    types: VectorTypes
-    speller: VectorSpeller
-    values: dict[Local, Vec]
-    totals: dict[Reduction, Total]
-    ranges: dict[Axis, tuple[str, str]]
-    vector_axis: Axis | None
-    unrolled: Name | None
-    repeated: int
-    may_repeat: Callable[[Loop], bool]
-    need: Callable[..., None]
-    block: Callable[[str], AbstractContextManager[None]]
-    operand: Callable[[Operand], Vec]
-    number: Callable[[Constant], Expr]
-    settled: Callable[[Vec], str]
-    index: Callable[[Affine], Expr]
+    def __init__(self, nest: Nest, schedule: Schedule, machine: Machine, site: Site) -> None:
+        super().__init__(nest, schedule, machine, site)
+        self.totals: dict[Reduction, Total] = {}
 
     def start(self, reduction: Reduction, loop: Loop) -> None:
         dtype = reduction.target.dtype
@@ -93,7 +74,7 @@ class TotalsEmitter:
         if feeding is not None:
             type = self.types.type(dtype)
             vector = Name(self.names.fresh(f"{reduction.target.name}_v"))
-            count = self.unroll_of(feeding)
+            count = unroll_of(feeding, self.schedule)
             splat = str(self.speller.splat(Vec(start, dtype, False)))
             if str(start) in ("0", "0.0", "0.0f"):
                 self.w.line(f"{type} {vector}[{count}] = {{0}};")
@@ -110,7 +91,7 @@ class TotalsEmitter:
         if axis in self.ranges or axis.dim is not None:
             return False
         pieces = ((0, axis.extent), *segments(loop))
-        repeats = self.may_repeat(loop)
+        repeats = may_repeat(loop, self.speller)
         return all((high - low) % lanes == 0 or repeats and high - low >= lanes for low, high in pieces)
 
     def varies_inside(self, reduction: Reduction, loop: Loop) -> bool:
@@ -133,14 +114,6 @@ class TotalsEmitter:
                     return isinstance(value, Local) and value in varying
         return False
 
-    def unroll_of(self, loop: Loop) -> int:
-        """Vectors per turn: as many as the loop has, up to the schedule's; one around further loops."""
-        if any(isinstance(s, Loop) for s in loop.body):
-            return 1
-        count = max(1, min(self.schedule.unroll, loop.axis.extent // self.schedule.lanes))
-        # Where whole turns end is found by masking when the program counts them: a power of two.
-        return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
-
     def accumulate(self, s: Accumulate) -> None:
         total = self.totals[s.reduction]
         value = self.operand(s.value)
@@ -149,7 +122,7 @@ class TotalsEmitter:
             assert s.position is not None and total.vector is not None
             best, x = total.vector, self.plain(value)
             nan = f" || ({x} != {x} && {best} == {best})" if value.dtype.is_float else ""
-            with self.w.block(f"if ({total.scalar} < 0 || {x} {COMPARE[op]} {best}{nan})"):
+            with self.w.block(f"if ({total.scalar} < 0 || {x} {EXTREMES[op]} {best}{nan})"):
                 self.w.line(f"{best} = {x};")
                 self.w.line(f"{total.scalar} = {self.index(s.position)};")
             return
@@ -191,7 +164,7 @@ class TotalsEmitter:
             self.w.line(f"{total} = {Infix('||' if op == 'max' else '&&', total, x)};")
             return
         nan = f" || {x} != {x}" if dtype.is_float else ""
-        with self.w.block(f"if ({x} {COMPARE[op]} {total}{nan})"):
+        with self.w.block(f"if ({x} {EXTREMES[op]} {total}{nan})"):
             self.w.line(f"{total} = {x};")
 
     def plain(self, value: Vec) -> Expr:
@@ -224,7 +197,7 @@ class TotalsEmitter:
         if total.vector is not None and reduction.op not in ("argmax", "argmin"):
             feeding = feeding_loop(reduction, loop, self.schedule)
             assert feeding is not None
-            count = self.unroll_of(feeding)
+            count = unroll_of(feeding, self.schedule)
             half = count
             while half > 1:  # pairs, then pairs of pairs: always the same order
                 keep = (half + 1) // 2
@@ -250,17 +223,6 @@ class TotalsEmitter:
             else:
                 self.take_in(reduction.op, total.scalar, Vec(horizontal, dtype, False), dtype)
         self.values[reduction.target] = Vec(total.scalar, dtype, total.wide)
-
-
-def feeds(loop: Loop, reduction: Reduction) -> bool:
-    """Whether the turns of a loop, or of loops inside it, add to a reduction that starts outside of it."""
-    return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))
-
-
-def feeding_loop(reduction: Reduction, loop: Loop, schedule: Schedule) -> Loop | None:
-    """The vectorised loop (this one or one inside) whose turns a reduction takes in."""
-    inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
-    return next((s for s in (loop, *inner) if s in schedule.vectorised and feeds(s, reduction)), None)
 
 
 def accumulated_dtype(reduction: Reduction, loop: Loop) -> DType:

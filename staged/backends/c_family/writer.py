@@ -141,3 +141,17 @@ def c_string(text: str) -> str:
         else:
             out.append(f"\\{byte:03o}")
     return '"' + "".join(out) + '"'
+
+
+def wrapped(signature: str, width: int = 116) -> str:
+    """A function head, broken after a comma where it is long."""
+    if len(signature) <= width:
+        return signature
+    lines, line = [], ""
+    for piece in signature.split(", "):
+        if line and len(line) + len(piece) + 3 > width:
+            lines.append(line + ",")
+            line = "        " + piece
+        else:
+            line = f"{line}, {piece}" if line else piece
+    return "\n".join([*lines, line])

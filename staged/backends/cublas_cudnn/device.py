@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from staged.backends.c_family.expr import literal
-from staged.backends.c_family.loops import wrapped
-from staged.backends.c_family.writer import Writer, c_string
+from staged.backends.c_family.writer import Writer, c_string, wrapped
 from staged.ir.types import DType
 
 Item = TypeVar("Item", bound=Hashable)

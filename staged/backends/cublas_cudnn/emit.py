@@ -18,9 +18,7 @@ from staged.backends.c_family.file import State
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import Emitted, Planner
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.library import render
-from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import (
     check_macro,
@@ -46,7 +44,7 @@ from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_langua
 from staged.backends.cublas_cudnn.joining import join_launches
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.kernels import needs_of
-from staged.backends.cublas_cudnn.launches import launcher
+from staged.backends.cublas_cudnn.launches import DIM3, DIM3_OF, launcher, thread_launcher
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.peers import (
     COPY,
@@ -56,11 +54,7 @@ from staged.backends.cublas_cudnn.peers import (
 )
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import device_stack_text
-from staged.backends.cublas_cudnn.thread_kernels import (
-    DIM3,
-    ThreadKernelText,
-    thread_launcher,
-)
+from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU
@@ -97,16 +91,6 @@ _CHECK = check_macro(
     "cudaSuccess",
     "cudaGetErrorString",
 )
-
-_DIM3 = """\
-static dim3 st_dim3(unsigned int x) {
-    dim3 size;
-    size.x = x;
-    size.y = 1;
-    size.z = 1;
-    return size;
-}
-"""
 
 # Short loops that keep what they work on in registers; other compilers than CUDA's know no such line.
 _UNROLLED = """\
@@ -200,13 +184,8 @@ class CudaProgramEmitter(CudaEntry):
         calls: Sequence[LibraryCall],
         inner: list[tuple[VariableRef, str]],
     ) -> None:
-        asked = structure.text.snippets - {"memcpy"}
-        if on_host:
-            asked.add(width_snippet(self.machine.vector_bytes))
-        includes, support = render(asked)
-        support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
-        shared = dict(pair for kernel in on_host for pair in kernel.support)
-        support = in_both_languages("\n".join([support, *shared.values()]))
+        includes, support = self.render_support(structure, on_host)
+        support = in_both_languages(support)
         self.support = self.support_text(includes, support)
         w.section("the host's part")
         for line in includes:
@@ -231,10 +210,10 @@ class CudaProgramEmitter(CudaEntry):
         more = [*self.sequence_texts.kernels, *self.graphs.kernel_names()]
         if len(of_users) < len(on_device) or self.finite_checks.dtypes or more:
             w.line()
-            w.text(_DIM3)
+            w.text(DIM3)
         if of_users:
             w.line()
-            w.text(DIM3)
+            w.text(DIM3_OF)
         self.write_device_struct(w)
         grown = device_stack_text(self.stacks) + (STORES if self.device_locals or self.has_device_store else "")
         if grown:

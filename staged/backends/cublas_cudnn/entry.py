@@ -110,11 +110,6 @@ class CudaEntry(CudaProgram):
         kept = stores_in_use(self.devices) if self.has_device_store else []
         for store in ([f"gpu->{CALLS}"] if self.device_locals else []) + kept:
             w.line(f"st_frames_release(&{store}, 0);")
-        for made in self.functions.values():
-            for stack in made.plan.stacks:
-                w.line(f"st_stack_reset({made.structure.field(stack)});")
-        for variable, name in inner:
-            if (variable, name) not in early:
-                w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+        self.write_first_values(w, [pair for pair in inner if pair not in early])
         w.line()
         w.lines += structure.w.lines

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from staged.backends.c_family.expr import Expr, Name
-from staged.backends.c_family.loops import wrapped
-from staged.backends.c_family.writer import Names, Writer
+from staged.backends.c_family.writer import Names, Writer, wrapped
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Value

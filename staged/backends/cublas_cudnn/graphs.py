@@ -23,9 +23,8 @@ from typing import Protocol
 
 from staged.backends.c_family.expr import Expr, Literal, Name
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.loops import wrapped
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.writer import Names, Writer
+from staged.backends.c_family.writer import Names, Writer, wrapped
 from staged.backends.cublas_cudnn import graph_text
 from staged.backends.cublas_cudnn.device import DevicePart
 from staged.backends.cublas_cudnn.graph_text import Turn, rounded

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.kernel_text import KernelText, Site
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
-from staged.backends.cublas_cudnn.kernel_text import CudaKernel
+from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, CudaKernel
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.loops import product_nest
 from staged.backends.cublas_cudnn.loops import CudaLoopEmitter
+from staged.backends.cublas_cudnn.thread_kernels import ThreadKernels
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU
-from staged.source import Position
-
-Site = Callable[[Position | None], int]
-
-CUDA_WORDS = frozenset(
-    "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
-)
 
 
 class CudaLibrary:
-    """Emits each kernel of a program: for its host in C, for its device in CUDA."""
+    """Emits each kernel of a program: for its host in C, for its device in CUDA or as a call of a library."""
 
-    def __init__(
-        self, machine: Machine, names: Names, site: Site, options: DeviceOptions, gpu: Gpu
-    ) -> None:
+    def __init__(self, machine: Machine, names: Names, site: Site, options: DeviceOptions, gpu: Gpu) -> None:
         self.machine = machine
         self.gpu = gpu
         self.names = names
@@ -40,11 +32,14 @@ class CudaLibrary:
         self.site = site
         self.contractions = Contractions(names, site, options)
         self.host = HostKernels(machine, names, site)
+        self.thread_kernels = ThreadKernels(names, site)
         self.known: dict[object, CudaKernel] = {}
         """Kernels by what they do: equal ones are compiled once, whatever lines they come from."""
 
     def kernel(self, op: Op) -> KernelText:
-        """The text for a `kernel` op. Raises UnsupportedError, with the Python line, for what has none."""
+        """The text for an op that is one step. Raises UnsupportedError, with the Python line, for what has none."""
+        if op.name == "gpu_func":
+            return self.thread_kernels.kernel(op)
         if op.name == "library":
             return self.contractions.whole(op)
         name = str(op.attrs.get("name") or "kernel")

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from staged.backends.c_family.loops import wrapped
-from staged.backends.c_family.writer import Writer
+from collections.abc import Sequence
+
+from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.writer import Writer, wrapped
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
+from staged.ir.nodes import Op
+from staged.ir.thread_kernel import Parameter, ThreadKernel
+
+DIM3 = """\
+static dim3 st_dim3(unsigned int x) {
+    dim3 size;
+    size.x = x;
+    size.y = 1;
+    size.z = 1;
+    return size;
+}
+"""
+
+DIM3_OF = """\
+static dim3 st_dim3_of(unsigned int x, unsigned int y, unsigned int z) {
+    dim3 size;
+    size.x = x;
+    size.y = y;
+    size.z = z;
+    return size;
+}
+"""
 
 
 def launcher(kernel: CudaKernel, name: str) -> str:
@@ -31,3 +55,32 @@ def launcher(kernel: CudaKernel, name: str) -> str:
         grid = f"st_dim3({kernel.launch.blocks}), st_dim3({kernel.launch.threads})"
         w.line(f"return cudaLaunchKernel(KERNEL({kernel.name}), {grid}, values, 0, gpu->stream);")
     return str(w)
+
+
+def thread_launcher(made: CudaKernel, name: str) -> str:
+    """The host function `name(gpu, grid, block, arguments of the kernel)`; it gives CUDA's error."""
+    w = Writer()
+    parameters = [f"{type}{parameter}" for type, parameter in made.parameters]
+    head = ", ".join(["const Device *gpu", "dim3 grid", "dim3 block", *parameters])
+    with w.block(wrapped(f"static cudaError_t {name}({head})")):
+        given = [parameter for _, parameter in made.parameters] + ([f"gpu->{RECORD}"] if made.can_fail else [])
+        w.text(wrapped(f"void *values[] = {{{', '.join(f'(void *)&{value}' for value in given)}}};"))
+        w.line(f"return cudaLaunchKernel(KERNEL({made.name}), grid, block, values, 0, gpu->stream);")
+    return str(w)
+
+
+def launch_arguments(op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[str]:
+    """The arguments of a launch: grid, block, what the kernel takes with results in the place of what it writes, sizes."""
+    kernel: ThreadKernel = op.attrs["kernel"]
+    given = list(map(str, inputs))
+    for number, output in zip(kernel.written, outputs, strict=True):
+        given[number] = str(output)
+    sizes = kernel.extent_values([_shape(op, number) for number in range(len(given))])
+    dims = [f"st_dim3_of({', '.join(map(str, size))})" for size in (op.attrs["grid"], kernel.block)]
+    return [*dims, *given, *map(str, sizes)]
+
+
+def _shape(op: Op, number: int) -> tuple[int, ...]:
+    parameter: Parameter = op.attrs["kernel"].parameters[number]
+    shape = op.operands[number].tensor.shape if parameter.is_array else ()
+    return tuple(extent for extent in shape if isinstance(extent, int))

@@ -17,11 +17,12 @@ Loops inside of those (a row's reduction) stay loops of one thread, or are share
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from staged.backends.c_family.expr import Name
-from staged.backends.c_family.loops import kernel_comments, rounded
+from staged.backends.c_family.kernel_text import Site, kernel_comments
+from staged.backends.c_family.nest_uses import rounded
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import Launch, Team, check_grid, launch_of
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel, WholeCopy, kernel_function
@@ -41,9 +42,6 @@ from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.schedule import Memory, Schedule
-from staged.source import Position
-
-Site = Callable[[Position | None], int]
 
 SMALL = 1 << 30
 """Indices up to here are `int`: a GPU computes with these in one instruction, with 64 bits in several."""

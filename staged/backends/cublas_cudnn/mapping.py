@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from staged.backends.c_family.loops import rounded
+from staged.backends.c_family.nest_uses import rounded
 from staged.ir.loops import (
     Accumulate,
     Affine,

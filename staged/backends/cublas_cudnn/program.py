@@ -11,7 +11,7 @@ from staged.backends.c_family.functions import OWN_ON_DEVICE, CFunction, write_l
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, field_names
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.writer import Names, Writer
+from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
     all_parts,
@@ -32,7 +32,8 @@ from staged.backends.cublas_cudnn.functions import (
 from staged.backends.cublas_cudnn.graph_text import rounded
 from staged.backends.cublas_cudnn.graphs import Graphs
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
-from staged.backends.cublas_cudnn.kernels import CudaLibrary, Site
+from staged.backends.cublas_cudnn.kernels import CudaLibrary
+from staged.backends.cublas_cudnn.launches import launch_arguments
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
 from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
 from staged.backends.cublas_cudnn.peers import (
@@ -45,29 +46,12 @@ from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
-from staged.backends.cublas_cudnn.thread_kernels import (
-    ThreadKernels,
-    ThreadKernelText,
-    launch_arguments,
-)
+from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
 from staged.errors import UnsupportedError
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.machine import CUDA, Machine
 from staged.ir.nodes import Function, Op
-from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU, Device, shape_text
-
-
-class ProgramLibrary(CudaLibrary):
-    """The kernels of a program: fused ones, and those that the user wrote."""
-
-    def __init__(self, machine: Machine, names: Names, site: Site, options: DeviceOptions) -> None:
-        super().__init__(machine, names, site, options, CUDA)
-        self.thread_kernels = ThreadKernels(names, site)
-
-    def kernel(self, op: Op) -> KernelText:
-        """The text for an op that is one step."""
-        return self.thread_kernels.kernel(op) if op.name == "gpu_func" else super().kernel(op)
 
 
 class CudaProgram(ProgramEmitter):
@@ -82,7 +66,7 @@ class CudaProgram(ProgramEmitter):
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
         # Host loops that no thread team shares: its C does not compile as C++.
-        super().__init__(function, machine.with_cores(1), partial(ProgramLibrary, options=function.options), check_nan)
+        super().__init__(function, machine.with_cores(1), partial(CudaLibrary, options=function.options, gpu=CUDA), check_nan)
         self.names.used |= {
             "Device",
             "DeviceBuffers",

@@ -17,28 +17,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Member, Name, Prefix, literal
-from staged.backends.c_family.loops import wrapped
-from staged.backends.c_family.scalars import narrow
-from staged.backends.c_family.writer import INDENT, Names, Writer, safe_comment
+from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Member, Name
+from staged.backends.c_family.kernel_text import Site
+from staged.backends.c_family.writer import INDENT, Names, Writer, safe_comment, wrapped
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
-from staged.backends.cublas_cudnn.kernels import CUDA_WORDS, Site
-from staged.backends.cublas_cudnn.spelling import device_names, spell_in_cuda
+from staged.backends.cublas_cudnn.spelling import device_names
+from staged.backends.cublas_cudnn.thread_expressions import ThreadExpressions
+from staged.backends.cublas_cudnn.thread_variables import variable_uses
 from staged.ir.nodes import Op
 from staged.ir.thread_kernel import (
-    AXES,
     Argument,
     Assign,
     Atomic,
     Barrier,
     Builtin,
-    Compute,
     Const,
     Do,
-    Element,
     Expression,
     Extent,
     For,
@@ -46,37 +43,15 @@ from staged.ir.thread_kernel import (
     Leave,
     Local,
     Memory,
-    Parameter,
     Shuffle,
     Statement,
     Store,
     ThreadKernel,
     While,
-    bodies_of,
-    nodes_of,
     walk,
     walk_statements,
 )
 from staged.source import Position
-
-DIM3 = """\
-static dim3 st_dim3_of(unsigned int x, unsigned int y, unsigned int z) {
-    dim3 size;
-    size.x = x;
-    size.y = y;
-    size.z = z;
-    return size;
-}
-"""
-_PLACES = {"thread_index": "threadIdx", "block_index": "blockIdx", "block_size": "blockDim", "grid_size": "gridDim"}
-_SYMBOLS = {
-    "add": "+", "subtract": "-", "multiply": "*", "floor_divide": "/", "remainder": "%",
-    "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
-}  # fmt: skip
-_SHUFFLES = {"idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync", "xor": "__shfl_xor_sync"}
-_RESERVED = frozenset(
-    "atomicAdd atomicMin atomicMax int64_t uint64_t asm template class new delete this operator private public".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,69 +87,16 @@ class ThreadKernels:
         return replace(made, may_alias=tuple(enumerate(kernel.written)))
 
 
-def thread_launcher(made: CudaKernel, name: str) -> str:
-    """The host function `name(gpu, grid, block, arguments of the kernel)`; it gives CUDA's error."""
-    w = Writer()
-    parameters = [f"{type}{parameter}" for type, parameter in made.parameters]
-    head = ", ".join(["const Device *gpu", "dim3 grid", "dim3 block", *parameters])
-    with w.block(wrapped(f"static cudaError_t {name}({head})")):
-        given = [parameter for _, parameter in made.parameters] + ([f"gpu->{RECORD}"] if made.can_fail else [])
-        w.text(wrapped(f"void *values[] = {{{', '.join(f'(void *)&{value}' for value in given)}}};"))
-        w.line(f"return cudaLaunchKernel(KERNEL({made.name}), grid, block, values, 0, gpu->stream);")
-    return str(w)
+class _Emitter(ThreadExpressions):
+    """Writes one kernel: its parameters, and its statements under their Python lines."""
 
-
-def launch_arguments(op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[str]:
-    """The arguments of a launch: grid, block, what the kernel takes with results in the place of what it writes, sizes."""
-    kernel: ThreadKernel = op.attrs["kernel"]
-    given = list(map(str, inputs))
-    for number, output in zip(kernel.written, outputs, strict=True):
-        given[number] = str(output)
-    sizes = kernel.extent_values([_shape(op, number) for number in range(len(given))])
-    dims = [f"st_dim3_of({', '.join(map(str, size))})" for size in (op.attrs["grid"], kernel.block)]
-    return [*dims, *given, *map(str, sizes)]
-
-
-def _shape(op: Op, number: int) -> tuple[int, ...]:
-    parameter: Parameter = op.attrs["kernel"].parameters[number]
-    shape = op.operands[number].tensor.shape if parameter.is_array else ()
-    return tuple(extent for extent in shape if isinstance(extent, int))
-
-
-@dataclass
-class _Uses:
-    """Where a variable is used: the paths of its statements, and how often it is assigned."""
-
-    paths: list[tuple[int, ...]] = field(default_factory=list)
-    assigned: int = 0
-    read: bool = False
-
-
-class _Emitter:
     def __init__(self, kernel: ThreadKernel, on_device: frozenset[int], site: Site) -> None:
-        self.kernel = kernel
+        super().__init__(kernel, site)
         self.on_device = on_device
-        self.site = site
-        self.names = Names()
-        self.names.used |= CUDA_WORDS | _RESERVED | {RECORD}
-        self.snippets: set[str] = set()
         self.w = Writer()
-        self.arrays: dict[str, Expr] = {}
-        self.arguments: dict[str, Expr] = {}
-        self.extents: list[Expr] = []
-        self.locals: dict[str, str] = {}
         self.declared: set[str] = set()
         self.last: Position | None = None
-        self.counters = {
-            each.target.name for each in walk_statements(kernel.body) if isinstance(each, For) and each.owns
-        }
-        """The variables that their loops declare."""
-        self.uses: dict[str, _Uses] = {}
-        self.changing: tuple[Element, Expr] | None = None
-        """The element that is being changed, and its text."""
-
-    def need(self, *snippets: str) -> None:
-        self.snippets.update(snippets)
+        self.uses = variable_uses(kernel.body)
 
     # ---- the function ----
 
@@ -197,7 +119,6 @@ class _Emitter:
                 self.arguments[parameter.name] = Name(value)
             for memory in kernel.memories:
                 self.declare_memory(memory)
-            self.find_uses(kernel.body, ())
             self.body(kernel.body, ())
             self.close(start, parameters)
         return ThreadKernelText(
@@ -269,47 +190,11 @@ class _Emitter:
 
     # ---- variables ----
 
-    def find_uses(self, body: Sequence[Statement], path: tuple[int, ...]) -> None:
-        """Where each variable is read and assigned, but for those that loops declare."""
-        for number, statement in enumerate(body):
-            here = (*path, number)
-            for node in nodes_of(statement):
-                if isinstance(node, Local) and node.name not in self.counters:
-                    self.uses.setdefault(node.name, _Uses()).paths.append(here)
-            if isinstance(statement, Assign | For) and statement.target.name not in self.counters:
-                self.uses[statement.target.name].assigned += 1
-            for name in self.read_in(statement):
-                if name not in self.counters:
-                    self.uses[name].read = True
-            for inner, inside in enumerate(bodies_of(statement)):
-                self.find_uses(inside, (*here, inner))
-
-    def read_in(self, statement: Statement) -> list[str]:
-        """The variables that a statement reads, not its bodies."""
-        nodes = list(nodes_of(statement))
-        if isinstance(statement, Assign | For):
-            nodes = nodes[1:]  # the target
-        return [node.name for node in nodes if isinstance(node, Local)]
-
-    def home(self, uses: _Uses) -> tuple[int, ...]:
-        """The innermost body around all uses of a variable, as a path."""
-        first, last = min(uses.paths), max(uses.paths)
-        common = 0
-        while common < min(len(first), len(last)) and first[common] == last[common]:
-            common += 1
-        # A body's path has an even length: statement, body, statement, body, ...
-        return first[: min(common, len(first) - 1) // 2 * 2]
-
-    def c_name(self, name: str) -> str:
-        if name not in self.locals:
-            self.locals[name] = self.names.fresh(name)
-        return self.locals[name]
-
     def declare_before(self, body: Sequence[Statement], number: int, path: tuple[int, ...]) -> None:
         """Declarations of the variables that live in this body and are first used inside of its next statement."""
         here = (*path, number)
         for name, uses in self.uses.items():
-            if name in self.declared or self.home(uses) != path or min(uses.paths)[: len(here)] != here:
+            if name in self.declared or uses.home != path or min(uses.paths)[: len(here)] != here:
                 continue
             statement = body[number]
             if isinstance(statement, Assign) and statement.target.name == name:
@@ -454,91 +339,3 @@ class _Emitter:
         self.w.line(f"const int64_t {name} = {self.expr(bound)};")
         return Name(name)
 
-    # ---- expressions ----
-
-    def expr(self, e: Expression) -> Expr:
-        match e:
-            case Const():
-                return literal(e.value, e.type.dtype)
-            case Local():
-                return Name(self.c_name(e.name))
-            case Argument():
-                return self.arguments[e.name]
-            case Extent():
-                return self.extents[e.number]
-            case Builtin():
-                return Cast("int64_t", Member(Name(_PLACES[e.name]), AXES[e.axis], arrow=False))
-            case Compute():
-                return self.compute(e)
-            case Element():
-                return self.element(e)
-            case Shuffle():
-                lane = self.expr(e.lane)
-                c_type = "int" if e.kind in ("idx", "xor") else "unsigned int"
-                given = lane if isinstance(lane, Literal) else Cast(c_type, lane)
-                return Call(_SHUFFLES[e.kind], (Literal("0xffffffffu"), self.expr(e.value), given))
-            case Atomic():
-                return self.atomic(e)
-
-    def compute(self, e: Compute) -> Expr:
-        operands = [self.expr(operand) for operand in e.operands]
-        dtype = e.type.dtype
-        if e.exact and e.op in _SYMBOLS:
-            return narrow(_arithmetic(_SYMBOLS[e.op], operands[0], operands[1]), dtype)
-        if e.exact and e.op == "negative":
-            return narrow(Prefix("-", operands[0]), dtype)
-        if e.checked:
-            self.need(f"checked_{e.op}_{dtype}")
-            site = Literal(str(self.site(e.where)))
-            return Call(f"st_checked_{e.op}_{dtype}", (Name(RECORD), site, *operands))
-        dtypes = [operand.type.dtype for operand in e.operands]
-        return spell_in_cuda(e.op, dtypes, dtype, operands, e.attributes(), self.need)
-
-    def element(self, e: Element) -> Expr:
-        if self.changing is not None and self.changing[0] == e:
-            return self.changing[1]
-        if not any(e.checked):
-            return Index(self.arrays[e.array], self.place(e))
-        self.need(f"thread_read_{e.type.dtype}")
-        return Call(f"st_thread_read_{e.type.dtype}", (self.arrays[e.array], self.place(e)))
-
-    def atomic(self, e: Atomic) -> Expr:
-        array, dtype = self.arrays[e.target.array], e.type.dtype
-        value = self.expr(e.value)
-        if any(e.target.checked) or dtype.name == "i64":
-            self.need(f"thread_atomic_{e.op}_{dtype}")
-            return Call(f"st_thread_atomic_{e.op}_{dtype}", (array, self.place(e.target), value))
-        return Call(f"atomic{e.op.capitalize()}", (Prefix("&", Index(array, self.place(e.target))), value))
-
-    def place(self, e: Element) -> Expr:
-        """The place of an element in its array, row by row; where an index is checked, -1 if there is none."""
-        array = self.kernel.array_of(e.array)
-        extents: list[Expr]
-        if isinstance(array, Memory):
-            extents = [Literal(str(extent)) for extent in array.shape]
-        else:
-            extents = [self.extents[number] for number in array.extents]
-        place: Expr | None = None
-        checked = False
-        for index, extent, is_checked in zip(e.indices, extents, e.checked, strict=True):
-            given = self.expr(index)
-            if is_checked:
-                self.need("thread_index")
-                given = Call("st_thread_index", (Name(RECORD), Literal(str(self.site(e.where))), given, extent))
-            checked = checked or is_checked
-            if place is None:
-                place = given
-            elif checked:
-                self.need("thread_place")
-                place = Call("st_thread_place", (place, given, extent))
-            else:
-                place = _arithmetic("+", _arithmetic("*", place, extent), given)
-        assert place is not None, "an array has an axis"
-        return place
-
-
-def _arithmetic(op: str, left: Expr, right: Expr) -> Expr:
-    """`left op right` on int64_t; of two sides C converts the second by itself, where the first is no plain number."""
-    if op in "+-*" and isinstance(right, Cast) and isinstance(right.operand, Member) and not isinstance(left, Literal):
-        right = right.operand
-    return Infix(op, left, right)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from staged.backends.c_family.contraction.conv2d_columns import emit_columns, plan_columns
 from staged.backends.c_family.contraction.conv2d_weight import emit_backward_weight
+from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.planes import (
     Window,
@@ -25,7 +26,6 @@ from staged.backends.c_family.contraction.spec import (
     KernelText,
     MatmulSpec,
     Parameter,
-    Phase,
     row_major,
 )
 from staged.backends.c_family.contraction.text import Text, added, times
@@ -40,7 +40,7 @@ from staged.backends.c_family.contraction.tile import (
     emit_step,
     split_evenly,
 )
-from staged.backends.c_family.contraction.vectors import Vector, support_for, vector_of, zeroed
+from staged.backends.c_family.contraction.vectors import Vector, vector_of, zeroed
 from staged.ir.machine import Machine
 
 
@@ -258,16 +258,7 @@ class _Emitter:
                 self.emit_tile(rows, vectors, widths)
         parameters = conv_parameters(spec, scratch=True)
         t.lines(*self.describe())
-        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
-            with t.block("for (int64_t item = begin; item < end; ++item)"):
-                self.emit_item()
-        return KernelText(
-            support_for(str(t), self.vector),
-            str(t),
-            (Phase(spec.name, plan.work_items),),
-            parameters,
-            plan.scratch_items * ITEM_SIZES[spec.dtype],
-        )
+        return over_items(spec, self.vector, t, parameters, self.emit_item, plan.work_items, plan.scratch_items)
 
     def describe(self) -> list[str]:
         spec, plan = self.spec, self.plan

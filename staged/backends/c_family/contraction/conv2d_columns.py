@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.planes import conv_parameters
-from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Parameter, Phase
+from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Parameter
 from staged.backends.c_family.contraction.text import Text, added, times
 from staged.backends.c_family.contraction.tile import (
     Result,
@@ -22,7 +23,7 @@ from staged.backends.c_family.contraction.tile import (
     emit_finish,
     emit_step,
 )
-from staged.backends.c_family.contraction.vectors import Vector, copied, index_name, support_for, vector_of, zeroed
+from staged.backends.c_family.contraction.vectors import Vector, copied, index_name, vector_of, zeroed
 from staged.ir.machine import Machine
 
 MOST_SUMS = 12  # vectors of one row of d_x that are added up side by side
@@ -165,16 +166,8 @@ class _Emitter:
             f"// a work item is {plan.channels} channels of a sample: first the products with d_y, then what meets in a pixel "
             "is added up",
         )
-        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
-            with t.block("for (int64_t item = begin; item < end; ++item)"):
-                self.emit_item()
-        return KernelText(
-            support_for(str(t), self.vector),
-            str(t),
-            (Phase(spec.name, spec.n * spec.groups * plan.blocks),),
-            parameters,
-            plan.scratch_items * ITEM_SIZES[spec.dtype],
-        )
+        items = spec.n * spec.groups * plan.blocks
+        return over_items(spec, self.vector, t, parameters, self.emit_item, items, plan.scratch_items)
 
     # ---- the product ---------------------------------------------------------------------------
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.planes import Window, conv_parameters, emit_planes, forward_window
-from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Phase
+from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText
 from staged.backends.c_family.contraction.text import Text, added, times
-from staged.backends.c_family.contraction.tile import Split, declared, each_row, split_evenly
+from staged.backends.c_family.contraction.tile import Split, each_row, split_evenly
 from staged.backends.c_family.contraction.vectors import (
     Vector,
     copied,
     index_name,
     sum_lanes_function,
-    support_for,
     vector_of,
     zeroed,
 )
@@ -205,16 +205,8 @@ class _Emitter:
             f"d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}) -> "
             f"({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), {spec.dtype}"
         )
-        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
-            with t.block("for (int64_t item = begin; item < end; ++item)"):
-                self.emit_item()
-        return KernelText(
-            support_for(str(t), self.vector),
-            str(t),
-            (Phase(spec.name, plan.work_items),),
-            parameters,
-            (plan.layout_items + plan.sum_items) * ITEM_SIZES[spec.dtype],
-        )
+        scratch_items = plan.layout_items + plan.sum_items
+        return over_items(spec, self.vector, t, parameters, self.emit_item, plan.work_items, scratch_items)
 
     @property
     def columns(self) -> int:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.loops import batch_items, batch_terms, product_parameters
-from staged.backends.c_family.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec, Phase
+from staged.backends.c_family.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec
 from staged.backends.c_family.contraction.text import Text, added, times
 from staged.backends.c_family.contraction.tile import Split, declared, each_row, split_evenly
 from staged.backends.c_family.contraction.vectors import (
     Vector,
     sum_lanes_function,
-    support_for,
     vector_of,
     zeroed,
 )
@@ -115,14 +115,9 @@ class _Emitter:
         t.line(f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {spec.dtype}")
         if plan.form == "sweep":
             t.line(f"// {plan.steps} rows at a time are added to the result, so that memory is read in order")
-        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
-            with t.block("for (int64_t item = begin; item < end; ++item)"):
-                self.emit_item()
-        support = support_for(str(t), self.vector)
-        size = ITEM_SIZES[spec.dtype]
         items = prod(spec.batch) * plan.strips
-        phase = Phase(spec.name, items, batch_items(spec, items))
-        return KernelText(support, str(t), (phase,), parameters, plan.scratch_items * size)
+        counted = batch_items(spec, items)
+        return over_items(spec, self.vector, t, parameters, self.emit_item, items, plan.scratch_items, counted)
 
     def emit_item(self) -> None:
         t, plan, spec = self.text, self.plan, self.spec

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
+from staged.backends.cublas_cudnn.library.form import MOVES
 from staged.backends.cublas_cudnn.library.running import Places, Running, running_statistics
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import TensorType
@@ -29,7 +30,6 @@ KEPT = ("", "", "", "saved_mean", "saved_rstd")
 """Names of what the calls for training make."""
 FUSED_KINDS = ("elementwise", "reduction", "random")
 """Kinds of primitives that share a kernel with an elementwise neighbour."""
-MOVES = ("reshape", "stop_gradient", "broadcast_to")
 
 
 def images(x: TensorType) -> tuple[int, ...]:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from staged.backends.c_family.expr import literal
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.loops import kernel_comments, wrapped
-from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.c_family.kernel_text import KernelText, kernel_comments
+from staged.backends.c_family.writer import Writer, safe_comment, wrapped
 from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
 from staged.ir.nodes import Op

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.c_family.loops import wrapped
-from staged.backends.c_family.writer import Writer
+from staged.backends.c_family.writer import Writer, wrapped
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,

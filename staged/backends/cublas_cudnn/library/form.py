@@ -10,7 +10,7 @@ computes either has this form, or is a kernel of its own after the product.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ Activation = Literal["", "relu", "gelu"]
 Factor = float | int
 """A number, or the parameter of the epilogue block (an `int`) that brings one."""
 MOVES = frozenset(("broadcast_to", "reshape", "stop_gradient"))
+"""Ops that give the elements of their operand, in other places or more often."""
 _GELU_SCALE, _GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
 
 
@@ -153,7 +154,7 @@ class _Matcher:
         source = self.source(value)
         if source.tensor.dtype is not self.product.tensor.dtype:
             return None
-        constant = _constant(source)
+        constant = number_everywhere(source)
         if constant is not None:
             # A library does not read what it multiplies by 0, and 0 times NaN is NaN.
             return Scale(constant) if constant else None
@@ -208,9 +209,9 @@ def _orders(op: Op) -> tuple[tuple[Value, Value], ...]:
     return (x, y), (y, x)
 
 
-def _constant(value: Value) -> float | None:
-    """The number that `value` is everywhere."""
-    while value.producer is not None and value.producer.name in MOVES:
+def number_everywhere(value: Value, moves: Collection[str] = MOVES) -> float | None:
+    """The number that `value` is everywhere, seen through ops that move or repeat elements."""
+    while value.producer is not None and value.producer.name in moves:
         value = value.producer.operands[0]
     if value.producer is None or value.producer.name != "constant":
         return None
@@ -221,13 +222,13 @@ def _constant(value: Value) -> float | None:
 def _relu_of(op: Op) -> Value | None:
     """x, where `op` makes relu(x): `maximum(x, 0)`, or 0 where x <= 0."""
     if op.name == "maximum":
-        return next((x for x, y in _orders(op) if _constant(y) == 0.0), None)
+        return next((x for x, y in _orders(op) if number_everywhere(y) == 0.0), None)
     condition, then, other = op.operands
     test = condition.producer
-    if test is None or _constant(then) != 0.0 or test.name not in ("less_equal", "greater_equal"):
+    if test is None or number_everywhere(then) != 0.0 or test.name not in ("less_equal", "greater_equal"):
         return None
     small, large = test.operands if test.name == "less_equal" else test.operands[::-1]
-    return other if small is other and _constant(large) == 0.0 else None
+    return other if small is other and number_everywhere(large) == 0.0 else None
 
 
 # ---- the tanh formula, up to the order of operands -----------------------------------------------
@@ -254,7 +255,7 @@ def _same(value: Value, pattern: Pattern) -> bool:
     if isinstance(pattern, Value):
         return value is pattern
     if isinstance(pattern, float):
-        number = _constant(value)
+        number = number_everywhere(value)
         return number is not None and math.isclose(number, pattern, rel_tol=1e-6)
     name, *operands = pattern
     op = value.producer

@@ -10,13 +10,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from staged.backends.cublas_cudnn.library.form import MOVES, number_everywhere
 from staged.ir.nodes import Op, Value
 from staged.ir.users import Users
 
 Places = Mapping[Op | None, int]
 """Where each op of a block stands."""
 
-REPEATS = ("broadcast_to", "reshape", "stop_gradient", "cast")
+REPEATS = MOVES | {"cast"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _updates(value: Value, users: Users, places: Places, scale: float) -> Iterat
         if user.name == "stop_gradient":
             yield from _updates(user.result, users, places, scale)
         elif user.name == "multiply":
-            number = _number(_other(user, value))
+            number = number_everywhere(_other(user, value), REPEATS)
             if number is None:
                 continue
             if scale != 1.0 and math.isclose(number, scale, rel_tol=1e-6):
@@ -86,7 +87,7 @@ def _sums(part: Op, users: Users, places: Places, factor: float) -> Iterator[_Up
         if kept is None or kept.name != "multiply":
             continue
         for old in kept.operands:
-            number = _number(_other(kept, old))
+            number = number_everywhere(_other(kept, old), REPEATS)
             if number is not None and math.isclose(number, 1.0 - factor, rel_tol=1e-6) and old.tensor == user.result.tensor:
                 yield _Update(user, factor, old)
                 break
@@ -96,16 +97,6 @@ def _other(op: Op, value: Value) -> Value:
     """The other of two operands."""
     first, second = op.operands
     return second if first is value else first
-
-
-def _number(value: Value) -> float | None:
-    """The number that a value is everywhere."""
-    while value.producer is not None and value.producer.name in REPEATS:
-        value = value.producer.operands[0]
-    if value.producer is None or value.producer.name != "constant":
-        return None
-    number = value.producer.attrs["value"]
-    return float(number) if isinstance(number, int | float) else None
 
 
 def _is_only_for(value: Value, update: Op, users: Users) -> bool:

@@ -1,0 +1,116 @@
+"""What a loop nest uses, and how often: its locals, its parameters, its workspace."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.scalars import EXTREMES, is_checked
+from staged.ir.loops import (
+    Accumulate,
+    ArrayRef,
+    Axis,
+    CallSupport,
+    CheckIndex,
+    Compute,
+    Constant,
+    Copy,
+    Guarded,
+    Load,
+    LoadPair,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    PositionOf,
+    Statement,
+    Store,
+    StorePair,
+    Tile,
+    walk,
+)
+
+
+def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
+    """(direct, nested) uses of every local: only what is used once, right here, is written in place.
+
+    What a statement's text may repeat (`x * x` for a square) counts twice.
+    """
+    counts: dict[Local, list[int]] = {}
+
+    def use(operand: Operand | Axis | None, nested: int, weight: int = 1) -> None:
+        if isinstance(operand, Local):
+            counts.setdefault(operand, [0, 0])[nested] += weight
+
+    def visit(statements: tuple[Statement, ...], nested: int) -> None:
+        for s in statements:
+            match s:
+                case Compute(_, op, operands):
+                    for operand in operands:
+                        use(operand, nested, 2 if op in ("square", "abs", "maximum", "minimum", "isnan") else 1)
+                case Store(_, index, value):
+                    use(value, nested)
+                    for name, _ in index.terms:
+                        use(name, nested, 2)
+                case Accumulate(reduction, value, _):
+                    use(value, nested, 2 if reduction.op in EXTREMES else 1)
+                case StorePair(_, _, first, second):
+                    use(first, nested)
+                    use(second, nested)
+                case CheckIndex(_, index):
+                    use(index, nested, 2)
+                case Load(_, _, index, guards):
+                    for name, _ in index.terms:
+                        use(name, nested, 2)
+                    for guard in guards:
+                        for name, _ in guard.index.terms:
+                            use(name, nested, 2)
+                case PositionOf(_, index):
+                    for name, _ in index.terms:
+                        use(name, nested, 2)
+                case Loop(_, inner) | Tile(_, _, inner) | Guarded(_, inner):
+                    visit(inner, 1)
+
+    visit(body, 0)
+    return {local: (direct, nested) for local, (direct, nested) in counts.items()}
+
+
+def rounded(array: ArrayRef) -> int:
+    """Bytes of a scratch array, in whole cache lines."""
+    return -(-array.size * array.dtype.size // 64) * 64
+
+
+def may_stop(s: Statement) -> bool:
+    """Whether a statement may stop the program."""
+    return isinstance(s, CheckIndex) or isinstance(s, Compute) and is_checked(s.op, s.target.dtype)
+
+
+def used_sources(nest: Nest) -> set[ArrayRef | Local]:
+    """The parameters that a nest reads at all."""
+    used: set[ArrayRef | Local] = set()
+    for s in walk(nest.body):
+        match s:
+            case LoadPair(_, _, array):
+                used.add(array)
+            case StorePair(array, _, first, second):
+                used.add(array)
+                used.update(o for o in (first, second) if isinstance(o, Local))
+            case Load(_, array, index):
+                used.add(array)
+                used.update(n for n, _ in index.terms if isinstance(n, Local))
+            case Compute(_, _, operands):
+                used.update(o for o in operands if isinstance(o, Local))
+            case Store(array, index, value):
+                used.add(array)
+                used.update(o for o in (value,) if isinstance(o, Local))
+                used.update(n for n, _ in index.terms if isinstance(n, Local))
+            case Accumulate(_, value, index):
+                used.update(o for o in (value,) if isinstance(o, Local))
+                if index is not None:
+                    used.update(n for n, _ in index.terms if isinstance(n, Local))
+            case CheckIndex(_, index):
+                used.update(o for o in (index,) if isinstance(o, Local))
+            case PositionOf(_, index):
+                used.update(n for n, _ in index.terms if isinstance(n, Local))
+            case Copy(target, source):
+                used.update((target, source))
+            case CallSupport(_, _, arguments):
+                used.update(a for a in arguments if not isinstance(a, Constant))
+    return used

@@ -1,0 +1,52 @@
+"""Where the values of a function are used: what decides which of them get a C variable, and which sequence is part of which."""
+
+from __future__ import annotations
+
+from staged.ir.nodes import Block, Function, Op, Value
+from staged.ir.order import structural_blocks, structural_ops
+from staged.ir.types import SequenceType
+
+
+def count_uses(function: Function) -> dict[Value, int]:
+    """How often each value is read."""
+    counts: dict[Value, int] = {}
+    for block in structural_blocks(function.block):
+        for operand in block.end.operands:
+            counts[operand] = counts.get(operand, 0) + 1
+    for op in structural_ops(function.block):
+        for operand in op.operands:
+            counts[operand] = counts.get(operand, 0) + 1
+    return counts
+
+
+def only_uses(function: Function) -> dict[Value, tuple[Block, bool]]:
+    """For values used once: the block of the use, and whether it is the block's end."""
+    found: dict[Value, tuple[Block, bool]] = {}
+    for block in structural_blocks(function.block):
+        for op in block.ops:
+            for operand in op.operands:
+                found[operand] = (block, False)
+        for operand in block.end.operands:
+            found[operand] = (block, True)
+    return found
+
+
+def collected_into(function: Function) -> dict[Value, tuple[Op, Value]]:
+    """For a sequence that an outer loop collects: that loop, and its sequence of sequences."""
+    into: dict[Value, tuple[Op, Value]] = {}
+    for op in structural_ops(function.block):
+        collected = op.attrs.get("collected", 0)
+        if collected:
+            for result, value in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
+                if isinstance(value.type, SequenceType):
+                    _enter(value, (op, result), into)
+    return into
+
+
+def _enter(value: Value, collector: tuple[Op, Value], into: dict[Value, tuple[Op, Value]]) -> None:
+    """Note who collects `value`, and with it what it is in the branches of an `if`."""
+    into[value] = collector
+    if value.producer is not None and value.producer.name == "if":
+        for block in value.producer.blocks:
+            if block.end.kind == "yield":
+                _enter(block.end.operands[value.index], collector, into)

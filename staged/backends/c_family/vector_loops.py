@@ -1,0 +1,102 @@
+"""Loops over vectors, and their tails.
+
+    for (int64_t j = 0; j < 96; j += 16) {            whole vectors
+        *(f32v_u *)(y + j) = ...
+    }
+    for (int64_t j = 96; j < 100; ++j) {              what is left, one by one, or in a last vector that covers some a second time
+        y[j] = ...
+    }
+"""
+
+from __future__ import annotations
+
+from staged.backends.c_family.expr import Infix, Literal, Name
+from staged.backends.c_family.totals import TotalsEmitter
+from staged.backends.c_family.vector_plan import feeds, may_repeat, unroll_of
+from staged.ir.loops import Loop, Store, segments
+
+
+class VectorLoops(TotalsEmitter):
+    """The part of a loop emitter that writes loops over vectors."""
+
+    def vector_loops(self, loop: Loop) -> None:
+        """One vector loop, or one for each piece of the range in which what the loads' guards say does not change."""
+        pieces = segments(loop)
+        if len(pieces) <= 1:
+            self.vector_loop(loop)
+            return
+        axis, whole = loop.axis, self.ranges.get(loop.axis)
+        for low, high in pieces:
+            self.segments[axis] = low, high
+            if whole is None:
+                self.ranges[axis] = str(low), str(high)
+                self.vector_loop(loop)
+                continue
+            with self.block(""):  # what this piece has in common with the piece of a tile or of a thread
+                first, stop = self.names.fresh("first"), self.names.fresh("stop")
+                self.w.line(f"const int64_t {first} = {whole[0]} > {low} ? {whole[0]} : {low};")
+                self.w.line(f"const int64_t {stop} = {whole[1]} < {high} ? {whole[1]} : {high};")
+                self.ranges[axis] = first, stop
+                with self.block(f"if ({first} < {stop})"):
+                    self.vector_loop(loop)
+        del self.segments[axis]
+        if whole is None:
+            del self.ranges[axis]
+        else:
+            self.ranges[axis] = whole
+
+    def vector_loop(self, loop: Loop) -> None:
+        """Whole turns of several vectors where totals gain from it, then vectors, then what is left one by one."""
+        lanes = self.schedule.lanes
+        axis = loop.axis
+        fed = [r for r, total in self.totals.items() if total.vector is not None and feeds(loop, r)]
+        count = unroll_of(loop, self.schedule) if fed else 1
+        low, high = self.range_of(axis)
+        i = self.scoped(axis)
+        static = low.isdigit() and high.isdigit()
+        extent = int(high) - int(low) if static else 0
+        start, left = low, extent
+        if count > 1:
+            step = lanes * count
+            left = extent % step
+            stop = str(int(high) - left) if static else self.whole_turns(low, high, step)
+            with self.block(f"for (int64_t {i} = {start}; {i} < {stop}; {i} += {step})"):
+                u = self.names.fresh("u")
+                self.w.line(f"#pragma GCC unroll {count}")
+                with self.block(f"for (int {u} = 0; {u} < {count}; ++{u})"):
+                    self.unrolled = Name(u)
+                    self.axes[axis] = Infix("+", Name(i), Infix("*", Name(u), Literal(str(lanes))))
+                    self.vector_body(loop)
+                    self.unrolled = None
+            self.axes[axis] = Name(i)
+            start = stop
+        if not static or left >= lanes:
+            left %= lanes
+            stop = str(int(high) - left) if static else self.whole_turns(low, high, lanes)
+            with self.block(f"for (int64_t {i} = {start}; {i} < {stop}; {i} += {lanes})"):
+                self.vector_body(loop)
+            start = stop
+        if left and extent >= lanes and may_repeat(loop, self.speller):
+            self.axes[axis] = Literal(str(int(high) - lanes))
+            self.repeats = self.repeats or any(isinstance(s, Store) for s in loop.body)
+            with self.block(""):
+                self.w.line(f"// the last {lanes}, {lanes - left} of them a second time")
+                self.repeated = lanes - left
+                self.vector_body(loop)
+                self.repeated = 0
+        elif not static or left:
+            with self.block(f"for (int64_t {i} = {start}; {i} < {high}; ++{i})"):
+                self.body(loop.body)
+        self.leave(i)
+
+    def whole_turns(self, low: str, high: str, step: int) -> str:
+        """A local: where whole turns of `step` items (a power of two) from `low` end."""
+        name = self.names.fresh(f"whole_{step}")
+        value = f"{high} & -{step}" if low == "0" else f"{low} + (({high} - {low}) & -{step})"
+        self.w.line(f"const int64_t {name} = {value};")
+        return name
+
+    def vector_body(self, loop: Loop) -> None:
+        self.vector_axis = loop.axis
+        self.body(loop.body)
+        self.vector_axis = None

@@ -1,0 +1,55 @@
+"""How a vectorised loop goes: how many vectors a turn takes, and what becomes of items that make no whole vector."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.scalars import RANDOM_NAMES
+from staged.backends.c_family.vectors import VectorSpeller
+from staged.ir.loops import Accumulate, ArrayRef, Compute, Load, Loop, PositionOf, Reduction, Store, walk
+from staged.ir.schedule import Schedule
+
+
+def unroll_of(loop: Loop, schedule: Schedule) -> int:
+    """Vectors per turn: as many as the loop has, up to the schedule's; one around further loops."""
+    if any(isinstance(s, Loop) for s in loop.body):
+        return 1
+    count = max(1, min(schedule.unroll, loop.axis.extent // schedule.lanes))
+    # Where whole turns end is found by masking when the program counts them: a power of two.
+    return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
+
+
+def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
+    """Whether the last vector of a loop may cover elements a second time, and pays: it calls functions, or takes totals.
+
+    Nothing may be read that the loop writes; `LoopEmitter.function` then says that no result lies where an operand does.
+    """
+    pays = False
+    read: set[ArrayRef] = set()
+    written: set[ArrayRef] = set()
+    for s in loop.body:
+        match s:
+            case Compute(_, op) if op in RANDOM_NAMES:
+                return False
+            case Compute(target, op):
+                pays = pays or speller.has_function(op, target.dtype)
+            case Load(_, array, _, guards) if not guards:
+                read.add(array)
+            case Store(array):
+                written.add(array)
+            case Accumulate(reduction) if reduction.op in ("sum", "max", "min"):
+                pays = True
+            case PositionOf():
+                pass
+            case _:
+                return False
+    return pays and not read & written
+
+
+def feeds(loop: Loop, reduction: Reduction) -> bool:
+    """Whether the turns of a loop, or of loops inside it, add to a reduction that starts outside of it."""
+    return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))
+
+
+def feeding_loop(reduction: Reduction, loop: Loop, schedule: Schedule) -> Loop | None:
+    """The vectorised loop (this one or one inside) whose turns a reduction takes in."""
+    inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
+    return next((s for s in (loop, *inner) if s in schedule.vectorised and feeds(s, reduction)), None)

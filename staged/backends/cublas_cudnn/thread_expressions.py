@@ -1,0 +1,149 @@
+"""Expressions of a kernel of the user's, in CUDA: numbers, elements whose indices are checked, shuffles, atomic operations."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Member, Name, Prefix, literal
+from staged.backends.c_family.kernel_text import Site
+from staged.backends.c_family.scalars import narrow
+from staged.backends.c_family.writer import Names
+from staged.backends.cublas_cudnn.failures import RECORD
+from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS
+from staged.backends.cublas_cudnn.spelling import spell_in_cuda
+from staged.ir.thread_kernel import (
+    AXES,
+    Argument,
+    Atomic,
+    Builtin,
+    Compute,
+    Const,
+    Element,
+    Expression,
+    Extent,
+    Local,
+    Memory,
+    Shuffle,
+    ThreadKernel,
+)
+
+_PLACES = {"thread_index": "threadIdx", "block_index": "blockIdx", "block_size": "blockDim", "grid_size": "gridDim"}
+_SYMBOLS = {
+    "add": "+", "subtract": "-", "multiply": "*", "floor_divide": "/", "remainder": "%",
+    "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
+}  # fmt: skip
+_SHUFFLES = {"idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync", "xor": "__shfl_xor_sync"}
+_RESERVED = frozenset(
+    "atomicAdd atomicMin atomicMax int64_t uint64_t asm template class new delete this operator private public".split()
+)
+
+
+class ThreadExpressions:
+    """The part of an emitter that writes what one thread computes, with the names that the kernel's text uses."""
+
+    def __init__(self, kernel: ThreadKernel, site: Site) -> None:
+        self.kernel = kernel
+        self.site = site
+        self.names = Names()
+        self.names.used |= CUDA_WORDS | _RESERVED | {RECORD}
+        self.snippets: set[str] = set()
+        self.arrays: dict[str, Expr] = {}
+        self.arguments: dict[str, Expr] = {}
+        self.extents: list[Expr] = []
+        self.locals: dict[str, str] = {}
+        self.changing: tuple[Element, Expr] | None = None
+        """The element that is being changed, and its text."""
+
+    def need(self, *snippets: str) -> None:
+        """Ask for support snippets by name."""
+        self.snippets.update(snippets)
+
+    def c_name(self, name: str) -> str:
+        if name not in self.locals:
+            self.locals[name] = self.names.fresh(name)
+        return self.locals[name]
+
+    def expr(self, e: Expression) -> Expr:
+        match e:
+            case Const():
+                return literal(e.value, e.type.dtype)
+            case Local():
+                return Name(self.c_name(e.name))
+            case Argument():
+                return self.arguments[e.name]
+            case Extent():
+                return self.extents[e.number]
+            case Builtin():
+                return Cast("int64_t", Member(Name(_PLACES[e.name]), AXES[e.axis], arrow=False))
+            case Compute():
+                return self.compute(e)
+            case Element():
+                return self.element(e)
+            case Shuffle():
+                lane = self.expr(e.lane)
+                c_type = "int" if e.kind in ("idx", "xor") else "unsigned int"
+                given = lane if isinstance(lane, Literal) else Cast(c_type, lane)
+                return Call(_SHUFFLES[e.kind], (Literal("0xffffffffu"), self.expr(e.value), given))
+            case Atomic():
+                return self.atomic(e)
+
+    def compute(self, e: Compute) -> Expr:
+        operands = [self.expr(operand) for operand in e.operands]
+        dtype = e.type.dtype
+        if e.exact and e.op in _SYMBOLS:
+            return narrow(_arithmetic(_SYMBOLS[e.op], operands[0], operands[1]), dtype)
+        if e.exact and e.op == "negative":
+            return narrow(Prefix("-", operands[0]), dtype)
+        if e.checked:
+            self.need(f"checked_{e.op}_{dtype}")
+            site = Literal(str(self.site(e.where)))
+            return Call(f"st_checked_{e.op}_{dtype}", (Name(RECORD), site, *operands))
+        dtypes = [operand.type.dtype for operand in e.operands]
+        return spell_in_cuda(e.op, dtypes, dtype, operands, e.attributes(), self.need)
+
+    def element(self, e: Element) -> Expr:
+        if self.changing is not None and self.changing[0] == e:
+            return self.changing[1]
+        if not any(e.checked):
+            return Index(self.arrays[e.array], self.place(e))
+        self.need(f"thread_read_{e.type.dtype}")
+        return Call(f"st_thread_read_{e.type.dtype}", (self.arrays[e.array], self.place(e)))
+
+    def atomic(self, e: Atomic) -> Expr:
+        array, dtype = self.arrays[e.target.array], e.type.dtype
+        value = self.expr(e.value)
+        if any(e.target.checked) or dtype.name == "i64":
+            self.need(f"thread_atomic_{e.op}_{dtype}")
+            return Call(f"st_thread_atomic_{e.op}_{dtype}", (array, self.place(e.target), value))
+        return Call(f"atomic{e.op.capitalize()}", (Prefix("&", Index(array, self.place(e.target))), value))
+
+    def place(self, e: Element) -> Expr:
+        """The place of an element in its array, row by row; where an index is checked, -1 if there is none."""
+        array = self.kernel.array_of(e.array)
+        extents: list[Expr]
+        if isinstance(array, Memory):
+            extents = [Literal(str(extent)) for extent in array.shape]
+        else:
+            extents = [self.extents[number] for number in array.extents]
+        place: Expr | None = None
+        checked = False
+        for index, extent, is_checked in zip(e.indices, extents, e.checked, strict=True):
+            given = self.expr(index)
+            if is_checked:
+                self.need("thread_index")
+                given = Call("st_thread_index", (Name(RECORD), Literal(str(self.site(e.where))), given, extent))
+            checked = checked or is_checked
+            if place is None:
+                place = given
+            elif checked:
+                self.need("thread_place")
+                place = Call("st_thread_place", (place, given, extent))
+            else:
+                place = _arithmetic("+", _arithmetic("*", place, extent), given)
+        assert place is not None, "an array has an axis"
+        return place
+
+
+def _arithmetic(op: str, left: Expr, right: Expr) -> Expr:
+    """`left op right` on int64_t; of two sides C converts the second by itself, where the first is no plain number."""
+    if op in "+-*" and isinstance(right, Cast) and isinstance(right.operand, Member) and not isinstance(left, Literal):
+        right = right.operand
+    return Infix(op, left, right)
