@@ -15,9 +15,10 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Block, End, Function, Op, Value, free_values, walk_ops
 from staged.ir.types import CPU, Dim, dims_of, i64
 from staged.kernels.axes import AxisConflict
+from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
-from staged.kernels.groups import Clone, Groups, Node, TakesEpilogue, is_view, kind_of
+from staged.kernels.groups import Groups, Node, TakesEpilogue, is_view, kind_of
 from staged.kernels.kinds import ALONE, CONTRACTIONS, FREE, SOURCES, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
-from staged.ir.nodes import FAIL, Block, End, Op, Value, free_values, walk_ops
+from staged.ir.nodes import FAIL, Block, Op, Value, free_values, walk_ops
 from staged.ir.order import changed_operands
 from staged.ir.types import CPU, Dim, TensorType, dims_of
 from staged.kernels.axes import Analysis, AxisConflict, Structure
+from staged.kernels.clone import Clone
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.kinds import (
     ALONE,
@@ -443,43 +444,6 @@ def _leaves_one_thread(structure: Structure, results: Sequence[Value]) -> bool:
     """
     rows = prod(axis.extent for axis in structure.rows)
     return bool(structure.finals) or rows == 1 and any(value.tensor.size > 1 for value in results)
-
-
-class Clone:
-    """Copies a group's ops, and the free ops between them, into a closed block."""
-
-    def __init__(self, is_boundary: Callable[[Value], bool]) -> None:
-        self.is_boundary = is_boundary
-        self.params: dict[Value, Value] = {}
-        self.ops: list[Op] = []
-        self.values: dict[Value, Value] = {}
-
-    def param(self, value: Value) -> Value:
-        if value not in self.params:
-            self.params[value] = Value(value.type, None, len(self.params), value.hint)
-        return self.params[value]
-
-    def value(self, value: Value) -> Value:
-        if value in self.values:
-            return self.values[value]
-        if self.is_boundary(value):
-            return self.param(value)
-        assert value.producer is not None
-        self.op(value.producer)
-        return self.values[value]
-
-    def op(self, op: Op) -> None:
-        if op.results[0] in self.values:
-            return
-        copy = op.replace(operands=[self.value(operand) for operand in op.operands])
-        self.ops.append(copy)
-        self.values.update(zip(op.results, copy.results, strict=True))
-
-    def block(self, ops: Sequence[Op], results: Sequence[Value]) -> Block:
-        for op in ops:
-            self.op(op)
-        operands = tuple(self.value(value) for value in results)
-        return Block(tuple(self.params.values()), self.ops, End("yield", operands))
 
 
 def inputs_of(op: Op) -> list[Value]:
