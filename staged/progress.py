@@ -23,7 +23,7 @@ from staged.ir.nodes import IO, Op
 from staged.ops.array import Array
 from staged.ops.formatting import format_value, parse_spec
 from staged.ops.promote import as_array
-from staged.runtime.native import is_live
+from staged.runtime.printing import is_live
 from staged.source import here
 
 WIDTH = 79

@@ -6,8 +6,6 @@ what the program reports into Python exceptions that name the Python line.
 
 from __future__ import annotations
 
-import codecs
-import math
 import mmap
 import os
 import signal
@@ -42,7 +40,10 @@ from staged.errors import (
 from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
 from staged.runtime.guard import CUDA_MODE, PLAIN_MODE, ffi, guard, loader
 from staged.runtime.machine import default_threads
+from staged.runtime.printing import Printer, is_live, write
+from staged.runtime.results import Results
 from staged.runtime.stack_size import stack_bytes
+from staged.runtime.writers import writers
 
 Array = np.ndarray[Any, Any]
 
@@ -185,63 +186,6 @@ def _end_team(library: _Library, process: int, team: Any) -> None:
         library._destroy_team(team)
 
 
-# ---- printing -----------------------------------------------------------------------------------
-
-
-class _Printer:
-    """Where a running call's text goes; keeps what went wrong there, since C cannot carry an exception."""
-
-    def __init__(self, stop: Any) -> None:
-        self.stop = stop
-        self.error: BaseException | None = None
-        self.catches = False  # whether the call has taken over SIGINT
-        self.thread = 0  # that runs the call, or prints for it: a program that recurses runs on a thread of its own
-        # A character may be split between two pieces of text.
-        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def take_error(self) -> BaseException | None:
-        """What writing raised; ready for the next call."""
-        error, self.error = self.error, None
-        self.decoder.reset()
-        return error
-
-
-@ffi.callback("void(void *, const char *, int64_t)")  # type: ignore[untyped-decorator]
-def _write(context: Any, text: Any, length: int) -> None:
-    """What `st_host.write` points at: text goes to the `sys.stdout` of this moment."""
-    printer: _Printer = ffi.from_handle(context)
-    if printer.error is not None:
-        return  # the program is stopping
-    printer.thread = threading.get_ident()
-    # Python raises interrupts on its main thread alone: elsewhere they stay ours, or they would be lost.
-    suspends = printer.catches and printer.thread == threading.main_thread().ident
-    if suspends:
-        guard().st_suspend()
-    try:
-        shown = printer.decoder.decode(ffi.buffer(text, length)[:])
-        stream = sys.stdout
-        if stream is not None and shown:
-            stream.write(shown)
-            if not shown.endswith("\n"):
-                stream.flush()  # part of a line, such as a progress bar, is meant to be seen now
-    except BaseException as error:
-        printer.error = error
-        printer.stop[0] = 1
-    finally:
-        if suspends:
-            guard().st_resume()
-
-
-def is_live(stream: Any) -> bool:
-    """Whether text redrawn in place makes sense on `stream`: a terminal, or a notebook's output."""
-    if type(stream).__module__.partition(".")[0] == "ipykernel":
-        return True
-    try:
-        return bool(stream.isatty())
-    except (AttributeError, ValueError):
-        return False
-
-
 # ---- one call's memory --------------------------------------------------------------------------
 
 
@@ -267,9 +211,9 @@ class _Slot:
         self.stop = ffi.new("volatile int *")
         self.team = program._library.team_for(self, artifact.threads or default_threads())
         self.host = ffi.new("st_host *")
-        self.printer = _Printer(self.stop)
+        self.printer = Printer(self.stop)
         self._handle = ffi.new_handle(self.printer)
-        self.host.write = _write
+        self.host.write = write
         self.host.context = self._handle
         self.host.stop = self.stop
         self.host.team = self.team
@@ -293,91 +237,6 @@ def _anonymous_memory(artifact: Artifact) -> mmap.mmap:
         except OSError:
             pass  # a kernel without huge pages: only slower
     return memory
-
-
-# ---- variables ----------------------------------------------------------------------------------
-
-
-class _Writers:
-    """Which variable buffers running calls may write: calls that share one take turns, others run side by side."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all calls; in the child of a fork, where they do not run."""
-        self._changed = threading.Condition(threading.Lock())
-        self._owners: dict[Any, _Slot] = {}  # by buffer, which compares by address
-
-    def acquire(self, buffers: Sequence[Any], slot: _Slot, program: str) -> None:
-        """Wait until no other call has one of `buffers`, then have them all."""
-        thread = slot.printer.thread = threading.get_ident()
-        with self._changed:
-            while not self._owners.keys().isdisjoint(buffers):
-                owners = [self._owners[buffer] for buffer in buffers if buffer in self._owners]
-                if any(owner.printer.thread == thread for owner in owners):
-                    raise ProgramError(
-                        f"`{program}` was called from inside a call that is writing the same variables",
-                        hint="do not call it from what a running program's print reaches",
-                    )
-                self._changed.wait()
-            self._owners.update(dict.fromkeys(buffers, slot))
-
-    def release(self, buffers: Sequence[Any], slot: _Slot) -> None:
-        """Give back what `slot` has; also after an `acquire` that was interrupted."""
-        with self._changed:
-            for buffer in buffers:
-                if self._owners.get(buffer) is slot:
-                    del self._owners[buffer]
-            self._changed.notify_all()
-
-
-_writers = _Writers()
-os.register_at_fork(after_in_child=_writers.reset)
-
-
-# ---- results ------------------------------------------------------------------------------------
-
-_WORTH_KEEPING = 1 << 20
-"""Bytes: below, the allocator is as quick; above, it goes back to the system, and every page faults anew."""
-_BLOCKS_KEPT = 3
-_PAGE = 4096
-_REFERENCES_OF_IDLE = 3  # the list's, the loop variable's, the argument of getrefcount
-
-
-class _Results:
-    """Memory for results: large blocks are used again once nobody holds an array on them.
-
-    An array keeps its block alive as its `base`, and so do views of it, so a block's reference count tells. A thread that
-    looks at a block holds it meanwhile, so two never take the same one.
-    """
-
-    def __init__(self) -> None:
-        self._blocks: dict[int, list[Array]] = {}
-
-    def fresh(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """An array that shares memory with no other live one; its elements are undefined."""
-        size = dtype.itemsize * math.prod(shape)
-        if size < _WORTH_KEEPING:
-            return np.empty(shape, dtype)
-        blocks = self._blocks.setdefault(size, [])
-        for block in blocks:
-            if sys.getrefcount(block) == _REFERENCES_OF_IDLE:
-                return _placed(block, shape, dtype)
-        block = np.empty(size + _PAGE, np.uint8)
-        if len(blocks) < _BLOCKS_KEPT:
-            blocks.append(block)
-        return _placed(block, shape, dtype)
-
-
-def _placed(block: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An array in the block that starts in the middle of a page.
-
-    Large inputs start at the beginning of one; a store and a load that agree in the low bits of their addresses wait for
-    each other (4K aliasing), which cost a row-wise softmax a third of its time.
-    """
-    address = block.__array_interface__["data"][0]
-    return np.ndarray(shape, dtype, buffer=block, offset=(_PAGE // 2 - address) % _PAGE)
 
 
 # ---- the program --------------------------------------------------------------------------------
@@ -427,7 +286,7 @@ class NativeProgram:
         self._variables = ffi.new("int32_t[]", self._variable_positions)
         self._is_symbolic = any(plan.shape is None for plan in plans)
         self._idle: list[_Slot] = []
-        self._results = _Results()
+        self._results = Results()
 
     def __repr__(self) -> str:
         return f"<native program `{self.artifact.name}` for {self.artifact.target}>"
@@ -486,7 +345,7 @@ class NativeProgram:
             _poison(slot.memory, self.artifact.arena_bytes)
         try:
             if buffers:
-                _writers.acquire(buffers, slot, self.artifact.name)
+                writers.acquire(buffers, slot.printer, self.artifact.name)
             slot.printer.catches = catches = threading.get_ident() == threading.main_thread().ident
             if slot.stream is not sys.stdout:
                 slot.stream = sys.stdout
@@ -499,7 +358,7 @@ class NativeProgram:
                 original[...] = copy
         finally:
             if buffers:
-                _writers.release(buffers, slot)
+                writers.release(buffers, slot.printer)
         if status:
             self._stopped(slot, status)
         if len(self._idle) < _IDLE_SLOTS_KEPT:

@@ -4,9 +4,9 @@ import gc
 
 import numpy as np
 
-from staged.runtime.native import _WORTH_KEEPING, _Results
+from staged.runtime.results import WORTH_KEEPING, Results
 
-SHAPE = (_WORTH_KEEPING // 4,)
+SHAPE = (WORTH_KEEPING // 4,)
 F32 = np.dtype(np.float32)
 
 
@@ -15,7 +15,7 @@ def address(array):
 
 
 def test_a_dropped_result_gives_its_memory_to_the_next():
-    results = _Results()
+    results = Results()
     first = results.fresh(SHAPE, F32)
     where = address(first)
     del first
@@ -23,7 +23,7 @@ def test_a_dropped_result_gives_its_memory_to_the_next():
 
 
 def test_results_and_views_that_are_held_are_never_written_again():
-    results = _Results()
+    results = Results()
     held = [results.fresh(SHAPE, F32) for _ in range(5)]
     for number, array in enumerate(held):
         array.fill(number)
@@ -36,7 +36,7 @@ def test_results_and_views_that_are_held_are_never_written_again():
 
 
 def test_sizes_and_shapes_do_not_mix():
-    results = _Results()
-    assert results.fresh((2, _WORTH_KEEPING), F32).shape == (2, _WORTH_KEEPING)
-    assert results.fresh((_WORTH_KEEPING, 2), F32).shape == (_WORTH_KEEPING, 2)
+    results = Results()
+    assert results.fresh((2, WORTH_KEEPING), F32).shape == (2, WORTH_KEEPING)
+    assert results.fresh((WORTH_KEEPING, 2), F32).shape == (WORTH_KEEPING, 2)
     assert results.fresh((3,), F32).flags.owndata
