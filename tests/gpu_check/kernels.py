@@ -1,23 +1,30 @@
 """Memory-bound kernels: one op on a large array that is on the device, repeated in a loop there.
 
 What a turn takes is the slope between a short and a long loop, so that the call itself does not count. PyTorch is timed in
-the same way, and a copy on the device, whose bandwidth is what such kernels can have at best.
+the same way, and a copy on the device, whose bandwidth is what such kernels can have at best. Each kernel has a process of
+its own, in which all of that is measured: what goes wrong there is one line of the table.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 import staged as st
 from staged import GPU, with_backend
-from tests.gpu_check.report import Result
-from tests.gpu_check.setting import Setting
+from tests.gpu_check.processes import run_within
+from tests.gpu_check.report import Result, State
+from tests.gpu_check.setting import ROOT, Setting
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,10 @@ class Size:
 FULL = Size(8192, 8192, 1 << 30, 10, 110)
 SMALL = Size(64, 64, 1 << 16, 1, 3)
 """For a rehearsal."""
+LIMIT, SHORTEST = 120.0, 20.0
+"""Seconds for one kernel, PyTorch's compiling included; it is not begun with fewer."""
+OVER = "not begun: the part's time was over"
+ANSWER = "figures: "
 
 
 @dataclass(frozen=True)
@@ -67,8 +78,10 @@ KERNELS = (
 )
 
 
+@cache
 def array(size: Size) -> Any:
-    return np.random.default_rng(1).normal(size=(size.rows, size.columns)).astype(np.float32)
+    """What is worked on; nobody writes to it."""
+    return np.random.default_rng(1).standard_normal((size.rows, size.columns), np.float32)
 
 
 def seconds_per_turn(kernel: Kernel, size: Size) -> float:
@@ -152,18 +165,77 @@ def _slope(run: Callable[[int], object], size: Size) -> float:
     return max(best(size.many) - best(size.few), 1e-9) / (size.many - size.few)
 
 
+@dataclass(frozen=True)
+class Figures:
+    """Of one kernel: seconds of a turn, ours and PyTorch's, or why there are none, and bytes per second of a copy."""
+
+    ours: float
+    copied: float
+    eager: float | str
+    compiled: float | str
+
+
+def figures_of(kernel: Kernel, size: Size) -> Figures:
+    """Measures everything about a kernel, in this process."""
+    copied = copy_bandwidth(size)
+    ours = statistics.median(seconds_per_turn(kernel, size) for _ in range(3))
+    return Figures(ours, copied, *(torch_seconds(kernel, compiled, size) for compiled in (False, True)))
+
+
+def measured(kernel: Kernel, setting: Setting) -> Figures | str:
+    """The same in a process of its own; why there is nothing."""
+    limit = None if setting.rehearsed else min(LIMIT, setting.left())
+    if limit is not None and limit < SHORTEST:
+        return OVER
+    command = [sys.executable, "-m", "tests.gpu_check.kernels", kernel.name, *(["small"] if setting.rehearsed else [])]
+    kept = {"TORCHINDUCTOR_CACHE_DIR": str(setting.folder / "cache" / "inductor")}
+    try:
+        done = run_within(command, limit, ROOT, {**os.environ, **kept})
+    except subprocess.TimeoutExpired:
+        return f"not done after {limit:.0f} s"
+    lines = done.stdout.strip().splitlines() or [f"exit status {done.returncode}"]
+    try:
+        return Figures(**json.loads(lines[-1].removeprefix(ANSWER)))
+    except (ValueError, TypeError):
+        return f"exit status {done.returncode}: {lines[-1][:200]}"
+
+
 def speed(setting: Setting) -> Result:
     """Memory-bound kernels against a copy on the device, and against PyTorch in the same run."""
-    size = SMALL if setting.rehearsed else FULL
-    copy = copy_bandwidth(size)
+    return result_of([measured(kernel, setting) for kernel in KERNELS], SMALL if setting.rehearsed else FULL)
+
+
+def result_of(found: Sequence[Figures | str], size: Size) -> Result:
+    """The table of all kernels. It fails where one of ours did not run."""
     rows = [["kernel", "staged", "share of a copy's bandwidth", "PyTorch eager", "PyTorch compiled"]]
-    for kernel in KERNELS:
-        ours = statistics.median(seconds_per_turn(kernel, size) for _ in range(3))
-        theirs = [torch_seconds(kernel, compiled, size) for compiled in (False, True)]
+    copied: list[float] = []
+    failures: list[str] = []
+    for kernel, figures in zip(KERNELS, found, strict=True):
+        if isinstance(figures, str):
+            rows.append([kernel.name, figures, "", "", ""])
+            failures += [kernel.name] if figures != OVER else []
+            continue
+        copied.append(figures.copied)
+        share = size.bytes / figures.ours / figures.copied
         ratios = [
-            seconds if isinstance(seconds, str) else f"{seconds * 1e6:.1f} us ({seconds / ours:.2f} x ours)"
-            for seconds in theirs
+            seconds if isinstance(seconds, str) else f"{seconds * 1e6:.1f} us ({seconds / figures.ours:.2f} x ours)"
+            for seconds in (figures.eager, figures.compiled)
         ]
-        rows.append([kernel.name, f"{ours * 1e6:.1f} us", f"{size.bytes / ours / copy:.0%}", *ratios])
-    summary = f"{size.rows} x {size.columns} f32; a copy on the device moves {copy / 1e12:.2f} TB/s, read and written"
-    return Result("passed", summary, table=rows)
+        rows.append([kernel.name, f"{figures.ours * 1e6:.1f} us", f"{share:.0%}", *ratios])
+    summary = f"{size.rows} x {size.columns} f32"
+    if copied:
+        summary += f"; a copy on the device moves {statistics.median(copied) / 1e12:.2f} TB/s, read and written"
+    summary += f"; look at {', '.join(failures)}" if failures else ""
+    state: State = "failed" if failures or not copied else "passed"
+    return Result(state, summary, table=rows, unfinished=OVER in found)
+
+
+def main() -> None:
+    """`python -m tests.gpu_check.kernels NAME [small]`: the figures of one kernel as the last line."""
+    name, *rest = sys.argv[1:]
+    (kernel,) = (each for each in KERNELS if each.name == name)
+    print(f"\n{ANSWER}{json.dumps(asdict(figures_of(kernel, SMALL if rest else FULL)))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

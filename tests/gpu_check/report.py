@@ -21,6 +21,8 @@ class Result:
     """Rows of a table, the heads first."""
     seconds: float = 0.0
     """How long the part took."""
+    unfinished: bool = False
+    """Whether the time was over before all was done: run again, the part does what is left."""
 
     def as_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -45,7 +47,7 @@ def page(results: Mapping[str, Result], parts: Mapping[str, str], rehearsed: boo
     for name in parts:
         result = results.get(name)
         state, summary, took = (
-            (result.state, result.summary, f"{result.seconds:.0f} s") if result else ("not run", "", "")
+            (state_of(result), result.summary, f"{result.seconds:.0f} s") if result else ("not run", "", "")
         )
         lines.append(f"| {name} | {state} | {_cell(summary)} | {took} |")
     for name, what in parts.items():
@@ -60,6 +62,11 @@ def page(results: Mapping[str, Result], parts: Mapping[str, str], rehearsed: boo
         if result.details:
             lines += ["", "```", *result.details, "```"]
     return "\n".join(lines) + "\n"
+
+
+def state_of(result: Result) -> str:
+    """A result's state in words."""
+    return f"{result.state}, unfinished" if result.unfinished else result.state
 
 
 def _cell(text: str) -> str:

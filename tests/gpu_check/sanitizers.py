@@ -5,10 +5,13 @@ The tool looks at the kernels of NVIDIA's libraries too; what it says of those i
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +26,8 @@ from staged.errors import DependencyError
 from staged.runtime.cuda import devices, toolkit
 from tests.backends.cublas_cudnn import gpu_funcs, programs
 from tests.gpu_check.examples import EXAMPLES
-from tests.gpu_check.report import Result
+from tests.gpu_check.processes import run_within
+from tests.gpu_check.report import Result, State
 from tests.gpu_check.setting import Setting
 
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
@@ -49,6 +53,7 @@ SANITIZED: tuple[tuple[Any, dict[str, Any]], ...] = (
 BUILD_LIMIT, RUN_LIMIT = 200, 150
 """Seconds for one program."""
 AT_ONCE = 6
+OVER = "the part's time was over"
 
 # What the tool says where it cannot work at all: that is about the machine.
 _REFUSED = re.compile(
@@ -67,6 +72,8 @@ class Built:
     kernels: tuple[str, ...]
     libraries: tuple[Path, ...]
     failure: str = ""
+    digest: str = ""
+    """Of its text."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,28 @@ class Run:
     failure: str = ""
 
 
+class Known:
+    """What a tool has said of programs in which it found nothing: a part that is run again need not ask again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.said: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else {}
+        self.lock = threading.Lock()
+
+    def run(self, program: Built) -> Run | None:
+        """The run of the same text, if there was one."""
+        said = self.said.get(program.name, {})
+        return Run([], said["others"], said["seconds"]) if said.get("text") == program.digest else None
+
+    def noted(self, program: Built, run: Run) -> Run:
+        """The same run; kept if it was clean."""
+        if not (run.ours or run.refusal or run.failure):
+            with self.lock:
+                self.said[program.name] = {"text": program.digest, "others": run.others, "seconds": run.seconds}
+                self.path.write_text(json.dumps(self.said, indent=1) + "\n")
+        return run
+
+
 def sanitizer(tool: str) -> Callable[[Setting], Result]:
     """The part that runs the programs under one of the tools."""
 
@@ -87,8 +116,13 @@ def sanitizer(tool: str) -> Callable[[Setting], Result]:
         if not setting.rehearsed and (shutil.which("compute-sanitizer") is None or shutil.which("nvcc") is None):
             return Result("refused", "compute-sanitizer or nvcc is not on the PATH")
         built = built_programs(setting)
+        known = Known(setting.folder / f"{tool}.runs.json")
+
+        def looked_at(program: Built) -> Run:
+            return known.run(program) or known.noted(program, sanitized(program, tool, setting))
+
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            runs = list(pool.map(lambda program: sanitized(program, tool, setting), built))
+            runs = list(pool.map(looked_at, built))
         return result_of(tool, built, runs)
 
     return run
@@ -104,14 +138,16 @@ def result_of(tool: str, built: Sequence[Built], runs: Sequence[Run]) -> Result:
         rows.append([program.name, str(len(program.kernels)), words, others, f"{run.seconds:.0f} s"])
         details += run.ours[:5]
     refusals = [run.refusal for run in runs if run.refusal]
-    if refusals and len(refusals) == len(runs):
+    unfinished = OVER in refusals
+    if refusals and len(refusals) == len(runs) and not unfinished:
         return Result("refused", refusals[0], table=rows)
     failures = [program.name for program, run in zip(built, runs, strict=True) if run.failure or run.ours]
     done = sum(not run.refusal and not run.failure for run in runs)
     summary = f"{done} of {len(runs)} programs ran" + (
         f"; look at {', '.join(failures)}" if failures else ", nothing found"
     )
-    return Result("failed" if failures else "passed", summary, table=rows, details=details[:60])
+    state: State = "failed" if failures else "passed"
+    return Result(state, summary, table=rows, details=details[:60], unfinished=unfinished)
 
 
 # ---- building -------------------------------------------------------------------------------------
@@ -155,19 +191,19 @@ def built(program: Any, words: list[str], folder: Path, setting: Setting) -> Bui
         variables: list[str] = []
         if not setting.rehearsed:
             libraries, variables = for_nvcc(folder, artifact.link)
-        done = subprocess.run(
+        done = run_within(
             ["make", *(["emu", "EMULATORFLAGS=-std=c++17 -O0 -w"] if setting.rehearsed else []), *variables],
-            cwd=folder,
-            env=with_libraries(libraries),
-            capture_output=True,
-            text=True,
-            timeout=BUILD_LIMIT if not setting.rehearsed else None,
+            None if setting.rehearsed else min(BUILD_LIMIT, max(1.0, setting.left())),
+            folder,
+            with_libraries(libraries),
         )
         if done.returncode != 0:
-            failure = " ".join((done.stderr or done.stdout).strip().splitlines()[-6:])[:600]
+            failure = " ".join(done.stdout.strip().splitlines()[-6:])[:600]
     except (DependencyError, subprocess.TimeoutExpired) as problem:
         failure = str(problem)
-    return Built(artifact.name, (f"./{name}", *words), folder, kernels, libraries, failure and f"not built: {failure}")
+    digest = hashlib.sha256(program.source.encode()).hexdigest()
+    failure = failure and f"not built: {failure}"
+    return Built(artifact.name, (f"./{name}", *words), folder, kernels, libraries, failure, digest)
 
 
 def for_nvcc(folder: Path, link: Sequence[str]) -> tuple[tuple[Path, ...], list[str]]:
@@ -210,21 +246,16 @@ def sanitized(program: Built, tool: str, setting: Setting) -> Run:
     # Calls that fail are the program's own business: it looks at every one, and libraries try some in vain.
     before = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"]
     line = [*([] if setting.rehearsed else before), *program.command]
+    if setting.left() <= 0:
+        return Run([], 0, 0.0, refusal=OVER)
+    limit = None if setting.rehearsed else min(RUN_LIMIT, setting.left())
     begin = time.monotonic()
     try:
-        done = subprocess.run(
-            line,
-            cwd=program.folder,
-            env=with_libraries(program.libraries),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=RUN_LIMIT if not setting.rehearsed else None,
-        )
+        done = run_within(line, limit, program.folder, with_libraries(program.libraries))
     except subprocess.TimeoutExpired:
-        return Run([], 0, time.monotonic() - begin, refusal=f"not done after {RUN_LIMIT} s")
+        return Run([], 0, time.monotonic() - begin, refusal=OVER if limit != RUN_LIMIT else f"not done after {limit} s")
     took = time.monotonic() - begin
-    lines = (done.stdout + done.stderr).splitlines()
+    lines = done.stdout.splitlines()
     reports = reports_of(lines)
     refusal = next((report for report in reports if _REFUSED.search(report)), "")
     if refusal:

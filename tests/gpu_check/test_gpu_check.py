@@ -14,8 +14,8 @@ import pytest
 
 import staged as st
 from tests.gpu_check import __main__ as runner
-from tests.gpu_check import kernels
-from tests.gpu_check.parts import PARTS, outcomes_of
+from tests.gpu_check import kernels, sanitizers
+from tests.gpu_check.parts import PARTS
 from tests.gpu_check.report import REHEARSAL, Result, device_name, page
 from tests.gpu_check.sanitizers import SANITIZED, Built, Run, reports_of, result_of, sanitized
 from tests.gpu_check.setting import Setting
@@ -40,7 +40,7 @@ def test_the_page_has_every_part_also_those_that_were_not_run() -> None:
 def test_parts_with_a_result_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
 
-    def run(name: str, setting: Setting) -> Result:
+    def run(name: str, setting: Setting, limit: float) -> Result:
         ran.append(name)
         return MACHINE if name == "machine" else Result("refused" if name == "memcheck" else "passed", "done")
 
@@ -59,9 +59,7 @@ def test_parts_with_a_result_are_not_run_again(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_part_that_fails_makes_the_check_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        runner, "run", lambda name, setting: MACHINE if name == "machine" else Result("failed", "wrong")
-    )
+    monkeypatch.setattr(runner, "run", lambda name, *_: MACHINE if name == "machine" else Result("failed", "wrong"))
     monkeypatch.setattr(sys, "argv", ["gpu_check", "--results", str(tmp_path), "--page", str(tmp_path / "page.md")])
     assert runner.main() == 1
 
@@ -132,28 +130,6 @@ def test_what_the_sanitizers_run_can_be_exported(
 
 # ---- what tools say -------------------------------------------------------------------------------
 
-TESTS = """\
-[gw0] [  1%] PASSED tests/a/test_a.py::test_one[not square]
-[gw1] [  2%] FAILED tests/a/test_a.py::test_two
-[gw1] [  2%] ERROR tests/a/test_a.py::test_three
-[gw0] [  3%] SKIPPED tests/a/test_a.py::test_four
-tests/b/test_b.py::test_five[a b] PASSED                                 [ 50%]
-tests/b/test_b.py::test_six SKIPPED (only the emulated device has it)    [100%]
-FAILED tests/a/test_a.py::test_two - AssertionError: no
-"""
-
-
-def test_outcomes_are_read_with_and_without_xdist() -> None:
-    assert outcomes_of(TESTS.splitlines()) == {
-        "tests/a/test_a.py::test_one[not square]": "PASSED",
-        "tests/a/test_a.py::test_two": "FAILED",
-        "tests/a/test_a.py::test_three": "ERROR",
-        "tests/a/test_a.py::test_four": "SKIPPED",
-        "tests/b/test_b.py::test_five[a b]": "PASSED",
-        "tests/b/test_b.py::test_six": "SKIPPED",
-    }
-
-
 MEMCHECK = """\
 ========= COMPUTE-SANITIZER
 loss 0.25
@@ -178,7 +154,8 @@ RACECHECK = """\
 
 def tool_that_says(words: str, status: int, monkeypatch: pytest.MonkeyPatch) -> Run:
     """What becomes of a program about which the tool says this."""
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], status, words, ""))
+    done = subprocess.CompletedProcess([], status, words, "")
+    monkeypatch.setattr(sanitizers, "run_within", lambda *_: done)
     return sanitized(Built("y", ("./y",), Path(), ("y_kernel", "z_kernel"), ()), "memcheck", Setting(Path()))
 
 

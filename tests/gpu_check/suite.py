@@ -1,0 +1,302 @@
+"""The tests on the GPU: in many processes, a few tests each, so that none takes others with it.
+
+    find      which tests there are: pytest collects them, with `recorder.py` to write them down
+    share     a file's tests, a few at a time; what takes long stands alone and comes first
+    run       as many processes side by side as there are cores. One that dies, hangs or loses the GPU is followed by another
+              with the tests that are left; the test that it died in has that for its outcome
+
+What each test came to is kept in `suite.jsonl`: the part, run again, does what is left, and what did not pass. Sources that have
+changed since begin anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.gpu_check.processes import end, run_within
+from tests.gpu_check.recorder import LOST
+from tests.gpu_check.report import Result, State
+from tests.gpu_check.setting import ROOT, Setting
+
+FILES = ("tests/backends/cublas_cudnn", "tests/programs", "tests/runtime")
+REHEARSED = ("tests/backends/cublas_cudnn/test_programs.py",)
+SLOW = ("test_examples", "test_long_runs", "test_resnet", "test_training", "test_treelstm")
+"""Files whose tests take long: a process for each, and these first."""
+ALONE = ("test_calls_do_not_use_up_the_memory",)
+"""What a test finds of the device's free memory is about itself only while no other runs."""
+AT_ONCE = 12
+"""Processes, each with a CUDA context of its own, if there are as many cores."""
+SHARE = 24
+"""Tests of a process."""
+TEST_LIMIT, START_LIMIT, FIND_LIMIT = 150.0, 60.0, 90.0
+"""Seconds for a test, for a process until its first test, and for finding them all."""
+SOURCES = ("staged", "tests", "examples")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a test came to: passed, skipped, expected to fail; failed, died, hung, lost the GPU."""
+
+    kind: str
+    words: str = ""
+    seconds: float = 0.0
+
+    @property
+    def is_bad(self) -> bool:
+        return self.kind not in ("passed", "skipped", "expected to fail")
+
+
+@dataclass
+class Book:
+    """What all tests came to, in memory and in a file, for the threads of this part."""
+
+    path: Path
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def opened(path: Path, sources: str) -> Book:
+        """That of an earlier run of the same sources, without what did not pass then; else an empty one."""
+        book = Book(path)
+        lines = lines_of(path)
+        if lines[:1] == [{"sources": sources}]:
+            for said in lines[1:]:
+                name = said.pop("test")
+                book.outcomes[name] = Outcome(**said)
+        book.outcomes = {name: each for name, each in book.outcomes.items() if not each.is_bad}
+        path.write_text(json.dumps({"sources": sources}) + "\n")
+        for name, each in book.outcomes.items():
+            book._append(name, each)
+        return book
+
+    def note(self, name: str, outcome: Outcome) -> None:
+        with self.lock:
+            self.outcomes[name] = outcome
+            self._append(name, outcome)
+
+    def _append(self, name: str, outcome: Outcome) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps({"test": name, **vars(outcome)}) + "\n")
+
+
+def suite(setting: Setting) -> Result:
+    """The tests marked `gpu`, and all tests of the emulated device, on this machine's GPU."""
+    folder = setting.folder / "suite"
+    folder.mkdir(exist_ok=True)
+    files = REHEARSED if setting.rehearsed else FILES
+    tests, complaints = find(files, folder, setting)
+    if not tests:
+        return Result("failed", "no tests were found", details=complaints)
+    book = Book.opened(setting.folder / "suite.jsonl", digest_of_sources())
+    run_all([name for name in tests if name not in book.outcomes], folder, book, setting)
+    return result_of(tests, book.outcomes, complaints)
+
+
+# ---- finding and sharing ----------------------------------------------------------------------------
+
+
+def find(files: Sequence[str], folder: Path, setting: Setting) -> tuple[list[str], list[str]]:
+    """(tests, what went wrong with files): as pytest collects them for a GPU."""
+    journal = folder / "found.jsonl"
+    journal.unlink(missing_ok=True)
+    command = [*pytest_command(journal), "--collect-only", "-q", *files]
+    try:
+        said = run_within(command, None if setting.rehearsed else FIND_LIMIT, ROOT, os.environ).stdout
+    except subprocess.TimeoutExpired:
+        return [], ["pytest did not find the tests in time"]
+    tests: list[str] = []
+    complaints: list[str] = []
+    for line in lines_of(journal):
+        tests += [str(name) for name in line.get("chosen", [])]
+        complaints += [f"{line['test']}: {line['words']}"] if "test" in line else []
+    if setting.rehearsed:
+        tests = tests[:3]
+    return tests, complaints or ([] if tests else said.splitlines()[-20:])
+
+
+def pytest_command(journal: Path) -> list[str]:
+    """pytest with the recorder, for tests that run on a GPU."""
+    words = ["-m", "pytest", "-p", "tests.gpu_check.recorder", "--journal", str(journal), "-p", "no:cacheprovider"]
+    return [sys.executable, *words, "-m", "gpu", "--on-gpu", "--tb=short"]
+
+
+def digest_of_sources() -> str:
+    """What outcomes are about."""
+    digest = hashlib.sha256()
+    for top in SOURCES:
+        for path in sorted((ROOT / top).rglob("*")):
+            if path.suffix in (".py", ".h", ".cpp", ".txt") and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def shares(tests: Iterable[str]) -> list[list[str]]:
+    """The tests of each process, those first that take longest."""
+    by_file: dict[str, list[str]] = {}
+    for test in tests:
+        by_file.setdefault(file_of(test), []).append(test)
+    slow, others = [], []
+    for file, names in by_file.items():
+        if Path(file).stem in SLOW:
+            slow += [[name] for name in names]
+        else:
+            count = math.ceil(len(names) / SHARE)
+            others += [names[number::count] for number in range(count)]
+    return [*slow, *sorted(others, key=len, reverse=True)]
+
+
+# ---- running ----------------------------------------------------------------------------------------
+
+
+def run_all(tests: Sequence[str], folder: Path, book: Book, setting: Setting) -> None:
+    """Runs the tests side by side, then those that must be alone."""
+    alone = [name for name in tests if name.partition("[")[0].endswith(ALONE)]
+    with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:
+        for number, share in enumerate(shares(name for name in tests if name not in alone)):
+            pool.submit(run_share, share, folder / f"share_{number}", book, setting)
+    for number, name in enumerate(alone):
+        run_share([name], folder / f"alone_{number}", book, setting)
+
+
+def run_share(tests: Sequence[str], place: Path, book: Book, setting: Setting, limit: float = TEST_LIMIT) -> None:
+    """Runs some tests of one file in processes, one after the other, until each has an outcome or the time is over."""
+    left = list(tests)
+    for turn in range(len(tests)):
+        if not left or setting.left() <= 0:
+            return
+        journal, only, log = (place.with_name(f"{place.name}_{turn}.{kind}") for kind in ("jsonl", "json", "log"))
+        journal.write_text("")
+        only.write_text(json.dumps(left))
+        with log.open("w") as file:
+            process = subprocess.Popen(
+                [*pytest_command(journal), "--only", str(only), file_of(left[0])],
+                cwd=ROOT,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+            how = watch(process, journal, setting, limit)
+        found = outcomes_of(lines_of(journal), process.returncode, how)
+        for name, outcome in found.items():
+            book.note(name, outcome)
+        before, left = left, [name for name in left if name not in found]
+        if left == before:  # pytest itself did not get there: another try would not either
+            if how != "over":
+                words = "\n".join(log.read_text(errors="replace").splitlines()[-6:])
+                book.note(left[0], Outcome("died", f"before its first test:\n{words}"))
+                left = left[1:]
+            return
+
+
+def watch(process: subprocess.Popen[bytes], journal: Path, setting: Setting, limit: float) -> str:
+    """Waits for a process: `done`, or `hung` where a test took too long, or `over` where the part's time is; it is ended then."""
+    size, since, most = 0, time.monotonic(), START_LIMIT
+    while process.poll() is None:
+        time.sleep(0.05)
+        if journal.stat().st_size != size:
+            size, since = journal.stat().st_size, time.monotonic()
+            most = limit if "begins" in (lines_of(journal) or [{}])[-1] else START_LIMIT
+        took = 0.0 if setting.rehearsed else time.monotonic() - since
+        why = "over" if setting.left() <= 0 else "hung" if took > most else ""
+        if why:
+            end(process)
+            return why
+    return "done"
+
+
+def outcomes_of(journal: Iterable[dict[str, Any]], status: int, how: str) -> dict[str, Outcome]:
+    """What the tests of a process came to; `how` as `watch` gives it. A test that the end of the time cut short has none."""
+    found: dict[str, Outcome] = {}
+    running = ""
+    for said in journal:
+        if "begins" in said:
+            running = str(said["begins"])
+        elif "test" in said:
+            running = ""
+            found[str(said["test"])] = Outcome(str(said["outcome"]), str(said["words"]), float(said["seconds"]))
+        elif "lost" in said:
+            name = str(said["lost"])
+            before = found[name]
+            words = f"{said['words']} (every call of CUDA since)"
+            found[name] = Outcome("lost the GPU", "\n".join(filter(None, [words, before.words])), before.seconds)
+    if running and how == "hung":
+        found[running] = Outcome("hung", "not done in time, and ended")
+    elif running and how == "done":
+        found[running] = Outcome("died", in_words(status))
+    return found
+
+
+def in_words(status: int) -> str:
+    """How a process ended."""
+    if status == LOST:
+        return "the process ended itself"
+    if status < 0:
+        return f"the process was ended by {signal.Signals(-status).name}"
+    return f"the process ended with status {status}"
+
+
+def lines_of(journal: Path) -> list[dict[str, Any]]:
+    """What a journal holds; its last line may be cut short."""
+    found = []
+    for line in journal.read_text(errors="replace").splitlines() if journal.is_file() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+# ---- the result -------------------------------------------------------------------------------------
+
+
+def result_of(tests: Sequence[str], outcomes: dict[str, Outcome], complaints: Sequence[str]) -> Result:
+    """What all tests came to, by file; the part fails where one did, or was not run."""
+    kinds = ("passed", "failed", "skipped", "not run")
+    rows = [["file", *kinds, "seconds of processes"]]
+    for file in dict.fromkeys(map(file_of, tests)):
+        names = [name for name in tests if file_of(name) == file]
+        count: Counter[str] = Counter(kind_of(outcomes.get(name)) for name in names)
+        took = sum(outcomes[name].seconds for name in names if name in outcomes)
+        rows.append([file, *(str(count[kind]) for kind in kinds), f"{took:.1f}"])
+    total: Counter[str] = Counter(kind_of(outcomes.get(name)) for name in tests)
+    bad = {name: outcomes[name] for name in tests if name in outcomes and outcomes[name].is_bad}
+    summary = ", ".join(f"{total[kind]} {kind}" for kind in kinds if total[kind] or kind in ("passed", "failed"))
+    worse = Counter(outcome.kind for outcome in bad.values() if outcome.kind != "failed")
+    summary += "".join(f"; {count} {kind}" for kind, count in sorted(worse.items()))
+    details = list(complaints)
+    for name, outcome in bad.items():
+        details += [f"{name}: {outcome.kind}", *(f"    {line}" for line in outcome.words.splitlines()[:4])]
+    is_right = total["passed"] > 0 and not bad and not complaints
+    reasons = Counter(short_reason(outcome.words) for outcome in outcomes.values() if outcome.kind == "skipped")
+    details += [f"skipped {count}: {reason}" for reason, count in reasons.most_common(12)]
+    state: State = "passed" if is_right else "failed"
+    return Result(state, summary, table=rows, details=details[:200], unfinished=total["not run"] > 0)
+
+
+def kind_of(outcome: Outcome | None) -> str:
+    """In the table, whatever is bad is failed, and an expected failure is a pass."""
+    if outcome is None:
+        return "not run"
+    return "failed" if outcome.is_bad else "skipped" if outcome.kind == "skipped" else "passed"
+
+
+def short_reason(words: str) -> str:
+    """Why a test was skipped, in one line."""
+    return " ".join(words.removeprefix("Skipped: ").split())[:160]
