@@ -53,11 +53,13 @@ SANITIZED: tuple[tuple[Any, dict[str, Any]], ...] = (
 BUILD_LIMIT, RUN_LIMIT = 200, 150
 """Seconds for one program."""
 AT_ONCE = 6
+FIRST_PORT = 49152
 OVER = "the part's time was over"
 
 # What the tool says where it cannot work at all: that is about the machine.
 _REFUSED = re.compile(
-    r"Device not supported|Unable to find|not supported on this|Internal Sanitizer Error|LibraryNotLoaded",
+    r"Device not supported|Unable to find|not supported on this|Internal Sanitizer Error|LibraryNotLoaded"
+    r"|No attachable process found|insufficient permission|Operation not permitted",
     re.IGNORECASE,
 )
 
@@ -118,11 +120,12 @@ def sanitizer(tool: str) -> Callable[[Setting], Result]:
         built = built_programs(setting)
         known = Known(setting.folder / f"{tool}.runs.json")
 
-        def looked_at(program: Built) -> Run:
-            return known.run(program) or known.noted(program, sanitized(program, tool, setting))
+        def looked_at(number: int) -> Run:
+            program = built[number]
+            return known.run(program) or known.noted(program, sanitized(program, tool, setting, number))
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            runs = list(pool.map(looked_at, built))
+            runs = list(pool.map(looked_at, range(len(built))))
         return result_of(tool, built, runs)
 
     return run
@@ -239,12 +242,14 @@ def with_libraries(folders: Sequence[Path]) -> dict[str, str]:
 # ---- running --------------------------------------------------------------------------------------
 
 
-def sanitized(program: Built, tool: str, setting: Setting) -> Run:
-    """A built program under the tool; in a rehearsal it runs as it is."""
+def sanitized(program: Built, tool: str, setting: Setting, number: int = 0) -> Run:
+    """A built program under the tool; in a rehearsal it runs as it is. `number` tells it from those beside it."""
     if program.failure:
         return Run([], 0, 0.0, failure=program.failure)
     # Calls that fail are the program's own business: it looks at every one, and libraries try some in vain.
     before = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9"]
+    # The tool and what it looks at talk over ports: those of several must not be the same. Loading cuDNN may take long.
+    before += ["--port", str(FIRST_PORT + 16 * number), "--launch-timeout", "60"]
     line = [*([] if setting.rehearsed else before), *program.command]
     if setting.left() <= 0:
         return Run([], 0, 0.0, refusal=OVER)

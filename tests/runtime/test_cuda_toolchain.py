@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import types
@@ -148,17 +149,33 @@ def test_what_else_the_log_says_is_a_message() -> None:
 
 @pytest.mark.parametrize(
     ("capability", "architecture"),
-    [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 5), "sm_80"), ((9, 0), "sm_90"), ((12, 1), "sm_120")],
+    [
+        ((8, 0), "sm_80"),
+        ((8, 6), "sm_86"),
+        ((8, 5), "sm_80"),
+        ((9, 0), "sm_90"),
+        ((12, 1), "sm_120"),
+        ((11, 0), "compute_90"),
+        ((13, 0), "compute_120"),
+    ],
 )
 def test_the_architecture_is_the_newest_whose_code_runs(capability: tuple[int, int], architecture: str) -> None:
     assert nvrtc.architecture_for(capability, [75, 80, 86, 89, 90, 120]) == architecture
 
 
-def test_a_gpu_that_the_compiler_does_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("needs_nvrtc")
+def test_a_gpu_that_is_newer_than_the_compiler_gets_ptx() -> None:
+    kernels = nvrtc.compile_kernels(artifact_of(programs.softmax, X), (99, 0))
+    text = kernels.cubin.read_bytes()
+    assert re.search(rb"\.target sm_\d+\n", text) and b".entry y_kernel" in text and text.endswith(b"\0")
+    assert kernels.architecture.startswith("compute_") and kernels.messages == ""
+
+
+def test_a_gpu_that_is_too_old_for_the_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "_version", lambda: "13.0")
     with pytest.raises(DependencyError) as caught:
-        nvrtc.architecture_for((13, 0), [80, 90, 120])
-    assert "NVRTC 13.0 does not compile for compute capability 13.0" in str(caught.value)
+        nvrtc.architecture_for((7, 0), [80, 90, 120])
+    assert "NVRTC 13.0 does not compile for compute capability 7.0, which is too old for it" in str(caught.value)
     assert "it knows 8.0, 9.0, 12.0" in str(caught.value)
 
 
@@ -223,6 +240,26 @@ def test_headers_of_crt_may_be_nvccs(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         toolkit._include_folder("crt")
 
 
+def test_headers_are_looked_for_beside_their_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Earlier versions of `cuda.pathfinder` find no headers, or those of few libraries."""
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cudnn.h").touch()
+    finder = types.ModuleType("cuda.pathfinder")
+    library = types.SimpleNamespace(abs_path=str(tmp_path / "lib" / "libcudnn.so.9"))
+    finder.load_nvidia_dynamic_lib = lambda name: library  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", finder)
+    assert toolkit._include_folder("cudnn") == tmp_path / "include"
+
+    def unknown(name: str) -> None:
+        raise RuntimeError(f"UNKNOWN {name}")
+
+    finder.find_nvidia_header_directory = unknown  # type: ignore[attr-defined]
+    assert toolkit._include_folder("cudnn") == tmp_path / "include"
+    (tmp_path / "include" / "cudnn.h").unlink()
+    with pytest.raises(DependencyError, match="the headers of cudnn, which the program calls, were not found"):
+        toolkit._include_folder("cudnn")
+
+
 @pytest.mark.usefixtures("needs_nvrtc")
 def test_the_library_carries_the_kernels_and_names_no_folder() -> None:
     artifact = artifact_of(programs.softmax, X)
@@ -273,6 +310,7 @@ for run in ({first}, nvidia, emulated):
 
 def test_a_missing_library_is_named_with_its_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    monkeypatch.setenv("PATH", "")  # nvcc has headers of its own
     with pytest.raises(DependencyError) as caught:
         toolkit.load_libraries(("cudnn",))
     assert "the library of cudart, which the program calls, was not found" in str(caught.value)

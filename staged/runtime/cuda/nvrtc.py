@@ -1,7 +1,8 @@
 """The kernels of a program become machine code (a cubin) for one kind of GPU, by NVIDIA's run-time compiler.
 
 NVRTC is a library: it needs neither a GPU nor a driver, so this runs on every machine that has its wheel. Machine code
-rather than PTX, since a driver refuses PTX that is newer than itself, and takes the machine code of any minor version.
+rather than PTX, since a driver refuses PTX that is newer than itself, and takes the machine code of any minor version. A GPU
+that is newer than NVRTC gets PTX, which its driver, newer too, compiles when the program is loaded.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from staged.runtime.cuda.building import kept
 
 # ptxas tells what each kernel takes; that is parsed, and anything else that the compiler says is a message.
 _OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+_PTX = "compute_"
 _WHEEL = "nvidia-cuda-nvrtc"
 
 Capability = tuple[int, int]
@@ -43,9 +45,9 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Compiled kernels: where their machine code is, for which GPUs, what each takes, and the compiler's messages.
+    """Compiled kernels: where their machine code (or PTX) is, for which GPUs, what each takes, and the compiler's messages.
 
-    A sound program has no messages.
+    A sound program has no messages. What kernels take is known of machine code alone.
     """
 
     cubin: Path
@@ -75,20 +77,21 @@ def compile_kernels(artifact: Artifact, capability: Capability) -> Kernels:
 
 
 def architecture_for(capability: Capability, supported: Iterable[int]) -> str:
-    """The newest architecture of the compiler whose machine code runs on a GPU of this compute capability.
+    """The compiler's newest architecture for a GPU of this compute capability: `sm_90`, or `compute_90` where it gets PTX.
 
-    That is one of the same major version and the same minor version or an earlier one. `supported` are the compiler's,
-    as in 90 for 9.0. Raises: DependencyError where there is none.
+    Machine code runs on GPUs of the same major version and the same minor version or a later one, PTX on all later ones.
+    `supported` are the compiler's, as in 90 for 9.0. Raises: DependencyError for a GPU that is older than all of them.
     """
     major, minor = capability
-    fitting = [number for number in supported if number // 10 == major and number % 10 <= minor]
-    if not fitting:
+    earlier = [number for number in supported if (number // 10, number % 10) <= capability]
+    if not earlier:
         raise DependencyError(
-            f"NVRTC {_version()} does not compile for compute capability {major}.{minor}",
+            f"NVRTC {_version()} does not compile for compute capability {major}.{minor}, which is too old for it",
             details=[f"it knows {', '.join(f'{number // 10}.{number % 10}' for number in sorted(supported))}"],
-            hint=f"pip install --upgrade {_WHEEL}, or set STAGED_CUDA=emulate to run on the emulated device",
+            hint="use a newer GPU, or set STAGED_CUDA=emulate to run on the emulated device",
         )
-    return f"sm_{max(fitting)}"
+    fitting = [number for number in earlier if number // 10 == major]
+    return f"sm_{max(fitting)}" if fitting else f"{_PTX}{max(earlier)}"
 
 
 # ---- the log ------------------------------------------------------------------------------------
@@ -154,7 +157,7 @@ def _supported() -> list[int]:
 
 
 def _compile(artifact: Artifact, architecture: str) -> tuple[bytes, str]:
-    """(machine code, log). Raises: CompilerError with the compiler's words."""
+    """(machine code or PTX, log). Raises: CompilerError with the compiler's words."""
     nvrtc = _nvrtc()
     file = f"{artifact.name}.cu"
     options = [f"--gpu-architecture={architecture}", *_OPTIONS]
@@ -165,7 +168,8 @@ def _compile(artifact: Artifact, architecture: str) -> tuple[bytes, str]:
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             failure = CompileFailure(log.replace("\0", ""), ["NVRTC", _version(), *options, file])
             raise explained(artifact, failure, "CUDA compiler", "")
-        return _taken("nvrtcGetCUBINSize", "nvrtcGetCUBIN", program), log
+        kind = "PTX" if architecture.startswith(_PTX) else "CUBIN"  # PTX with the 0 at its end that loading looks for
+        return _taken(f"nvrtcGet{kind}Size", f"nvrtcGet{kind}", program), log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

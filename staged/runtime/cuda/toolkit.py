@@ -62,19 +62,33 @@ def _loaded(name: str) -> Path:
 
 def _include_folder(name: str) -> Path:
     header = _HEADERS[name]
+    folders, failure = _folders_of_pathfinder(name)
+    for find in (lambda: folders, lambda: _folders_beside(name), _folders_of_nvcc):  # the last one asks a compiler
+        for folder in find():
+            if (Path(folder) / header).is_file():
+                return Path(folder)
+    looked = ", ".join(folders)
+    raise _missing(name, "headers", failure or FileNotFoundError(f"no {header}" + (f" in {looked}" if looked else "")))
+
+
+def _folders_of_pathfinder(name: str) -> tuple[list[str], Exception | None]:
+    """Where `cuda.pathfinder` has the headers of a library, and what goes wrong with it: earlier versions know few libraries."""
     try:
         from cuda.pathfinder import find_nvidia_header_directory
 
         folders = [find_nvidia_header_directory(known) for known in _FOUND_AS.get(name, (name,))]
     except (ImportError, RuntimeError) as failure:
-        raise _missing(name, "headers", failure) from None
-    if name == _CRT:
-        folders += _folders_of_nvcc()
-    for folder in folders:
-        if folder and (Path(folder) / header).is_file():
-            return Path(folder)
-    looked = ", ".join(str(folder) for folder in folders if folder)
-    raise _missing(name, "headers", FileNotFoundError(f"no {header}" + (f" in {looked}" if looked else "")))
+        return [], failure
+    return [folder for folder in folders if folder], None
+
+
+def _folders_beside(name: str) -> list[str]:
+    """The folder `include` beside the one that a library is in, as wheels and toolkits have it."""
+    try:
+        library = _loaded(RUNTIME if name == _CRT else name)
+    except DependencyError:
+        return []
+    return [str(library.parent.parent / "include")]
 
 
 def _folders_of_nvcc() -> list[str]:
