@@ -178,6 +178,41 @@ def add_negative(op: Op, emit: Emitter) -> Value | None:
 
 
 @rule("add")
+def add_side_by_side(op: Op, emit: Emitter) -> Value | None:
+    """pad(u) + pad(v), where v begins in the axis where u ends  ->  pad(concat(u, v))
+
+    Why: the cotangent of what `split` cut up is its pieces, put together; as a sum it is written once for each of them.
+    """
+    first, second = map(_place_along_axis, op.operands)
+    if first is None or second is None or first[0] != second[0]:
+        return None
+    axis = first[0]
+    pieces = sorted((first[1:], second[1:]), key=lambda piece: piece[0])
+    if pieces[0][1] != pieces[1][0]:
+        return None
+    whole = op.result.tensor.shape[axis]
+    if not isinstance(whole, int):
+        return None
+    joined = emit.emit("concat", [piece for _, _, piece in pieces], axis=axis)
+    low, high = ([0] * op.result.tensor.ndim for _ in range(2))
+    low[axis], high[axis] = pieces[0][0], whole - pieces[1][1]
+    return emit.emit("pad", [joined], low=tuple(low), high=tuple(high), value=0)
+
+
+def _place_along_axis(x: Value) -> tuple[int, int, int, Value] | None:
+    """(axis, begin, end, u) if `x` is `u` at that place of an axis, and 0 around it."""
+    op = made_by(x, "pad")
+    if op is None or op.attrs["value"] != 0 or min(*op.attrs["low"], *op.attrs["high"]) < 0:
+        return None
+    axes = [axis for axis, around in enumerate(zip(op.attrs["low"], op.attrs["high"], strict=True)) if any(around)]
+    (piece,) = op.operands
+    if len(axes) != 1 or not isinstance(extent := piece.tensor.shape[axes[0]], int):
+        return None
+    begin: int = op.attrs["low"][axes[0]]
+    return axes[0], begin, begin + extent, piece
+
+
+@rule("add")
 def add_into_place(op: Op, emit: Emitter) -> Value | None:
     """x + dynamic_update(zeros, u, start)  ->  dynamic_update(x, dynamic_slice(x, start) + u, start)
 
@@ -498,6 +533,18 @@ def pad_of_one_element(op: Op, emit: Emitter) -> Value | None:
 def concat_of_one(op: Op, emit: Emitter) -> Value | None:
     """concat of one array  ->  it"""
     return op.operands[0] if len(op.operands) == 1 else None
+
+
+@rule("concat")
+def concat_of_concats(op: Op, emit: Emitter) -> Value | None:
+    """concat(concat(x, y), z) along one axis  ->  concat(x, y, z)"""
+    inner = [made_by(x, "concat") for x in op.operands]
+    if not any(made is not None and made.attrs["axis"] == op.attrs["axis"] for made in inner):
+        return None
+    pieces: list[Value] = []
+    for x, made in zip(op.operands, inner, strict=True):
+        pieces += made.operands if made is not None and made.attrs["axis"] == op.attrs["axis"] else (x,)
+    return emit.emit("concat", pieces, axis=op.attrs["axis"])
 
 
 def _of_number(op: Op, emit: Emitter) -> Value | None:

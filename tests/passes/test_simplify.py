@@ -17,6 +17,7 @@ from staged.ir.verifier import verify
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from staged.ops.promote import cast
+from staged.ops.shape import pad
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.simplify import simplify
 from tests.ir_interpreter import Interpreter, run
@@ -109,6 +110,26 @@ BECOMES = {
     "(n & 3) == 2 stays": (lambda p, n: (METHODS["equal"](n & 3, 2),), (I,), ["constant", "bitwise_and", "constant", "equal"]),
     "x == x stays, for NaN": (lambda p, x: (METHODS["equal"](x, x),), (F,), ["equal"]),
     "not not": (lambda p, x: (e.select(e.logical_not(~(x > 0.0)), x, -x),), (F,), None),
+    "pads side by side": (
+        lambda p, x, y, z: (pad(y, ((0, 0), (3, 3))) + (pad(z, ((0, 0), (6, 0))) + pad(x, ((0, 0), (0, 6)))),),
+        (M, M, M),
+        None,
+    ),
+    "pieces of a split, put together": (
+        lambda p, x, y, z: ((pad(z, ((0, 0), (6, 0))) + pad(y, ((0, 0), (3, 3)))) + pad(x, ((0, 0), (0, 6))),),
+        (M, M, M),
+        ["concat"],
+    ),
+    "pads with a gap stay": (
+        lambda p, x, y: (pad(x, ((0, 0), (0, 6))) + pad(y, ((0, 0), (6, 0))),),
+        (M, M),
+        ["pad", "pad", "add"],
+    ),
+    "pads along other axes stay": (
+        lambda p, x, y: (pad(x, ((0, 2), (0, 0))) + pad(y, ((2, 0), (0, 0))) + pad(y, ((1, 1), (0, 0))),),
+        (M, M),
+        ["concat", "pad", "add"],
+    ),
     "sum of what was repeated": (
         lambda p, x: (METHODS["sum"](METHODS["broadcast_to"](x, (4, 3)), axis=0),),
         (V,),
