@@ -35,7 +35,8 @@ def library_call(
 
     It reads its operands and makes all of its results, whether or not anybody wants them. A back end alone writes such
     ops, while it lowers a program: they have no derivative and no meaning for NumPy. `hints` are names for people, one for
-    each result, where the user has none.
+    each result, where the user has none. An attr `partly_made` has the numbers of results of which some elements are whatever
+    was there: nobody reads these, and a program that looks for NaN does not.
     """
     context = current_context()
     assert isinstance(context, RecordContext), "calls of libraries are recorded by a pass"

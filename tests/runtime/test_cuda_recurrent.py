@@ -278,7 +278,52 @@ def test_the_ctc_loss(cudnn: Cudnn, normalization: str, on_device: bool) -> None
         )  # fmt: skip
     wanted, wanted_gradients = _ctc_reference(logits.astype(np.float64))
     np.testing.assert_allclose(costs.read(), wanted, rtol=1e-5)
-    np.testing.assert_allclose(gradients.read(), wanted_gradients, rtol=1e-4, atol=1e-6)
+    found = gradients.read()
+    for number, length in enumerate(INPUT_LENGTHS):
+        inside = found[:length, number]
+        np.testing.assert_allclose(inside, wanted_gradients[:length, number], rtol=1e-4, atol=1e-6)
+        assert np.isnan(found[length:, number]).all()  # nobody promises anything of these
+
+
+@pytest.mark.parametrize("mode, gradient", [("ZERO", 0.0), ("SKIP", 5.0)])
+def test_a_label_that_cannot_be_had_has_no_gradient_or_the_one_that_was_there(
+    cudnn: Cudnn, mode: str, gradient: float
+) -> None:
+    probs, on_probs = cudnn.pair(np.zeros((2, 1, 3), np.float32))
+    labels = [cudnn.put(np.array(numbers, np.int32)) for numbers in ([1, 1], [2], [2])]
+    described, costs = cudnn.descriptor("CTCLoss"), cudnn.room(1)
+    gradients = cudnn.put(np.full((2, 1, 3), 5.0, np.float32))
+    cudnn.do(
+        "cudnnSetCTCLossDescriptor_v9", described, "CUDNN_DATA_FLOAT", "CUDNN_LOSS_NORMALIZATION_SOFTMAX",
+        f"CUDNN_CTC_{mode}_OOB_GRADIENTS", 2,
+    )  # fmt: skip
+    memory, size = cudnn.workspace(4096)
+    cudnn.do(
+        "cudnnCTCLoss_v8", cudnn.handle, 0, described, probs, on_probs, *labels, costs, probs, gradients, size, memory
+    )
+    assert costs.read() == np.inf
+    np.testing.assert_array_equal(gradients.read(), np.full((2, 1, 3), gradient))
+
+
+def test_labels_of_more_than_255_characters_are_refused(cudnn: Cudnn) -> None:
+    described = cudnn.descriptor("CTCLoss")
+    arguments = ["CUDNN_DATA_FLOAT", "CUDNN_LOSS_NORMALIZATION_SOFTMAX", "CUDNN_CTC_ZERO_OOB_GRADIENTS"]
+    assert cudnn.status("cudnnSetCTCLossDescriptor_v9", described, *arguments, 255) == 0
+    assert cudnn.status("cudnnSetCTCLossDescriptor_v9", described, *arguments, 256) != 0
+    assert "labels of more than 255 characters" in cudnn.emulator.last_violation()
+    cudnn.expect_violation()
+
+
+def test_a_label_with_more_characters_than_its_input_has_steps_is_refused(cudnn: Cudnn) -> None:
+    probs, on_probs = cudnn.pair(np.zeros((3, 1, 5), np.float32))
+    labels = [cudnn.put(np.array(numbers, np.int32)) for numbers in ([1, 2, 3], [3], [2])]
+    described, costs, (memory, size) = _loss(cudnn, "SOFTMAX"), cudnn.room(1), cudnn.workspace(4096)
+    cudnn.do(
+        "cudnnCTCLoss_v8", cudnn.handle, 0, described, probs, on_probs, *labels, costs, probs, None, size, memory
+    )
+    assert cudnn.status("cudaDeviceSynchronize") != 0
+    assert "label 0 has 3 characters, and its input 2 steps" in cudnn.emulator.last_violation()
+    cudnn.expect_violation()
 
 
 def test_a_label_that_is_longer_than_said_is_refused(cudnn: Cudnn) -> None:

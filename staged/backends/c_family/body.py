@@ -307,8 +307,10 @@ class BodyEmitter:
         self.call_kernel(self, op, inputs, outputs)
         if self.check_nan:
             inner = op.blocks[0].end.operands if op.blocks else op.results
-            for result, made, pointer in zip(op.results, inner, outputs, strict=True):
-                self.emit_finite_check(result, made, pointer)
+            unread = op.attrs.get("partly_made", ())
+            for number, (result, made, pointer) in enumerate(zip(op.results, inner, outputs, strict=True)):
+                if number not in unread:
+                    self.emit_finite_check(result, made, pointer)
 
     def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
         """Asked for by `check_nan=True`: name the first NaN or infinity, and the Python line that made it."""

@@ -79,10 +79,10 @@ class CudaStatements(PackStatements):
             w.line(f"{index} += {s.extent};")
         with w.block(f"if ({index} < 0 || {index} >= {s.extent})"):
             w.line(f"st_fail({RECORD}, ST_DEVICE_INDEX, {self.site(s.where)}, {given}, {s.extent});")
-            if self.team is None or self.team.kind != "column" and not self.sharing:
+            if s.extent == 0 and not self.team:
                 w.line("return;")
-            else:
-                w.line(f"{index} = 0;  // the others wait for this thread")
+            else:  # others of a team wait for this thread, and what is made here may say to a library how much there is
+                w.line(f"{index} = 0;")
         self.values[s.target] = Vec(Name(index), i64, False)
 
     def position(self, target: Local, index: Affine) -> None:

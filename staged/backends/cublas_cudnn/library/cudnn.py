@@ -83,6 +83,22 @@ def filter_part(site: int, dtype: DType, shape: Sequence[int]) -> tuple[str, Dev
     )
 
 
+def three_axes_part(site: int, what: str, dtype: DType, shape: tuple[int, int, int]) -> tuple[str, DevicePart]:
+    """The descriptor of a row-major array of three axes, in a field that begins with `what` it is: the name, and the part."""
+    name = f"{what}_{dtype}_{by(shape)}"
+    _, second, third = shape
+    part = descriptor_part(site, name, "Tensor")
+    setting = f"cudnnSetTensorNdDescriptor(gpu->{name}, {DATA_TYPES[dtype.name]}, 3, extents, strides)"
+    lines = (
+        "{",
+        f"    const int extents[3] = {{{', '.join(map(str, shape))}}};",
+        f"    const int strides[3] = {{{second * third}, {third}, 1}};",
+        "    " + check("CUDNN_CHECK", site, setting),
+        "}",
+    )
+    return name, DevicePart(part.fields, (*part.opens, *lines), part.closes)
+
+
 def descriptor_part(site: int, name: str, kind: str, *settings: str) -> DevicePart:
     """A descriptor of cuDNN of this kind, in the field `name`, with the calls that say what it describes."""
     calls = [f"cudnnCreate{kind}Descriptor(&gpu->{name})", *settings]

@@ -21,6 +21,7 @@ from staged.backends.cublas_cudnn.library.cudnn import (
     descriptor_part,
     handle_part,
     math_type,
+    three_axes_part,
     workspace_part,
 )
 from staged.backends.cublas_cudnn.library.recurrent import BACKWARD, FORWARD
@@ -120,7 +121,7 @@ class _Layer:
             self.layer_part(),
             self.sequence_part(self.inputs),
             self.sequence_part(self.hidden),
-            self.states_part(),
+            self.states_part()[1],
             self.plan_part(),
             self.weights_part(),
             self.places_part(),
@@ -177,22 +178,13 @@ class _Layer:
             destroy(f"gpu->{name}", f"cudnnDestroyRNNDataDescriptor(gpu->{name})"),
         )
 
+    def states_part(self) -> tuple[str, DevicePart]:
+        """The descriptor of a state, (layers, N, H): its field, and the part."""
+        return three_axes_part(self.site, "states", self.dtype, (1, self.batch, self.hidden))
+
     @property
     def state(self) -> str:
-        return f"states_{self.dtype}_{by((self.batch, self.hidden))}"
-
-    def states_part(self) -> DevicePart:
-        """The descriptor of a state: (layers, N, H)."""
-        part = descriptor_part(self.site, self.state, "Tensor")
-        setting = f"cudnnSetTensorNdDescriptor(gpu->{self.state}, {DATA_TYPES[self.dtype.name]}, 3, extents, strides)"
-        lines = (
-            "{",
-            f"    const int extents[3] = {{1, {self.batch}, {self.hidden}}};",
-            f"    const int strides[3] = {{{self.batch * self.hidden}, {self.hidden}, 1}};",
-            "    " + check("CUDNN_CHECK", self.site, setting),
-            "}",
-        )
-        return DevicePart(part.fields, (*part.opens, *lines), part.closes)
+        return self.states_part()[0]
 
     def plan_part(self) -> DevicePart:
         """How much workspace it needs, and how much of a reserve."""

@@ -1,4 +1,5 @@
-"""Which ops a library makes in one piece, besides contractions: batch norms, means over windows and recurrent layers, by cuDNN.
+"""Which ops a library makes in one piece, besides contractions: batch norms, means over windows, recurrent layers and CTC losses,
+by cuDNN.
 
 What is not here is better off in kernels. A softmax is one kernel, which takes along what is around it; activations join
 what makes their operand. Dropout draws the same bits as on the host, which cuDNN's does not. Of maxima over windows see `pooling.py`.
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from staged.backends.cublas_cudnn.library import batch_norm_calls, pooling, recurrent_calls, sums
+from staged.backends.cublas_cudnn.library import batch_norm_calls, ctc_calls, pooling, recurrent_calls, sums
 from staged.backends.cublas_cudnn.library.batch_norm import BatchNorms
 from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.backends.cublas_cudnn.library.ctc import Ctc
 from staged.backends.cublas_cudnn.library.recurrent import Recurrent
 from staged.backends.cublas_cudnn.library.sums import WeightGradients
 from staged.ir.nodes import Block, Function, Op
@@ -21,6 +23,7 @@ from staged.ops.library import FindWay, Way
 
 EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
     **batch_norm_calls.EMITTERS,
+    **ctc_calls.EMITTERS,
     **pooling.EMITTERS,
     **recurrent_calls.EMITTERS,
     **sums.EMITTERS,
@@ -33,6 +36,7 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
     users = users_of(function.block)
     ways: Mapping[str, FindWay] = {
         **BatchNorms(users).ways,
+        **Ctc(users).ways,
         **pooling.WAYS,
         **Recurrent(function, users, options).ways,
         **WeightGradients(users, options).ways,

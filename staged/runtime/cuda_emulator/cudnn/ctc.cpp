@@ -2,7 +2,10 @@
 //
 // Costs are -log p(label | input) per sequence; the gradient is that of the sum of costs in the unnormalised
 // activations, whether or not the softmax is taken here. Label 0 is the blank. A label that cannot be had from its
-// input costs infinity, and its gradient is NaN.
+// input, for want of steps between equal characters, costs infinity; its gradient is zero or left alone, as the
+// descriptor says. One of more characters than its input has steps is refused: cuDNN reads what is not there. So are
+// labels of more than 255 characters. NaN is what cuDNN makes no promise of: gradients beyond the end of an input, which
+// some versions leave alone, and of a probability of 0.
 
 #include "tensors.h"
 
@@ -14,7 +17,8 @@ using namespace emulator;
 struct cudnnCTCLossStruct : Object {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     bool softmax = false;
-    int max_label_length = 256;
+    bool zeros = false;  // the gradient of a label that cannot be had
+    int max_label_length = 0;
 };
 
 namespace {
@@ -87,7 +91,7 @@ struct Batch {
     Layout probs, gradients;
     const float *probs_address;
     float *costs, *gradients_address;
-    bool softmax;
+    bool softmax, zeros;
 
     int64_t place(const Layout &layout, int64_t t, int64_t n, int64_t a) const {
         return t * layout.strides[0] + n * layout.strides[1] + a * layout.strides[2];
@@ -119,7 +123,8 @@ void loss(const Batch &batch, int64_t n, const Sequence &q) {
     const std::vector<double> &last = alpha.back();
     const double total = q.states() > 1 ? add_logs(last[q.states() - 1], last[q.states() - 2]) : last[0];
     batch.costs[n] = float(-total);
-    if (batch.gradients_address == nullptr) {
+    const bool impossible = total == -INFINITY;
+    if (batch.gradients_address == nullptr || (impossible && !batch.zeros)) {
         return;
     }
     for (int64_t t = 0; t < batch.probs.extent(0); ++t) {
@@ -130,8 +135,11 @@ void loss(const Batch &batch, int64_t n, const Sequence &q) {
             sum = add_logs(sum, alpha[size_t(t)][s] + beta[size_t(t)][s]);
         }
         for (int64_t a = 0; a < batch.probs.extent(2); ++a) {
-            const double gradient =
-                inside ? std::exp(q.log_p[size_t(t)][size_t(a)]) - std::exp(share[size_t(a)] - total) : 0.0;
+            const double p = inside ? std::exp(q.log_p[size_t(t)][size_t(a)]) : 0.0;
+            double gradient = p > 0.0 ? p - std::exp(share[size_t(a)] - total) : NAN;
+            if (inside && impossible) {
+                gradient = 0.0;
+            }
             batch.gradients_address[batch.place(batch.gradients, t, n, a)] = float(gradient);
         }
     }
@@ -146,6 +154,9 @@ void losses(
         call.require(
             label_lengths[n] >= 0 && label_lengths[n] <= longest, "label %d has %d characters, and %d are allowed",
             int(n), label_lengths[n], longest);
+        call.require(
+            label_lengths[n] <= steps[n], "label %d has %d characters, and its input %d steps", int(n),
+            label_lengths[n], steps[n]);
         for (int i = 0; i < label_lengths[n] && call.ok(); ++i) {
             call.require(
                 labels[i] > 0 && labels[i] < batch.probs.extent(2), "label %d has the class %d", int(n), labels[i]);
@@ -184,25 +195,28 @@ Batch check(
     batch.costs = static_cast<float *>(costs);
     batch.gradients_address = static_cast<float *>(gradients);
     batch.softmax = call.ok() && ctc->softmax;
+    batch.zeros = call.ok() && ctc->zeros;
     return batch;
 }
 
+constexpr int LONGEST = 255;  // label that cuDNN takes
+
 cudnnStatus_t set(
     const char *name, cudnnCTCLossDescriptor_t ctc, cudnnDataType_t type, cudnnLossNormalizationMode_t normalization,
-    int max_label_length) {
+    bool zeros, int max_label_length) {
     CudnnCall call(name);
     call.live(ctc, "the descriptor").require(max_label_length >= 0, "the longest label is %d", max_label_length);
     call.supported(type == CUDNN_DATA_FLOAT, "the CTC loss of f64");
+    call.supported(max_label_length <= LONGEST, "the CTC loss of labels of more than 255 characters");
     if (call.ok()) {
         ctc->type = type;
         ctc->softmax = normalization == CUDNN_LOSS_NORMALIZATION_SOFTMAX;
+        ctc->zeros = zeros;
         ctc->max_label_length = max_label_length;
         ctc->set = true;
     }
     return call.status();
 }
-
-constexpr int LONGEST = 256;  // label that the form with labels on the host takes
 
 }  // namespace
 
@@ -218,20 +232,22 @@ cudnnStatus_t cudnnDestroyCTCLossDescriptor(cudnnCTCLossDescriptor_t ctc) {
 
 cudnnStatus_t cudnnSetCTCLossDescriptorEx(
     cudnnCTCLossDescriptor_t ctc, cudnnDataType_t type, cudnnLossNormalizationMode_t normalization,
-    cudnnNanPropagation_t) {
-    return set("cudnnSetCTCLossDescriptorEx", ctc, type, normalization, LONGEST);
+    cudnnNanPropagation_t mode) {
+    return set("cudnnSetCTCLossDescriptorEx", ctc, type, normalization, mode == CUDNN_NOT_PROPAGATE_NAN, LONGEST);
 }
 
 cudnnStatus_t cudnnSetCTCLossDescriptor_v8(
     cudnnCTCLossDescriptor_t ctc, cudnnDataType_t type, cudnnLossNormalizationMode_t normalization,
-    cudnnNanPropagation_t, int max_label_length) {
-    return set("cudnnSetCTCLossDescriptor_v8", ctc, type, normalization, max_label_length);
+    cudnnNanPropagation_t mode, int max_label_length) {
+    const bool zeros = mode == CUDNN_NOT_PROPAGATE_NAN;
+    return set("cudnnSetCTCLossDescriptor_v8", ctc, type, normalization, zeros, max_label_length);
 }
 
 cudnnStatus_t cudnnSetCTCLossDescriptor_v9(
-    cudnnCTCLossDescriptor_t ctc, cudnnDataType_t type, cudnnLossNormalizationMode_t normalization, cudnnCTCGradMode_t,
-    int max_label_length) {
-    return set("cudnnSetCTCLossDescriptor_v9", ctc, type, normalization, max_label_length);
+    cudnnCTCLossDescriptor_t ctc, cudnnDataType_t type, cudnnLossNormalizationMode_t normalization,
+    cudnnCTCGradMode_t mode, int max_label_length) {
+    const bool zeros = mode == CUDNN_CTC_ZERO_OOB_GRADIENTS;
+    return set("cudnnSetCTCLossDescriptor_v9", ctc, type, normalization, zeros, max_label_length);
 }
 
 // ---- labels and lengths on the host ----
