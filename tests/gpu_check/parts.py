@@ -63,7 +63,7 @@ def machine(setting: Setting) -> Result:
         rows.append([name, _version(name)])
     for name in ("cublas", "cublasLt", "cudnn"):
         rows.append([f"lib{name}", _place(lambda name=name: toolkit.load_libraries((name,))[-1])])
-        rows.append([f"headers of {name}", _place(lambda name=name: toolkit.include_folders((name,))[-1])])
+        rows.append([f"headers of {name}", _place(lambda name=name: toolkit.include_folder(name))])
     return Result("passed", found[0], table=rows)
 
 

@@ -221,7 +221,7 @@ def for_nvcc(folder: Path, link: Sequence[str]) -> tuple[tuple[Path, ...], list[
     for name, place in zip(names, places, strict=True):
         (links / f"lib{name}.so").unlink(missing_ok=True)
         (links / f"lib{name}.so").symlink_to(place)
-    headers = [toolkit.include_folders((name,))[-1] for name in names]
+    headers = [toolkit.include_folder(name) for name in names]
     capability = devices.needed_gpu().capability
     variables = [
         f"ARCHITECTURES=-arch=sm_{capability[0]}{capability[1]} -lineinfo",

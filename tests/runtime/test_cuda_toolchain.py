@@ -234,10 +234,10 @@ def test_headers_of_crt_may_be_nvccs(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     finder.find_nvidia_header_directory = lambda name: None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", finder)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert toolkit._include_folder("crt") == toolkit_folder / "include"
+    assert toolkit.include_folder("crt") == toolkit_folder / "include"
     (toolkit_folder / "include" / "crt" / "host_defines.h").unlink()
     with pytest.raises(DependencyError, match="nvidia-cuda-crt alone"):
-        toolkit._include_folder("crt")
+        toolkit.include_folder("crt")
 
 
 def test_headers_are_looked_for_beside_their_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -248,16 +248,16 @@ def test_headers_are_looked_for_beside_their_library(monkeypatch: pytest.MonkeyP
     library = types.SimpleNamespace(abs_path=str(tmp_path / "lib" / "libcudnn.so.9"))
     finder.load_nvidia_dynamic_lib = lambda name: library  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", finder)
-    assert toolkit._include_folder("cudnn") == tmp_path / "include"
+    assert toolkit.include_folder("cudnn") == tmp_path / "include"
 
     def unknown(name: str) -> None:
         raise RuntimeError(f"UNKNOWN {name}")
 
     finder.find_nvidia_header_directory = unknown  # type: ignore[attr-defined]
-    assert toolkit._include_folder("cudnn") == tmp_path / "include"
+    assert toolkit.include_folder("cudnn") == tmp_path / "include"
     (tmp_path / "include" / "cudnn.h").unlink()
     with pytest.raises(DependencyError, match="the headers of cudnn, which the program calls, were not found"):
-        toolkit._include_folder("cudnn")
+        toolkit.include_folder("cudnn")
 
 
 @pytest.mark.usefixtures("needs_nvrtc")

@@ -48,7 +48,7 @@ def include_folders(names: Sequence[str]) -> list[Path]:
 
     Raises: DependencyError for headers that are missing.
     """
-    return list(dict.fromkeys(_include_folder(name) for name in (RUNTIME, _CRT, *names)))
+    return list(dict.fromkeys(include_folder(name) for name in (RUNTIME, _CRT, *names)))
 
 
 def _loaded(name: str) -> Path:
@@ -60,7 +60,11 @@ def _loaded(name: str) -> Path:
         raise _missing(name, "library", failure) from None
 
 
-def _include_folder(name: str) -> Path:
+def include_folder(name: str) -> Path:
+    """The folder with the headers of one library.
+
+    Raises: DependencyError where they are missing.
+    """
     header = _HEADERS[name]
     folders, failure = _folders_of_pathfinder(name)
     for find in (lambda: folders, lambda: _folders_beside(name), _folders_of_nvcc):  # the last one asks a compiler
