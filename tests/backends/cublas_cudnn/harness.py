@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import pytest
 
 import staged as st
 from staged import GPU, with_backend
@@ -19,7 +21,44 @@ def on_gpu(function: Callable[..., Any], **options: Any) -> Any:
             result = function(*args)
         return result
 
+    inside.__name__ = function.__name__
     return st.function(target="portable")(inside)
+
+
+def printed_and_copied_as_in_eager(
+    staged: Any,
+    arguments: Sequence[Any],
+    copies: Sequence[int],
+    modes: Sequence[str],
+    device: cuda.Emulator,
+    capsys: pytest.CaptureFixture[str],
+    tolerance: float,
+) -> None:
+    """In each mode of the device a staged function gives and prints what eager mode does, and copies so often.
+
+    `copies` are those to devices, to the host, and between devices.
+    """
+    with st.eager():
+        expected = staged(*arguments)
+    printed = capsys.readouterr().out
+    for words in modes:
+        device.configure(words)
+        before = device.counts()
+        found = staged(*arguments)
+        seen = device.counts() - before
+        assert (seen.copies_to_device, seen.copies_to_host, seen.copies_between_devices) == tuple(copies)
+        assert capsys.readouterr().out == printed
+        compare_trees(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def agrees_and_prints_as_in_eager(staged: Any, arguments: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """A staged function gives, and prints, what eager mode does."""
+    found = staged(*arguments)
+    printed = capsys.readouterr().out
+    with st.eager():
+        expected = staged(*arguments)
+    assert printed == capsys.readouterr().out
+    compare_trees(found, expected, rtol=2e-5, atol=2e-5)
 
 
 def agrees_in_any_order(staged: Any, device: cuda.Emulator, tolerance: float, *arguments: Any) -> None:

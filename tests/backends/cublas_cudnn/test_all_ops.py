@@ -10,7 +10,7 @@ import pytest
 import staged as st
 from staged import GPU, with_backend
 from staged.ops.context import bind_all
-from staged.testing import compare_trees
+from tests.backends.cublas_cudnn.harness import agrees_in_any_order
 from tests.backends.native.test_all_ops import KINDS, RNG, cases_of, walks
 from tests.ops.cases import smooth_operands
 
@@ -41,18 +41,10 @@ def samples_of(kind: str) -> tuple[Any, list[tuple[Any, ...]]]:
     return program, [tuple(case[2]) for case in cases]
 
 
-def check_in_any_order(program: Any, device: Any, *arguments: Any, tolerance: float = 5e-6) -> None:
-    with st.eager():
-        expected = program(*arguments)
-    for words in ("eager forward", "lazy shuffled seed=5"):
-        device.configure(words)
-        compare_trees(program(*arguments), expected, rtol=tolerance, atol=tolerance)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != LIBRARY])
 def test_ops_between_neighbours(kind: str, device: Any) -> None:
     program, groups = samples_of(kind)
-    check_in_any_order(program, device, groups)
+    agrees_in_any_order(program, device, 5e-6, groups)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (1, 3, 1), (0, 3, 2), (3, 1, 17), (3, 40, 37)])
@@ -66,4 +58,4 @@ def test_walks_of_every_shape(shape: tuple[int, ...], device: Any) -> None:
             made = walks(x), st.grad(loss)(x)
         return made
 
-    check_in_any_order(program, device, RNG.uniform(0.5, 1.5, shape), tolerance=1e-9)
+    agrees_in_any_order(program, device, 1e-9, RNG.uniform(0.5, 1.5, shape))

@@ -19,6 +19,7 @@ from staged.backends.cublas_cudnn import program, scatter
 from staged.ir.machine import CUDA
 from staged.runtime.cuda_emulator import INCLUDE
 from staged.testing import compare_trees
+from tests.backends.cublas_cudnn.harness import on_gpu
 
 RNG = np.random.default_rng(7)
 
@@ -26,16 +27,6 @@ RNG = np.random.default_rng(7)
 @pytest.fixture(autouse=True)
 def device(emulated_device: Any) -> Iterator[Any]:
     yield emulated_device
-
-
-def on_gpu(compute: Callable[..., Any]) -> Any:
-    def f(*args: Any) -> Any:
-        with with_backend(GPU, args):
-            made = compute(*args)
-        return made
-
-    f.__name__ = compute.__name__
-    return st.function(target="portable")(f)
 
 
 def check(compute: Callable[..., Any], device: Any, *args: Any, tolerance: float = 2e-5) -> str:

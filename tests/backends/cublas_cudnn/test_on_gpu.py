@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend import trees
 from staged.runtime.cuda import devices
 from staged.runtime.cuda.interface import current_runtime
 from staged.runtime.guard import ffi
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn import programs
+from tests.backends.cublas_cudnn.harness import agrees_and_prints_as_in_eager
 from tests.backends.cublas_cudnn.test_all_ops import LIBRARY, samples_of
 from tests.backends.cublas_cudnn.test_libraries import PRODUCTS, agrees_with_eager
 from tests.backends.cublas_cudnn.test_programs import CASES
@@ -29,14 +29,7 @@ def on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("function", "arguments"), CASES, ids=[f.__name__ for f, _ in CASES])
 def test_agrees_with_eager(function: Any, arguments: tuple[Any, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    found = trees.flatten(function(*arguments))[0]
-    printed = capsys.readouterr().out
-    with st.eager():
-        wanted = trees.flatten(function(*arguments))[0]
-    assert printed == capsys.readouterr().out
-    for one, other in zip(found, wanted, strict=True):
-        assert np.asarray(one).dtype == np.asarray(other).dtype
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    agrees_and_prints_as_in_eager(function, arguments, capsys)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != LIBRARY])

@@ -13,9 +13,9 @@ import pytest
 import staged as st
 from staged import GPU, with_backend
 from staged.errors import ProgramError
-from staged.frontend import trees
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn import programs
+from tests.backends.cublas_cudnn.harness import agrees_and_prints_as_in_eager
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(37, 19)).astype(np.float32)
@@ -66,14 +66,7 @@ def test_agrees_with_eager(
     function: Any, arguments: tuple[Any, ...], words: str, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     device.configure(words)
-    found = trees.flatten(function(*arguments))[0]
-    printed = capsys.readouterr().out
-    with st.eager():
-        wanted = trees.flatten(function(*arguments))[0]
-    assert printed == capsys.readouterr().out
-    for one, other in zip(found, wanted, strict=True):
-        assert np.asarray(one).dtype == np.asarray(other).dtype
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    agrees_and_prints_as_in_eager(function, arguments, capsys)
 
 
 def test_an_elementwise_chain_is_one_kernel_and_two_copies(device: cuda.Emulator) -> None:

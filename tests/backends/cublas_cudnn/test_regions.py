@@ -9,8 +9,8 @@ import pytest
 
 import staged as st
 from staged import CPU, GPU, with_backend
-from staged.frontend import trees
 from staged.runtime import cuda
+from tests.backends.cublas_cudnn.harness import printed_and_copied_as_in_eager
 
 X = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
 ROW = X[0] + 1.0
@@ -348,19 +348,8 @@ def test_copies_are_exactly_those_of_the_edges(
     device: cuda.Emulator,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    staged = st.function(function)
-    with st.eager():
-        wanted = trees.flatten(staged(*arguments))[0]
-    printed = capsys.readouterr().out
-    for order in ("forward", "shuffled"):
-        device.set_thread_order(order, seed=1)
-        before = device.counts()
-        found = trees.flatten(staged(*arguments))[0]
-        seen = device.counts() - before
-        assert (seen.copies_to_device, seen.copies_to_host) == (to_device, to_host)
-        assert capsys.readouterr().out == printed
-        for one, other in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+    staged, copies, modes = st.function(function), (to_device, to_host, 0), ("forward", "shuffled seed=1")
+    printed_and_copied_as_in_eager(staged, arguments, copies, modes, device, capsys, 2e-5)
 
 
 def test_what_a_message_shows_is_copied_when_the_program_stops(device: cuda.Emulator) -> None:

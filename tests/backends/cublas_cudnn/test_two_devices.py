@@ -12,8 +12,8 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 from staged.errors import ProgramError, ProgramIndexError, UnsupportedError
-from staged.frontend import trees
 from staged.runtime import cuda
+from tests.backends.cublas_cudnn.harness import printed_and_copied_as_in_eager
 
 X = np.random.default_rng(5).normal(size=(6, 5))
 W = np.random.default_rng(6).normal(size=(5, 3))
@@ -185,19 +185,7 @@ def test_values_cross_by_peer_copies_alone(
     two: cuda.Emulator,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    staged = st.function(function)
-    with st.eager():
-        wanted = trees.flatten(staged(*arguments))[0]
-    printed = capsys.readouterr().out
-    for words in ("devices=2", LAZY):
-        two.configure(words)
-        before = two.counts()
-        found = trees.flatten(staged(*arguments))[0]
-        seen = two.counts() - before
-        assert (seen.copies_to_device, seen.copies_to_host, seen.copies_between_devices) == copies
-        assert capsys.readouterr().out == printed
-        for one, other in zip(found, wanted, strict=True):
-            np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-12)
+    printed_and_copied_as_in_eager(st.function(function), arguments, copies, ("devices=2", LAZY), two, capsys, 2e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,6 +12,7 @@ from staged.ir.machine import PORTABLE, Machine
 from staged.ir.types import f32, f64
 from staged.ops import random
 from tests.backends.support.harness import C_NAMES, NUMPY, Array, compiled, machines, pointer, program, ulps
+from tests.ops.test_random import KNOWN
 
 KEYS = [(0, 0, 0), (7, 2, 5), (-1, 3, 2**40 + 1), (2**63 - 1, 2**31 + 5, 1)]
 
@@ -79,18 +80,6 @@ def draw(lib: ctypes.CDLL, name: str, dtype: str, key: tuple[int, int, int], cou
 def reference(function: Any, key: tuple[int, int, int], *rest: Any) -> Array:
     seed, stream, counter = (np.array(part, np.int64) for part in key)
     return np.asarray(function(seed, stream, counter, *rest))
-
-
-# Known answers of Random123 (kat_vectors): counter, key, output of ten rounds.
-KNOWN = [
-    ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
-    ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
-    (
-        [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
-        [0xA4093822, 0x299F31D0],
-        [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
-    ),
-]
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
