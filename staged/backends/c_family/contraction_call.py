@@ -18,7 +18,7 @@ from staged.backends.c_family.loops import LoopEmitter
 from staged.backends.c_family.nest_uses import used_sources
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.vectors import Vec
-from staged.backends.c_family.writer import Writer, c_identifier, safe_comment, wrapped
+from staged.backends.c_family.writer import Writer, c_identifier, safe_comment
 from staged.ir.loops import ArrayRef, Axis, Load, Local, Loop, Nest, indices_of, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op, Value
@@ -146,12 +146,12 @@ def _wrap(
     prepare = ""
     if before:
         prepare = f"{name}_prepare"
-        with w.block(wrapped(f"static void {prepare}({_head([*inputs, ('unsigned char *', 'shared')])})")):
+        with w.block(f"static void {prepare}({_head([*inputs, ('unsigned char *', 'shared')])})"):
             for type, parameter in outputs:
                 w.line(f"{type}const {parameter} = NULL;  // not touched before the last phase")
             for phase in before:
                 more = {"begin": "0", "end": str(phase.work_items), **places(f"(shared + {workspace})")}
-                w.line(product.call(phase, {**arguments, **more}) + ";")
+                w.statement(product.call(phase, {**arguments, **more}) + ";")
         w.line()
     parameters = [*inputs, *outputs]
     if shared:
@@ -159,12 +159,12 @@ def _wrap(
     if scratch:
         parameters.append(("unsigned char *", "scratch"))
     parameters += [("int64_t ", "begin"), ("int64_t ", "end")]
-    with w.block(wrapped(f"static void {name}({_head(parameters)})")):
+    with w.block(f"static void {name}({_head(parameters)})"):
         if shared and "shared" not in types:
             w.line("(void)shared;")
         if op.attrs.get("dims") and "count" not in types:
             w.line("(void)count;")
-        w.line(product.call(last, {**arguments, **places("scratch")}) + ";")
+        w.statement(product.call(last, {**arguments, **places("scratch")}) + ";")
     text = "\n".join(part for part in (inline, product.text, str(w)) if part)
     items = last.work_items
     work = _multiply_adds(op) / 20.0  # nanoseconds at a modest rate
@@ -244,7 +244,7 @@ class EpilogueEmitter(LoopEmitter):
         head = [("int64_t ", n) for n in ("batch", "row", "col", "rows", "cols")]
         head += [(f"const {tile.dtype.c_name} *", "tile"), ("int64_t ", "ld"), *parameters]
         w = self.w
-        with w.block(wrapped(f"static inline __attribute__((always_inline)) void {name}({_head(head)})")):
+        with w.block(f"static inline __attribute__((always_inline)) void {name}({_head(head)})"):
             indices = [
                 i for s in walk(nest.body) if not (isinstance(s, Load) and s.array is tile) for i in indices_of(s)
             ]

@@ -17,7 +17,7 @@ from staged.backends.c_family.nest_uses import count_uses, rounded, used_sources
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call, spell
 from staged.backends.c_family.vector_loops import VectorLoops
 from staged.backends.c_family.vectors import Vec, is_zero
-from staged.backends.c_family.writer import safe_comment, wrapped
+from staged.backends.c_family.writer import safe_comment
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -77,7 +77,7 @@ class LoopEmitter(VectorLoops):
         for comment in comments:
             w.line("// " + safe_comment(comment))
         text = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
-        with w.block(wrapped(f"static void {name}({text})")):
+        with w.block(f"static void {name}({text})"):
             self.declare_scratch()
             self.outermost()
             for size in sorted(self.unread_sizes()):

@@ -256,7 +256,8 @@ class ProgramEmitter(FileWriter):
         """The field of `Buffers` for a buffer of an arena: of a function of this name, or of the program itself."""
         c_type = buffer.type.dtype.c_name
         offset = buffer.offset + self.offsets[buffer.device].get(function, 0)
-        value = f"({c_type} *)(void *)({self.arena_start(buffer.device)} + {offset})"
+        start = self.arena_start(buffer.device)
+        value = f"({c_type} *)(void *)({start} + {offset})" if offset else f"({c_type} *)(void *){start}"
         return State(f"{c_type} *", name, value, describe(buffer), buffer.device)
 
     def arena_start(self, device: Device) -> str:
@@ -393,7 +394,7 @@ class ProgramEmitter(FileWriter):
         structure.need(*kernel.snippets)
         if kernel.prepare:
             shared = Member(Name("m"), "shared")
-            w.line(f"{kernel.prepare}({', '.join(map(str, [*inputs, shared]))});")
+            w.statement(f"{kernel.prepare}({', '.join(map(str, [*inputs, shared]))});")
         if kernel.chunk and self.machine.cores > 1 and kernel.items > kernel.chunk:
             structure.need("team")
             fields = self.wrapper(kernel)
@@ -405,7 +406,7 @@ class ProgramEmitter(FileWriter):
                 extra += ", .scratch = m->scratch"
             if kernel.can_fail:
                 extra += ", .host = host"
-            w.line(
+            w.statement(
                 f"st_parallel(host->team, {kernel.items_of(arguments)}, {kernel.chunk}, {kernel.name}_part, "
                 f"&({kernel.name}_args){{{values}{extra}}});"
             )
@@ -423,7 +424,7 @@ class ProgramEmitter(FileWriter):
             if kernel.can_fail:
                 extras.append(Name("host"))
             call = ", ".join(map(str, [*arguments, *extras, Literal("0"), kernel.items_of(arguments)]))
-            w.line(f"{kernel.name}({call});")
+            w.statement(f"{kernel.name}({call});")
         if kernel.can_fail:
             structure.fail_check()
 
@@ -460,7 +461,7 @@ class ProgramEmitter(FileWriter):
                     values.append(f"({type}){a}->shared")
                 else:
                     values.append(f"{a}->{name}")
-            w.line(f"{kernel.name}({', '.join([*values, begin, end])});")
+            w.statement(f"{kernel.name}({', '.join([*values, begin, end])});")
         self.wrappers[kernel.name] = str(w)
         return names
 

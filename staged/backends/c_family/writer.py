@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 INDENT = "    "
+WIDTH = 116
 
 _RESERVED = frozenset(
     # C11 keywords and the macros and functions of the headers that generated programs include; last C++'s own keywords, for what
@@ -57,13 +58,13 @@ class Names:
     def taken(self, name: str) -> bool:
         return name in self.used or (self.outer is not None and self.outer.taken(name))
 
-    def fresh(self, hint: str) -> str:
-        """`hint` as an identifier, with `_2`, `_3`, ... where it is taken."""
+    def fresh(self, hint: str, suffix: str = "") -> str:
+        """`hint` as an identifier, with `_2`, `_3`, ... where it is taken; `suffix` comes behind the number."""
         base = c_identifier(hint)
-        name, count = base, 1
+        name, count = base + suffix, 1
         while self.taken(name):
             count += 1
-            name = f"{base}_{count}"
+            name = f"{base}_{count}{suffix}"
         self.used.add(name)
         return name
 
@@ -76,8 +77,13 @@ class Writer:
         self.depth = 0
 
     def line(self, text: str = "") -> None:
-        """One line at the current depth; preprocessor lines start at column 0."""
-        self.lines.append((text if text.startswith("#") else INDENT * self.depth + text) if text else "")
+        """One line at the current depth; preprocessor lines start at column 0, but for what is said of the next statement."""
+        is_outside = text.startswith("#") and not text.startswith("#pragma GCC unroll")
+        self.lines.append((text if is_outside else INDENT * self.depth + text) if text else "")
+
+    def statement(self, text: str) -> None:
+        """A statement, broken after commas where it is long."""
+        self.text(wrapped(text, WIDTH - len(INDENT) * self.depth))
 
     def text(self, text: str) -> None:
         """Ready text, line by line, at the current depth."""
@@ -95,8 +101,8 @@ class Writer:
 
     @contextmanager
     def block(self, header: str, tail: str = "") -> Iterator[None]:
-        """`header {` ... `}tail`."""
-        self.line(f"{header} {{" if header else "{")
+        """`header {` ... `}tail`; a long header is broken after commas."""
+        self.statement(f"{header} {{" if header else "{")
         self.depth += 1
         yield
         self.depth -= 1
@@ -125,6 +131,10 @@ def safe_comment(text: str) -> str:
     return clean + " ." if clean.endswith("\\") else clean
 
 
+_NEXT = re.compile(r', (?=(?:[^"\\]|\\.|"(?:[^"\\]|\\.)*")*$)')
+"""Where a list goes on, outside of strings."""
+
+
 def c_string(text: str) -> str:
     """A C string literal of exactly these characters, in UTF-8 with octal escapes outside printable ASCII."""
     out: list[str] = []
@@ -143,12 +153,12 @@ def c_string(text: str) -> str:
     return '"' + "".join(out) + '"'
 
 
-def wrapped(signature: str, width: int = 116) -> str:
-    """A function head, broken after a comma where it is long."""
-    if len(signature) <= width:
+def wrapped(signature: str, width: int = WIDTH) -> str:
+    """A function head or a call, broken after commas where it is long; not if it is already, or ends with a comment."""
+    if len(signature) <= width or "\n" in signature or "  //" in signature:
         return signature
     lines, line = [], ""
-    for piece in signature.split(", "):
+    for piece in _NEXT.split(signature):
         if line and len(line) + len(piece) + 3 > width:
             lines.append(line + ",")
             line = "        " + piece

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from staged.backends.c_family.expr import literal
-from staged.backends.c_family.writer import Writer, c_string, wrapped
+from staged.backends.c_family.writer import Writer, c_string
 from staged.ir.types import DType
 
 Item = TypeVar("Item", bound=Hashable)
@@ -114,7 +114,8 @@ def memory_part(site: int, nbytes: int, largest: str) -> DevicePart:
         "void *memory = NULL;",
         f"const cudaError_t given = cudaMalloc(&memory, {nbytes});",
         "if (given != cudaSuccess) {",
-        f"    return st_fail(host, {kind}, {site}, {words},",
+        f"    return st_fail(host, {kind}, {site},",
+        f"                   {words},",
         f"                   cudaGetErrorString(given), {c_string(largest)});",
         "}",
         "gpu->memory = (unsigned char *)memory;",
@@ -261,6 +262,6 @@ def _conditional(w: Writer, part: DevicePart, lines: Sequence[str]) -> None:
     if part.condition and lines:
         w.line(f"#ifdef {part.condition}")
     for line in lines:
-        w.text(line if '"' in line else wrapped(line))  # a string is not broken at its commas
+        w.statement(line)
     if part.condition and lines:
         w.line("#endif")

@@ -130,9 +130,9 @@ class CudaProgramEmitter(CudaEntry):
                 w.line("#endif")
         checks = [finite_check_name(dtype) for dtype in self.finite_checks.dtypes]
         more = [*self.sequence_texts.kernels, *self.graphs.kernel_names()]
-        names = " ".join(f"X({name})" for name in [*(k.name for k in on_device), *checks, *more])
         w.comment("Kernels by name; the list is used where they are registered, numbered and looked up.")
-        w.line(f"#define KERNELS(X) {names}".rstrip())
+        names = [f"X({name})" for name in [*(k.name for k in on_device), *checks, *more]]
+        w.line(" \\\n    ".join(["#define KERNELS(X)", *names]))
         w.line()
         if self.kernels_may_fail:
             w.text(DECLARATIONS)

@@ -108,9 +108,9 @@ _LAUNCH_FINITE = """\
 // A thread for each element, up to {most} blocks, whose threads then take further ones
 static cudaError_t launch_{name}(const Device *gpu, const {c_type} *x, int64_t count, int check) {{
     const int64_t blocks = (count + {last}) / {threads};
-    void *values[] = {{(void *)&x, (void *)&count, (void *)&check, (void *)&gpu->failed}};
-    return cudaLaunchKernel(KERNEL({name}), st_dim3(blocks < {most} ? (unsigned int)blocks : {most}), st_dim3({threads}), values,
-                            0, gpu->stream);
+    void *values[] = {{&x, &count, &check, (void *)&gpu->failed}};
+    const dim3 grid = st_dim3(blocks < {most} ? (unsigned int)blocks : {most});
+    return cudaLaunchKernel(KERNEL({name}), grid, st_dim3({threads}), values, 0, gpu->stream);
 }}
 """
 _FINITE_BLOCKS = 1024

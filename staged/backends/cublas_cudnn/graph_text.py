@@ -145,14 +145,15 @@ extern "C" __global__ void __launch_bounds__(1) {name}_kernel({type} *turn, {typ
 _LAUNCH_SET = """\
 // one thread
 static cudaError_t launch_{name}(const Device *gpu, {type} now) {{
-    void *values[] = {{(void *)&gpu->{turn}, (void *)&now}};
+    void *values[] = {{(void *)&gpu->{turn}, &now}};
     return cudaLaunchKernel(KERNEL({name}_kernel), st_dim3(1), st_dim3(1), values, 0, gpu->stream);
 }}
 """
 
 _COPY = """\
 // An array that is elsewhere in each turn: both addresses are found on the device.
-extern "C" __global__ void __launch_bounds__(256) {name}_kernel(const {c_type} *const *from, {c_type} *const *to, int64_t count) {{
+extern "C" __global__ void __launch_bounds__(256) {name}_kernel(const {c_type} *const *from, {c_type} *const *to,
+        int64_t count) {{
     const {c_type} *const source = *from;
     {c_type} *const target = *to;
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -166,9 +167,9 @@ _LAUNCH_COPY = """\
 // A thread for each element, up to 1024 blocks, whose threads then take further ones
 static cudaError_t launch_{name}(const Device *gpu, const {c_type} *const *from, {c_type} *const *to, int64_t count) {{
     const int64_t blocks = (count + 255) / 256;
-    void *values[] = {{(void *)&from, (void *)&to, (void *)&count}};
-    return cudaLaunchKernel(KERNEL({name}_kernel), st_dim3(blocks < 1024 ? (unsigned int)blocks : 1024), st_dim3(256), values, 0,
-                            gpu->stream);
+    void *values[] = {{&from, &to, &count}};
+    const dim3 grid = st_dim3(blocks < 1024 ? (unsigned int)blocks : 1024);
+    return cudaLaunchKernel(KERNEL({name}_kernel), grid, st_dim3(256), values, 0, gpu->stream);
 }}
 """
 
@@ -258,7 +259,7 @@ def write_check_of_arguments(w: Writer, turns: Sequence[Turn], arguments: Sequen
     if not arguments:
         return
     w.comment("Graphs know these addresses: where one has changed they are made anew.")
-    w.text(wrapped(f"const void *const known[] = {{{', '.join(f'args->{name}' for name in arguments)}}};"))
+    w.statement(f"const void *const known[] = {{{', '.join(f'args->{name}' for name in arguments)}}};")
     with w.block("if (memcmp(gpu->graph_arguments, known, sizeof known) != 0)"):
         for turn in turns:
             w.line(f"forget_graph(&gpu->{turn.graph});")

@@ -24,7 +24,7 @@ from typing import Protocol
 from staged.backends.c_family.expr import Expr, Literal, Name
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.writer import Names, Writer, wrapped
+from staged.backends.c_family.writer import Names, Writer
 from staged.backends.cublas_cudnn import graph_text
 from staged.backends.cublas_cudnn.device import DevicePart
 from staged.backends.cublas_cudnn.graph_text import Turn, rounded
@@ -122,7 +122,7 @@ class Graphs:
         if turn.fields:
             local = structure.name("turn")
             values = ", ".join(value for _, value in turn.members())
-            w.text(wrapped(f"const {turn.type} {local} = {{{values}}};"))
+            w.statement(f"const {turn.type} {local} = {{{values}}};")
             w.line(f"CUDA_CHECK({site}, launch_set_{turn.name}(gpu, {local}));")
         more = "".join(f", {name}" for name in self.shared())
         call = f"repeat(gpu, host, {site}, &gpu->{turn.graph}, do_{turn.name}{more})"
@@ -165,7 +165,7 @@ class Graphs:
         if turn.where is not None:
             w.comment(f"{turn.where.short}  {turn.where.text}")
         w.comment(f"and so on: {calls} calls of a loop's turn, captured as a graph")
-        with w.block(wrapped(f"static int do_{turn.name}({', '.join(self.parameters())})")):
+        with w.block(f"static int do_{turn.name}({', '.join(self.parameters())})"):
             written = "\n".join(body.lines)
             for name in self.shared():
                 if not re.search(rf"\b{name}\b", written):
@@ -201,7 +201,7 @@ class Graphs:
         if changing:
             key = (kernel.name, changing)
             if key not in self.reading:
-                name = self.program.names.fresh(f"{kernel.name.removesuffix('_kernel')}_of_turn_kernel")
+                name = self.program.names.fresh(f"{kernel.name.removesuffix('_kernel')}_of_turn", "_kernel")
                 self.reading[key] = kernel.reading(changing, name)
             self.program.use_kernel(step.op, self.reading[key])
         self.note(arguments)

@@ -51,7 +51,7 @@ class CudaLibrary:
                 return call
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
         # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
-        chosen = self.names.fresh(f"{name}_kernel")
+        chosen = self.names.fresh(name, "_kernel")
         made = CudaLoopEmitter(op, self.machine, self.gpu, self.site, self.options).kernel(chosen)
         first = self.known.setdefault(_shape_of(made), made)
         if first is made:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.c_family.expr import Expr
-from staged.backends.c_family.writer import Writer, wrapped
+from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.ir.nodes import Op
@@ -38,23 +38,27 @@ def launcher(kernel: CudaKernel, name: str) -> str:
     w = Writer()
     w.comment(f"{kernel.launch}")
     parameters = ", ".join(["const Device *gpu", *(f"{type}{parameter}" for type, parameter in kernel.parameters)])
-    with w.block(wrapped(f"static cudaError_t {name}({parameters})")):
+    with w.block(f"static cudaError_t {name}({parameters})"):
         for copy in kernel.copies:
             with w.block(f"if ({copy.target} != {copy.source})"):
                 call = (
                     f"cudaMemcpyAsync({copy.target}, {copy.source}, {copy.size}, cudaMemcpyDeviceToDevice, gpu->stream)"
                 )
-                w.line(f"const cudaError_t copied = {call};")
+                w.statement(f"const cudaError_t copied = {call};")
                 with w.block("if (copied != cudaSuccess)"):
                     w.line("return copied;")
-        given = [parameter for _, parameter in kernel.parameters]
-        given += ["gpu->scratch"] if kernel.workspace_bytes else []
-        given += [f"gpu->{RECORD}"] if kernel.can_fail else []
-        w.text(wrapped(f"void *values[] = {{{', '.join(f'(void *)&{value}' for value in given)}}};"))
-        w.line("(void)gpu;")
+        w.statement(f"void *values[] = {{{addresses(kernel)}}};")
         grid = f"st_dim3({kernel.launch.blocks}), st_dim3({kernel.launch.threads})"
-        w.line(f"return cudaLaunchKernel(KERNEL({kernel.name}), {grid}, values, 0, gpu->stream);")
+        w.statement(f"return cudaLaunchKernel(KERNEL({kernel.name}), {grid}, values, 0, gpu->stream);")
     return str(w)
+
+
+def addresses(kernel: CudaKernel) -> str:
+    """Where the arguments of a kernel are; what is the program's own is reached by a pointer that changes nothing."""
+    given = [f"&{parameter}" for _, parameter in kernel.parameters]
+    given += ["(void *)&gpu->scratch"] if kernel.workspace_bytes else []
+    given += [f"(void *)&gpu->{RECORD}"] if kernel.can_fail else []
+    return ", ".join(given)
 
 
 def thread_launcher(made: CudaKernel, name: str) -> str:
@@ -62,9 +66,8 @@ def thread_launcher(made: CudaKernel, name: str) -> str:
     w = Writer()
     parameters = [f"{type}{parameter}" for type, parameter in made.parameters]
     head = ", ".join(["const Device *gpu", "dim3 grid", "dim3 block", *parameters])
-    with w.block(wrapped(f"static cudaError_t {name}({head})")):
-        given = [parameter for _, parameter in made.parameters] + ([f"gpu->{RECORD}"] if made.can_fail else [])
-        w.text(wrapped(f"void *values[] = {{{', '.join(f'(void *)&{value}' for value in given)}}};"))
+    with w.block(f"static cudaError_t {name}({head})"):
+        w.statement(f"void *values[] = {{{addresses(made)}}};")
         w.line(f"return cudaLaunchKernel(KERNEL({made.name}), grid, block, values, 0, gpu->stream);")
     return str(w)
 

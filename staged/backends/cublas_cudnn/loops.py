@@ -191,7 +191,7 @@ class CudaLoopEmitter(TileStatements):
         """Which thread does what."""
         if self.team is not None:
             names = f" ({', '.join(axis.name for axis in self.parts[0].axes)})" if self.parts[0].axes else ""
-            turns = f"every {self.team.threads}th turn, or pack of neighbouring turns, of its loops"
+            turns = f"every {ordinal(self.team.threads)} turn, or pack of neighbouring turns, of its loops"
             return f"{launch}; of an item{names} each thread takes {turns}"
         if self.tiles is not None:
             return f"{launch}, which turns the tile around in shared memory"
@@ -355,3 +355,9 @@ def turns_of(body: Sequence[Statement]) -> int:
         ),
         default=1,
     )
+
+
+def ordinal(number: int) -> str:
+    """`32nd`, `1024th`."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
+    return f"{number}{ending}"

@@ -103,7 +103,7 @@ static cudaError_t launch_{name}(const Device *gpu, {c_type} *to, const {c_type}
     if (count == 0) {{
         return cudaSuccess;
     }}
-    void *values[] = {{(void *)&to, (void *)&from, (void *)&count}};
+    void *values[] = {{&to, &from, &count}};
     return cudaLaunchKernel(KERNEL({name}), st_dim3(blocks < {most} ? (unsigned int)blocks : {most}), st_dim3({threads}), values,
                             0, gpu->stream);
 }}

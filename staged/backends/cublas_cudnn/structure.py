@@ -175,7 +175,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
 
     def check(self, op: Op | End, call: str) -> None:
         """A checked CUDA call."""
-        self.w.line(f"CUDA_CHECK({self.site_of(op.where)}, {call});")
+        self.w.statement(f"CUDA_CHECK({self.site_of(op.where)}, {call});")
 
     def emit_view(self, op: Op) -> None:
         super().emit_view(op)
@@ -225,7 +225,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         number = self.finite_checks.number(self.site_of(where), name, type.dtype)
         self.use(self.device_of(pointer))
         call = f"launch_{finite_check_name(type.dtype)}(gpu, {pointer}, {type.size}, {number})"
-        self.w.line(f"CUDA_CHECK({self.site_of(where)}, {call});")
+        self.w.statement(f"CUDA_CHECK({self.site_of(where)}, {call});")
 
     # ---- copies ----
 
@@ -297,7 +297,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         self.use(self.device_of(target))
         self.is_idle = False
         size = f"{type.size} * sizeof({type.dtype.c_name})"
-        self.w.line(
+        self.w.statement(
             f"CUDA_CHECK({self.site_of(self.last_where)}, "
             f"cudaMemcpyAsync({target}, {source}, {size}, cudaMemcpyDeviceToDevice, gpu->stream));"
         )

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Member, Name
 from staged.backends.c_family.kernel_text import Site
-from staged.backends.c_family.writer import INDENT, Names, Writer, safe_comment, wrapped
+from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.spelling import device_names
@@ -81,7 +81,7 @@ class ThreadKernels:
         )
         key = kernel, on_device
         if key not in self.known:
-            name = self.names.fresh(f"{kernel.name}_kernel")
+            name = self.names.fresh(kernel.name, "_kernel")
             self.known[key] = _Emitter(kernel, on_device, self.site).text(name)
         made = self.known[key]
         return replace(made, may_alias=tuple(enumerate(kernel.written)))
@@ -110,7 +110,7 @@ class _Emitter(ThreadExpressions):
         for comment in self.comments():
             w.line("// " + safe_comment(comment))
         head = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
-        with w.block(wrapped(f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {name}({head})')):
+        with w.block(f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {name}({head})'):
             start = len(w.lines)
             for number in sorted(self.on_device):
                 parameter = kernel.parameters[number]
@@ -233,7 +233,7 @@ class _Emitter(ThreadExpressions):
             case Store():
                 self.store(s)
             case Do():
-                self.line(f"{self.expr(s.value)};")
+                self.w.statement(f"{self.expr(s.value)};")
             case If():
                 self.branch(s, here)
             case While():
@@ -256,20 +256,16 @@ class _Emitter(ThreadExpressions):
             return
         self.declared.add(name)
         c_type = s.target.type.dtype.c_name
-        self.line(f"{'const ' if uses.assigned == 1 else ''}{c_type} {target} = {value};")
+        self.w.statement(f"{'const ' if uses.assigned == 1 else ''}{c_type} {target} = {value};")
         if not uses.read:
             self.w.line(f"(void){target};")
-
-    def line(self, text: str) -> None:
-        """A statement, broken after commas where it is long."""
-        self.w.text(wrapped(text, 116 - len(INDENT) * self.w.depth))
 
     def change(self, target: Expr, value: Expr) -> None:
         match value:
             case Infix(op, left, right) if op in "+-*/" and str(left) == str(target):
-                self.line(f"{target} {op}= {right};")
+                self.w.statement(f"{target} {op}= {right};")
             case _:
-                self.line(f"{target} = {value};")
+                self.w.statement(f"{target} = {value};")
 
     def store(self, s: Store) -> None:
         array = self.arrays[s.target.array]
@@ -284,8 +280,8 @@ class _Emitter(ThreadExpressions):
         acts = any(isinstance(node, Shuffle | Atomic) for node in walk(s.value))
         with self.w.block(""):
             if acts:
-                self.line(f"const {s.target.type.dtype.c_name} {given} = {self.expr(s.value)};")
-            self.line(f"const int64_t {at} = {self.place(s.target)};")
+                self.w.statement(f"const {s.target.type.dtype.c_name} {given} = {self.expr(s.value)};")
+            self.w.statement(f"const int64_t {at} = {self.place(s.target)};")
             with self.w.block(f"if ({at} >= 0)"):
                 target = Index(array, at)
                 self.changing = (s.target, target)

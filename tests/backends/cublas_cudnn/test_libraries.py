@@ -263,7 +263,7 @@ def test_a_refused_call_names_the_call_and_the_python_line(misuse: None) -> None
     with pytest.raises(st.ProgramError) as caught:
         cuda.load(wrong)(M, N)
     said = str(caught.value)
-    assert "cublasSgemm(gpu->cublas" in said and "inside.cu:" in said and "test_libraries.py" in said
+    assert "cublasSgemm(gpu->cublas" in said and "lambda.cu:" in said and "test_libraries.py" in said
 
 
 # ---- convolutions ---------------------------------------------------------------------------------

@@ -257,7 +257,8 @@ class _Emitter:
             for rows in plan.channels.sizes:
                 self.emit_tile(rows, vectors, widths)
         parameters = conv_parameters(spec, scratch=True)
-        t.lines(*self.describe())
+        for line in self.describe():
+            t.line(line)
         return over_items(spec, self.vector, t, parameters, self.emit_item, plan.work_items, plan.scratch_items)
 
     def describe(self) -> list[str]:
@@ -405,7 +406,7 @@ class _Emitter:
         if plan.blocks.count > 1 and spec.epilogue is not None:
             col = f"first_row * {plan.window.out[1]} + pixel"
         arguments += self.result.arguments("batch", row, col, "result")
-        t.line(f"{self.tile_name(channels, vectors)}({', '.join(arguments)});")
+        t.statement(f"{self.tile_name(channels, vectors)}({', '.join(arguments)});")
 
     def panels_before(self, rows: int) -> str:
         plan = self.plan

@@ -159,12 +159,14 @@ class _Emitter:
                 self.emit_tile(rows, vectors)
         self.emit_add_up()
         parameters = conv_parameters(spec, scratch=True)
-        t.lines(
+        t.line(
             f"// conv2d, gradient of x: d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
             f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}) -> "
-            f"({spec.n}, {spec.c}, {spec.h}, {spec.w}), {spec.dtype}",
+            f"({spec.n}, {spec.c}, {spec.h}, {spec.w}), {spec.dtype}"
+        )
+        t.line(
             f"// a work item is {plan.channels} channels of a sample: first the products with d_y, then what meets in a pixel "
-            "is added up",
+            "is added up"
         )
         items = spec.n * spec.groups * plan.blocks
         return over_items(spec, self.vector, t, parameters, self.emit_item, items, plan.scratch_items)
@@ -309,7 +311,7 @@ class _Emitter:
             channel = added(first, "channel")
             if spec.epilogue is not None:
                 names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
-                t.line(f"{spec.epilogue.function}(batch, {channel}, 0, 1, {image}, plane, {image}{names});")
+                t.statement(f"{spec.epilogue.function}(batch, {channel}, 0, 1, {image}, plane, {image}{names});")
             else:
                 place = f"({channel})" if "+" in channel else channel
                 target = added("c", times(spec.c * image, "batch"), times(image, place))

@@ -353,7 +353,7 @@ class _Emitter:
         if spec.epilogue is not None:
             names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
             shape = f"{plan.outer_channels}, {times(taps, channels_here)}, sum, {plan.sum_row}"
-            t.line(f"{spec.epilogue.function}(0, {row}, {times(taps, first_channel)}, {shape}{names});")
+            t.statement(f"{spec.epilogue.function}(0, {row}, {times(taps, first_channel)}, {shape}{names});")
 
     def emit_samples(self, group: str, first_outer: str, first_channel: str, channels_here: str) -> None:
         """The loops over samples and blocks of rows: lay out, then all tiles."""
@@ -487,5 +487,5 @@ class _Emitter:
                         str(group.ky * self.spec.kw + group.kx),
                     )
                     arguments = [planes, added("d_y", times(self.gradient_row(), "row")), together, *pixels, into]
-                    t.line(f"{self.tile_name(group, rows)}({', '.join(arguments)});")
+                    t.statement(f"{self.tile_name(group, rows)}({', '.join(arguments)});")
                 row += rows * count

@@ -71,7 +71,8 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
     unused += [] if spec.k else [f"(void){a};", f"(void){b};  // an empty sum"]
     t.line(f"// ({spec.m}, {spec.k}) @ ({spec.k}, {spec.n}), {spec.dtype}, one work item per row")
     with t.function(f"static void {spec.name}", list(map(declared, parameters))):
-        t.lines(*unused)
+        for line in unused:
+            t.line(line)
         with t.block("for (int64_t item = begin; item < end; ++item)"):
             matrices = prod(spec.batch)
             t.line(f"const int64_t row = {'item' if matrices == 1 else f'item % {spec.m}'};")
@@ -97,7 +98,7 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
                             t.line(_multiply_add(spec.dtype, added(times(b_row, "k"), times(b_col, "(col + s)"))))
                 if spec.epilogue is not None:
                     names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
-                    t.line(f"{spec.epilogue.function}(batch, row, col, 1, {width}, tile, {strip}{names});")
+                    t.statement(f"{spec.epilogue.function}(batch, row, col, 1, {width}, tile, {strip}{names});")
                 else:
                     c_row, c_col = spec.c_strides[rank:]
                     offset = added(

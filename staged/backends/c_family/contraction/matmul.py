@@ -187,13 +187,14 @@ class _Emitter:
         if tail:
             arguments.append("live")
         arguments += plan.result.arguments("batch", "row", "col", "result")
-        self.text.line(f"{self.tile_name(rows, vectors, tail)}({', '.join(arguments)});")
+        self.text.statement(f"{self.tile_name(rows, vectors, tail)}({', '.join(arguments)});")
 
     # ---- the items -----------------------------------------------------------------------------
 
     def emit_main(self, parameters: tuple[Parameter, ...]) -> None:
         t, plan, spec = self.text, self.plan, self.spec
-        t.lines(*self.describe())
+        for line in self.describe():
+            t.line(line)
         with t.function(f"static void {spec.name}", list(map(declared, parameters))):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_decode()
@@ -295,11 +296,10 @@ class _Emitter:
         t.line(f"const int64_t {axis}_tile = {times(per_item, f'({block})' if ' ' in block else block)};")
         stop = f"{axis}_tile + {per_item}"
         if split.count % per_item:
-            stop = f"({stop} < {split.count} ? {stop} : {split.count})"
-        else:
-            stop = f"({stop})"
+            stop = f"{stop} < {split.count} ? {stop} : {split.count}"
         t.line(f"const int64_t {axis}_tile_end = {stop};")
-        t.line(f"const int64_t {axis}_begin = {start(f'{axis}_tile')}, {axis}_end = {start(f'{axis}_tile_end')};")
+        t.line(f"const int64_t {axis}_begin = {start(f'{axis}_tile')};")
+        t.line(f"const int64_t {axis}_end = {start(f'{axis}_tile_end')};")
 
     def ranges(self, axis: str, split: Split, blocks: int, unit: int) -> list[tuple[int, str]]:
         """Loop headers over the pieces of an axis, one per piece size."""

@@ -206,7 +206,7 @@ class _Emitter:
                 shape = (
                     f"col, 0, {columns}, {m}, tile, {m}" if plan.turned else f"0, col, {m}, {columns}, tile, {columns}"
                 )
-                t.line(f"{spec.epilogue.function}(batch, {shape}{names});")
+                t.statement(f"{spec.epilogue.function}(batch, {shape}{names});")
             else:
                 assign = "+=" if spec.accumulate else "="
                 with t.block(f"for (int64_t s = 0; s < {columns}; ++s)"):
@@ -255,7 +255,7 @@ class _Emitter:
             arguments.append(added("result", times(plan.c_strides[1], "col")))
         else:
             arguments += ["batch", "col", *(name for _, name in spec.epilogue.parameters)]
-        self.text.line(f"{self.dot_name(columns)}({', '.join(arguments)});")
+        self.text.statement(f"{self.dot_name(columns)}({', '.join(arguments)});")
 
     # ---- rows of the large operand are added up ------------------------------------------------
 
@@ -276,7 +276,7 @@ class _Emitter:
                 if plan.turned
                 else f"0, first, {plan.m}, stop - first, scratch, {plan.strip}"
             )
-            t.line(f"{spec.epilogue.function}(batch, {shape}{names});")
+            t.statement(f"{spec.epilogue.function}(batch, {shape}{names});")
             return
         if spec.epilogue is not None:
             t.line(f"{vector.scalar} *const turned = scratch + {plan.m * plan.strip};")
@@ -289,7 +289,7 @@ class _Emitter:
                     index = added(str(r * plan.c_strides[0]), times(plan.c_strides[1], "(first + s)"))
                     t.line(f"result[{index}] {'+=' if spec.accumulate else '='} {value};")
         if spec.epilogue is not None:
-            t.line(f"{spec.epilogue.function}(batch, first, 0, stop - first, {plan.m}, turned, {plan.m}{names});")
+            t.statement(f"{spec.epilogue.function}(batch, first, 0, stop - first, {plan.m}, turned, {plan.m}{names});")
 
     def emit_rows(self, steps: int) -> None:
         """Adds `steps` rows of the large operand, each times an item of every row of the small one."""

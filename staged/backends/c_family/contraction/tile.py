@@ -190,10 +190,10 @@ def emit_finish(
         t.line(f"{vector.scalar} turned[{full * padded_rows}] {alignment};")
         for first in range(0, rows, vector.lanes):
             with t.block(f"for (int64_t s = 0; s < {full}; s += {vector.lanes})"):
-                t.line(
-                    f"{transpose_function(vector)}(tile + {first * full} + s, {full}, {min(vector.lanes, rows - first)}, "
-                    f"turned + s * {padded_rows} + {first}, {padded_rows});"
-                )
+                source = added("tile", str(first * full), "s")
+                target = added("turned", times(padded_rows, "s"), str(first))
+                present = min(vector.lanes, rows - first)
+                t.line(f"{transpose_function(vector)}({source}, {full}, {present}, {target}, {padded_rows});")
     for index, width in enumerate(widths):
         if len(widths) > 1 and index + 1 < len(widths):
             with t.block(f"if (width == {width})"):
@@ -226,7 +226,7 @@ def _emit_delivery(
     if result.epilogue is not None:
         tile, shape, ld = ("turned", (width, here), padded_rows) if result.turned else ("tile", (here, width), full)
         names = "".join(f", {name}" for _, name in result.epilogue.parameters)
-        t.line(f"{result.epilogue.function}(batch, row, col, {shape[0]}, {shape[1]}, {tile}, {ld}{names});")
+        t.statement(f"{result.epilogue.function}(batch, row, col, {shape[0]}, {shape[1]}, {tile}, {ld}{names});")
         return
     assign = "+=" if result.accumulate else "="
     if result.needs_transpose():

@@ -33,10 +33,15 @@ class Vector:
         return self.lanes * ITEM_SIZES[self.dtype]
 
     def load(self, address: str) -> str:
-        return f"*(const {self.unaligned} *)({address})"
+        return f"*(const {self.unaligned} *){grouped(address)}"
 
     def store(self, address: str) -> str:
-        return f"*({self.unaligned} *)({address})"
+        return f"*({self.unaligned} *){grouped(address)}"
+
+
+def grouped(expression: str) -> str:
+    """In parentheses, unless it is a single name."""
+    return expression if expression.isidentifier() else f"({expression})"
 
 
 def vector_of(machine: Machine, dtype: str) -> Vector:
@@ -58,10 +63,10 @@ def copy_support(vector: Vector) -> Support:
     lanes, scalar, dtype = vector.lanes, vector.scalar, vector.dtype
     head = "static inline __attribute__((always_inline)) void"
     t = Text()
-    t.lines(
-        "// Copies `count` items. For runs of some hundred bytes memcpy costs more than the copy; the last vector may overlap",
-        "// the one before it.",
+    t.line(
+        "// Copies `count` items. For runs of some hundred bytes memcpy costs more than the copy; the last vector may overlap"
     )
+    t.line("// the one before it.")
     with t.block(f"{head} st_copy_{dtype}({scalar} *target, const {scalar} *source, int64_t count)"):
         with t.block(f"if (count < {lanes})"):
             t.line("memcpy(target, source, (size_t)count * sizeof *target);")
@@ -170,10 +175,10 @@ def transpose_support(vector: Vector) -> Support:
     lanes, name, scalar = vector.lanes, vector.name, vector.scalar
     index_type = index_name(vector)
     t = Text()
-    t.lines(
-        f"// target[j][i] = source[i][j] for a block of {lanes} x {lanes}. Only the first `rows` rows of the source are read;",
-        "// the lanes of missing rows repeat the last one.",
+    t.line(
+        f"// target[j][i] = source[i][j] for a block of {lanes} x {lanes}. Only the first `rows` rows of the source are read;"
     )
+    t.line("// the lanes of missing rows repeat the last one.")
     with t.block(
         f"static inline __attribute__((always_inline)) void {transpose_function(vector)}(const {scalar} *source, int64_t stride,\n"
         f"        int64_t rows, {scalar} *target, int64_t target_stride)"
@@ -207,10 +212,8 @@ def sum_lanes_support(vector: Vector) -> Support:
     lanes, name, scalar = vector.lanes, vector.name, vector.scalar
     index_type = index_name(vector)
     t = Text()
-    t.lines(
-        "// sums[i] = the sum of the lanes of x[i]. Halves are exchanged as in a transpose and added, so that",
-        "// every addition is one of whole vectors.",
-    )
+    t.line("// sums[i] = the sum of the lanes of x[i]. Halves are exchanged as in a transpose and added, so that")
+    t.line("// every addition is one of whole vectors.")
     with t.block(
         f"static inline __attribute__((always_inline)) void {sum_lanes_function(vector)}(const {name} *x, {scalar} *sums)"
     ):

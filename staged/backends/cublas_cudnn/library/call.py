@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from staged.backends.c_family.expr import literal
 from staged.backends.c_family.kernel_text import KernelText, kernel_comments
-from staged.backends.c_family.writer import Writer, safe_comment, wrapped
+from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
 from staged.ir.nodes import Op
@@ -57,7 +57,7 @@ def library_call(
     for comment in (*(above if len(op.blocks[0].ops) else line), *comments):
         w.line("// " + safe_comment(comment))
     head = ["const Device *gpu", "st_host *host", "int site", *(f"{type}{parameter}" for type, parameter in parameters)]
-    with w.block(wrapped(f"static int {name}({', '.join(head)})")):
+    with w.block(f"static int {name}({', '.join(head)})"):
         body(w)
         w.line("return ST_OK;")
     begins_as = () if form.addend is None else ((0, operand_of(form.addend)),)
@@ -98,7 +98,7 @@ def whole_call(
     for comment in (*line, *comments):
         w.line("// " + safe_comment(comment))
     head = ["const Device *gpu", "st_host *host", "int site", *(f"{type}{parameter}" for type, parameter in parameters)]
-    with w.block(wrapped(f"static int {name}({', '.join(head)})")):
+    with w.block(f"static int {name}({', '.join(head)})"):
         body(w)
         w.line("return ST_OK;")
     return LibraryCall(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.c_family.writer import Writer, wrapped
+from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
@@ -226,10 +226,10 @@ def choice_text(r: Routine, options: DeviceOptions) -> str:
     )
     given = f"{r.first}, {r.second}, window, {r.third}"
     head = f"static int choose_{r.word}(Device *gpu, st_host *host, int site, {described}, {r.algorithm}_t *algorithm)"
-    with w.block(wrapped(head)):
+    with w.block(head):
         w.line(f"{r.algorithm}Perf_t found[{r.count}];")
         w.line("int count = 0;")
-        w.text(wrapped(f"CUDNN_CHECK(site, {r.measure if is_timed else r.find}(gpu->cudnn, {given}, {r.count}, &count, found));"))
+        w.statement(f"CUDNN_CHECK(site, {r.measure if is_timed else r.find}(gpu->cudnn, {given}, {r.count}, &count, found));")
         with w.block("for (int number = 0; number < count; ++number)"):
             w.line("const int is_fit = found[number].status == CUDNN_STATUS_SUCCESS")
             if options.deterministic:
@@ -238,7 +238,7 @@ def choice_text(r: Routine, options: DeviceOptions) -> str:
             with w.block("if (is_fit)"):
                 w.line("size_t bytes = 0;")
                 w.line("*algorithm = found[number].algo;")
-                w.text(wrapped(f"CUDNN_CHECK(site, {r.size}(gpu->cudnn, {given}, *algorithm, &bytes));", 100))
+                w.statement(f"CUDNN_CHECK(site, {r.size}(gpu->cudnn, {given}, *algorithm, &bytes));")
                 with w.block("if (bytes > gpu->cudnn_workspace_bytes)"):
                     w.line("gpu->cudnn_workspace_bytes = bytes;")
                 w.line("return ST_OK;")

@@ -27,7 +27,7 @@ static void softmax(const float *logits, float *divide, unsigned char *scratch, 
     for (int64_t i = begin; i < end; ++i) {
         f32v max_v[4] = {-INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0}};
         for (int64_t j = 0; j < 64; j += 64) {
-#pragma GCC unroll 4
+            #pragma GCC unroll 4
             for (int u = 0; u < 4; ++u) {
                 const f32v logits_j = *(const f32v_u *)(logits + i * 100 + (j + u * 16));
                 st_maximum_f32v(&max_v[u], &logits_j, &max_v[u]);
@@ -48,7 +48,7 @@ static void softmax(const float *logits, float *divide, unsigned char *scratch, 
         const float max_ = st_max_f32v(max_v);
         f32v sum_v[4] = {0};
         for (int64_t j = 0; j < 64; j += 64) {
-#pragma GCC unroll 4
+            #pragma GCC unroll 4
             for (int u = 0; u < 4; ++u) {
                 const f32v x = *(const f32v_u *)(logits + i * 100 + (j + u * 16)) - max_;
                 f32v exp_;

@@ -76,16 +76,15 @@ static inline __attribute__((always_inline)) void h_epilogue(int64_t batch, int6
 }
 
 // 8 rows x 1 vectors of 8, kept in registers over all 12 steps
-static __attribute__((noinline)) void h_product_tile_8x1(
-        const float *restrict a, const float *restrict b, int64_t batch, int64_t row, int64_t col,
-        const float *bias_1, float *h_out, bool *less_equal_out_1) {
+static __attribute__((noinline)) void h_product_tile_8x1(const float *restrict a, const float *restrict b,
+        int64_t batch, int64_t row, int64_t col, const float *bias_1, float *h_out, bool *less_equal_out_1) {
     f32v acc[8][1];
     #pragma GCC unroll 8
     for (int64_t r = 0; r < 8; ++r) {
         acc[r][0] = (f32v){0};
     }
     for (int64_t k = 0; k < 12; ++k) {
-        const f32v y0 = *(const f32v_u *)(b);
+        const f32v y0 = *(const f32v_u *)b;
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
             const float x = a[r * 12];
@@ -104,8 +103,7 @@ static __attribute__((noinline)) void h_product_tile_8x1(
 
 // (16, 12) @ (12, 8), f32
 // each panel of the right operand is transposed into scratch
-static void h_product(
-        const float *restrict a, const float *restrict b, float *restrict scratch, int64_t begin,
+static void h_product(const float *restrict a, const float *restrict b, float *restrict scratch, int64_t begin,
         int64_t end, const float *bias_1, float *h_out, bool *less_equal_out_1) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
@@ -150,9 +148,8 @@ static inline __attribute__((always_inline)) void y_epilogue(int64_t batch, int6
 }
 
 // 4 x 2 dot products of 8 items side by side, each in 8 partial sums
-static __attribute__((noinline)) void y_product_dot_4x2(
-        const float *restrict left, const float *restrict right, int64_t batch, int64_t col,
-        const float *bias_1, float *add_out) {
+static __attribute__((noinline)) void y_product_dot_4x2(const float *restrict left, const float *restrict right,
+        int64_t batch, int64_t col, const float *bias_1, float *add_out) {
     f32v acc[8];
     #pragma GCC unroll 8
     for (int64_t i = 0; i < 8; ++i) {
@@ -181,9 +178,8 @@ static __attribute__((noinline)) void y_product_dot_4x2(
 }
 
 // (16, 8) @ (8, 4), f32
-static void y_product(
-        const float *restrict a, const float *restrict b, int64_t begin, int64_t end, const float *bias_1,
-        float *add_out) {
+static void y_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
+        const float *bias_1, float *add_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = b;
@@ -263,16 +259,15 @@ static inline __attribute__((always_inline)) void d_y_2_epilogue(int64_t batch, 
 }
 
 // 8 rows x 1 vectors of 8, kept in registers over all 4 steps
-static __attribute__((noinline)) void d_y_2_product_tile_8x1(
-        const float *restrict a, const float *restrict b, int64_t batch, int64_t row, int64_t col,
-        const bool *input_1_1, float *d_y_out) {
+static __attribute__((noinline)) void d_y_2_product_tile_8x1(const float *restrict a, const float *restrict b,
+        int64_t batch, int64_t row, int64_t col, const bool *input_1_1, float *d_y_out) {
     f32v acc[8][1];
     #pragma GCC unroll 8
     for (int64_t r = 0; r < 8; ++r) {
         acc[r][0] = (f32v){0};
     }
     for (int64_t k = 0; k < 4; ++k) {
-        const f32v y0 = *(const f32v_u *)(b);
+        const f32v y0 = *(const f32v_u *)b;
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
             const float x = a[r * 4];
@@ -290,9 +285,8 @@ static __attribute__((noinline)) void d_y_2_product_tile_8x1(
 }
 
 // (16, 4) @ (4, 8), f32
-static void d_y_2_product(
-        const float *restrict a, const float *restrict b, int64_t begin, int64_t end, const bool *input_1_1,
-        float *d_y_out) {
+static void d_y_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
+        const bool *input_1_1, float *d_y_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = a;
@@ -308,7 +302,8 @@ static void d_y_2_product(
 // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
 // test_golden.py:40  h = st.relu(hidden(x))
 // fused: matmul, select
-static void d_y_2(const float *a, const float *b, const bool *input_1_1, float *d_y_out, int64_t begin, int64_t end) {
+static void d_y_2(const float *a, const float *b, const bool *input_1_1, float *d_y_out, int64_t begin,
+        int64_t end) {
     d_y_2_product(a, b, begin, end, input_1_1, d_y_out);
 }
 
@@ -370,16 +365,15 @@ static inline __attribute__((always_inline)) void d_weight_epilogue(int64_t batc
 }
 
 // 12 rows x 1 vectors of 8, kept in registers over all 16 steps
-static __attribute__((noinline)) void d_weight_product_tile_12x1(
-        const float *restrict a, const float *restrict b, int64_t batch, int64_t row, int64_t col,
-        const float *weight_1, float *subtract_out) {
+static __attribute__((noinline)) void d_weight_product_tile_12x1(const float *restrict a, const float *restrict b,
+        int64_t batch, int64_t row, int64_t col, const float *weight_1, float *subtract_out) {
     f32v acc[12][1];
     #pragma GCC unroll 12
     for (int64_t r = 0; r < 12; ++r) {
         acc[r][0] = (f32v){0};
     }
     for (int64_t k = 0; k < 16; ++k) {
-        const f32v y0 = *(const f32v_u *)(b);
+        const f32v y0 = *(const f32v_u *)b;
         #pragma GCC unroll 12
         for (int64_t r = 0; r < 12; ++r) {
             const float x = a[r];
@@ -395,7 +389,7 @@ static __attribute__((noinline)) void d_weight_product_tile_12x1(
     }
     float turned[128] __attribute__((aligned(32)));
     for (int64_t s = 0; s < 8; s += 8) {
-        st_transpose_f32(tile + 0 + s, 8, 8, turned + s * 16 + 0, 16);
+        st_transpose_f32(tile + s, 8, 8, turned + s * 16, 16);
     }
     for (int64_t s = 0; s < 8; s += 8) {
         st_transpose_f32(tile + 64 + s, 8, 4, turned + s * 16 + 8, 16);
@@ -405,9 +399,8 @@ static __attribute__((noinline)) void d_weight_product_tile_12x1(
 
 // (8, 16) @ (16, 12), f32
 // computed as its transpose, vectors along the rows of the result
-static void d_weight_product(
-        const float *restrict a, const float *restrict b, int64_t begin, int64_t end, const float *weight_1,
-        float *subtract_out) {
+static void d_weight_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
+        const float *weight_1, float *subtract_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = b;
@@ -481,16 +474,15 @@ static inline __attribute__((always_inline)) void d_weight_2_epilogue(int64_t ba
 }
 
 // 4 rows x 1 vectors of 8, kept in registers over all 16 steps
-static __attribute__((noinline)) void d_weight_2_product_tile_4x1(
-        const float *restrict a, const float *restrict b, int64_t batch, int64_t row, int64_t col,
-        const float *weight_1, float *subtract_out) {
+static __attribute__((noinline)) void d_weight_2_product_tile_4x1(const float *restrict a, const float *restrict b,
+        int64_t batch, int64_t row, int64_t col, const float *weight_1, float *subtract_out) {
     f32v acc[4][1];
     #pragma GCC unroll 4
     for (int64_t r = 0; r < 4; ++r) {
         acc[r][0] = (f32v){0};
     }
     for (int64_t k = 0; k < 16; ++k) {
-        const f32v y0 = *(const f32v_u *)(b);
+        const f32v y0 = *(const f32v_u *)b;
         #pragma GCC unroll 4
         for (int64_t r = 0; r < 4; ++r) {
             const float x = a[r];
@@ -508,9 +500,8 @@ static __attribute__((noinline)) void d_weight_2_product_tile_4x1(
 }
 
 // (4, 16) @ (16, 8), f32
-static void d_weight_2_product(
-        const float *restrict a, const float *restrict b, int64_t begin, int64_t end, const float *weight_1,
-        float *subtract_out) {
+static void d_weight_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
+        const float *weight_1, float *subtract_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = a;
@@ -538,7 +529,7 @@ int train(const train_args *args, void *arena, st_host *host) {
         .bias = (float *)(void *)(base + 1920),
         .weight_2 = (float *)(void *)(base + 1664),
         .bias_2 = (float *)(void *)(base + 1984),
-        .h = (float *)(void *)(base + 0),
+        .h = (float *)(void *)base,
         .t = (bool *)(void *)(base + 1792),
         .t_2 = (float *)(void *)(base + 512),
         .t_3 = (float *)(void *)(base + 768),
