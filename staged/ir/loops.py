@@ -240,10 +240,10 @@ class Guarded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """All of `target` from `source`, unless they are one buffer."""
+    """All of `target` from `source`, unless they are one buffer; None: zeros."""
 
     target: ArrayRef
-    source: ArrayRef
+    source: ArrayRef | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.groups import Groups, Node, TakesEpilogue, is_view, kind_of
-from staged.kernels.kinds import ALONE, CONTRACTIONS, FREE, SOURCES, is_scalar, shape_of
+from staged.kernels.kinds import ALONE, CHANGES_FIRST, CONTRACTIONS, FREE, SOURCES, is_scalar, is_zeros, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
@@ -137,11 +137,13 @@ class _BlockFuser:
     ) -> tuple[Block, list[Value], Nest]:
         """A group's block, what it takes from outside, and its loop nest. `is_cut` names more values to take ready made."""
         inside = set(ops)
-        # An op with a loop nest of its own takes everything ready made, numbers too.
+        # An op with a loop nest of its own takes everything ready made, numbers too; zeros that it changes it makes itself.
         alone = ops[0].name in ALONE
 
         def is_boundary(value: Value) -> bool:
-            return alone or self.groups.is_boundary(value, inside) or (value.producer not in inside and is_cut(value))
+            if alone:
+                return all(value not in _zeros_made_by(op) for op in ops)
+            return self.groups.is_boundary(value, inside) or (value.producer not in inside and is_cut(value))
 
         clone = Clone(is_boundary)
         body = clone.block(ops, results)
@@ -203,6 +205,16 @@ class _BlockFuser:
         self.finish(op, results)
 
 
+def _zeros_made_by(op: Op) -> tuple[Value, ...]:
+    """The zeros that an op changes, which its kernel makes: the operand itself, and what that repeats."""
+    if op.name not in CHANGES_FIRST or not is_zeros(op.operands[0]):
+        return ()
+    found = [op.operands[0]]
+    while (producer := found[-1].producer) is not None and producer.operands:
+        found.append(producer.operands[0])
+    return tuple(found)
+
+
 def _wanted_in_memory(block: Block) -> list[Value]:
     """Values of no group, made outside of `block`, that ops in it read from memory: made once, before the block runs.
 
@@ -213,7 +225,10 @@ def _wanted_in_memory(block: Block) -> list[Value]:
     for op in inside:
         if kind_of(op) not in ("alone", "contraction") and op.name not in ("library", LAUNCH):
             continue
+        zeros = _zeros_made_by(op)
         for value in op.operands:
+            if value in zeros:
+                continue
             while (producer := value.producer) is not None and is_view(producer):
                 value = producer.operands[0]
             if producer is not None and producer not in inside and producer.name in FREE and not is_scalar(value):

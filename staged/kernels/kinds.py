@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import copysign, prod
 
 from staged.errors import UnsupportedError
 from staged.ir.loops import ArrayRef
@@ -33,6 +33,8 @@ ALONE = frozenset(
     """concat scatter scatter_add scatter_add_along max_pool2d max_pool2d_backward avg_pool2d avg_pool2d_backward dynamic_update
     permutation""".split()
 )
+CHANGES_FIRST = frozenset(("scatter", "scatter_add", "scatter_add_along", "dynamic_update"))
+"""Of those, the ones whose result is their first operand, changed."""
 CONTRACTIONS = frozenset(("matmul", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"))
 
 # Too dear to compute twice.
@@ -43,6 +45,17 @@ EXPENSIVE = (
     )
     | RANDOM
 )
+
+
+def is_zeros(value: Value) -> bool:
+    """Whether a value is an array of zeros (of the bits of zero: -0.0 is none)."""
+    producer = value.producer
+    while producer is not None and producer.name == "broadcast_to":
+        producer = producer.operands[0].producer
+    if producer is None or producer.name != "constant" or is_scalar(value):
+        return False
+    number = producer.attrs["value"]
+    return isinstance(number, bool | int | float) and number == 0 and copysign(1, number) > 0
 
 
 def is_scalar(value: Value) -> bool:

@@ -35,7 +35,7 @@ from staged.ir.loops import (
 )
 from staged.ir.nodes import Block, Op
 from staged.ir.types import bool_, i32, i64
-from staged.kernels.kinds import array_of, dim_of, extents, is_scalar, shape_of
+from staged.kernels.kinds import ALONE, array_of, dim_of, extents, is_scalar, shape_of
 
 
 class _Parts:
@@ -53,6 +53,12 @@ class _Parts:
         self.symbolic = [shape_of(operand) for operand in op.operands]
         self.result_numbers = [value.index for value in body.end.operands]
         """Which results of the op the kernel gives: a pool whose places nobody wants gives values alone."""
+
+    def begin(self) -> tuple[Copy, tuple[tuple[int, int], ...]]:
+        """(what fills the result at first, the pairs that may share a buffer) of an op that changes its first operand."""
+        if self.op.operands[0] in self.number:
+            return Copy(self.outputs[0], self.array(0)), ((0, self.number[self.op.operands[0]]),)
+        return Copy(self.outputs[0], None), ()
 
     def array(self, number: int) -> ArrayRef:
         """The array behind operand `number` of the op (one array may be several operands)."""
@@ -87,7 +93,7 @@ class _Parts:
 
 def lower_alone(name: str, body: Block) -> Nest:
     """The nest of a kernel that holds one op of `kinds.ALONE`."""
-    (op,) = body.ops
+    op = next(op for op in body.ops if op.name in ALONE)
     if op.name in _STATIC and any(dim_of(value) is not None for value in (*op.operands, *op.results)):
         raise UnsupportedError(
             f"`{op.name}` needs sizes that are known while staging, got {', '.join(str(v.type) for v in op.operands)}",
@@ -147,8 +153,8 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
         if n != m:
             target = target + Affine.of(p.scalar(2 + number), large)
     value, load = p.load(update, source)
-    body = [Copy(out, p.array(0)), *loops(axes, [load, Store(out, target, value)])]
-    return p.nest(name, body, False, ((0, 0),))
+    first, in_place = p.begin()
+    return p.nest(name, [first, *loops(axes, [load, Store(out, target, value)])], False, in_place)
 
 
 def _scatter(name: str, p: _Parts) -> Nest:
@@ -167,8 +173,9 @@ def _scatter(name: str, p: _Parts) -> Nest:
     )
     target = Affine.of(outer, extent * after) + Affine.of(checked, after) + Affine.of(inner)
     write = p.add_to(out, target, update) if p.op.name == "scatter_add" else [Store(out, target, update)]
-    body = [Copy(out, p.array(0)), *loops([outer, place], [load_index, check, Loop(inner, (load, *write))])]
-    return p.nest(name, body, False, ((0, 0),))
+    first, in_place = p.begin()
+    body = [first, *loops([outer, place], [load_index, check, Loop(inner, (load, *write))])]
+    return p.nest(name, body, False, in_place)
 
 
 def _scatter_add_along(name: str, p: _Parts) -> Nest:
@@ -188,7 +195,8 @@ def _scatter_add_along(name: str, p: _Parts) -> Nest:
         load,
         *p.add_to(p.outputs[0], target, update),
     ]
-    return p.nest(name, [Copy(p.outputs[0], p.array(0)), *loops(axes, inner)], False, ((0, 0),))
+    first, in_place = p.begin()
+    return p.nest(name, [first, *loops(axes, inner)], False, in_place)
 
 
 class _Window:

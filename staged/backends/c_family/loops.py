@@ -214,16 +214,21 @@ class LoopEmitter(VectorLoops):
             inline = False
         self.bind(s.target, expression, varies, inline, False)
 
-    def copy(self, target: ArrayRef, source: ArrayRef) -> None:
+    def copy(self, target: ArrayRef, source: ArrayRef | None) -> None:
         """The rest of an array that is changed in part; in place there is nothing to do."""
         self.need("memcpy")
-        a, b = self.arrays[target], self.arrays[source]
+        a = self.arrays[target]
         count = str(target.size)
         if target.dim is not None:
             row = target.size // bound_of(target.dim)
             count = f"(size_t){self.size(target.dim)}" + (f" * {row}" if row != 1 else "")
+        size = f"{count} * sizeof({target.dtype.c_name})"
+        if source is None:
+            self.w.line(f"memset({a}, 0, {size});")
+            return
+        b = self.arrays[source]
         with self.block(f"if ({a} != {b})"):
-            self.w.line(f"memcpy({a}, {b}, {count} * sizeof({target.dtype.c_name}));")
+            self.w.line(f"memcpy({a}, {b}, {size});")
 
     def compute(self, s: Compute) -> None:
         operands = [self.operand(o) for o in s.operands]

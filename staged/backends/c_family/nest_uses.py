@@ -110,7 +110,7 @@ def used_sources(nest: Nest) -> set[ArrayRef | Local]:
             case PositionOf(_, index):
                 used.update(n for n, _ in index.terms if isinstance(n, Local))
             case Copy(target, source):
-                used.update((target, source))
+                used.update((target,) if source is None else (target, source))
             case CallSupport(_, _, arguments):
                 used.update(a for a in arguments if not isinstance(a, Constant))
     return used

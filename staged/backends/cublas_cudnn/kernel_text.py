@@ -19,10 +19,10 @@ CUDA_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WholeCopy:
-    """All of one parameter of a kernel from another, before it starts, unless they are one buffer."""
+    """All of one parameter of a kernel from another, before it starts, unless they are one buffer; None: zeros."""
 
     target: str
-    source: str
+    source: str | None
     size: str
 
 

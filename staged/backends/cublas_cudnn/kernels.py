@@ -90,7 +90,7 @@ def _shape_of(kernel: CudaKernel) -> object:
     # Members of structs are nobody's own: `threadIdx.x`.
     text = re.sub(r"(?<![.>\w])[A-Za-z_]\w*", renamed, " ".join(" ".join(lines).split()))  # long names break lines elsewhere
     types = tuple(c_type for c_type, _ in kernel.parameters)
-    copies = tuple((numbers.get(copy.target), numbers.get(copy.source), copy.size) for copy in kernel.copies)
+    copies = tuple((numbers.get(copy.target), numbers.get(copy.source or ""), copy.size) for copy in kernel.copies)
     return text, types, replace(kernel.launch, how="") if kernel.launch else None, copies, kernel.workspace_bytes
 
 

@@ -40,6 +40,11 @@ def launcher(kernel: CudaKernel, name: str) -> str:
     parameters = ", ".join(["const Device *gpu", *(f"{type}{parameter}" for type, parameter in kernel.parameters)])
     with w.block(f"static cudaError_t {name}({parameters})"):
         for copy in kernel.copies:
+            if copy.source is None:
+                w.statement(f"const cudaError_t cleared = cudaMemsetAsync({copy.target}, 0, {copy.size}, gpu->stream);")
+                with w.block("if (cleared != cudaSuccess)"):
+                    w.line("return cleared;")
+                continue
             with w.block(f"if ({copy.target} != {copy.source})"):
                 call = (
                     f"cudaMemcpyAsync({copy.target}, {copy.source}, {copy.size}, cudaMemcpyDeviceToDevice, gpu->stream)"

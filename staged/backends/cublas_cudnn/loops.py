@@ -145,7 +145,7 @@ class CudaLoopEmitter(TileStatements):
             copies=tuple(
                 WholeCopy(
                     str(self.arrays[copy.target]),
-                    str(self.arrays[copy.source]),
+                    None if copy.source is None else str(self.arrays[copy.source]),
                     f"{copy.target.size} * sizeof({copy.target.dtype.c_name})",
                 )
                 for copy in self.copies
@@ -160,7 +160,7 @@ class CudaLoopEmitter(TileStatements):
     def restricted(self) -> set[str]:
         """The parameters whose arrays nothing else in the kernel reaches: the memory plan lets only such pairs meet."""
         sources = (*self.nest.inputs, *self.nest.outputs)
-        met = {source for copy in self.copies for source in (copy.target, copy.source)}
+        met = {source for copy in self.copies for source in (copy.target, copy.source) if copy.source is not None}
         for result, operand in self.may_alias():
             met |= {self.nest.outputs[result], *(s for s in (self.nest.inputs[operand],) if isinstance(s, ArrayRef))}
         return {str(self.arrays[source]) for source in sources if isinstance(source, ArrayRef) and source not in met}

@@ -97,9 +97,9 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         return None
     loop, check, store, before, update = scatter.loop, scatter.check, scatter.store, scatter.before, scatter.update
     rest = list(scatter.rest)
-    source = next((copy.source for copy in copies if copy.target is store.array), None)
+    copied = next((copy for copy in copies if copy.target is store.array), None)
     step = store.index.stride(check.target)
-    if source is None or not isinstance(check.extent, int) or not step or store.array.size > MOST_ELEMENTS:
+    if copied is None or not isinstance(check.extent, int) or not step or store.array.size > MOST_ELEMENTS:
         return None
     row = Axis("row", check.extent)
 
@@ -111,11 +111,19 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     number = rest.index(check)
     head, tail = rest[: number + 1], rest[number + 1 :]
     here = (Bound(Affine(((check.target, 1), (row, -1))), 1),)
-    base, value = Local(source.name, source.dtype), Local(store.array.name, store.array.dtype)
+    dtype = store.array.dtype
+    value: Operand
+    result = Local(store.array.name, dtype)
+    base: Operand = Constant(0.0 if dtype.is_float else 0, dtype)
+    read_base: tuple[Statement, ...] = ()
+    if copied.source is not None:
+        base = Local(copied.source.name, dtype)
+        read_base = (Load(base, copied.source, place),)
     if before is not None:
         total = Reduction(Local("total", store.array.dtype), "sum")
         inner: Sequence[Statement] = (*tail, Accumulate(total, update))
-        end: list[Statement] = [Compute(value, "add", (base, total.target), {})]
+        end: list[Statement] = [Compute(result, "add", (base, total.target), {})] if read_base else []
+        value = result if read_base else total.target
     else:
         total = Reduction(Local("last", i64), "max")  # of several, the last one stands
         turn, found = Local("turn", i64), Local("found", bool_)
@@ -133,10 +141,11 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
                 s.target, s.array, index, (inside,), Constant(0.0 if s.array.dtype.is_float else 0, s.array.dtype)
             )
             end.append(chosen)
-        end.append(Compute(value, "select", (found, update, base), {}))
+        end.append(Compute(result, "select", (found, update, base), {}))
+        value = result
     body = (
         Loop(loop.axis, (*head, Guarded(here, tuple(inner))), (total,)),
-        Load(base, source, place),
+        *read_base,
         *end,
         Store(store.array, place, value),
     )
