@@ -270,6 +270,21 @@ def test_scatter_and_update():
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("number", [0.0, -0.0, 2.5])
+def test_a_scatter_into_zeros_is_one_kernel(number):
+    from staged.ops.context import bind
+    from staged.ops.primitive import PRIMITIVES
+
+    rng = np.random.default_rng(11)
+    rows, updates = rng.integers(-6, 6, 9), rng.normal(size=(9, 20))
+    program = check(
+        lambda i, u: bind(PRIMITIVES["scatter_add"], [C.full((6, 20), number, "f64"), i, u], axis=0),
+        tensor("i64", 9), tensor("f64", 9, 20), arguments=[rows, updates],
+        count=1 if str(number) == "0.0" else 2,
+    )  # fmt: skip
+    assert ("memset" in program.text) == (str(number) == "0.0")
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 8, 10), (1, 2, 24, 24), (1, 2, 7, 71), (1, 2, 5, 5)])
 @pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), (2, 1, 0)])
 def test_gradients_of_pools(shape, window):

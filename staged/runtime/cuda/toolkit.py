@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from staged.errors import DependencyError
@@ -67,7 +67,8 @@ def include_folder(name: str) -> Path:
     """
     header = _HEADERS[name]
     folders, failure = _folders_of_pathfinder(name)
-    for find in (lambda: folders, lambda: _folders_beside(name), _folders_of_nvcc):  # the last one asks a compiler
+    finders: tuple[Callable[[], list[str]], ...] = (lambda: folders, lambda: _folders_beside(name), _folders_of_nvcc)
+    for find in finders:  # the last one asks a compiler
         for folder in find():
             if (Path(folder) / header).is_file():
                 return Path(folder)
