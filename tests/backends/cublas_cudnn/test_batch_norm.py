@@ -83,6 +83,15 @@ class Net(nn.Module):
         return self.second(st.relu(self.first(x)))
 
 
+def test_a_gradient_by_the_images_that_nobody_wants_is_not_made(device: cuda.Emulator) -> None:
+    def of_weights(x: Any, w: Any, b: Any) -> Any:
+        return st.grad(lambda w, b: st.sum(st.sin(st.batch_norm_training(x, w, b)[0])), argnums=(0, 1))(w, b)
+
+    staged, arguments = on_gpu(of_weights), (normal(4, 3, 5, 5), normal(3), normal(3))
+    agrees_in_any_order(staged, device, 2e-5, *arguments)
+    assert routines(staged.stage(*arguments).source) == ["BatchNormalizationForwardTraining"]
+
+
 def test_running_statistics_follow_as_on_the_host(device: cuda.Emulator) -> None:
     device.configure("lazy shuffled seed=1")
     batches = normal(4, 5, 3, 4, 2)

@@ -256,6 +256,20 @@ def test_sizes_that_no_int_holds_are_refused_with_their_line() -> None:
     assert "split the product" in str(caught.value)
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_convolutions_of_more_elements_than_a_descriptor_takes_are_refused_with_their_line(backwards: bool) -> None:
+    def convolved(x: Any, w: Any) -> Any:
+        images = st.zeros((1 << 15, 1, 256, 256)) + x[0]
+        y = st.conv2d(images, w)  # the line
+        return st.sum(y)
+
+    function = st.grad(convolved, argnums=1) if backwards else convolved
+    with pytest.raises(st.UnsupportedError, match="fewer than 2,147,483,648 elements") as caught:
+        on_gpu(function).stage(np.ones(3, np.float32), np.ones((1, 1, 256, 1), np.float32)).source  # noqa: B018
+    assert caught.value.where is not None and "# the line" in caught.value.where.text
+    assert "take the batch in several pieces" in str(caught.value)
+
+
 def test_a_refused_call_names_the_call_and_the_python_line(misuse: None) -> None:
     program = on_gpu(lambda a, b: a @ b).stage(M, N)
     assert ", a, 5, &beta" in program.source
@@ -373,6 +387,14 @@ def behind_a_layer(x: Any, w: Any, b: Any, ct: Any) -> Any:
     return st.grad(loss, argnums=(0, 1, 2))(w, b, ct[:5] * 0.2)
 
 
+def of_pieces(x: Any, w: Any, b: Any, ct: Any) -> Any:
+    d_w, d_b = columns_of_weights(x[1:6], w, b, ct[3:])
+    for k in st.range(2):
+        more, _ = columns_of_weights(x[k + 1 : k + 3], d_w, b, ct[k : k + 2])
+        d_w = more
+    return d_w, d_b
+
+
 def with_relu(x: Any, w: Any, b: Any, ct: Any) -> Any:
     return st.vjp(lambda w, b: st.relu(x @ w + b), w, b)[1](ct)
 
@@ -390,7 +412,7 @@ def weight_alone(x: Any, w: Any, b: Any, ct: Any) -> Any:
     ("function", "epilogues"),
     [
         (columns_of_weights, ["BGRADA"]), (rows_of_weights, ["BGRADB"]), (behind_a_layer, ["BGRADA"]),
-        (with_relu, []), (in_place, []), (weight_alone, []),
+        (of_pieces, ["BGRADA"]), (with_relu, []), (in_place, []), (weight_alone, []),
     ],
 )  # fmt: skip
 def test_gradients_of_weight_and_bias_are_one_product_where_no_kernel_adds_up(function: Any, epilogues: list[str]) -> None:

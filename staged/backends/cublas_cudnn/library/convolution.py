@@ -11,6 +11,7 @@ are made in f32 (`CUDNN_FMA_MATH`) unless the program allows TF32, which is cuDN
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check
@@ -24,6 +25,7 @@ from staged.backends.cublas_cudnn.library.call import (
 )
 from staged.backends.cublas_cudnn.library.cudnn import (
     DATA_TYPES,
+    MOST_ELEMENTS,
     by,
     descriptor_part,
     filter_part,
@@ -33,6 +35,7 @@ from staged.backends.cublas_cudnn.library.cudnn import (
     workspace_part,
 )
 from staged.backends.cublas_cudnn.library.form import Form
+from staged.errors import UnsupportedError
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import DType, bound
@@ -99,7 +102,7 @@ class Convolution:
 
     @staticmethod
     def of(op: Op) -> Convolution:
-        """The convolution of a contraction op."""
+        """The convolution of a contraction op. Raises UnsupportedError for more elements than a descriptor takes."""
         first, second = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
         result = tuple(bound(extent) for extent in op.results[0].tensor.shape)
         kind = op.attrs["kind"]
@@ -108,6 +111,12 @@ class Convolution:
             "conv2d_backward_input": (result, second, first),
             "conv2d_backward_weight": (first, result, second),
         }[kind]
+        if max(map(prod, (x, w, y))) >= MOST_ELEMENTS:
+            raise UnsupportedError(
+                f"cuDNN takes arrays of fewer than {MOST_ELEMENTS:,} elements, got x {x}, w {w}, y {y}",
+                where=op.where,
+                hint="take the batch in several pieces",
+            )
         padding, stride, dilation = (tuple(op.attrs[name]) for name in ("padding", "stride", "dilation"))
         return Convolution(
             kind, op.operands[0].tensor.dtype, x, w, y, padding, stride, dilation, int(op.attrs["groups"])

@@ -106,7 +106,7 @@ class WeightGradients:
             and all(op in block.ops for op in (total, product))
             and not any(op in self.made for op in (total, product))
         )
-        return fits and not _is_of_kernel(summed) and not any(map(_is_piece, (a, b))) and self.is_wanted(total, product)
+        return fits and not _is_of_kernel(summed) and self.is_wanted(total, product)
 
     def is_wanted(self, total: Op, product: Op) -> bool:
         """Whether both are read, and the product is not one that is made in the place of what it is added to."""
@@ -122,19 +122,13 @@ def _behind_reshapes(value: Value) -> Value:
 
 
 def _is_of_kernel(value: Value) -> bool:
-    """Whether a kernel makes it, which adds it up on the way."""
+    """Whether a kernel makes it, which adds it up on the way; none makes a piece of an array."""
     op = _behind_reshapes(value).producer
-    if op is None:
+    if op is None or op.name in VIEWS:
         return False
     if op.name == "composite":
         return op.attrs["name"] not in _CALLS
     return op.name in PRIMITIVES and PRIMITIVES[op.name].kind not in _APART
-
-
-def _is_piece(value: Value) -> bool:
-    """Whether an array may begin in the middle of another: the algorithms of cublasLt count on aligned ones."""
-    op = _behind_reshapes(value).producer
-    return op is not None and op.name in VIEWS
 
 
 def emit_product(op: Op, name: str, site: int) -> LibraryCall:
