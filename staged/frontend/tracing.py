@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from staged.errors import LeakError, UnsupportedError
+from staged.errors import LeakError
 from staged.frontend.device_options import Options
 from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
 from staged.frontend.strict import Strict
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Function, Op, Value, VariableRef
-from staged.ir.types import CPU, Dim, TensorType, Type, dims_of
+from staged.ir.types import Dim, TensorType, Type, dims_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive
@@ -250,12 +250,6 @@ class TraceContext(RecordContext):
         assert current is not None
         for dim in {dim: None for array in (*operands, *results) for dim in dims_of(array.type)}:
             self.check_dim(dim, current)
-            if self.builder.device != CPU:
-                raise UnsupportedError(
-                    f"dimension `{dim.name}` has a size that is known when the program runs: only the CPU back end has those",
-                    where=self.locate(),
-                    hint="leave this part out of `with_backend(GPU)`, or give the array a fixed size",
-                )
         if primitive.name == "extent":
             self.check_dim(attrs["dim"], current)
         for result in results:

@@ -51,7 +51,8 @@ class Split:
     @staticmethod
     def of(axis: Axis, size: int, piece: str) -> Split:
         """`piece` is a word for the name of the axis of pieces."""
-        outer = Axis(f"{axis.name}_{piece}", -(-axis.extent // size))
+        assert axis.factor % size == 0 or axis.dim is None, "pieces of what the program counts are whole ones"
+        outer = Axis(f"{axis.name}_{piece}", -(-axis.extent // size), axis.dim)
         return Split(axis, outer, Axis(f"{axis.name}_in_{piece}", size))
 
     @property

@@ -11,10 +11,10 @@ the thread then reports that, reads 0, writes nothing, and goes on, so that no o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from staged.ir.types import DType, TensorType, i64
 from staged.source import Position
@@ -26,6 +26,7 @@ MOST_ELEMENTS = 1 << 40
 """More than any memory holds, so that arithmetic on indices below it does not overflow."""
 WARP = 32
 """The threads of a warp, which can read one another's values."""
+S = TypeVar("S")
 
 
 def _where() -> Any:
@@ -315,13 +316,12 @@ class ThreadKernel:
                     found[where] = None
         return list(found)
 
-    def extent_values(self, shapes: list[tuple[int, ...]]) -> list[int]:
+    def extent_values(self, shapes: Sequence[tuple[S, ...]]) -> list[S]:
         """The size of each `Extent`, from the shapes of the arguments."""
-        sizes = [0] * len(self.extents)
+        sizes: dict[int, S] = {}
         for parameter, shape in zip(self.parameters, shapes, strict=True):
-            for number, size in zip(parameter.extents, shape, strict=True):
-                sizes[number] = size
-        return sizes
+            sizes.update(zip(parameter.extents, shape, strict=True))
+        return [sizes[number] for number in range(len(self.extents))]
 
 
 # ---- walking ------------------------------------------------------------------------------------

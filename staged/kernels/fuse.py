@@ -150,7 +150,7 @@ class _BlockFuser:
         types = [value.type for value in results]
         draft = Op("kernel", list(clone.params), types, attrs={"name": _name(ops, results)}, blocks=[body])
         nest = tile_transposes(lower(draft))
-        counts = {dim: clone.param(self.size(dim, ops[-1])) for dim in dims_in(nest.body)}
+        counts = {dim: clone.param(self.sizes[dim]) for dim in dims_in(nest.body)}
         if counts:
             # The sizes that its loops ask for are further inputs of the kernel.
             inputs = list(nest.inputs)
@@ -163,12 +163,6 @@ class _BlockFuser:
                 sizes[dim] = held
             nest = replace(nest, inputs=tuple(inputs), counts=sizes)
         return body, [self.value(value) for value in clone.params], nest
-
-    def size(self, dim: Dim, op: Op) -> Value:
-        """The value of a dimension that `op` works on."""
-        assert op.device == CPU, f"{op.name} on a device, with dimension {dim.name}: tracing refuses that"
-        size: Value = self.sizes[dim]
-        return size
 
     def finish(self, op: Op, results: Sequence[Value]) -> None:
         self.out.append(op)
@@ -184,7 +178,7 @@ class _BlockFuser:
         dims = tuple(dict.fromkeys(dim for value in root.operands for dim in dims_of(value.type)))
         for value in (*root.operands, *root.results):
             shape_of(value)
-        sizes = [self.size(dim, root) for dim in dims]
+        sizes = [self.sizes[dim] for dim in dims]
         if len(sizes) > 1 or sizes and root.name != "matmul":
             raise UnsupportedError(
                 f"`{root.name}` takes arrays with one dimension whose size is known when the program runs, and only matrix "

@@ -57,7 +57,7 @@ def _max_reference(x: Data, kernel: Pair, stride: Pair, padding: Pair) -> tuple[
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     windows = _windows(x, kernel, stride, padding, lowest)
     inside = _windows(np.ones_like(x, dtype=bool), kernel, stride, padding, False)
-    flat = windows.reshape(*windows.shape[:4], -1)
+    flat = windows.reshape(*windows.shape[:4], kernel[0] * kernel[1])
     # Padding is never chosen, even in a window of nothing but -inf: the first element inside it is.
     chosen = np.where(inside.reshape(flat.shape), flat, lowest)
     best = np.argmax(chosen, axis=-1)
@@ -122,8 +122,8 @@ def _infer_max_backward(
 def _max_backward_reference(ct: Data, indices: Data, input_shape: Any, **_: Any) -> Data:
     n, c, h, w = input_shape
     planes = np.zeros((n * c, h * w), ct.dtype)
-    rows = np.arange(n * c)[:, None]
-    np.add.at(planes, (rows, indices.reshape(n * c, -1)), ct.reshape(n * c, -1))
+    rows, pooled = np.arange(n * c)[:, None], ct.shape[2] * ct.shape[3]
+    np.add.at(planes, (rows, indices.reshape(n * c, pooled)), ct.reshape(n * c, pooled))
     return planes.reshape(n, c, h, w)
 
 

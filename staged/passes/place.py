@@ -338,10 +338,12 @@ class _Placer:
             self.finish(op, made)
         elif op.name in PRIMITIVES and PRIMITIVES[op.name].kind == "reduction" and op.operands[0].tensor.shape:
             source = self.use(op.operands[0], device)
-            shape = (1, *source.tensor.shape)
-            axes = tuple(axis + 1 for axis in range(source.tensor.ndim))
+            # The axis that stays comes first, unless the first one must be that whose size the program finds.
+            first = int(source.tensor.is_static)
+            shape = (1, *source.tensor.shape) if first else (*source.tensor.shape, 1)
+            axes = tuple(axis + first for axis in range(source.tensor.ndim))
             wide = self.add("reshape", [source], source.tensor.with_shape(shape), {"shape": shape}, device, op.where)
-            given = {"axes": axes} if "axes" in op.attrs else {"axis": 1}
+            given = {"axes": axes} if "axes" in op.attrs else {"axis": first}
             if "axis" in op.attrs and source.tensor.ndim != 1:
                 raise AssertionError(f"{op.name} to a number along one of {source.tensor.ndim} axes")
             attrs = {**op.attrs, **given}

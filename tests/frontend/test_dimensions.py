@@ -638,13 +638,6 @@ def in_a_variable(x, n):
     return st.sum(v)
 
 
-def on_the_gpu(x, n):
-    with st.with_backend(st.GPU, x):
-        n = st.dim("N", n, max=4)
-        total = st.sum(st.exp(x[:n]))
-    return total
-
-
 def unrelated_width(x, n):
     n = st.dim("N", n, max=4)
     return st.sum(x[n : n + 3 * n])
@@ -678,7 +671,6 @@ REFUSED = [
     (no_integer, "the size of dimension `N` is an integer scalar, got f32", "st.i64"),
     (unnamed, "needs a shape known while staging", "st.dim"),
     (in_a_variable, "a Variable has a size that is known while staging", "v[:n] = x"),
-    (on_the_gpu, "only the CPU back end has those", "with_backend"),
     (unrelated_width, "a staged bound, so its size is not known", "st.dim"),
     (into_recursion, "the recursive function `recursive` takes an array whose size is known when the program runs", "count"),
 ]

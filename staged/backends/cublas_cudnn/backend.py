@@ -6,7 +6,7 @@ from staged.backends.c_family.program import Emitted, Planner
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
-from staged.ir.types import CPU
+from staged.ir.types import CPU, dims_of
 from staged.ops.library import FindWay
 
 NAME = "cublas_cudnn"
@@ -26,13 +26,17 @@ def emit(function: Function, machine: Machine, plan: Planner, check_nan: bool = 
 
 def takes_epilogue(op: Op, body: Block) -> bool:
     """Whether a library makes a contraction with what `body` does to its result in one call."""
-    from staged.backends.cublas_cudnn.library.form import Form, form_of
+    from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
 
     if op.device == CPU:
         return True
     form = form_of(op.name, body)
     if form is None or form == Form():
         return form is not None
+    if any(dims_of(operand.type) for operand in op.operands):
+        # One of cuBLAS: what cublasLt is told of a product is of a fixed size. Of no rows, there is nothing to scale.
+        is_sum = not op.attrs.get("transpose_a", False)
+        return form.is_linear and (is_sum or form.addend is None or form.beta == Scale(1.0))
     return all(operand.tensor.size for operand in op.operands)  # else there is no sum, and no library wants to hear of it
 
 

@@ -39,6 +39,7 @@ class CudaEntry(CudaProgram):
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"
         if not self.is_recursive:
+            begin = len(w.lines)
             with w.block(head):
                 w.line("unsigned char *const base = (unsigned char *)arena;")
                 start = len(w.lines)
@@ -46,6 +47,7 @@ class CudaEntry(CudaProgram):
                 self.write_body(w, structure, inner)
                 if not any(re.search(r"^[^/]*\bargs\b", line) for line in w.lines[start:]):
                     w.lines.insert(start, f"{INDENT}(void)args;")  # there are none, or none has an element
+            w.lines[begin:] = drop_unused_locals(w.lines[begin:])
             return
         body = self.names.fresh(f"{self.name}_body")
         w.comment(f"What `{self.name}` does, on the program's own stack.")

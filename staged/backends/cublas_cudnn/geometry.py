@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from staged.ir.machine import CUDA, Gpu
@@ -57,17 +57,28 @@ class Launch:
     strided: bool = False
     how: str = ""
     """Who does an item where it is not a thread."""
+    count: str = ""
+    """The items as C, where the program finds out how many there are; `items` and `blocks` are then the most there may be."""
+    grid: str = ""
+    """The blocks as C, likewise: a number that may be 0."""
 
     @property
     def has_tail(self) -> bool:
         """Whether the last block has threads without an item."""
-        return self.blocks * self.threads != self.items
+        return bool(self.count) or self.blocks * self.threads != self.items
+
+    @property
+    def limit(self) -> str:
+        """The items as C."""
+        return self.count or str(self.items)
 
     def __str__(self) -> str:
         if self.items == 1 and not self.how:
             return "one thread"
         blocks = f"{self.blocks} block{'s' if self.blocks != 1 else ''} of {self.threads} threads"
         each = self.how or ("several a thread" if self.strided else "a thread each")
+        if self.count:
+            return f"{self.count} items, {each}: blocks of {self.threads} threads, {self.blocks} at most"
         return f"{self.items} item{'s' if self.items != 1 else ''}, {each}: {blocks}"
 
 
@@ -129,6 +140,23 @@ def launch_of(schedule: Schedule, items: int, workspace: int, gpu: Gpu = CUDA) -
     if in_device_memory:
         return launch_with_workspace(items, workspace, gpu)
     return launch_for(items // packs.lanes if packs is not None else items, schedule.items.count, gpu)
+
+
+def counted(launch: Launch, count: str, grid: str) -> Launch:
+    """`launch` for as many items as the program finds, in as many blocks as these need, both as C."""
+    if launch.strided:
+        grid = f"({grid} < {launch.blocks} ? {grid} : {launch.blocks})"
+    return replace(launch, count=count, grid=grid)
+
+
+def together(launches: Sequence[Launch]) -> Launch:
+    """One launch of the blocks of all."""
+    items, blocks = sum(launch.items for launch in launches), sum(launch.blocks for launch in launches)
+    if not any(launch.count for launch in launches):
+        return replace(launches[0], items=items, blocks=blocks)
+    count = " + ".join(launch.limit for launch in launches)
+    grid = " + ".join(launch.grid or str(launch.blocks) for launch in launches)
+    return replace(launches[0], items=items, blocks=blocks, count=count, grid=grid)
 
 
 def check_grid(launches: Sequence[Launch], gpu: Gpu = CUDA) -> None:

@@ -62,6 +62,7 @@ class CudaLibrary:
             name=first.name,
             text=first.text,
             parameters=first.parameters,
+            launch=first.launch,
             copies=first.copies,
             comments=first.comments,
             statements=first.statements,
@@ -87,11 +88,16 @@ def _shape_of(kernel: CudaKernel) -> object:
             numbers.setdefault(word[0], f"${len(numbers)}")
         return numbers.get(word[0], word[0])
 
-    # Members of structs are nobody's own: `threadIdx.x`.
-    text = re.sub(r"(?<![.>\w])[A-Za-z_]\w*", renamed, " ".join(" ".join(lines).split()))  # long names break lines elsewhere
+    def numbered(text: str) -> str:
+        # Members of structs are nobody's own: `threadIdx.x`.
+        return re.sub(r"(?<![.>\w])[A-Za-z_]\w*", renamed, text)
+
+    text = numbered(" ".join(" ".join(lines).split()))  # long names break lines elsewhere
     types = tuple(c_type for c_type, _ in kernel.parameters)
-    copies = tuple((numbers.get(copy.target), numbers.get(copy.source or ""), copy.size) for copy in kernel.copies)
-    return text, types, replace(kernel.launch, how="") if kernel.launch else None, copies, kernel.workspace_bytes
+    copies = tuple(tuple(map(numbered, (copy.target, copy.source or "", copy.size))) for copy in kernel.copies)
+    assert kernel.launch is not None
+    launch = replace(kernel.launch, how="", count=numbered(kernel.launch.count), grid=numbered(kernel.launch.grid))
+    return text, types, launch, copies, kernel.workspace_bytes
 
 
 def needs_of(kernels: Sequence[KernelText]) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.writer import Writer
@@ -10,6 +10,7 @@ from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.ir.nodes import Op
 from staged.ir.thread_kernel import Parameter, ThreadKernel
+from staged.ir.types import Extent, Shape
 
 DIM3 = """\
 static dim3 st_dim3(unsigned int x) {
@@ -54,6 +55,14 @@ def launcher(kernel: CudaKernel, name: str) -> str:
                     w.line("return copied;")
         w.statement(f"void *values[] = {{{addresses(kernel)}}};")
         grid = f"st_dim3({kernel.launch.blocks}), st_dim3({kernel.launch.threads})"
+        if kernel.launch.grid:
+            blocks = "blocks"
+            while blocks in (name for _, name in kernel.parameters):
+                blocks += "_"
+            w.statement(f"const int64_t {blocks} = {kernel.launch.grid};")
+            with w.block(f"if ({blocks} == 0)"):
+                w.line("return cudaSuccess;  // of no elements")
+            grid = f"st_dim3((unsigned int){blocks}), st_dim3({kernel.launch.threads})"
         w.statement(f"return cudaLaunchKernel(KERNEL({kernel.name}), {grid}, values, 0, gpu->stream);")
     return str(w)
 
@@ -77,18 +86,20 @@ def thread_launcher(made: CudaKernel, name: str) -> str:
     return str(w)
 
 
-def launch_arguments(op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[str]:
-    """The arguments of a launch: grid, block, what the kernel takes with results in the place of what it writes, sizes."""
+def launch_arguments(
+    op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr], size: Callable[[Extent], Expr]
+) -> list[str]:
+    """The arguments of a launch: grid, block, what the kernel takes with results in the place of what it writes, sizes, which
+    `size` gives for an extent of a shape."""
     kernel: ThreadKernel = op.attrs["kernel"]
     given = list(map(str, inputs))
     for number, output in zip(kernel.written, outputs, strict=True):
         given[number] = str(output)
-    sizes = kernel.extent_values([_shape(op, number) for number in range(len(given))])
+    sizes = [str(size(extent)) for extent in kernel.extent_values([_shape(op, number) for number in range(len(given))])]
     dims = [f"st_dim3_of({', '.join(map(str, size))})" for size in (op.attrs["grid"], kernel.block)]
-    return [*dims, *given, *map(str, sizes)]
+    return [*dims, *given, *sizes]
 
 
-def _shape(op: Op, number: int) -> tuple[int, ...]:
+def _shape(op: Op, number: int) -> Shape:
     parameter: Parameter = op.attrs["kernel"].parameters[number]
-    shape = op.operands[number].tensor.shape if parameter.is_array else ()
-    return tuple(extent for extent in shape if isinstance(extent, int))
+    return op.operands[number].tensor.shape if parameter.is_array else ()

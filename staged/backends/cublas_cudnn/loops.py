@@ -24,7 +24,7 @@ from staged.backends.c_family.expr import Name
 from staged.backends.c_family.kernel_text import Site, kernel_comments
 from staged.backends.c_family.nest_uses import rounded
 from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.geometry import Launch, Team, check_grid, launch_of
+from staged.backends.cublas_cudnn.geometry import Launch, Team, check_grid, counted, launch_of, together
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel, WholeCopy, kernel_function
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
 from staged.backends.cublas_cudnn.packs import alignments
@@ -42,6 +42,7 @@ from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.schedule import Memory, Schedule
+from staged.ir.types import bound
 
 SMALL = 1 << 30
 """Indices up to here are `int`: a GPU computes with these in one instruction, with 64 bits in several."""
@@ -71,6 +72,7 @@ class CudaLoopEmitter(TileStatements):
                 self.adds_atomically, self.parts = True, [added]
             elif gather is not None:
                 self.copies, self.parts = (), [gather]
+        self.parts = [counted_first(part) for part in self.parts]
         alignment = alignments(op)
         if len(self.parts) > 1:
             self.schedules = schedule_parts(self.parts, alignment, gpu)
@@ -88,6 +90,19 @@ class CudaLoopEmitter(TileStatements):
         )
         check_grid(self.launches, gpu)
         self.index_type = "int" if self.has_small_indices() else "int64_t"
+
+    def counted(self) -> tuple[Launch, ...]:
+        """The launch of each part, in terms of the sizes that the kernel is given."""
+        found = []
+        for part, schedule, launch in self.work():
+            if all(axis.dim is None for axis in part.axes):
+                found.append(launch)
+                continue
+            items = str(self.combinations(schedule.items.axes))
+            each = schedule.items.count
+            grid = items if each == 1 else f"({items} + {each - 1}) / {each}"
+            found.append(counted(launch, items if self.tiles is None else str(self.combinations(part.axes)), grid))
+        return tuple(found)
 
     def has_small_indices(self) -> bool:
         """Whether no index, and no number of a thread or a turn, is anywhere near 2^31: then 32 bits do."""
@@ -123,9 +138,8 @@ class CudaLoopEmitter(TileStatements):
         if self.can_fail:
             parameters.append(("st_device_failure *", RECORD))
         self.parameter_names = set(self.names.used)
-        first = self.launches[0]
-        items, blocks = sum(launch.items for launch in self.launches), sum(launch.blocks for launch in self.launches)
-        launch = replace(first, items=items, blocks=blocks)
+        self.launches = self.counted()
+        launch = together(self.launches)
         self.w.depth = 1
         self.write_parts()
         written = "\n".join(self.w.lines)
@@ -146,7 +160,7 @@ class CudaLoopEmitter(TileStatements):
                 WholeCopy(
                     str(self.arrays[copy.target]),
                     None if copy.source is None else str(self.arrays[copy.source]),
-                    f"{copy.target.size} * sizeof({copy.target.dtype.c_name})",
+                    self.size_of(copy.target),
                 )
                 for copy in self.copies
             ),
@@ -156,6 +170,14 @@ class CudaLoopEmitter(TileStatements):
             own_parameters=tuple(parameters[given:]),
             restricted=restricted,
         )
+
+    def size_of(self, array: ArrayRef) -> str:
+        """The bytes of an array that there are, as C."""
+        count = str(array.size)
+        if array.dim is not None:
+            row = array.size // bound(array.dim)
+            count = f"(size_t){self.size(array.dim)}" + (f" * {row}" if row != 1 else "")
+        return f"{count} * sizeof({array.dtype.c_name})"
 
     def restricted(self) -> set[str]:
         """The parameters whose arrays nothing else in the kernel reaches: the memory plan lets only such pairs meet."""
@@ -198,7 +220,7 @@ class CudaLoopEmitter(TileStatements):
         if launch.items <= 1:
             return "one thread does it all"
         if len(self.parts) > 1:
-            each = ", ".join(str(part.items) for part in self.parts)
+            each = ", ".join(each.limit for each in self.launches)
             return f"{launch}; {len(self.parts)} parts side by side, of {each} items"
         (part,) = self.parts
         names = ", ".join(axis.name for axis in part.axes)
@@ -210,7 +232,7 @@ class CudaLoopEmitter(TileStatements):
 
     def write_parts(self) -> None:
         """Each part in its blocks."""
-        first = 0
+        first: int | str = 0
         for number, (part, schedule, launch) in enumerate(self.work()):
             if self.team is not None:
                 declared = len(self.w.lines)
@@ -222,12 +244,22 @@ class CudaLoopEmitter(TileStatements):
             elif number == len(self.parts) - 1:
                 self.part(part, schedule, launch, first)
             else:
-                with self.block(f"if (blockIdx.x < {first + launch.blocks})"):
+                stop = self.first_block_after(first, launch)
+                with self.block(f"if (blockIdx.x < {stop})"):
                     self.part(part, schedule, launch, first)
                     self.w.line("return;")
-            first += launch.blocks
+                first = stop
 
-    def part(self, part: Part, schedule: Schedule, launch: Launch, first: int) -> None:
+    def first_block_after(self, first: int | str, launch: Launch) -> int | str:
+        """The number of the first block after those of a launch, which begin at `first`."""
+        if isinstance(first, int) and not launch.grid:
+            return first + launch.blocks
+        stop = self.names.fresh("stop")
+        blocks = f"(unsigned int)({launch.grid})" if launch.grid else str(launch.blocks)
+        self.w.line(f"const unsigned int {stop} = {f'{first} + ' if first else ''}{blocks};")
+        return stop
+
+    def part(self, part: Part, schedule: Schedule, launch: Launch, first: int | str) -> None:
         """What the blocks from `first` on do: an item, or several, for each thread."""
         if launch.blocks * launch.threads == 1:
             self.declare_workspace(part, schedule, "")
@@ -242,14 +274,14 @@ class CudaLoopEmitter(TileStatements):
             w.line(f"const {self.index_type} {start} = {number};")
             self.declare_workspace(part, schedule, start)
             step = launch.blocks * launch.threads
-            with self.block(f"for ({self.index_type} {item} = {start}; {item} < {launch.items}; {item} += {step})"):
+            with self.block(f"for ({self.index_type} {item} = {start}; {item} < {launch.limit}; {item} += {step})"):
                 self.number_axes(part.axes, item)
                 self.body(part.body)
             return
         item = self.names.fresh(hint)
         w.line(f"const {self.index_type} {item} = {number};")
         if launch.has_tail:
-            with w.block(f"if ({item} >= {launch.items})"):
+            with w.block(f"if ({item} >= {launch.limit})"):
                 w.line("return;")
         self.declare_workspace(part, schedule, item)
         self.number_axes(schedule.items.axes, item)
@@ -279,21 +311,22 @@ class CudaLoopEmitter(TileStatements):
             return
         item = self.names.fresh(part.axes[0].name if len(part.axes) == 1 else "t")
         if launch.strided:
-            with self.block(f"for ({self.index_type} {item} = blockIdx.x; {item} < {launch.items}; {item} += {launch.blocks})"):
+            with self.block(f"for ({self.index_type} {item} = blockIdx.x; {item} < {launch.limit}; {item} += {launch.blocks})"):
                 self.number_axes(part.axes, item)
                 self.team_body(part.body)
                 w.line("__syncthreads();  // before the workspace is used again")
             return
-        ragged = launch.blocks * team.items != launch.items
+        ragged = launch.blocks * team.items != launch.items or bool(launch.count) and team.items > 1
         if ragged and team.kind == "column":
             given = self.names.fresh("column")
             w.line(f"const {self.index_type} {given} = {number};")
-            w.line(f"const {self.index_type} {item} = {given} < {launch.items} ? {given} : {launch.items - 1};")
-            self.is_mine = f"{given} < {launch.items}"
+            last = f"({self.index_type})({launch.count}) - 1" if launch.count else str(launch.items - 1)
+            w.line(f"const {self.index_type} {item} = {given} < {launch.limit} ? {given} : {last};")
+            self.is_mine = f"{given} < {launch.limit}"
         else:
             w.line(f"const {self.index_type} {item} = {number};")
             if ragged:
-                with w.block(f"if ({item} >= {launch.items})"):
+                with w.block(f"if ({item} >= {launch.limit})"):
                     w.line("return;  // all of a warp")
         self.number_axes(part.axes, item)
         self.team_body(part.body)
@@ -333,6 +366,11 @@ class CudaLoopEmitter(TileStatements):
             place = f"{start} + {offset}" if offset else start
             self.w.line(f"{c_type} *const {name} = ({c_type} *)(void *)({place});")
             offset += rounded(array)
+
+
+def counted_first(part: Part) -> Part:
+    """A part whose axes with a size that the program finds are the outer ones: strides of the others are numbers."""
+    return replace(part, axes=tuple(sorted(part.axes, key=lambda axis: axis.dim is None)))
 
 
 def farthest(part: Part) -> int:

@@ -41,6 +41,7 @@ from staged.ir.loops import (
     map_indices,
     walk,
 )
+from staged.ir.types import bound
 
 Access = Load | LoadPair | Store | StorePair
 
@@ -78,16 +79,19 @@ def map_nest(nest: Nest) -> Spread:
     body = without_single_turns(tuple(s for s in nest.body if not isinstance(s, Copy)))
     trusted = next((s.axis for s in body if isinstance(s, Loop | Tile)), None) if nest.items != 1 else None
     extents: dict[Local, int] = {source: 1 for source in nest.inputs if isinstance(source, Local)}
-    extents |= {s.target: s.extent for s in walk(body) if isinstance(s, CheckIndex) and isinstance(s.extent, int)}
-    return Spread(copies, tuple(_Parts(trusted, extents).of((), body, nest.scratch)))
+    extents |= {s.target: bound(s.extent) for s in walk(body) if isinstance(s, CheckIndex)}
+    given = frozenset(source for source in nest.inputs if isinstance(source, Local))
+    return Spread(copies, tuple(_Parts(trusted, extents, given).of((), body, nest.scratch)))
 
 
 class _Parts:
-    """Takes a nest apart. `trusted`: the axis whose turns the nest calls independent; `extents`: of the locals in indices."""
+    """Takes a nest apart. `trusted`: the axis whose turns the nest calls independent; `extents`: of the locals in indices, of
+    which all items have the `given` ones in common."""
 
-    def __init__(self, trusted: Axis | None, extents: Mapping[Local, int]) -> None:
+    def __init__(self, trusted: Axis | None, extents: Mapping[Local, int], given: frozenset[Local]) -> None:
         self.trusted = trusted
         self.extents = extents
+        self.given = given
 
     def of(self, axes: tuple[Axis, ...], body: tuple[Statement, ...], scratch: tuple[ArrayRef, ...]) -> Iterator[Part]:
         """The parts of what is done for one combination of values of `axes`."""
@@ -127,11 +131,13 @@ class _Parts:
         Like the digits of a number: in rising order of strides, each axis steps over all that the smaller ones can reach.
         """
         indices = list(dict.fromkeys(s.index for s in accesses))
-        if len({tuple(index.stride(axis) for axis in axes) for index in indices}) > 1:
+        shared: list[Axis | Local] = [*axes, *(name for index in indices for name, _ in index.terms if name in self.given)]
+        if len({tuple(index.stride(name) for name in shared) for index in indices}) > 1:
             return False
         width = 2 if any(isinstance(s, LoadPair | StorePair) for s in accesses) else 1
         for index in indices:
-            reaches = [(name, stride, self.reach(name, stride)) for name, stride in index.terms]
+            terms = [(name, stride) for name, stride in index.terms if name not in self.given]
+            reaches = [(name, stride, self.reach(name, stride)) for name, stride in terms]
             if any(index.stride(axis) == 0 for axis in axes) or any(reach is None for _, _, reach in reaches):
                 return False
             span, met = width - 1, False

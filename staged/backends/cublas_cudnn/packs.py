@@ -60,7 +60,7 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[int
     if not any(isinstance(s, Store) for s in accesses):
         return none
     width = gpu.access_bytes // max(s.array.dtype.size for s in accesses)
-    if axis.extent % width:
+    if axis.factor % width:
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
     return (width, fitting) if any(isinstance(s, Store) for s in fitting) else none
@@ -79,7 +79,7 @@ def packed_loop(
     if not accesses:
         return none
     width = gpu.access_bytes // max(s.array.dtype.size for s in accesses)
-    if axis.extent % width or axis.extent < width * threads:
+    if axis.factor % width or axis.extent < width * threads:
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
     return (width, fitting) if fitting else none

@@ -144,7 +144,7 @@ class CudaProgram(ProgramEmitter):
             return
         if kernel.name not in self.launchers:
             self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
-        arguments = ", ".join(["gpu", *launch_arguments(op, inputs, outputs)])
+        arguments = ", ".join(["gpu", *launch_arguments(op, inputs, outputs, structure.extent)])
         structure.check(op, f"{self.launchers[kernel.name]}({arguments})")
 
     def call_library(

@@ -65,8 +65,9 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
     if op.name in OPAQUE:
         kernel = kernels.get(op)
         if isinstance(kernel, LibraryCall):
-            return kernel.reading is not None or _takes_fixed_numbers(op)
-        return op.device == CPU or type(kernel) is CudaKernel  # not one of the user's own
+            return not op.attrs.get("dims") and (kernel.reading is not None or _takes_fixed_numbers(op))
+        # Not one of the user's own, and none whose grid changes from turn to turn.
+        return op.device == CPU or type(kernel) is CudaKernel and kernel.launch is not None and not kernel.launch.grid
     if op.blocks or any(effect.kind == "io" for effect in op.effects):
         return False
     if op.name in _PASSIVE or any(view_of(result) is not None for result in op.results):

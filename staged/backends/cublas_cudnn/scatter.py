@@ -99,9 +99,9 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     rest = list(scatter.rest)
     copied = next((copy for copy in copies if copy.target is store.array), None)
     step = store.index.stride(check.target)
-    if copied is None or not isinstance(check.extent, int) or not step or store.array.size > MOST_ELEMENTS:
+    if copied is None or not step or store.array.size > MOST_ELEMENTS:
         return None
-    row = Axis("row", check.extent)
+    row = Axis.over("row", check.extent)
 
     def at_row(index: Affine) -> Affine:
         return Affine(tuple((row if name is check.target else name, s) for name, s in index.terms), index.offset)

@@ -34,7 +34,7 @@ from staged.ir.loops import (
     walk,
 )
 from staged.ir.schedule import Schedule
-from staged.ir.types import i64
+from staged.ir.types import Dim, i64
 
 
 class CudaStatements(PackStatements):
@@ -73,12 +73,13 @@ class CudaStatements(PackStatements):
         self.need("fail")
         given = self.operand(s.index).expr
         index = self.names.fresh("index")
+        extent = self.size(s.extent) if isinstance(s.extent, Dim) else s.extent
         w = self.w
         w.line(f"int64_t {index} = {given};")
         with w.block(f"if ({index} < 0)"):
-            w.line(f"{index} += {s.extent};")
-        with w.block(f"if ({index} < 0 || {index} >= {s.extent})"):
-            w.line(f"st_fail({RECORD}, ST_DEVICE_INDEX, {self.site(s.where)}, {given}, {s.extent});")
+            w.line(f"{index} += {extent};")
+        with w.block(f"if ({index} < 0 || {index} >= {extent})"):
+            w.line(f"st_fail({RECORD}, ST_DEVICE_INDEX, {self.site(s.where)}, {given}, {extent});")
             if s.extent == 0 and not self.team:
                 w.line("return;")
             else:  # others of a team wait for this thread, and what is made here may say to a library how much there is
@@ -103,18 +104,28 @@ class CudaStatements(PackStatements):
         if len(axes) == 1:
             self.axes[axes[0]] = Name(item)
             return
-        stride = prod(axis.extent for axis in axes)
         for number, axis in enumerate(axes):
-            stride //= axis.extent
             if used is not None and axis not in used:
                 self.axes[axis] = Literal("0")
                 continue
-            index = Name(item) if stride == 1 else Infix("/", Name(item), Literal(str(stride)))
+            stride = self.combinations(axes[number + 1 :])
+            index = Name(item) if str(stride) == "1" else Infix("/", Name(item), stride)
             if number > 0:
-                index = Infix("%", index, Literal(str(axis.extent)))
+                index = Infix("%", index, self.combinations((axis,)))
             name = self.names.fresh(axis.name)
             self.w.line(f"const {self.index_type} {name} = {index};")
             self.axes[axis] = Name(name)
+
+    def combinations(self, axes: Sequence[Axis]) -> Expr:
+        """How many combinations of turns of these axes there are."""
+        fixed = prod(axis.factor for axis in axes)
+        factors: list[Expr] = [self.size(axis.dim) for axis in axes if axis.dim is not None]
+        if fixed != 1 or not factors:
+            factors.append(Literal(str(fixed)))
+        product = factors[0]
+        for factor in factors[1:]:
+            product = Infix("*", product, factor)
+        return product
 
     # ---- what a team does together ----
 
@@ -163,12 +174,12 @@ class CudaStatements(PackStatements):
         if self.unseen & {array for array, _ in scratch_in(body)}:
             self.barrier(team)
         shared, step = share.axes, share.count
-        outer, last = axes[: len(axes) - len(shared)], prod(axis.extent for axis in shared)
+        outer, last = axes[: len(axes) - len(shared)], self.combinations(shared)
         self.sharing = True
         with ExitStack() as loops:
             for axis in outer:
                 name = self.scoped(axis)
-                header = f"for ({self.index_type} {name} = 0; {name} < {axis.extent}; ++{name})"
+                header = f"for ({self.index_type} {name} = 0; {name} < {self.turns(axis)}; ++{name})"
                 loops.enter_context(self.block(header))
             name = self.scoped(shared[0]) if len(shared) == 1 else self.names.fresh("element")
             packs = self.sharing_schedule.packs_of(loop)

@@ -19,7 +19,8 @@ from staged.backends.cublas_cudnn.staging import Stagings
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
 from staged.ir.order import OPAQUE, is_tensor, root_of
-from staged.ir.types import CPU, Device, DType, FrameType, TensorType
+from staged.ir.types import CPU, Device, DType, FrameType, TensorType, dims_of
+from staged.source import Position
 
 DEVICE_BUFFERS = "d"
 """The struct of the device's buffers in the text; the host's is `m`."""
@@ -224,7 +225,15 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         name = result.hint or made.hint or (made.producer.name if made.producer else "a value")
         number = self.finite_checks.number(self.site_of(where), name, type.dtype)
         self.use(self.device_of(pointer))
-        call = f"launch_{finite_check_name(type.dtype)}(gpu, {pointer}, {type.size}, {number})"
+        count = self.count(type)
+        if count.isdigit():
+            self.write_finite_check(where, type.dtype, pointer, count, number)
+            return
+        with self.w.block(f"if ({count} > 0)"):
+            self.write_finite_check(where, type.dtype, pointer, f"(int64_t)({count})", number)
+
+    def write_finite_check(self, where: Position | None, dtype: DType, pointer: Expr, count: str, number: int) -> None:
+        call = f"launch_{finite_check_name(dtype)}(gpu, {pointer}, {count}, {number})"
         self.w.statement(f"CUDA_CHECK({self.site_of(where)}, {call});")
 
     # ---- copies ----
@@ -271,7 +280,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if not type.size:
             return
         numbers = f"{op.device.index}, {source}, {op.attrs['source'].index}"
-        size = f"{type.size} * sizeof({type.dtype.c_name})"
+        size = f"{self.count(type)} * sizeof({type.dtype.c_name})"
         if op.attrs["source"] in self.devices:
             peer = f"&devices[{self.devices.index(op.attrs['source'])}]"
             call = f"copy_from_peer(gpu, {peer}, host, {self.site_of(op.where)}, {target}, {source}, {size})"
@@ -282,7 +291,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
 
     def copy_between(self, op: Op | End, target: Expr, source: Expr, type: TensorType, direction: str) -> None:
         if type.size:
-            count = f"{type.size} * " if type.size != 1 else ""
+            count = f"{self.count(type)} * " if type.size != 1 else ""
             size = f"{count}sizeof({type.dtype.c_name})"
             self.check(op, f"cudaMemcpyAsync({target}, {source}, {size}, cudaMemcpy{direction}, gpu->stream)")
 
@@ -291,12 +300,13 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             super().copy(target, source, type)
             return
         assert self.device_of(source) == self.device_of(target), "placement makes every crossing a copy of its own"
-        if self.steps is not None:
+        if self.steps is not None and not dims_of(type):
             self.note_copy(self.steps, target, source, type)
             return
+        self.settle()
         self.use(self.device_of(target))
         self.is_idle = False
-        size = f"{type.size} * sizeof({type.dtype.c_name})"
+        size = f"{self.count(type)} * sizeof({type.dtype.c_name})"
         self.w.statement(
             f"CUDA_CHECK({self.site_of(self.last_where)}, "
             f"cudaMemcpyAsync({target}, {source}, {size}, cudaMemcpyDeviceToDevice, gpu->stream));"

@@ -559,7 +559,12 @@ def put_parts(parts: Sequence[Part], values: Sequence[Printed], text: str = "tex
         value = values[index]
         if isinstance(spec, str):
             spec = parse_spec(spec, value.dtype.kind, conversion)
-        line, needed = _put_value(value, spec, text)
+        shape = ""
+        if not all(str(extent).isdigit() for extent in value.shape):
+            # A compound literal of what is not constant is no C++.
+            shape = f"st_shape_{len(lines)}"
+            lines.append(f"const int64_t {shape}[] = {{{', '.join(map(str, value.shape))}}};")
+        line, needed = _put_value(value, spec, text, shape)
         lines.append(line)
         needs[needed] = None
     if pending:
@@ -571,14 +576,14 @@ def _put_text(literal: str, text: str) -> str:
     return f"ST_PUT(&{text}, {c_string(literal)});"
 
 
-def _put_value(value: Printed, spec: FormatSpec, text: str) -> tuple[str, str]:
+def _put_value(value: Printed, spec: FormatSpec, text: str, shape: str) -> tuple[str, str]:
     dtype = value.dtype
     as_integer = dtype.is_bool and not spec.is_plain and not spec.conversion
     given = spec_text(spec)
     if value.shape:
         name = "bool_as_integer" if as_integer else dtype.name
         extents = ", ".join(map(str, value.shape))
-        shape = f"(const int64_t[]){{{extents}}}"
+        shape = shape or f"(const int64_t[]){{{extents}}}"
         call = f"st_put_array(&{text}, {value.expr}, st_element_{name}, {len(value.shape)}, {shape}, {given});"
         return call, f"format_elements_{name}"
     if dtype.is_float:

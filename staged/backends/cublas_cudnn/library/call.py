@@ -121,9 +121,12 @@ def operand_of(param: int) -> int:
 def parameters_of(op: Op, form: Form) -> list[tuple[str, str]]:
     """(C type, name) of the operands that are passed, in their order, and of the result."""
     found = [(f"const {op.operands[number].tensor.dtype.c_name} *", name) for number, name in ((0, "a"), (1, "b"))]
+    inputs = len(op.operands) - len(op.attrs.get("dims", ()))
     for number, operand in enumerate(op.operands[2:], 1):
         c_type = operand.tensor.dtype.c_name
-        if number == form.bias:
+        if operand_of(number) >= inputs:
+            found.append((f"{c_type} ", "count"))  # the size of a dimension
+        elif number == form.bias:
             found.append((f"const {c_type} *", "bias"))
         elif number != form.addend:
             found.append((f"{c_type} ", f"factor_{number}"))

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
+from staged.backends.c_family.contraction_call import counted_extent
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, check_macro, destroy
 from staged.backends.cublas_cudnn.library.call import (
@@ -87,6 +88,10 @@ class Product:
     transpose_b: bool
     letter: str
     """What cuBLAS calls the dtype: S or D."""
+    counted: str = ""
+    """Which of m, k and batch follows from the size that the program finds: the number here is the largest."""
+    factor: int = 1
+    """How many matrices of a batch that belongs to each."""
 
     @staticmethod
     def of(op: Op) -> Product:
@@ -102,7 +107,9 @@ class Product:
                 hint="split the product into several",
             )
         letter = {"f32": "S", "f64": "D"}[op.operands[0].tensor.dtype.name]
-        return Product(prod(a[:-2]), m, n, k, transpose_a, transpose_b, letter)
+        counted = counted_extent(op)
+        factor = prod(a[1:-2]) if counted == "batch" else 1
+        return Product(prod(a[:-2]), m, n, k, transpose_a, transpose_b, letter, counted, factor)
 
     @property
     def name(self) -> str:
@@ -123,13 +130,20 @@ class Product:
         return self.m == self.n == self.batch == 1
 
     def __str__(self) -> str:
-        def side(rows: int, columns: int, is_turned: bool) -> str:
-            batch = f"{self.batch}, " if self.batch > 1 else ""
+        def side(rows: str, columns: str, is_turned: bool) -> str:
+            batch = f"{self.size('batch')}, " if self.batch > 1 else ""
             return f"({batch}{columns}, {rows}) transposed" if is_turned else f"({batch}{rows}, {columns})"
 
-        return f"{side(self.m, self.k, self.transpose_a)} @ {side(self.k, self.n, self.transpose_b)}"
+        m, n, k = map(self.size, "mnk")
+        return f"{side(m, k, self.transpose_a)} @ {side(k, n, self.transpose_b)}".replace("(int)", "")
 
     # ---- arguments ----
+
+    def size(self, name: str) -> str:
+        """An extent as C: of what the program finds, `count` is the size."""
+        if name != self.counted:
+            return str(getattr(self, name))
+        return "(int)count" + (f" * {self.factor}" if self.factor != 1 else "")
 
     def flag(self, is_turned: bool) -> str:
         return "CUBLAS_OP_T" if is_turned else "CUBLAS_OP_N"
@@ -138,34 +152,35 @@ class Product:
         """The arguments of (strided batched) gemm: as columns go, b is (n, k) and a is (k, m)."""
         strides = (self.k * self.n, self.m * self.k, self.m * self.n) if self.batch > 1 else None
         return [
-            self.flag(self.transpose_b), self.flag(self.transpose_a), str(self.n), str(self.m), str(self.k), "&alpha",
+            self.flag(self.transpose_b), self.flag(self.transpose_a), *map(self.size, "nmk"), "&alpha",
             *self.matrix("b", self.k if self.transpose_b else self.n, strides and strides[0]),
             *self.matrix("a", self.m if self.transpose_a else self.k, strides and strides[1]), "&beta",
             *self.matrix("c", self.n, strides and strides[2]),
-            *([str(self.batch)] if strides else []),
+            *([self.size("batch")] if strides else []),
         ]  # fmt: skip
 
     def gemv(self) -> list[str]:
         """The arguments of (strided batched) gemv: the matrix is the operand that is not a vector."""
         if self.n == 1:
             # c = A b. A row-major A (m, k) is column-major (k, m): the flag asks for its transpose.
-            flag, rows, columns = not self.transpose_a, self.k, self.m
+            flag, rows, columns = not self.transpose_a, "k", "m"
             matrix, vector, out = "a", "b", self.m
             if self.transpose_a:
-                rows, columns = self.m, self.k
+                rows, columns = "m", "k"
         else:
             # c = B^T a.
-            flag, rows, columns = self.transpose_b, self.n, self.k
+            flag, rows, columns = self.transpose_b, "n", "k"
             matrix, vector, out = "b", "a", self.n
             if self.transpose_b:
-                rows, columns = self.k, self.n
+                rows, columns = "k", "n"
         batched = self.batch > 1
+        leading, across = int(getattr(self, rows)), int(getattr(self, columns))
         return [
-            self.flag(flag), str(rows), str(columns), "&alpha",
-            *self.matrix(matrix, rows, rows * columns if batched else None),
+            self.flag(flag), self.size(rows), self.size(columns), "&alpha",
+            *self.matrix(matrix, leading, leading * across if batched else None),
             *self.matrix(vector, 1, self.k if batched else None), "&beta",
             *self.matrix("c", 1, out if batched else None),
-            *([str(self.batch)] if batched else []),
+            *([self.size("batch")] if batched else []),
         ]  # fmt: skip
 
     def matrix(self, name: str, leading: int, stride: int | None) -> list[str]:
@@ -188,10 +203,15 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
                 unused(w, "a", "b")
                 write_zeros(w, op)  # of no elements
                 return
+            if product.counted:
+                with w.block("if (count == 0)"):
+                    if product.counted == "k" and form.addend is None:
+                        write_zeros(w, op)  # sums of nothing
+                    w.line("return ST_OK;")
             if product.is_dot and form == Form():
                 # The result stays on the device: the host has no use for it.
                 with numbers_on_device(w):
-                    w.line(f"CUBLAS_CHECK(site, {product.name}(gpu->cublas, {product.k}, a, 1, b, 1, c));")
+                    w.line(f"CUBLAS_CHECK(site, {product.name}(gpu->cublas, {product.size('k')}, a, 1, b, 1, c));")
                 return
             arguments = product.gemv() if product.has_vector else product.gemm()
             routine = product.name.replace("dot", "gemv")
@@ -208,7 +228,7 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
         return library_call(op, name, form, [f"{product}, by {product.name}"], body, parts, reads_numbers)
 
     call = made(name, False)
-    if is_empty or not (form.alpha.params or form.beta.params):
+    if is_empty or product.counted or not (form.alpha.params or form.beta.params):
         return call
     return replace(call, factors=(alpha, beta), reading=lambda name: made(name, True))
 
