@@ -1,0 +1,245 @@
+"""What NVIDIA's tools say of programs, and the parts that ask them, with stand-ins for the tools."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.backends.cublas_cudnn import programs
+from tests.gpu_check import sanitizers
+from tests.gpu_check.sanitizers import (
+    OVER,
+    SANITIZED,
+    Built,
+    Run,
+    reports_of,
+    result_of,
+    sanitized,
+    sanitizer,
+)
+from tests.gpu_check.setting import MARGIN, Setting
+
+
+@pytest.mark.parametrize(("function", "arguments"), SANITIZED, ids=[function.__name__ for function, _ in SANITIZED])
+def test_what_the_sanitizers_run_can_be_exported(
+    function: object, arguments: dict[str, object], tmp_path: Path
+) -> None:
+    files = function.stage(*arguments.values()).export(tmp_path)  # type: ignore[attr-defined]
+    assert {path.name for path in files} >= {"Makefile", "main.c"}
+    main = (tmp_path / "main.c").read_text()
+    assert all(f'"{name}"' in main for name in arguments)
+
+
+# ---- what the tool says ---------------------------------------------------------------------------
+
+MEMCHECK = """\
+========= COMPUTE-SANITIZER
+loss 0.25
+========= Invalid __global__ write of size 4 bytes
+=========     at y_kernel+0x90 in y.cu:31
+=========     by thread (0,0,0) in block (0,0,0)
+=========         Host Frame: main [0x1234] in y
+=========
+========= Invalid __global__ read of size 4 bytes
+=========     at cudnn::ops::some_kernel<float>(float *)+0x70
+=========
+========= ERROR SUMMARY: 2 errors
+"""
+RACECHECK = """\
+========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at y_kernel+0x90 in y.cu:31
+=========     and Read access at y_kernel+0x120 in y.cu:35 [1088 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+
+
+def tool_that_says(words: str, status: int, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """What becomes of a program about which the tool says this."""
+    done = subprocess.CompletedProcess([], status, words, "")
+    monkeypatch.setattr(sanitizers, "run_within", lambda *_: done)
+    return sanitized(Built("y", ("./y",), Path(), ("y_kernel", "z_kernel"), ()), "memcheck", Setting(Path()))
+
+
+def test_reports_about_our_kernels_are_told_from_those_about_nvidias(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tool_that_says(MEMCHECK, 9, monkeypatch)
+    assert (len(run.ours), run.others, run.failure, run.refusal) == (1, 1, "", "")
+    assert run.ours[0].splitlines()[:2] == ["Invalid __global__ write of size 4 bytes", "at y_kernel+0x90 in y.cu:31"]
+    assert len(reports_of(RACECHECK.splitlines())) == 1
+    run = tool_that_says(RACECHECK, 9, monkeypatch)
+    assert len(run.ours) == 1 and "1088 hazards" in run.ours[0]
+
+
+def test_a_refusal_is_the_machines_and_a_crash_is_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = tool_that_says("========= COMPUTE-SANITIZER\n========= Error: Device not supported\n", 1, monkeypatch)
+    assert refused.refusal == "Error: Device not supported" and not refused.failure
+    crashed = tool_that_says("train.py, line 3: no\n========= ERROR SUMMARY: 0 errors\n", 1, monkeypatch)
+    assert crashed.failure.startswith("exit status 1: train.py, line 3: no") and not crashed.refusal
+    clean = tool_that_says("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n", 0, monkeypatch)
+    assert clean == Run([], 0, clean.seconds)
+
+
+def test_what_was_found_makes_a_part_fail_and_what_was_refused_does_not() -> None:
+    built = [Built(name, (), Path(), ("k",), ()) for name in ("a", "b")]
+    clean, refused = Run([], 3, 1.0), Run([], 0, 1.0, refusal="Device not supported")
+    assert result_of("memcheck", built, [clean, clean]).state == "passed"
+    assert result_of("memcheck", built, [clean, refused]).summary == "1 of 2 programs ran, nothing found"
+    assert result_of("memcheck", built, [refused, refused]).state == "refused"
+    found = result_of("memcheck", built, [clean, Run(["race\nat k"], 0, 1.0)])
+    assert found.state == "failed" and found.summary.endswith("look at b") and found.details == ["race\nat k"]
+    assert result_of("memcheck", built, [clean, Run([], 0, 1.0, failure="not built: no")]).state == "failed"
+
+
+# ---- the whole part, with stand-ins for the tools --------------------------------------------------
+
+NVCC = """\
+#!/bin/sh
+case "$*" in *--dryrun*) echo '#$ TOP=/nowhere/bin/..' >&2; exit 0 ;; esac
+while [ $# -gt 0 ]; do
+    [ "$1" = -o ] && made=$2
+    case "$1" in *.cu) text=$1 ;; -arch=sm_90) right=1 ;; esac
+    shift
+done
+[ "$right" ] || { echo "no machine code for the GPU" >&2; exit 1; }
+grep -q softmax "$text" && [ -n "$NVCC_REFUSES" ] && { echo "softmax.cu(3): error: no" >&2; exit 1; }
+printf '#!/bin/sh\\necho "it ran with $*"\\nexit ${PROGRAM_STATUS:-0}\\n' > "$made"
+chmod +x "$made"
+"""
+TOOL = """\
+#!/bin/sh
+# compute-sanitizer, as NVIDIA's manual describes it: its own lines begin with =========, and it ends as the program does,
+# unless that ends well and something was found.
+echo "$@" >> "$SAID_TO_TOOL"
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --tool) tool=$2; shift 2 ;;
+        --report-api-errors | --port | --launch-timeout) shift 2 ;;
+        --error-exitcode) found=$2; shift 2 ;;
+        --*) echo "========= Error: Unknown option $1"; exit 1 ;;
+        *) break ;;
+    esac
+done
+echo "========= COMPUTE-SANITIZER"
+case "$TOOL_DOES" in
+    refuses)
+        echo "========= Error: Device not supported"
+        echo "cudaMalloc: unknown error" >&2
+        exit 2 ;;
+    does_not_connect)
+        echo "========= Error: No attachable process found. compute-sanitizer timed-out."
+        echo "========= Default timeout can be adjusted with --launch-timeout. Awaiting target completion."
+        exit 1 ;;
+    hangs) exec sleep 60 ;;
+esac
+"$@"
+status=$?
+if [ "$TOOL_DOES" = finds ] && [ "$1" = ./softmax ]; then
+    if [ "$tool" = memcheck ]; then
+        echo "========= Invalid __global__ write of size 4 bytes"
+        echo "=========     at y_kernel+0x90 in softmax.cu:31"
+        echo "========= ERROR SUMMARY: 1 error"
+    else
+        echo "========= Error: Race reported between Write access at y_kernel+0x90 in softmax.cu:31"
+        echo "=========     and Read access at y_kernel+0x120 in softmax.cu:35 [32 hazards]"
+        echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"
+    fi
+    [ $status = 0 ] && status=$found
+else
+    [ "$tool" = memcheck ] && echo "========= ERROR SUMMARY: 0 errors"
+    [ "$tool" = memcheck ] || echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+fi
+exit $status
+"""
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand-ins on the PATH, for two programs; gives the file with what the sanitizer was called with."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for name, text in (("nvcc", NVCC), ("compute-sanitizer", TOOL)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setenv("SAID_TO_TOOL", str(tmp_path / "said"))
+    monkeypatch.setattr(sanitizers.devices, "needed_gpu", lambda: sanitizers.devices.Gpu(0, "none", (9, 0), 1))
+    monkeypatch.setattr(sanitizers.toolkit, "load_libraries", lambda names: [Path("/nowhere/libcudart.so.13")])
+    two = ((programs.double, {"x": sanitizers.X}), (programs.softmax, {"x": sanitizers.WIDE}))
+    monkeypatch.setattr(sanitizers, "SANITIZED", two)
+    return tmp_path / "said"
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_a_part_builds_its_programs_and_runs_them_under_the_tool(tool: str, tools: Path, tmp_path: Path) -> None:
+    result = sanitizer(tool)(Setting(tmp_path, limit=120.0))
+    assert (result.state, result.summary) == ("passed", "2 of 2 programs ran, nothing found")
+    assert [row[:4] for row in result.table[1:]] == [["double_", "1", "0", "0"], ["softmax", "1", "0", "0"]]
+    said = tools.read_text().splitlines()
+    assert all(line.startswith(f"--tool {tool} ") and line.endswith("--x x.npy") for line in said)
+    assert len({line.split()[line.split().index("--port") + 1] for line in said}) == 2
+    # What was clean is not asked about again, by this tool.
+    assert sanitizer(tool)(Setting(tmp_path, limit=120.0)).state == "passed"
+    assert tools.read_text().splitlines() == said
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_a_finding_is_told_with_its_kernel_and_asked_about_again(
+    tool: str, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOL_DOES", "finds")
+    result = sanitizer(tool)(Setting(tmp_path, limit=120.0))
+    assert (result.state, result.summary) == ("failed", "2 of 2 programs ran; look at softmax")
+    assert len(result.details) == 1 and "y_kernel+0x90 in softmax.cu:31" in result.details[0]
+    monkeypatch.delenv("TOOL_DOES")
+    assert sanitizer(tool)(Setting(tmp_path, limit=120.0)).state == "passed"
+    assert len(tools.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [("refuses", "Error: Device not supported"), ("does_not_connect", "Error: No attachable process found")],
+)
+def test_what_the_tool_does_not_do_here_is_a_refusal(
+    does: str, words: str, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOL_DOES", does)
+    result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
+    assert result.state == "refused" and result.summary.startswith(words)
+
+
+def test_a_program_that_fails_under_the_tool_is_a_failure(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROGRAM_STATUS", "7")
+    result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
+    assert result.state == "failed" and "exit status 7: " in result.table[1][2]
+    assert "it ran with --x x.npy" in result.table[1][2]
+
+
+def test_a_program_that_is_not_built_is_a_failure(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NVCC_REFUSES", "1")
+    result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
+    assert (result.state, result.summary) == ("failed", "1 of 2 programs ran; look at softmax")
+    assert "not built: " in result.table[2][2] and "softmax.cu(3): error: no" in result.table[2][2]
+
+
+def test_a_tool_that_hangs_is_ended_and_the_part_can_go_on_another_time(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOL_DOES", "hangs")
+    setting = Setting(tmp_path)
+    programs_of = sanitizers.built_programs(setting)
+    monkeypatch.setattr(sanitizers, "RUN_LIMIT", 0.3)
+    assert sanitized(programs_of[0], "memcheck", setting).refusal == "not done after 0.3 s"
+    late = Setting(tmp_path, limit=MARGIN + 0.2)
+    run = sanitized(programs_of[0], "memcheck", late)
+    assert run.refusal == OVER
+    result = result_of("memcheck", programs_of, [Run([], 0, 1.0), run])
+    assert (result.state, result.unfinished) == ("passed", True)
+
+
+def test_without_the_tools_the_part_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert sanitizer("memcheck")(Setting(tmp_path)).state == "refused"
