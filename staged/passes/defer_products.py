@@ -10,7 +10,7 @@ from staged.ir.builder import Builder
 from staged.ir.functions import components, function_table, recursive_functions, with_call_effects
 from staged.ir.nodes import Block, Effect, Function, Op, Value, VariableRef, walk_blocks, walk_ops
 from staged.ir.rewrite import Copier
-from staged.ir.types import TensorType, bool_, i64
+from staged.ir.types import CPU, TensorType, bool_, i64
 from staged.source import Position
 
 ROWS = 32
@@ -26,7 +26,8 @@ def defer_products(program: Function) -> Function:
     """In recursive functions: sum + a' b  ->  a and b are rows of two matrices A and B; once these are full, sum + A' B
 
     Why: adding the product of two vectors to a matrix moves all of the matrix through the processor for one multiplication per
-    element. For a sum that is handed from call to call and only ever added to, the order does not matter.
+    element. For a sum that is handed from call to call and only ever added to, the order does not matter. On a GPU it does not
+    pay: there a launch is what costs, and keeping the rows would be two of them where adding the product is one.
     Leaves: A, B and the number of rows as Variables of the program; whoever calls the recursion from outside adds what is left.
     """
     recursive = recursive_functions(program)
@@ -130,8 +131,7 @@ class _Sums:
                 if slot is not None:
                     self.members[op.result] = slot
                     other = op.operands[1 if left is not None else 0]
-                    if _is_outer(other):
-                        assert other.producer is not None
+                    if _is_outer(other) and other.producer is not None and other.producer.device == CPU:
                         self.products.setdefault(slot, {})[op] = other.producer
             elif op.name == "call" and op.attrs["function"] in self.group:
                 for param, result in op.attrs.get("in_place", ()):

@@ -57,6 +57,28 @@ def products(made: Function) -> list[tuple[int, ...]]:
     return [op.operands[0].tensor.shape for op in walk_ops(function.block) if op.name == "matmul"]
 
 
+def test_on_a_gpu_each_product_is_added_at_once() -> None:
+    """There a launch is what costs: two rows to keep, where adding the product is one call of cuBLAS."""
+
+    @st.function
+    def f(x, w, n):
+        @st.function
+        def walk(n, h, w):
+            return h if n < 1 else walk(n - 1, st.tanh(w @ h), w)
+
+        with st.with_backend(st.GPU, x, w):
+            return st.grad(lambda w: st.sum(walk(n, x, w)))(w)
+
+    x, w = np.ones((130,), np.float32), np.ones((130, 130), np.float32)
+    placed = f.stage(x, w, 3)
+    assert "put off" not in placed.source
+    assert [(copy.why, copy.source.kind) for copy in placed.transfers()] == [
+        ("input", "cpu"),
+        ("input", "cpu"),
+        ("result", "gpu"),
+    ]
+
+
 @pytest.mark.parametrize("n", [0, 1, 5, 9])
 def test_the_sums_are_the_same(n):
     made = map_functions(defer_products(program()), eliminate_dead_code)

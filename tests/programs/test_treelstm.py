@@ -104,11 +104,18 @@ def train_on_gpu(tmp_path: Path) -> Any:
 def test_training_on_the_device_has_the_cpus_losses(
     dtype: Any, steps: int, tolerance: float, treebank: data.Trees, train_on_gpu: Any, emulated_device: cuda.Emulator
 ) -> None:
-    table = word_vectors(treebank.vocabulary, 50).astype(dtype.numpy)
+    """Of the size of Lantern's evaluation: 150 states, vectors of 300."""
+    table = word_vectors(treebank.vocabulary).astype(dtype.numpy)
     given = (*treebank[:5], table, steps, 1, LR, 3)
-    _, _, wanted = train(*given, hidden=24, dtype=dtype)
-    _, _, losses = train_on_gpu(*given, hidden=24, dtype=dtype)
+    _, _, wanted = train(*given, dtype=dtype)
+    before = emulated_device.counts()
+    _, _, losses = train_on_gpu(*given, dtype=dtype)
+    seen = emulated_device.counts() - before
     np.testing.assert_allclose(losses[:steps], wanted[:steps], rtol=tolerance)
+    # The words' vectors and the labels go there once; what is printed, weights, means and losses come back once.
+    assert {copy.why for copy in train_on_gpu.stage(*given, dtype=dtype).transfers()} == {"input", "print", "result"}
+    assert seen.copies_to_device == 2
+    assert seen.copies_to_host <= 12, "none of them in the loop over trees"
 
 
 # ---- many trees per step ------------------------------------------------------------------------
