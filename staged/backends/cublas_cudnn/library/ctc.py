@@ -1,4 +1,5 @@
-"""Which CTC losses are calls of cuDNN: a loss alone, or with its gradient, which cuDNN makes in the same call.
+"""Which CTC losses are calls of cuDNN: a loss alone, or with its gradient, which cuDNN makes in the same call. A reverse that
+runs in another loop than the loss has a call of its own: then the loop keeps the log-probabilities and no paths.
 
 cuDNN takes the softmax itself, of activations (T, N, C), and gives the gradient by these. What stands directly behind
 `log_softmax` is its own logarithm of a softmax, so it is taken as the activations. With p = exp(log_probs), and for each step
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 from math import prod
 
 from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
-from staged.ir.nodes import Block, Op, Value
-from staged.ir.types import f32, i32
+from staged.backends.cublas_cudnn.library.reverses import Kept, nobody_else_reads, reverses_of
+from staged.ir.nodes import Block, Function, Op, Value
+from staged.ir.types import TensorType, f32, i32
 from staged.ir.users import Users
 from staged.ops.array import Array
 from staged.ops.ctc import NEVER
@@ -42,55 +44,48 @@ LETTER = 1
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a call has made for the reverse: the losses, cuDNN's gradient, and the texts that it was shown."""
+    """What a call has made for the reverse: the losses, which texts it was shown, and cuDNN's gradient."""
 
     losses: Value
-    gradients: Value
     shown: Value
+    gradients: Value | None = None
 
 
 class Ctc:
     """The ways of the CTC losses of a function, in program order."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, function: Function, users: Users) -> None:
         self.users = users
-        self.made: dict[Value, _Made] = {}
-        """By the paths that a forward would keep."""
+        self.kept = reverses_of(function.block, _paths_of)
+        self.made: dict[Op, _Made | None] = {}
+        """By the reverses that calls are taken for: what the call for their loss has made, if that is the same one."""
         self.ways: dict[str, FindWay] = {LOSS: self.forward, BACKWARD: self.backward}
 
     def forward(self, op: Op, block: Block) -> Way | None:
-        """(losses, paths), of which only the reverse reads the paths."""
-        paths = op.results[1]
-        reverses = self.users.get(paths, ())
-        if not _fits(op) or not all(reverse is not None and _is_reverse(reverse, op) for reverse in reverses):
+        """(losses, paths), of which only reverses read the paths."""
+        paths, kept = op.results[1], self.kept.get(op, Kept())
+        if not _fits(op) or not nobody_else_reads([paths], kept, self.users):
             return None
+        if any(reverse.device != op.device for reverse in kept.reverses):
+            return None
+        at_once = [reverse for reverse in kept.reverses if reverse.operands[-1] is paths]
 
-        def write(context: RecordContext, log_probs: Array, *texts: Array) -> Sequence[Array]:
-            batch = _batch(log_probs, *texts)
-            shown = batch.shown()
-            types = [op.results[0].tensor, log_probs.type][: 2 if reverses else 1]
-            costs, *gradients = library_call(
-                LOSS,
-                [log_probs, *batch.packed(context, shown)],
-                types,
-                ("costs", "gradients")[: len(types)],
-                longest=batch.longest,
-                partly_made=(1,),
-            )
-            losses = where(shown, costs, batch.others(log_probs))
-            if gradients:
-                self.made[paths] = _Made(*map(context.value_of, (losses, *gradients, shown)))
-            return losses, zeros(paths.tensor.shape, paths.tensor.dtype)  # which nobody reads
+        def write(context: RecordContext, *operands: Array) -> Sequence[Array]:
+            made = _call(context, *operands, with_gradient=bool(at_once))
+            self.made |= {reverse: made if reverse in at_once else None for reverse in kept.reverses}
+            return context.handle(made.losses), zeros(paths.tensor.shape, paths.tensor.dtype)  # which nobody reads
 
         return Way(write)
 
     def backward(self, op: Op, block: Block) -> Way | None:
         """The cotangent of the log-probabilities."""
-        made = self.made.get(op.operands[-1])
-        if made is None:
+        if op not in self.made:
             return None
 
-        def write(context: RecordContext, ct: Array, log_probs: Array, *rest: Array) -> Sequence[Array]:
+        def write(context: RecordContext, ct: Array, *operands: Array) -> Sequence[Array]:
+            log_probs, _, input_lengths, *_ = operands
+            made = self.made[op] or _call(context, *operands[:4], with_gradient=True)
+            assert made.gradients is not None
             losses, gradients, shown = (context.handle(value) for value in (made.losses, made.gradients, made.shown))
             steps, _, classes = log_probs.shape
             is_blank = iota((1, 1, classes), 2) == 0
@@ -98,10 +93,34 @@ class Ctc:
             q = where(isnan(gradients), 0.0, exp(log_probs) - gradients)
             q = where(_each(shown), q, where(is_blank, 1.0, 0.0))
             # Beyond an input's end, and where no path spells the text, it may leave anything.
-            counts = logical_and(iota((steps, 1, 1), 0) < _each(rest[1]), _each(losses < -0.5 * NEVER))
+            counts = logical_and(iota((steps, 1, 1), 0) < _each(input_lengths), _each(losses < -0.5 * NEVER))
             return [where(counts, -_each(ct) * q, 0.0)]
 
         return Way(write)
+
+
+def _call(
+    context: RecordContext,
+    log_probs: Array,
+    targets: Array,
+    input_lengths: Array,
+    target_lengths: Array,
+    with_gradient: bool,
+) -> _Made:
+    """The call, and what is done around it."""
+    batch = _batch(log_probs, targets, input_lengths, target_lengths)
+    shown = batch.shown()
+    types = [TensorType(log_probs.dtype, log_probs.shape[1:2]), log_probs.type][: 1 + with_gradient]
+    costs, *gradients = library_call(
+        LOSS,
+        [log_probs, *batch.packed(context, shown)],
+        types,
+        ("costs", "gradients")[: len(types)],
+        longest=batch.longest,
+        partly_made=(1,),
+    )
+    losses = where(shown, costs, batch.others(log_probs))
+    return _Made(*map(context.value_of, (losses, shown, *gradients)))
 
 
 # ---- what cuDNN takes -----------------------------------------------------------------------------
@@ -140,15 +159,10 @@ def _is_normalized(value: Value) -> bool:
         value = op.operands[0]
 
 
-def _is_reverse(user: Op, forward: Op) -> bool:
-    """Whether an op is the reverse of a loss, of the very same operands, and for the cotangent of the loss alone."""
-    return (
-        user.name == "composite"
-        and user.attrs["name"] == BACKWARD
-        and user.attrs["given"] == "l"
-        and user.operands[1:] == (*forward.operands, forward.results[1])
-        and user.device == forward.device
-    )
+def _paths_of(op: Op) -> Sequence[Value]:
+    """The paths that an op reads, if it is the reverse of a loss for the cotangent of that alone."""
+    is_reverse = op.name == "composite" and op.attrs["name"] == BACKWARD and op.attrs["given"] == "l"
+    return op.operands[-1:] if is_reverse else ()
 
 
 # ---- what is done around the call -----------------------------------------------------------------

@@ -36,7 +36,7 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
     users = users_of(function.block)
     ways: Mapping[str, FindWay] = {
         **BatchNorms(users).ways,
-        **Ctc(users).ways,
+        **Ctc(function, users).ways,
         **pooling.WAYS,
         **Recurrent(function, users, options).ways,
         **WeightGradients(users, options).ways,

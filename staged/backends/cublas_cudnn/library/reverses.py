@@ -1,0 +1,92 @@
+"""Which ops of a function read what an op has kept for its reverse: in the same turn of a loop, or after what a loop collects.
+
+    for k in ...:                        for k in ... backwards:
+        y, kept = composite(x)               kept = sequence_get(history, k)
+        collect kept in history              d_x = composite_backward(ct, x, .., kept)
+
+A library that can do without what an op keeps may take the op, if it takes all that read it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from staged.ir.nodes import Block, Op, Value, walk_ops
+from staged.ir.order import is_absent
+from staged.ir.users import Users
+
+LOOPS = ("for", "while")
+
+
+@dataclass(slots=True)
+class Route:
+    """How a value goes from the op that makes it to those that read it."""
+
+    values: dict[Value, None] = field(default_factory=dict)
+    """The value, the sequences it is collected in, and what is read out of these."""
+    ends: set[tuple[Block, int]] = field(default_factory=set)
+    """The ends of blocks that pass it on, and as which of their operands."""
+
+
+@dataclass(slots=True)
+class Kept:
+    """What reads the kept values of one op."""
+
+    reverses: list[Op] = field(default_factory=list)
+    """In program order."""
+    route: Route = field(default_factory=Route)
+
+
+def reverses_of(block: Block, kept_by: Callable[[Op], Collection[Value]]) -> Mapping[Op, Kept]:
+    """By op, the reverses that read what it has kept; `kept_by` gives the operands of a reverse that are so, else none."""
+    found: dict[Op, Kept] = {}
+    for op in walk_ops(block):
+        for value in kept_by(op):
+            route = Route()
+            source = _source(value, route).producer
+            if source is not None:
+                kept = found.setdefault(source, Kept())
+                kept.route.values |= route.values
+                kept.route.ends |= route.ends
+                if op not in kept.reverses:
+                    kept.reverses.append(op)
+    return found
+
+
+def nobody_else_reads(values: Collection[Value], kept: Kept, users: Users) -> bool:
+    """Whether all that reads these kept values of an op is its reverses, by the way that was found."""
+    own = dict.fromkeys(values) | kept.route.values
+    for value in own:
+        passed_on = 0
+        for user in users.get(value, ()):
+            if user is None:
+                passed_on += 1
+            elif user not in kept.reverses and not (user.name == "sequence_get" and user.result in own):
+                return False
+        if passed_on != sum(block.end.operands[number] is value for block, number in kept.route.ends):
+            return False
+    return True
+
+
+def _source(value: Value, route: Route) -> Value:
+    """The value that a reverse reads, as the block that made it knows it; notes the way there."""
+    while True:
+        route.values[value] = None
+        op = value.producer
+        if op is None:
+            return value
+        if op.name == "sequence_get":
+            value = op.operands[0]
+            continue
+        blocks = [block for block in op.blocks if block.end.kind == "yield"]
+        if op.name in LOOPS and value.index >= len(op.results) - op.attrs.get("collected", 0):
+            blocks = blocks[-1:]
+        elif op.name == "if":
+            blocks = [block for block in blocks if not is_absent(block.end.operands[value.index])]
+        else:
+            return value
+        if len(blocks) != 1:
+            return value
+        route.ends.add((blocks[0], value.index))
+        value = blocks[0].end.operands[value.index]
