@@ -39,7 +39,7 @@ def checked_options(device: Device, **options: Any) -> dict[str, Said]:
                 "whole program",
             )
         allowed = get_args(Algorithms) if name == "algorithms" else (True, False)
-        if not any(said.value is value or isinstance(value, str) and said.value == value for value in allowed):
+        if not any(said.value is value or isinstance(said.value, str) and said.value == value for value in allowed):
             words = " or ".join(f"{name}={value!r}" for value in allowed)
             raise StagingError(f"with_backend takes {words}, got {said.value!r}", where=where, hint=f"`{name}={allowed[0]!r}`")
     return given

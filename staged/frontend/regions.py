@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from copy import copy
+from types import BuiltinFunctionType, FunctionType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ class with_backend:
     library's "heuristic"; `graphs=False` gives each launch of a loop's turn to the device by itself, and none as part of a CUDA
     graph. A region that does not say takes what another one says.
 
-    Raises: StagingError for what is no device, for options of the host's regions, and where two regions of a program
-    disagree; with `strict`, at the first use of an array or Variable from outside that the region does not name.
+    Raises: StagingError for what is no device, for inputs that have no arrays, for options of the host's regions, and where two
+    regions of a program disagree; with `strict`, at the first use of an array or Variable from outside that the region does not name.
     """
 
     def __init__(
@@ -59,6 +60,10 @@ class with_backend:
         self.options = checked_options(
             self.device, tf32=tf32, deterministic=deterministic, algorithms=algorithms, graphs=graphs
         )
+        for given in inputs:
+            _check_input(given)
+        if not isinstance(strict, bool):
+            raise StagingError(f"with_backend takes strict=True or strict=False, got {strict!r}", where=here())
         self.inputs = inputs
         self.strict = strict
         self._restore: list[Callable[[], None]] = []
@@ -72,8 +77,8 @@ class with_backend:
             region = Region(self.device, self.strict, self.options)
             if context_or_none() is None:  # eager mode computes with the arrays themselves
                 inputs = tuple(trees.map_leaves(region.keep, given) for given in inputs)
-            token = enter_region(region)
-            self._restore.append(lambda: leave_region(region, token))
+            enter_region(region)
+            self._restore.append(lambda: leave_region(region))
         return inputs[0] if len(inputs) == 1 else inputs
 
     def _enter_trace(self, trace: TraceContext) -> Callable[[], None]:
@@ -96,10 +101,18 @@ class with_backend:
         self._restore.pop()()
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function form: `function` with its ops on the device."""
+        """The function form: `function` with its ops on the device; several threads may call it."""
+        if not callable(function):
+            raise StagingError(
+                f"a region is given a function to call in it, got {type(function).__name__}",
+                where=here(),
+                hint="`with_backend(GPU, x)(f)` gives `f` with its work on the GPU; arrays are named before: `with_backend(GPU, x, y)`",
+            )
 
         def on_device(*args: Any, **kwargs: Any) -> Any:
-            with self:
+            region = copy(self)
+            region._restore = []
+            with region:
                 return call(function, *args, **kwargs)
 
         on_device.__staged_plain__ = True  # type: ignore[attr-defined]
@@ -131,6 +144,17 @@ def to(x: Any, device: Device) -> Any:
         return trees.map_leaves(lambda leaf: leaf.host if isinstance(leaf, DeviceArray) else leaf, x)
     region = Region(device)
     return trees.map_leaves(region.kept, x)
+
+
+def _check_input(given: Any) -> None:
+    """Refuse what is no tree of arrays, numbers and Variables, and no object that holds them."""
+    if isinstance(given, str | bytes | Device | type | FunctionType | BuiltinFunctionType | np.ufunc | Iterator):
+        hint = "arrays, or trees of them: `with_backend(GPU, x, model)`"
+        if isinstance(given, Device):
+            hint = "a region has one device; regions may stand inside of each other"
+        elif isinstance(given, FunctionType | BuiltinFunctionType | np.ufunc):
+            hint = "the function form has the function in brackets of its own: `with_backend(GPU, x)(f)`"
+        raise StagingError(f"with_backend takes the arrays that a region uses, got {type(given).__name__}", where=here(), hint=hint)
 
 
 def _is_array(leaf: Any) -> bool:

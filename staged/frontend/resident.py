@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
+from staged.errors import StagingError
 from staged.frontend.device_options import Options, joined_options
+from staged.frontend.read_only import freeze, thaw
 from staged.frontend.variable import Remote
 from staged.ir.types import CPU, Device, shape_text
+from staged.source import here
 
 
 class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -45,12 +48,30 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         """The number of axes."""
         return self.host.ndim
 
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.host.size
+
+    @property
+    def nbytes(self) -> int:
+        """What the elements take."""
+        return self.host.nbytes
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The array of the host, which must not change either."""
+        return self.host
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.host, dtype=dtype, copy=bool(copy)) if copy or dtype not in (None, self.dtype) else self.host
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(given, DeviceArray) for given in kwargs.get("out", ())):
-            return NotImplemented
+            raise StagingError(
+                "an array that a device has a copy of does not change",
+                where=here(),
+                hint="make a new one, `x = x + 1` instead of `x += 1`; what changes from call to call is an `st.Variable`",
+            )
         return getattr(ufunc, method)(*(_on_host(given) for given in inputs), **kwargs)
 
     def __getitem__(self, key: Any) -> Any:
@@ -82,7 +103,7 @@ class Region:
         self.arrays: dict[int, DeviceArray] = {}
         """By the id of the array on the host, which stays alive with it."""
         self.frozen: list[np.ndarray[Any, Any]] = []
-        """What was writable before."""
+        """What nobody may write until the region ends."""
 
     def names(self, value: Any) -> bool:
         """Whether the `with` names an array or Variable."""
@@ -92,9 +113,8 @@ class Region:
         """An array on the region's device for one on the host, which is read-only from now on; anything else as it is."""
         kept = self.kept(leaf)
         self.named += [leaf, kept]
-        if isinstance(kept, DeviceArray) and kept.host.flags.writeable:
+        if isinstance(kept, DeviceArray) and freeze(kept.host):
             self.frozen.append(kept.host)
-            kept.host.flags.writeable = False
         return kept
 
     def kept(self, leaf: Any) -> Any:
@@ -116,16 +136,18 @@ class Region:
 _regions: ContextVar[tuple[Region, ...]] = ContextVar("staged_regions", default=())
 
 
-def enter_region(region: Region) -> Token[tuple[Region, ...]]:
-    """Make `region` the innermost one; what it returns is for `leave_region`."""
-    return _regions.set((*_regions.get(), region))
+def enter_region(region: Region) -> None:
+    """Make `region` the innermost one, until `leave_region`."""
+    _regions.set((*_regions.get(), region))
 
 
-def leave_region(region: Region, token: Token[tuple[Region, ...]]) -> None:
-    """Back to the region around; arrays are writable again that were before."""
-    _regions.reset(token)
+def leave_region(region: Region) -> None:
+    """Without `region`, wherever it stands: generators that enter regions may leave them in any order. What no other region
+    names is writable again, if it was before."""
+    _regions.set(tuple(each for each in _regions.get() if each is not region))
     for array in region.frozen:
-        array.flags.writeable = True
+        thaw(array)
+    region.frozen.clear()
 
 
 def ambient_region() -> Region | None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import StagingError
+from staged.source import here
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ class Device:
         """The device number `index` of this kind: `GPU(1)` is the second GPU."""
         if isinstance(index, bool) or not isinstance(index, int) or index < 0 or (self.kind == "cpu" and index):
             what = "there is one CPU" if self.kind == "cpu" else "GPUs are numbered from 0"
-            raise StagingError(f"{what}, got {self.kind.upper()}({index!r})", hint=f"`{self.kind.upper()}` or `GPU(1)`")
+            raise StagingError(f"{what}, got {self.kind.upper()}({index!r})", where=here(), hint=f"`{self.kind.upper()}` or `GPU(1)`")
         return Device(self.kind, index)
 
     def __str__(self) -> str:

@@ -33,6 +33,8 @@ class Homes:
 
     def __init__(self, program: Function) -> None:
         self.home: dict[Value, Device] = dict(zip(program.params, devices_of_params(program), strict=True))
+        self.carried: dict[Value, Value] = {}
+        """By each further name of what a loop carries (its result, what its condition sees), the name in the loop's body."""
         self.variables: dict[VariableRef, Device] = {}
         """The Variables that live on a device."""
         for variable in program.variables:
@@ -61,7 +63,7 @@ class Homes:
                 self.visit(function.block, ())
 
     def of(self, value: Value) -> Device:
-        return self.home.get(value, CPU)
+        return self.home.get(self.carried.get(value, value), CPU)
 
     def of_variable(self, variable: VariableRef) -> Device:
         """Where a Variable lives: on the device that made it, computes with its elements or writes them, else on the host."""
@@ -83,7 +85,7 @@ class Homes:
 
     def live_on(self, value: Value, device: Device) -> None:
         if self.of(value) == CPU and device != CPU and not holds_frames(value.type):
-            self.home[value] = device
+            self.home[self.carried.get(value, value)] = device
             self.changed = True
 
     def join(self, targets: Sequence[Value], sources: Sequence[Value]) -> None:
@@ -170,6 +172,7 @@ class Homes:
         carried: tuple[Value, ...] = ()
         if op.name in LOOPS:
             carried = carried_params(op)
+            self.note_names(op, carried)
             self.join(carried, initial_operands(op))
         label = op.attrs.get("label")
         if isinstance(label, Label):
@@ -180,11 +183,14 @@ class Homes:
         else:
             for block in op.blocks:
                 self.visit(block, op.results)
-        # All names of one carried value live in one place.
-        self.join(carried, op.results)
-        self.join(op.results, carried)
-        if op.name == "while":
-            self.join(op.blocks[0].params, carried)
+
+    def note_names(self, op: Op, carried: Sequence[Value]) -> None:
+        """All names of one carried value live in one place, whichever of its turns, or of its ways out, is seen first."""
+        others = [op.results, op.blocks[0].params] if op.name == "while" else [op.results]
+        for names in others:
+            for name, value in zip(names, carried, strict=False):
+                if not self.is_record_of_decisions(name):
+                    self.carried[name] = value
 
     def is_constant(self, op: Op) -> bool:
         if op.name == "constant":

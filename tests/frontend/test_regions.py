@@ -273,3 +273,26 @@ def test_a_strict_region_in_plain_python_takes_what_it_names() -> None:
     with st.with_backend(st.GPU, a, b, W, strict=True):
         f.stage(a, b)
         with_variable.stage(a)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: st.GPU("a"), "numbered from 0, got GPU\\('a'\\)"),
+        (lambda: st.with_backend(st.GPU, "x"), "takes the arrays that a region uses, got str"),
+        (lambda: st.with_backend(st.GPU, st.GPU(1)), "takes the arrays that a region uses, got Device"),
+        (lambda: st.with_backend(st.GPU, (x for x in [X])), "got generator"),
+        (lambda: st.with_backend(st.GPU, np.sin, X), "got ufunc"),
+        (lambda: st.with_backend(st.GPU, len), "got builtin"),
+        (lambda: st.with_backend(st.GPU, strict=1), "strict=True or strict=False, got 1"),
+        (lambda: st.with_backend(st.GPU, algorithms=X), "algorithms='heuristic' or algorithms='timed'"),
+        (lambda: st.with_backend(st.GPU, X)(3), "given a function to call in it, got int"),
+    ],
+)
+def test_wrong_uses_are_refused_with_the_line(wrong, words: str) -> None:
+    with pytest.raises(StagingError, match=words) as raised:
+        wrong()
+    assert raised.value.where is not None and raised.value.where.file == __file__
+    with pytest.raises(StagingError, match=words) as raised:
+        ir(lambda x: (wrong(), x), X)
+    assert raised.value.where is not None and raised.value.where.file == __file__

@@ -141,6 +141,32 @@ def gradient_of_a_loop_across(x: Any, w: Any, n: Any) -> Any:
     return st.value_and_grad(loss)(w)
 
 
+def ends_its_turns_on_either(x: Any, n: Any) -> Any:
+    """What the loop carries comes from one device where a turn ends early, from the other where it does not."""
+    with with_backend(FIRST, x):
+        y = x * 2.0
+        for i in st.range(n):
+            if i % 2 == 0:
+                y = st.sin(y)
+                continue
+            with with_backend(SECOND):
+                y = y * 0.5
+    return y
+
+
+def second_derivative_of_a_loop_across(x: Any, w: Any, n: Any) -> Any:
+    def loss(w: Any) -> Any:
+        h = x
+        for _ in st.range(n):
+            with with_backend(FIRST, h):
+                h = st.tanh(h @ w)
+            with with_backend(SECOND, h):
+                h = h + st.sin(h @ w) * 0.5
+        return st.sum(h * h)
+
+    return st.grad(lambda w: st.sum(st.grad(loss)(w) ** 2))(w)
+
+
 def moved(x: Any) -> Any:
     first = st.to(x, FIRST)
     with with_backend(FIRST):
@@ -172,6 +198,7 @@ TABLE: list[tuple[Any, tuple[Any, ...], tuple[int, int, int]]] = [
     (decisions, (X, 9), (1, TURNS + 1, TURNS)),
     (prints, (X, 3), (2, 2 * 3 + 1, 3)),  # the first one's region adds up `b`
     (gradient_across, (X, W), (2, 2, 3)),  # h and y; of the cotangents that of h: that of y is h
+    (ends_its_turns_on_either, (X, 4), (1, 1, 2 * 2)),
     (moved, (X,), (1, 1, 1)),
     (random_numbers, (2,), (0, 1, 1)),
 ]
@@ -196,6 +223,15 @@ def test_gradients_of_a_loop_on_both_devices(seed: int, two: cuda.Emulator) -> N
     two.configure(f"lazy shuffled seed={seed} devices=2")
     for one, other in zip(staged(X, W, 3), wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("words", ["devices=2", LAZY])
+def test_second_derivatives_of_a_loop_on_both_devices(words: str, two: cuda.Emulator) -> None:
+    staged = st.function(second_derivative_of_a_loop_across)
+    with st.eager():
+        wanted = staged(X, W @ W.T, 3)
+    two.configure(words)
+    np.testing.assert_allclose(staged(X, W @ W.T, 3), wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_streams_wait_for_each_other_and_the_host_for_results_alone(two: cuda.Emulator) -> None:
