@@ -15,7 +15,7 @@ WIDTH = 116
 
 _RESERVED = frozenset(
     # C11 keywords and the macros and functions of the headers that generated programs include; last C++'s own keywords, for what
-    # both compilers take.
+    # both compilers take, and CUDA's, macros where there is no GPU.
     """auto break case char const continue default do double else enum extern float for goto if inline int long register
     restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false
     asm typeof NULL NAN INFINITY EOF stdin stdout stderr errno main abs labs exp log pow sin cos tan sqrt floor ceil round
@@ -29,10 +29,12 @@ _RESERVED = frozenset(
     pipe pause sleep sync nice wait alarm send recv bind listen accept
     int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t ptrdiff_t offsetof assert
     unix linux i386 I complex imaginary host arena args begin end thread text
-    alignas alignof and_eq bitand bitor catch class compl concept const_cast constexpr decltype delete dynamic_cast
-    explicit export friend mutable namespace new noexcept not_eq nullptr operator or_eq private protected public
+    alignas alignof and and_eq bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl concept
+    const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept
+    not not_eq nullptr operator or or_eq private protected public
     reinterpret_cast requires static_assert static_cast template this thread_local throw try typeid typename using
-    virtual wchar_t xor xor_eq""".split()
+    virtual wchar_t xor xor_eq
+    threadIdx blockIdx blockDim gridDim warpSize""".split()
 )
 
 
