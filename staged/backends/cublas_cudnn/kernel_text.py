@@ -13,10 +13,10 @@ from staged.backends.cublas_cudnn.spelling import device_names
 
 CUDA_WORDS = frozenset(
     "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
-LAUNCH_WORDS = frozenset("gpu grid block values copied".split())
-"""What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
 )
 """Names that mean something in kernels, or in what surrounds them."""
+LAUNCH_WORDS = frozenset("gpu grid block blocks values copied".split())
+"""What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,13 +56,10 @@ def launcher(kernel: CudaKernel, name: str) -> str:
         w.statement(f"void *values[] = {{{addresses(kernel)}}};")
         grid = f"st_dim3({kernel.launch.blocks}), st_dim3({kernel.launch.threads})"
         if kernel.launch.grid:
-            blocks = "blocks"
-            while blocks in (name for _, name in kernel.parameters):
-                blocks += "_"
-            w.statement(f"const int64_t {blocks} = {kernel.launch.grid};")
-            with w.block(f"if ({blocks} == 0)"):
+            w.statement(f"const int64_t blocks = {kernel.launch.grid};")
+            with w.block("if (blocks == 0)"):
                 w.line("return cudaSuccess;  // of no elements")
-            grid = f"st_dim3((unsigned int){blocks}), st_dim3({kernel.launch.threads})"
+            grid = f"st_dim3((unsigned int)blocks), st_dim3({kernel.launch.threads})"
         w.statement(f"return cudaLaunchKernel(KERNEL({kernel.name}), {grid}, values, 0, gpu->stream);")
     return str(w)
 

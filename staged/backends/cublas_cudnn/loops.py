@@ -25,7 +25,7 @@ from staged.backends.c_family.kernel_text import Site, kernel_comments
 from staged.backends.c_family.nest_uses import rounded
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import Launch, Team, check_grid, counted, launch_of, together
-from staged.backends.cublas_cudnn.kernel_text import CudaKernel, WholeCopy, kernel_function
+from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, LAUNCH_WORDS, CudaKernel, WholeCopy, kernel_function
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
 from staged.backends.cublas_cudnn.packs import alignments
 from staged.backends.cublas_cudnn.permutations import permutation_by_block
@@ -129,7 +129,7 @@ class CudaLoopEmitter(TileStatements):
 
     def kernel(self, name: str) -> CudaKernel:
         """The kernel, called `name`."""
-        self.names.used |= {RECORD}
+        self.names.used |= {RECORD} | CUDA_WORDS | LAUNCH_WORDS
         parameters = self.parameters()
         given = len(parameters)
         workspace = sum(self.workspace_of(*work) for work in self.work())

@@ -7,7 +7,7 @@ from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.scalars import narrow
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS
+from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, LAUNCH_WORDS
 from staged.backends.cublas_cudnn.spelling import spell_in_cuda
 from staged.ir.thread_kernel import (
     AXES,
@@ -43,7 +43,7 @@ class ThreadExpressions:
         self.kernel = kernel
         self.site = site
         self.names = Names()
-        self.names.used |= CUDA_WORDS | _RESERVED | {RECORD}
+        self.names.used |= CUDA_WORDS | LAUNCH_WORDS | _RESERVED | {RECORD}
         self.snippets: set[str] = set()
         self.arrays: dict[str, Expr] = {}
         self.arguments: dict[str, Expr] = {}
