@@ -244,7 +244,9 @@ class DeviceSequenceEmitter(StructureEmitter):
             return
         self.use(device)
         self.sequence_texts.adds(type.dtype, nested=False)
-        call = f"launch_{adder(type.dtype)}(gpu, {target}, {source}, {type.size})"
+        count = self.count(type)
+        count = count if count.isdigit() else f"(int64_t)({count})"
+        call = f"launch_{adder(type.dtype)}(gpu, {target}, {source}, {count})"
         self.w.line(f"CUDA_CHECK({self.site_of(op.where)}, {call});")
 
     def add_sequences(self, op: Op, target: Expr, source: Expr, type: SequenceType) -> None:

@@ -25,8 +25,10 @@ static size_t st_stack_grown(const st_stack *stack, size_t used, size_t bytes) {
     return capacity;
 }
 
-// Append a copy of one item of the device. What is there moves when the storage grows, in the stream's order.
-static int st_device_stack_push(const Device *gpu, st_host *host, int site, st_stack *stack, const void *item, size_t bytes) {
+// Append a copy of one item of the device, of which only the first `filled` bytes are there: an array with fewer rows than it may
+// have. What is in the storage moves when that grows, in the stream's order.
+static int st_device_stack_push_part(const Device *gpu, st_host *host, int site, st_stack *stack, const void *item,
+                                     size_t bytes, size_t filled) {
     const size_t used = (size_t)stack->length * bytes;
     const size_t capacity = st_stack_grown(stack, used, bytes);
     if (capacity == 0) {
@@ -44,9 +46,15 @@ static int st_device_stack_push(const Device *gpu, st_host *host, int site, st_s
             CUDA_CHECK(site, cudaFree(before));
         }
     }
-    CUDA_CHECK(site, cudaMemcpyAsync(stack->data + used, item, bytes, cudaMemcpyDeviceToDevice, gpu->stream));
+    CUDA_CHECK(site, cudaMemcpyAsync(stack->data + used, item, filled, cudaMemcpyDeviceToDevice, gpu->stream));
     ++stack->length;
     return ST_OK;
+}
+
+// Append a copy of one item of the device.
+__attribute__((unused)) static int st_device_stack_push(const Device *gpu, st_host *host, int site, st_stack *stack,
+                                                        const void *item, size_t bytes) {
+    return st_device_stack_push_part(gpu, host, site, stack, item, bytes, bytes);
 }
 """
 

@@ -202,7 +202,10 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         assert self.device_of(source) == stack.device, "placement makes every crossing a copy of its own"
         self.settle()
         self.use(stack.device)
-        return f"st_device_stack_push(gpu, host, {self.site_of(stack.where)}, {self.field(stack)}, {source}, {item_bytes})"
+        item = f"gpu, host, {self.site_of(stack.where)}, {self.field(stack)}, {source}, {item_bytes}"
+        if self.count(type) == str(type.size):
+            return f"st_device_stack_push({item})"
+        return f"st_device_stack_push_part({item}, {self.count(type)} * sizeof({type.dtype.c_name}))"
 
     def wait(self, op: Op | End) -> None:
         """Let the device finish what it has been given; the program stops if a kernel must not go on."""

@@ -238,3 +238,23 @@ def test_a_kernel_of_the_users_own_knows_the_size(device: cuda.Emulator) -> None
 
     for n in (1, 33, MOST):
         assert on_gpu(f)(X, n) == pytest.approx(2 * np.exp(X[:n, 0]).sum() + n * n, rel=1e-5)
+
+
+def test_rows_that_a_loop_keeps_at_the_end_of_an_array_are_those_that_there_are(device: cuda.Emulator) -> None:
+    """Of a window of one row at the end of an array the loop has no more than that row to keep."""
+
+    def f(x: Any, turns: Any) -> Any:
+        i, total = 0, st.zeros((5,), dtype=x.dtype)
+        while i < turns:
+            k = st.dim("K", 3 - i % 3, max=MOST)
+            rows = x[MOST - k : MOST]
+            part = st.exp(total) * rows
+            total = total + st.sum(part * rows, axis=0) * 0.1
+            x = x * 0.5
+            i += 1
+        return total
+
+    x = X.astype(np.float64)
+    gradient = gradient_of(f, (0,))
+    check(gradient, [(x, 4), (x, 1)], 1e-9, device)
+    assert "st_device_stack_push_part" in on_gpu(gradient).stage(x, 4).source

@@ -20,6 +20,8 @@ from examples.char_rnn import train as char_training
 from examples.char_rnn.corpus import read
 from examples.char_rnn.model import CharRNN
 from examples.mnist import train as mnist_training
+from examples.treelstm import batched
+from examples.treelstm.vectors import word_vectors
 from staged import GPU, data, with_backend
 from staged.runtime import cuda
 
@@ -139,3 +141,17 @@ def test_the_line_around_the_steps_of_characters(tmp_path: Path) -> None:
     program = on_gpu.train.stage(*given, **options)
     assert "__global__" in program.source
     compare_training(program(*given), char_training.train(*given, **options), 1e-8)
+
+
+def test_the_line_around_the_epochs_of_trees_by_level(tmp_path: Path) -> None:
+    trees = data.treebank(Path(batched.__file__).parent / "sentences.txt")
+    levels = batched.by_level(trees, 25)
+    table = word_vectors(trees.vocabulary, 6).astype(np.float64)
+    given = (*levels[:7], table, 2, 0.05, 3, levels.widest, levels.largest, 25)
+    on_gpu = with_the_line(batched, "    for epoch in st.range(epochs):", tmp_path)
+    program = on_gpu.train.stage(*given, hidden=4, dtype=st.f64)
+    assert "nodes" in program.source and "__global__" in program.source
+    found = on_gpu.train(*given, hidden=4, dtype=st.f64)
+    compare_training(found, batched.train(*given, hidden=4, dtype=st.f64), 1e-10)
+    # Which nodes a level has the host knows, and the loss is shown once an epoch.
+    assert not [transfer for transfer in program.transfers() if transfer.why == "decision"]
