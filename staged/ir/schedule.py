@@ -101,6 +101,18 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Seek:
+    """The `count` lanes of a warp look at as many turns of `loop` at once, each at one, and do together, in their order, those
+    in which the condition holds that its body ends with."""
+
+    loop: Loop
+    count: int
+
+    def __str__(self) -> str:
+        return f"seek {self.loop.axis.name}: {self.count} at once"
+
+
+@dataclass(frozen=True, slots=True)
 class Vectorise:
     """`lanes` neighbouring turns at once, in `loops` or, without any, in each item.
 
@@ -140,7 +152,7 @@ class Place:
         return f"place {array.name}: {self.memory.value}"
 
 
-Directive = Split | Bind | Share | Vectorise | Unroll | Place
+Directive = Split | Bind | Share | Seek | Vectorise | Unroll | Place
 
 
 def _names(axes: tuple[Axis, ...]) -> str:
@@ -201,6 +213,11 @@ class Schedule:
     def shares(self) -> tuple[Share, ...]:
         """The loops of an item whose turns several threads share."""
         return tuple(d for d in self.directives if isinstance(d, Share))
+
+    @cached_property
+    def sought(self) -> Seek | None:
+        """How lanes look for the turns of a loop that are to be done; None where all are."""
+        return next((d for d in self.directives if isinstance(d, Seek)), None)
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:

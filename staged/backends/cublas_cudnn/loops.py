@@ -29,7 +29,7 @@ from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, LAUNCH_WORDS, C
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
 from staged.backends.cublas_cudnn.packs import alignments
 from staged.backends.cublas_cudnn.permutations import permutation_by_block
-from staged.backends.cublas_cudnn.scatter import scatter_as_gather, scatter_with_atomics
+from staged.backends.cublas_cudnn.scatter import scatter_as_gather, scatter_by_search, scatter_with_atomics
 from staged.backends.cublas_cudnn.schedule import schedule_part, schedule_parts
 from staged.backends.cublas_cudnn.spelling import device_names
 from staged.backends.cublas_cudnn.statements import may_fail
@@ -62,22 +62,25 @@ class CudaLoopEmitter(TileStatements):
         self.copies = tuple(copy for spread in spreads for copy in spread.copies)
         self.parts = [part for spread in spreads for part in spread.parts if part.items] or [Part((), (), ())]
         self.adds_atomically = False
+        own: tuple[Part, Schedule] | None = None
         windows = pooling_as_gather(op)
         if windows is not None:
             self.copies, self.parts = (), [windows]
         elif len(self.parts) == 1:
             added = scatter_with_atomics(self.parts[0]) if not options.deterministic else None
-            gather = scatter_as_gather(self.parts[0], self.copies) if added is None else None
+            own = scatter_by_search(self.parts[0], self.copies, gpu) if added is None else None
+            gather = scatter_as_gather(self.parts[0], self.copies) if added is None and own is None else None
             if added is not None:
                 self.adds_atomically, self.parts = True, [added]
-            elif gather is not None:
-                self.copies, self.parts = (), [gather]
+            elif own is not None or gather is not None:
+                self.copies = ()
+                self.parts = [gather] if gather is not None else self.parts
         self.parts = [counted_first(part) for part in self.parts]
         alignment = alignments(op)
         if len(self.parts) > 1:
             self.schedules = schedule_parts(self.parts, alignment, gpu)
-        elif (shuffled := permutation_by_block(self.parts[0], gpu)) is not None:
-            self.parts, self.schedules = [shuffled[0]], (shuffled[1],)
+        elif (own := own or permutation_by_block(self.parts[0], gpu)) is not None:
+            self.parts, self.schedules = [own[0]], (own[1],)
         else:
             # The windows over an element are few, and neighbouring elements have the same: no team pays.
             self.schedules = (schedule_part(self.parts[0], alignment, gpu, may_share=windows is None),)
@@ -199,6 +202,7 @@ class CudaLoopEmitter(TileStatements):
             (result, operand)
             for result, operand in self.nest.in_place
             if self.team is None
+            or self.schedules[0].sought is not None  # a lane has the same columns throughout
             or isinstance(source := inputs[operand], ArrayRef)
             and may_overwrite(part, source, self.nest.outputs[result])
         )
@@ -213,6 +217,9 @@ class CudaLoopEmitter(TileStatements):
         """Which thread does what."""
         if self.team is not None:
             names = f" ({', '.join(axis.name for axis in self.parts[0].axes)})" if self.parts[0].axes else ""
+            if (seek := self.schedules[0].sought) is not None:
+                looking = f"its lanes look for the turns of {seek.loop.axis.name} that are meant for it"
+                return f"{launch}; for an item{names} {looking}, then each does every {ordinal(self.team.threads)} column"
             turns = f"every {ordinal(self.team.threads)} turn, or pack of neighbouring turns, of its loops"
             return f"{launch}; of an item{names} each thread takes {turns}"
         if self.tiles is not None:

@@ -7,7 +7,12 @@
         y[row] = base[row] + total
 
 Every element is read and written by one thread, in the order of `j`: no atomics, the same bits every time, and nothing
-to copy first. It costs a look at all indices for each element of the result, so it is for tables of moderate size.
+to copy first. It costs a look at all indices for each element of the result, so it is for tables of moderate size. Where whole
+rows are added, the look is one for each row:
+
+    a warp for each `row`, its lanes for every 32nd column:
+        y[row] = base[row]
+        32 lanes look at 32 indices; for each of those j whose index is row, in order: y[row] += x[j]
 
     a thread for each `j`: index = check(indices[j]); atomicAdd(&y[index], x[j])
 
@@ -18,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.ir.loops import (
@@ -38,7 +44,10 @@ from staged.ir.loops import (
     Reduction,
     Statement,
     Store,
+    indices_of,
 )
+from staged.ir.machine import Gpu
+from staged.ir.schedule import Bind, Level, Schedule, Seek, Share
 from staged.ir.types import bool_, f32, f64, i64
 
 MOST_ELEMENTS = 1 << 20
@@ -90,6 +99,66 @@ def scatter_with_atomics(part: Part) -> Part | None:
     return Part(axes, (*s.rest, Store(s.store.array, s.store.index, s.update, atomic=True)), ())
 
 
+def scatter_by_search(part: Part, copies: Sequence[Copy], gpu: Gpu) -> tuple[Part, Schedule] | None:
+    """The part of a scatter of rows, with a warp for each row of its result, and its schedule; None for other parts."""
+    scatter = scatter_of(part)
+    if scatter is None:
+        return None
+    store, check, loop = scatter.store, scatter.check, scatter.loop
+    copied = next((copy for copy in copies if copy.target is store.array), None)
+    if copied is None or not isinstance(check.extent, int):
+        return None
+    columns = next((axis for axis in part.axes if store.index.stride(axis) == 1), None)
+    if columns is None or columns.extent < gpu.warp or any(axis.dim is not None for axis in (*part.axes, loop.axis)):
+        return None
+    number = scatter.rest.index(check)
+    head, tail = scatter.rest[: number + 1], scatter.rest[number + 1 :]
+    made = {s.target for s in head if isinstance(s, Load | Compute | CheckIndex | PositionOf)}
+    varies = any(index.stride(columns) for s in head for index in indices_of(s))
+    if varies or scatter.update in made or made & _locals_in(tail):
+        return None  # each lane looks at a turn of its own, and then all of them do that of one
+    row = Axis("row", check.extent)
+    place = _at(store.index, check.target, row)
+    begin: tuple[Statement, ...]
+    if copied.source is None:
+        begin = (Store(store.array, place, Constant(0.0 if store.array.dtype.is_float else 0, store.array.dtype)),)
+    else:
+        base = Local(copied.source.name, copied.source.dtype)
+        begin = (Load(base, copied.source, place), Store(store.array, place, base))
+    add: tuple[Statement, ...] = ()
+    value = scatter.update
+    if scatter.before is not None:
+        before, total = Local(store.array.name, store.array.dtype), Local("sum", store.array.dtype)
+        add = (Load(before, store.array, place), Compute(total, "add", (before, value), {}))
+        value = total
+    filled = Loop(columns, begin)
+    added = Loop(columns, (*tail, *add, Store(store.array, place, value)))
+    here = (Bound(Affine(((check.target, 1), (row, -1))), 1),)
+    sought = Loop(loop.axis, (*head, Guarded(here, (added,))))
+    axes = (*(axis for axis in part.axes if axis is not columns), row)
+    items = prod(axis.extent for axis in axes)
+    return Part(axes, (filled, sought), ()), Schedule((
+        Bind(axes, Level.WARPS, min(gpu.block // gpu.warp, items)),
+        Share(filled, (columns,), Level.LANES, gpu.warp),
+        Seek(sought, gpu.warp),
+        Share(added, (columns,), Level.LANES, gpu.warp),
+    ))  # fmt: skip
+
+
+def _locals_in(statements: Sequence[Statement]) -> set[Operand]:
+    """The numbers that statements use."""
+    found: set[Operand] = set()
+    for s in statements:
+        found.update(name for index in indices_of(s) for name, _ in index.terms if isinstance(name, Local))
+        found.update(s.operands if isinstance(s, Compute) else ())
+    return found
+
+
+def _at(index: Affine, found: Local, row: Axis) -> Affine:
+    """An index with `row` in the place of the row that was found."""
+    return Affine(tuple((row if name is found else name, stride) for name, stride in index.terms), index.offset)
+
+
 def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay."""
     scatter = scatter_of(part)
@@ -103,10 +172,7 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         return None
     row = Axis.over("row", check.extent)
 
-    def at_row(index: Affine) -> Affine:
-        return Affine(tuple((row if name is check.target else name, s) for name, s in index.terms), index.offset)
-
-    place = at_row(store.index)
+    place = _at(store.index, check.target, row)
     axes = tuple(sorted((*part.axes, row), key=lambda axis: -abs(place.stride(axis))))
     number = rest.index(check)
     head, tail = rest[: number + 1], rest[number + 1 :]

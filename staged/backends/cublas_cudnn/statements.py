@@ -33,7 +33,7 @@ from staged.ir.loops import (
     indices_of,
     walk,
 )
-from staged.ir.schedule import Schedule
+from staged.ir.schedule import Schedule, Seek
 from staged.ir.types import Dim, i64
 
 
@@ -162,8 +162,38 @@ class CudaStatements(PackStatements):
     def loop(self, loop: Loop) -> None:
         if self.team is None or self.sharing:
             super().loop(loop)
+        elif (seek := self.sharing_schedule.sought) is not None and seek.loop is loop:
+            self.seek_loop(seek)
         else:
             self.shared_loop(loop, self.team)
+
+    def seek_loop(self, seek: Seek) -> None:
+        """A loop whose turns a warp looks through, a turn for each lane, to do those together that are to be done."""
+        axis, (*head, wanted) = seek.loop.axis, seek.loop.body
+        assert isinstance(wanted, Guarded)
+        type, w = self.index_type, self.w
+        start = self.names.fresh(f"first_{axis.name}")
+        with self.block(f"for ({type} {start} = 0; {start} < {axis.extent}; {start} += {seek.count})"):
+            is_here, turns = self.names.fresh("is_here"), self.names.fresh("turns")
+            own = self.scoped(axis)
+            w.line(f"const {type} {own} = {start} + {self.team_lane};")
+            self.sharing = True
+            if axis.extent % seek.count:
+                w.line(f"bool {is_here} = false;")
+                with self.block(f"if ({own} < {axis.extent})"):
+                    self.body(tuple(head))
+                    w.line(f"{is_here} = {self.condition(wanted.bounds)};")
+            else:
+                self.body(tuple(head))
+                w.line(f"const bool {is_here} = {self.condition(wanted.bounds)};")
+            self.sharing = False
+            del self.loop_names[-1:]
+            header = f"for (unsigned int {turns} = __ballot_sync(0xffffffffu, {is_here}); {turns} != 0; {turns} &= {turns} - 1)"
+            with self.block(header):
+                turn = self.scoped(axis)
+                w.line(f"const {type} {turn} = {start} + __ffs((int){turns}) - 1;")
+                self.body(wanted.body)
+            del self.loop_names[-1:]
 
     def shared_loop(self, loop: Loop, team: Team) -> None:
         """A loop whose turns the threads of a team take in turn, and the totals of all."""

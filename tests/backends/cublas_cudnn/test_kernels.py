@@ -215,6 +215,42 @@ def added(x: Any, k: Any) -> Any:
     )(x)
 
 
+@pytest.mark.parametrize(("count", "rows", "columns"), [(64, 7, 32), (50, 65, 40), (2, 3, 100), (333, 2, 33)])
+def test_rows_are_looked_for_by_warps(count: int, rows: int, columns: int, device: Any) -> None:
+    """The order of additions is that of the host: the same bits, in f32 too."""
+    x = RNG.normal(size=(rows, columns)).astype(np.float32)
+    k = RNG.integers(-rows, rows, count)
+
+    def summed(x: Any, k: Any, u: Any) -> Any:
+        y = x * 1.0
+        y[k] += u
+        return y, st.scatter_add(st.zeros((rows, columns)), k, u), st.scatter_add(x, k, u)
+
+    u = RNG.normal(size=(count, columns)).astype(np.float32)
+    text = check(summed, device, x, k, u)
+    assert text.count("its lanes look for the turns") >= 1 and "__ballot_sync" in text
+    expected = summed_by_hand(np.zeros_like(x), k, u)
+    for order in ("forward", "shuffled"):
+        device.set_thread_order(order, seed=5)
+        found = st.function(target="portable")(on_gpu(summed))(x, k, u)
+        np.testing.assert_array_equal(np.asarray(found[1]), expected)
+
+
+def summed_by_hand(x: Any, k: Any, u: Any) -> Any:
+    for row, update in zip(k, u, strict=True):
+        x[row] += update
+    return x
+
+
+def test_an_index_out_of_range_is_seen_by_the_lane_that_looks(device: Any) -> None:
+    def summed(k: Any, u: Any) -> Any:
+        return st.scatter_add(st.zeros((5, 32)), k, u)
+
+    k = np.array([0, 4, 5, 1])
+    with pytest.raises(IndexError, match="index 5 is out of range for an axis of 5"):
+        st.function(target="portable")(on_gpu(summed))(k, np.ones((4, 32), np.float32))
+
+
 def written(x: Any, k: Any, rows: Any) -> Any:
     y = x * 1.0
     y[k] = rows
