@@ -53,7 +53,7 @@ def thaw(array: Array) -> None:
 
 def _may_be_written_again(array: Array) -> bool:
     """Whether NumPy would let a read-only `array` be written, as soon as no region holds what it is a view of."""
-    base = array.base
+    base: Any = array.base
     if base is None:
         return True
     if isinstance(base, np.ndarray):

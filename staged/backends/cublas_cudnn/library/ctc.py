@@ -105,6 +105,7 @@ def _call(
     targets: Array,
     input_lengths: Array,
     target_lengths: Array,
+    *,
     with_gradient: bool,
 ) -> _Made:
     """The call, and what is done around it."""
