@@ -20,7 +20,7 @@ ARGS ?=
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
 	@echo "make test    run the tests"
-	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, gradients)"
+	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, gradients; ARGS=--gpu: regions)"
 	@echo "make lint    ruff, mypy, import layering"
 	@echo "make format  let ruff rewrite the layout of the sources"
 	@echo "make bench   measure against PyTorch, JAX and NumPy, and rewrite docs/benchmarks.md"

@@ -82,6 +82,8 @@ class Tape:
 
     def note(self, node: Node, outer: tuple[Level, ...]) -> None:
         # Only what depends on the primals. The node keeps its arrays alive, so ids stay unique.
+        if node.primitive.name == "stop_gradient":
+            return
         if any(id(operand) in self.active for operand in node.operands):
             self.nodes.append(node)
             self.active.update(id(result) for result in node.results if result.dtype.is_float)

@@ -23,6 +23,7 @@ from staged.kernels.kinds import (
     EXPENSIVE,
     FREE,
     GATHERS,
+    MOVES,
     REDUCTIONS,
     extents,
     is_elementwise,
@@ -349,6 +350,8 @@ class Groups:
             return True
         if op.name == "constant":
             return isinstance(op.attrs["value"], tuple)
+        if op.name in MOVES and op.device == CPU and next(iter(inside)).device != CPU:
+            return True  # the host's: a kernel of a device takes the number that it makes
         return is_view(op) and self.is_boundary(op.operands[0], inside) and not is_scalar(op.operands[0])
 
     def leaving(self, ops: Sequence[Op]) -> list[Value]:

@@ -2,6 +2,8 @@
 
 Programs run in worker processes that have the address sanitizer loaded, so that C at -O0 is checked by it; a worker that dies
 says which seed it was at. A failure is made smaller and printed as Python text that reproduces it.
+
+With `--gpu` the programs have regions and run on the emulated device, checked as `on_device.py` says.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from tests.fuzz.check import FAST, SANITIZED, Case, Failure, Outcome, check
+from tests.fuzz.check import FAST, SANITIZED, Case, Failure, check
 from tests.fuzz.generator import Generator
-from tests.fuzz.reduce import reduce_case
+from tests.fuzz.on_device import check_on_device, device_case_of
+from tests.fuzz.reduce import Check, reduce_case
 
 SECONDS = 200
 """What one program may take: more is a failure, of staging or of the program."""
@@ -37,9 +41,24 @@ def case_of(seed: int) -> Case:
     return Case(text, tuple(shapes), seed, chance.choice((0, 1, 2, 3, 4)), second=seed % 6 == 0)
 
 
+def checked(gpu: bool, seed: int) -> str:
+    """How the check of a seed's program ended that found nothing wrong."""
+    if gpu:
+        return check_on_device(device_case_of(seed))
+    return check(case_of(seed), LEVELS).value
+
+
+def checks(gpu: bool) -> list[Check]:
+    """What finds a failure again: the whole check, then parts of it that are cheaper."""
+    if gpu:
+        return [check_on_device]
+    return [partial(check, levels=levels) for levels in (LEVELS, *((level,) for level in LEVELS))]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="how many programs")
+    parser.add_argument("--gpu", action="store_true", help="programs with regions, on the emulated device")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int, help="print the program of a seed and check it here")
@@ -48,27 +67,34 @@ def main() -> int:
     parser.add_argument("--keep-going", type=int, default=20, help="stop after so many failures")
     parser.add_argument("--worker", nargs=3, type=int, metavar=("FIRST", "STOP", "STEP"), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    gpu = options.gpu
+    if gpu:
+        os.environ["STAGED_CUDA"] = "emulate"
     if options.show is not None:
-        print(case_of(options.show).source())
-        print(check(case_of(options.show)).value)
+        print((device_case_of if gpu else case_of)(options.show).source())
+        print(check_on_device(device_case_of(options.show)) if gpu else check(case_of(options.show)).value)
         return 0
     if options.reduce is not None:
-        if "libasan" in os.environ.get("LD_PRELOAD", ""):
-            reduce_here(options.reduce, options.seconds)
+        if os.environ.get(_PREPARED):
+            reduce_here(gpu, options.reduce, options.seconds)
         else:
             with tempfile.TemporaryDirectory(prefix="staged-fuzz-") as cache:
-                show(options.reduce, "", "", cache, options.seconds)
+                show(gpu, options.reduce, "", "", cache, options.seconds)
         return 0
     if options.worker:
-        work(*options.worker)
+        work(gpu, *options.worker)
         return 0
-    return drive(options.first, options.seeds, options.jobs, options.keep_going, options.seconds)
+    return drive(gpu, options.first, options.seeds, options.jobs, options.keep_going, options.seconds)
+
+
+_PREPARED = "STAGED_FUZZ_PREPARED"
+"""Set in the environment of the processes that `_environment` was made for."""
 
 
 # ---- workers ------------------------------------------------------------------------------------
 
 
-def work(first: int, stop: int, step: int) -> None:
+def work(gpu: bool, first: int, stop: int, step: int) -> None:
     """Check seeds one after the other; one line on standard output for each."""
     signal.signal(signal.SIGALRM, _too_slow)
     os.environ.pop("LD_PRELOAD", None)  # the compiler need not run under the sanitizer
@@ -80,7 +106,7 @@ def work(first: int, stop: int, step: int) -> None:
         out.flush()
         signal.alarm(SECONDS)
         try:
-            word = check(case_of(seed), LEVELS).value
+            word = checked(gpu, seed)
         except Failure as failure:
             word = "failed " + failure.key
         except Exception as error:
@@ -106,8 +132,9 @@ def _summary(error: BaseException) -> str:
 class Worker:
     """A process that checks every `step`-th seed from `first`."""
 
-    def __init__(self, first: int, stop: int, step: int, cache: str) -> None:
-        self.stop, self.step, self.cache = stop, step, cache
+    def __init__(self, gpu: bool, first: int, stop: int, step: int, cache: str) -> None:
+        self.stop, self.step = stop, step
+        self.gpu, self.environment = gpu, _environment(gpu, cache)
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the worker)
         self.start(first)
 
@@ -116,10 +143,10 @@ class Worker:
         self.errors.seek(0)
         self.errors.truncate()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz", "--worker", str(first), str(self.stop), str(self.step)],
+            [*_command(self.gpu), "--worker", str(first), str(self.stop), str(self.step)],
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env=_environment(self.cache),
+            env=self.environment,
         )
 
     def words(self) -> str:
@@ -128,26 +155,35 @@ class Worker:
         return self.errors.read().decode(errors="replace")[-4000:]
 
 
-def _environment(cache: str) -> dict[str, str]:
-    """What a process needs that loads programs with the address sanitizer in them."""
+def _command(gpu: bool) -> list[str]:
+    return [sys.executable, "-m", "tests.fuzz", *(["--gpu"] if gpu else [])]
+
+
+def _environment(gpu: bool, cache: str) -> dict[str, str]:
+    """What a process needs that loads programs; those for the host have the address sanitizer in them."""
+    prepared = {**os.environ, _PREPARED: "1", "STAGED_CACHE_DIR": cache}
+    if gpu:
+        return prepared
     library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
     return {
-        **os.environ,
+        **prepared,
         "LD_PRELOAD": library.stdout.strip(),
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:quarantine_size_mb=16",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-        "STAGED_CACHE_DIR": cache,
     }
 
 
-def drive(first: int, seeds: int, jobs: int, keep_going: int, seconds: float) -> int:
+def drive(gpu: bool, first: int, seeds: int, jobs: int, keep_going: int, seconds: float) -> int:
     """Run all seeds, print what failed; 1 where something did."""
     begin = time.monotonic()
     counts: Counter[str] = Counter()
+    refusals: Counter[str] = Counter()
     failures: list[tuple[int, str, str]] = []
     with tempfile.TemporaryDirectory(prefix="staged-fuzz-") as cache:
-        for seed, word, words in run(first, first + seeds, jobs, cache):
+        for seed, word, words in run(gpu, first, first + seeds, jobs, cache):
             counts[word.split(" ", 1)[0]] += 1
+            if word.startswith("refused "):
+                refusals[word.removeprefix("refused ")] += 1
             if word.startswith(("failed", "died")):
                 failures.append((seed, word, words))
                 print(f"seed {seed}: {word}", flush=True)
@@ -157,19 +193,21 @@ def drive(first: int, seeds: int, jobs: int, keep_going: int, seconds: float) ->
             if done % 100 == 0:
                 print(f"{done} programs in {time.monotonic() - begin:.0f} s: {dict(counts)}", flush=True)
         for seed, word, words in failures[:3]:
-            show(seed, word, words, cache, seconds)
+            show(gpu, seed, word, words, cache, seconds)
+    for words, count in refusals.most_common():
+        print(f"refused {count} times: {words}")
     print(f"{sum(counts.values())} programs in {time.monotonic() - begin:.0f} s: {dict(counts)}")
-    print(f"{len(failures)} failed; gradients agree with differences in {counts[Outcome.AGREE.value]}")
+    print(f"{len(failures)} failed" + ("" if gpu else f"; gradients agree with differences in {counts['agree']}"))
     return 1 if failures else 0
 
 
-def run(first: int, stop: int, jobs: int, cache: str) -> Iterator[tuple[int, str, str]]:
+def run(gpu: bool, first: int, stop: int, jobs: int, cache: str) -> Iterator[tuple[int, str, str]]:
     """(seed, outcome, what was said on standard error) as they come."""
     import selectors
 
     selector = selectors.DefaultSelector()
     for number in range(min(jobs, stop - first)):
-        worker = Worker(first + number, stop, jobs, cache)
+        worker = Worker(gpu, first + number, stop, jobs, cache)
         selector.register(worker.process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
     try:
         while selector.get_map():
@@ -195,17 +233,17 @@ def run(first: int, stop: int, jobs: int, cache: str) -> Iterator[tuple[int, str
             key.data.process.kill()
 
 
-def show(seed: int, word: str, words: str, cache: str, seconds: float) -> None:
+def show(gpu: bool, seed: int, word: str, words: str, cache: str, seconds: float) -> None:
     """Print a failing program, smaller if it can be, as text that reproduces."""
     print(f"\n==== seed {seed}: {word}\n{words}", flush=True)
-    command = [sys.executable, "-m", "tests.fuzz", "--reduce", str(seed), "--seconds", str(seconds)]
-    subprocess.run(command, env=_environment(cache), stderr=subprocess.DEVNULL)
+    command = [*_command(gpu), "--reduce", str(seed), "--seconds", str(seconds)]
+    subprocess.run(command, env=_environment(gpu, cache), stderr=subprocess.DEVNULL)
 
 
-def reduce_here(seed: int, seconds: float) -> None:
-    """Print the smallest program found with the failure of this seed; the address sanitizer is loaded."""
-    os.environ.pop("LD_PRELOAD")
-    case, key = reduce_case(case_of(seed), LEVELS, seconds)
+def reduce_here(gpu: bool, seed: int, seconds: float) -> None:
+    """Print the smallest program found with the failure of this seed, in a process that was prepared for it."""
+    os.environ.pop("LD_PRELOAD", None)
+    case, key = reduce_case((device_case_of if gpu else case_of)(seed), checks(gpu), seconds)
     print(f"# {key or 'did not fail again'}\n{case.reproduction()}", flush=True)
 
 

@@ -14,8 +14,10 @@ import enum
 import functools
 import re
 import textwrap
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,32 +72,39 @@ class Case:
 
     def source(self) -> str:
         """The whole module: the program, and the function whose results are compared."""
+        # In the program's own module, so that what is printed reproduces as it stands.
+        return f"{self.text}\n\ndef everything({self.parameters}):\n{textwrap.indent(self.derivatives('f'), '    ')}"
+
+    @property
+    def parameters(self) -> str:
+        """What `everything` takes: the arrays, a tangent for each, and `n`."""
+        numbers = range(len(self.shapes))
+        return ", ".join([*(f"a{number}" for number in numbers), *(f"t{number}" for number in numbers), "n"])
+
+    def derivatives(self, name: str) -> str:
+        """Statements that return what the function of this name gives, with its derivatives."""
         arrays = ", ".join(f"a{number}" for number in range(len(self.shapes)))
         tangents = ", ".join(f"t{number}" for number in range(len(self.shapes)))
         every = tuple(range(len(self.shapes)))
-        twice = ", twice" if self.second else ""
-        # In the program's own module, so that what is printed reproduces as it stands.
         text = f"""
-
-            def everything({arrays}, {tangents}, n):
-                plain = f({arrays}, n)
-                value, gradients = st.value_and_grad(f, argnums={every}, has_aux=True)({arrays}, n)
-                forward = st.jvp(lambda {arrays}: f({arrays}, n)[0], ({arrays},), ({tangents},))
+            plain = {name}({arrays}, n)
+            value, gradients = st.value_and_grad({name}, argnums={every}, has_aux=True)({arrays}, n)
+            forward = st.jvp(lambda {arrays}: {name}({arrays}, n)[0], ({arrays},), ({tangents},))
             """
         if self.second:
             text += f"""
-                def slope({arrays}):
-                    return st.jvp(lambda {arrays}: f({arrays}, n)[0], ({arrays},), ({tangents},))[1]
+            def slope({arrays}):
+                return st.jvp(lambda {arrays}: {name}({arrays}, n)[0], ({arrays},), ({tangents},))[1]
 
-                def gradient({arrays}):
-                    return st.grad(lambda {arrays}: f({arrays}, n)[0], argnums={every})({arrays})
+            def gradient({arrays}):
+                return st.grad(lambda {arrays}: {name}({arrays}, n)[0], argnums={every})({arrays})
 
-                twice = (
-                    st.jvp(gradient, ({arrays},), ({tangents},))[1],
-                    st.grad(slope, argnums={every})({arrays}),
-                )
+            twice = (
+                st.jvp(gradient, ({arrays},), ({tangents},))[1],
+                st.grad(slope, argnums={every})({arrays}),
+            )
             """
-        return self.text + textwrap.dedent(text) + f"    return plain, value, gradients, forward{twice}\n"
+        return textwrap.dedent(text).lstrip("\n") + f"return plain, value, gradients, forward{', twice' if self.second else ''}\n"
 
     def arguments(self) -> list[np.ndarray[Any, Any]]:
         generator = np.random.default_rng(self.seed)
@@ -133,12 +142,13 @@ def check(case: Case, levels: Sequence[CompileOptions] = (PLAIN, FAST)) -> Outco
                 return Outcome.TIE
             raise
         plain, value, gradients, forward, *twice = expected
-        _close("the value that is differentiated in reverse mode and the program's", value, plain, 1e-9)
-        _close("the value that is differentiated in forward mode and the program's", forward[0], plain[0], 1e-9)
+        close("the value that is differentiated in reverse mode and the program's", value, plain, 1e-9)
+        close("the value that is differentiated in forward mode and the program's", forward[0], plain[0], 1e-9)
         reverse = sum(float(np.sum(g * t)) for g, t in zip(gradients, tangents, strict=True))
-        _close("reverse and forward mode along the direction", reverse, float(forward[1]), 1e-4 if single else 1e-8)
+        close("reverse and forward mode along the direction", reverse, float(forward[1]), 1e-4 if single else 1e-8)
         if twice:
-            _close("forward over reverse and reverse over forward mode", *twice[0], 1e-4 if single else 1e-7)
+            first, second = twice[0]
+            close("forward over reverse and reverse over forward mode", first, second, 1e-4 if single else 1e-7)
 
         if single:
             return Outcome.ROUNDED
@@ -168,22 +178,25 @@ def compiled_alike(
         _at(f"C at {where}", program.compile)
         with captured_prints() as compiled:
             found = _at(f"running at {where}", functools.partial(program, *given))
-        _close(f"eager mode and C at {where}", found, expected, tolerance)
+        close(f"eager mode and C at {where}", found, expected, tolerance)
         if compiled.text != printed:
             words = f"eager mode and C at {where} differ in what they print"
             raise Failure(words, f"{words}:\n{compiled.text}\ninstead of\n{printed}")
     return program
 
 
-def is_tie(staged: st.StagedFunction, given: list[Any], expected: Any) -> bool:
-    """Whether eager mode's own answer jumps where the last bits of the arguments change."""
+def is_tie(staged: st.StagedFunction, given: list[Any], expected: Any, printed: str | None = None, size: float = 1e-14) -> bool:
+    """Whether eager mode's own answer jumps, or its prints change, where the last bits of the arguments do."""
     generator = np.random.default_rng(0)
     for _ in range(12):
-        nudged = [x * (1.0 + 1e-14 * generator.normal(size=x.shape)) if isinstance(x, np.ndarray) else x for x in given]
-        with st.eager(), captured_prints():
+        nudged = [x * (1.0 + size * generator.normal(size=x.shape)) if isinstance(x, np.ndarray) else x for x in given]
+        with st.eager(), captured_prints() as text:
             found = staged(*nudged)
+        if printed is not None and text.text != printed:
+            return True
+        tolerance = max(1e-6, 100 * size)
         try:
-            compare_trees(found, expected, 1e-6, 1e-6)
+            compare_trees(found, expected, tolerance, tolerance)
         except AssertionError:
             return True
     return False
@@ -207,14 +220,22 @@ def _at(stage: str, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except Exception as error:
-        message = error.message if isinstance(error, StagedError) else str(error).strip()
-        first = (message.splitlines() or [""])[0]
-        # Names, numbers and types are of this program; its smaller ones say the rest alike.
-        alike = re.sub(r"`[^`]*`|'[^']*'|[\w.]*\d[\w.]*|\([\d, ]*\)", "#", first)
-        raise Failure(f"{stage}: {type(error).__name__}: {alike}", f"{stage}: {type(error).__name__}: {error}") from error
+        raise failing_at(stage, error) from error
 
 
-def _close(what: str, left: Any, right: Any, tolerance: float) -> None:
+def failing_at(stage: str, error: Exception) -> Failure:
+    """The failure of a stage that raised `error`."""
+    message = error.message if isinstance(error, StagedError) else str(error).strip()
+    first = (message.splitlines() or [""])[0]
+    # Names, numbers and types are of this program; its smaller ones say the rest alike.
+    alike = re.sub(r"`[^`]*`|'[^']*'|[\w.]*\d[\w.]*|\([\d, ]*\)", "#", first)
+    if not isinstance(error, StagedError) and (frames := traceback.extract_tb(error.__traceback__)):
+        alike += f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
+    return Failure(f"{stage}: {type(error).__name__}: {alike}", f"{stage}: {type(error).__name__}: {error}")
+
+
+def close(what: str, left: Any, right: Any, tolerance: float) -> None:
+    """Raises Failure unless two trees agree."""
     try:
         compare_trees(left, right, tolerance, tolerance, f"{what} differ")
     except AssertionError as error:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tests.fuzz.constructs import CONSTRUCTS, HEADER, carried_text
+from tests.fuzz.constructs import CONSTRUCTS, HEADER, Construct, carried_text
 
 Shape = tuple[int, ...]
 
@@ -49,8 +49,18 @@ class Scope:
 class Generator:
     """Writes one program."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, constructs: Mapping[str, tuple[Construct, int]] = CONSTRUCTS) -> None:
         self.chance = chance
+        self.constructs = constructs
+        """What a statement may be besides those written here, with the least depth of blocks that it needs."""
+        self.in_program = False
+        """Whether the statements are those of `f` itself."""
+        self.recursion = True
+        """Whether there are functions that call themselves."""
+        self.unmapped = {"mapped"}
+        """Constructs that mapped code cannot have; all but `mapped` because of their effects."""
+        self.headers: list[str] = []
+        """What the program begins with, in this order."""
         self.lines: list[str] = []
         self.depth = 0
         self.count = 0
@@ -270,7 +280,9 @@ class Generator:
         kinds = ["bind", "change", "change", "change", "item", "integer", "bool", "swap"]
         if not self.pure:
             kinds += ["write", "print"]
-        kinds += [name for name, (_, least) in CONSTRUCTS.items() if depth >= least and not (self.pure and name == "mapped")]
+        kinds += [
+            name for name, (_, least) in self.constructs.items() if depth >= least and not (self.pure and name in self.unmapped)
+        ]
         if depth > 0:
             kinds += ["if", "if", "for", "for", "while", "closure", "comprehension"]
         if self.loops:
@@ -278,8 +290,10 @@ class Generator:
         elif self.depth > 1 and not self.stays:
             kinds += ["return"]
         kind = self.chance.choice(kinds)
-        if kind in CONSTRUCTS:
-            CONSTRUCTS[kind][0](self, depth)
+        if kind in self.unmapped and kind != "mapped":
+            self.printed = True
+        if kind in self.constructs:
+            self.constructs[kind][0](self, depth)
         else:
             getattr(self, f"write_{kind}")(depth)
 
@@ -555,7 +569,7 @@ class Generator:
     def program(self) -> tuple[str, list[Shape]]:
         """The text, and the shapes of the arrays that `f` takes (the first is never empty)."""
         for kind, percent in ((self.helper, 40), (self.recursive, 40), (self.mutual, 12)):
-            if self.likely(percent):
+            if self.likely(percent) and (self.recursion or kind == self.helper):
                 kind()
         shapes = [self.shape(True)]
         shapes += [self.chance.choice(SHAPES[1:]) for _ in range(self.chance.randint(0, 2))]
@@ -564,6 +578,7 @@ class Generator:
         self.scope.counters = ["n"]
         self.line(f"def f({', '.join([*arrays, 'n'])}):")
         self.depth = 1
+        self.in_program = True
         self.line("a0_sum = st.sum(a0)")
         self.returns = lambda: f"({self.total()}, {self.integer(1)} + n * 0)"
         self.budget = 8
@@ -576,7 +591,9 @@ class Generator:
         self.statements(self.chance.randint(2, 4), 3)
         self.line(f"return {self.returns()}")
         text = "\n".join(self.lines) + "\n"
-        return (HEADER + text if "Pair(" in text or "Couple(" in text else text), shapes
+        if "Pair(" in text or "Couple(" in text:
+            self.headers.insert(0, HEADER)
+        return "".join(self.headers) + text, shapes
 
     def total(self) -> str:
         """A scalar of what is known."""

@@ -11,21 +11,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from staged.runtime.compiler import CompileOptions
-from tests.fuzz.check import Case, Failure, check
+from tests.fuzz.check import Case, Failure
 
 _SECONDS_EACH = 100
 
 
-def reduce_case(case: Case, levels: Sequence[CompileOptions], seconds: float = 120.0) -> tuple[Case, str]:
-    """The smallest case found with the same failure, and the key of that failure (empty where it does not come again)."""
-    key = failure_key(case, levels)
+Check = Callable[[Case], object]
+"""Something that raises `Failure` for a case with a fault."""
+
+
+def reduce_case(case: Case, checks: Sequence[Check], seconds: float = 120.0) -> tuple[Case, str]:
+    """The smallest case found with the same failure, and the key of that failure (empty where it does not come again).
+
+    The first of `checks` is the whole check; the others are cheaper, and stand for it where they fail alike.
+    """
+    key = failure_key(case, checks[0])
     if not key:
         return case, ""
-    # Where one level tells it, the others need not be compiled.
-    narrow = [options for options in levels if f"-O{options.optimise}" in key] or levels
-    if failure_key(case, narrow) != key:
-        narrow = levels
+    narrow = next((check for check in checks[1:] if failure_key(case, check) == key), checks[0])
     plain = replace(case, second=False)
     if case.second and failure_key(plain, narrow) == key:
         case = plain
@@ -33,7 +36,7 @@ def reduce_case(case: Case, levels: Sequence[CompileOptions], seconds: float = 1
     return replace(case, text=text), key
 
 
-def failure_key(case: Case, levels: Sequence[CompileOptions]) -> str:
+def failure_key(case: Case, check: Check) -> str:
     """What fails, as `Failure.key` says it; '' where nothing does. Checked in a process of its own, which may die."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -42,7 +45,7 @@ def failure_key(case: Case, levels: Sequence[CompileOptions]) -> str:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         key = ""
         try:
-            check(case, levels)
+            check(case)
         except Failure as failure:
             key = failure.key
         except Exception as error:

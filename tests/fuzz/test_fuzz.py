@@ -1,4 +1,7 @@
-"""A short run of the fuzzer: Hypothesis draws the programs, and makes a failing one small. `make fuzz` runs thousands."""
+"""A short run of the fuzzer: Hypothesis draws the programs, and makes a failing one small. `make fuzz` runs thousands.
+
+`make fuzz ARGS=--gpu` runs programs with regions, of which a few are here.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ import hypothesis
 import hypothesis.strategies as strategies
 import pytest
 
+from staged.errors import StagedError
+from staged.runtime import cuda
 from tests.fuzz.__main__ import case_of
-from tests.fuzz.check import PLAIN, Case, check
+from tests.fuzz.check import PLAIN, Case, Failure, check
 from tests.fuzz.generator import Generator
+from tests.fuzz.on_device import VARIANTS, DeviceCase, check_on_device, device_case_of, refused
 from tests.fuzz.reduce import reduce_text
 
 
@@ -31,9 +37,18 @@ def test_random_programs_agree_and_have_the_right_derivatives(chance: random.Ran
     check(case, (PLAIN,))
 
 
+SEEDS = range(2 * len(VARIANTS))
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=[f"{seed}-{VARIANTS[seed % len(VARIANTS)]}" for seed in SEEDS])
+def test_random_programs_with_regions_agree_in_any_order(seed: int, emulated_device: cuda.Emulator) -> None:
+    check_on_device(device_case_of(seed))
+
+
 def test_a_seed_is_a_program() -> None:
-    assert case_of(7) == case_of(7)
-    assert case_of(7).text != case_of(8).text
+    for made in (case_of, device_case_of):
+        assert made(7) == made(7)
+        assert made(7).text != made(8).text
 
 
 PLANTED = """\
@@ -59,6 +74,37 @@ def test_a_wrong_derivative_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setitem(PRIMITIVES, "sin", replace(sine, vjp=lambda ct, *rest: [ct]))
     with pytest.raises(AssertionError):
         check(case, (PLAIN,))
+
+
+ON_DEVICE = """\
+def f(a0, n):
+    with st.with_backend(st.GPU):
+        x = a0 * 2.0
+    y = x[0] + st.sum(a0)
+    with st.with_backend(st.GPU):
+        total = st.sum(st.sin(x) * y)
+    print(n, total > 0.0)
+    return (total, n)
+"""
+
+
+def test_what_a_device_does_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, emulated_device: cuda.Emulator) -> None:
+    from staged.backends.cublas_cudnn.structure import CudaStructureEmitter
+
+    case = DeviceCase(ON_DEVICE, ((3,),), 1, variant="regions")
+    assert check_on_device(case) == "agree"
+    monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path))  # else the right program is found there
+    # The host goes on without waiting for what it copies: late work shows it.
+    monkeypatch.setattr(CudaStructureEmitter, "wait", lambda *_: None)
+    with pytest.raises(Failure, match="lazy|print"):
+        check_on_device(case)
+
+
+def test_what_is_refused_is_a_failure_unless_the_documentation_says_so() -> None:
+    limit = "`rec`, which calls itself or returns from its middle, is a function of a program with two GPUs, which"
+    assert refused(StagedError(limit)).startswith("refused #, which calls itself or returns from its middle")
+    with pytest.raises(Failure):
+        refused(StagedError("something else"))
 
 
 def test_a_failing_program_is_made_small() -> None:

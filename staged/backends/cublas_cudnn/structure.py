@@ -88,6 +88,8 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """Into the memory of which device an expression points."""
         if str(pointer) in self.device_places:
             return self.device_places[str(pointer)]
+        if isinstance(pointer, Prefix):
+            return CPU  # the address of a local number
         match = re.match(r"\(*(\w+)(?:->(\w+))?", str(pointer))
         assert match is not None
         if match[1] == "args":
