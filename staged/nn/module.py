@@ -70,7 +70,21 @@ class Module:
         return named
 
     def _own_variables(self) -> list[tuple[str, Any]]:
+        self._refuse_hidden()
         return [(name, value) for name, value in self.__dict__.items() if isinstance(value, st.Variable)]
+
+    def _refuse_hidden(self) -> None:
+        """Raises: TypeError where a list or dict holds a module or Variable that is no attribute: nobody would train it."""
+        seen = {id(value) for value in self.__dict__.values()}
+        for name, value in self.__dict__.items():
+            held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+            for each in held:
+                if isinstance(each, Module | st.Variable) and id(each) not in seen:
+                    what = "modules" if isinstance(each, Module) else "Variables"
+                    raise TypeError(
+                        f"`{type(self).__name__}.{name}` is a {type(value).__name__} of {what}, whose parameters are not found: "
+                        "put modules into an nn.ModuleList, Variables into attributes of their own"
+                    )
 
     def _named_variables(self) -> dict[str, Any]:
         """Parameters and buffers by path, in torch's order: a module's own parameters, its buffers, its submodules."""

@@ -283,3 +283,30 @@ def test_binary_cross_entropy_of_probabilities_stays_finite(library):
 def test_layers_refuse_what_does_not_fit(make, match):
     with pytest.raises(st.StagedError, match=match):
         make()
+
+
+@pytest.mark.parametrize("hold", [list, tuple, lambda modules: dict(enumerate(modules))])
+def test_modules_that_nobody_would_train_are_refused(hold):
+    class Held(nn.Module):
+        def __init__(self):
+            self.blocks = hold([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+    with pytest.raises(TypeError, match=r"`Held.blocks` is a \w+ of modules, whose parameters are not found.*ModuleList"):
+        Held().parameters()
+
+    class Outer(nn.Module):
+        def __init__(self):
+            self.held = Held()
+
+    with pytest.raises(TypeError, match=r"Held.blocks"):
+        Outer()
+
+
+def test_a_list_of_modules_that_are_attributes_too_is_the_users_affair():
+    class Named(nn.Module):
+        def __init__(self):
+            self.first, self.second = nn.Linear(2, 3), nn.Linear(3, 2)
+            self.order = [self.second, self.first]
+            self.scales = [1.0, 2.0]
+
+    assert list(Named().named_parameters()) == ["first.weight", "first.bias", "second.weight", "second.bias"]
