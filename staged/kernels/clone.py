@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Op, Value
 
 
@@ -18,7 +19,7 @@ class Clone:
 
     def param(self, value: Value) -> Value:
         if value not in self.params:
-            self.params[value] = Value(value.type, None, len(self.params), value.hint)
+            self.params[value] = Value(value.type, None, len(self.params), name_of(value))
         return self.params[value]
 
     def value(self, value: Value) -> Value:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan
 from staged.ir.devices import value_devices
+from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.order import (
     OPAQUE,
@@ -315,7 +316,7 @@ class _Planner:
             if between and (op.blocks and op.name not in OPAQUE or _may_stop(op) or _touches(op, variable)):
                 return False
             if op is producer:
-                if producer.name not in OPAQUE:
+                if producer.name not in OPAQUE and producer.name != "copy":
                     return False
                 between = True
         return False
@@ -485,7 +486,7 @@ class _Planner:
         named = next((value for value in group.values if value.hint), group.values[0])
         producer = named.producer
         return Buffer(
-            named.hint or "t",
+            name_of(named) or "t",
             named.tensor,
             "arena",
             group.nbytes,

@@ -31,6 +31,7 @@ from staged.backends.c_family.support.clock import CLOCK_NAMES
 from staged.backends.c_family.value_uses import collected_into, count_uses, only_uses
 from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
+from staged.ir.names import name_of
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.order import is_tensor, structural_ops
 from staged.ir.ranges import Ranges
@@ -209,7 +210,7 @@ class BodyEmitter:
         return not value.hint or use[1]
 
     def declare(self, value: Value, expression: Expr) -> None:
-        name = self.name(value.hint)
+        name = self.name(name_of(value))
         self.w.line(f"{self.constant(value, name)} = {expression};")
         self.scalars[value] = Name(name)
 
@@ -257,7 +258,7 @@ class BodyEmitter:
             self.pointers[value] = base
             return
         self.where(op.where)
-        name = self.name(value.hint or source.hint)
+        name = self.name(name_of(value))
         self.w.line(f"const {self.c_type(value)} *const {name} = {Infix('+', base, offset)};")
         self.pointers[value] = Name(name)
 
@@ -296,7 +297,7 @@ class BodyEmitter:
             if is_tensor(result):
                 outputs.append(self.pointer(result))
             else:
-                name = self.name(result.hint)
+                name = self.name(name_of(result))
                 # A kernel that may fail can leave before it has a result, and compilers see that.
                 begun = f" = {literal(0, result.tensor.dtype)}" if op.effects or may_fail else ""
                 self.w.line(f"{self.c_type(result)} {name}{begun};")
@@ -397,7 +398,7 @@ class BodyEmitter:
 
     def emit_file_open(self, op: Op) -> None:
         self.where(op.where)
-        name = self.name(op.result.hint)
+        name = self.name(name_of(op.result))
         self.need(*emit_file_open(self.w, op, self, self.site_of(op.where), name))
         self.fail_check()
         self.scalars[op.result] = Name(name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
 from staged.backends.c_family.contraction_call import emit_contraction
+from staged.backends.c_family.kernel_shape import shape_of
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.loops import emit_kernel
 from staged.backends.c_family.writer import Names
@@ -36,18 +36,8 @@ class KernelLibrary:
         return replace(made, name=first.name, text=first.text, prepare=first.prepare, parameters=first.parameters)
 
 
-_INDEX = re.compile(r"for \(int64_t (\w+) =")
-
-
 def _shape_of(kernel: KernelText) -> object:
-    """What two kernels must share to be one function: the text but for comments and the names of what it declares.
-
-    Renamed alike are the function itself and its loop indices, in order; anything else keeps its name, so that kernels
-    which differ in what they call never meet.
-    """
-    lines = [line for line in kernel.text.splitlines() if not line.lstrip().startswith("//")]
-    text = re.sub(rf"\b{kernel.name}(?=(_\w+)?\()", "KERNEL", "\n".join(lines))
-    for number, index in enumerate(dict.fromkeys(_INDEX.findall(text))):
-        text = re.sub(rf"\b{index}\b", f"INDEX_{number}", text)
+    """What two kernels must share to be one function: the text but for comments and names of their own, and how it is called."""
     types = tuple(type for type, _ in kernel.parameters)
+    text, _ = shape_of(kernel.text)
     return text, types, kernel.shared_bytes, kernel.scratch_bytes, kernel.can_fail, kernel.items_text

@@ -21,6 +21,7 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.writer import Writer
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer
+from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Label, Op, Value
 from staged.ir.order import OPAQUE, ends_of_loop, is_absent, is_tensor, root_of, view_of
 from staged.ir.types import SequenceType, TensorType
@@ -111,7 +112,7 @@ class StructureEmitter(CallEmitter):
         if is_tensor(result):
             return
         is_place = isinstance(result.type, SequenceType) and not self.is_handle(result)
-        name = self.name("first" if is_place else result.hint)
+        name = self.name("first" if is_place else name_of(result))
         self.w.line(f"{self.variable(result, name)};")
         self.scalars[result] = Name(name)
         if is_place:
@@ -202,7 +203,7 @@ class StructureEmitter(CallEmitter):
                 self.move(param, value)
             else:
                 given = self.taken(op, first + index, value)
-                name = self.name(param.hint or value.hint)
+                name = self.name(param.hint or name_of(value))
                 self.w.line(f"{self.variable(param, name)} = {given};")
                 self.scalars[param] = Name(name)
 

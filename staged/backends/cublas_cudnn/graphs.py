@@ -31,6 +31,7 @@ from staged.backends.cublas_cudnn.graph_text import Turn, rounded
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.ir.buffers import Buffer
+from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.order import is_tensor
 from staged.ir.types import Device, DType, TensorType
@@ -270,7 +271,7 @@ class Graphs:
     def place(self, structure: StructureEmitter, turn: Turn, value: Value) -> Expr:
         """Where an array at a changing address is, for libraries, in every turn."""
         type = value.tensor
-        name = self.program.state_names.fresh(f"{value.hint or 'array'}_of_turn")
+        name = self.program.state_names.fresh(f"{name_of(value) or 'array'}_of_turn")
         buffer = Buffer(
             name, type, "arena", type.nbytes, self.device, where=turn.where, role="an array of this turn, for a library"
         )

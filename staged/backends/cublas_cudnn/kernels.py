@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from staged.backends.c_family.kernel_shape import shape_of
 from staged.backends.c_family.kernel_text import KernelText, Site
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
@@ -71,28 +71,9 @@ class CudaLibrary:
         )
 
 
-_DECLARED = re.compile(
-    r"\b(?:float|double|bool|(?:unsigned )?(?:char|int)|u?int\d+_t|st_device_\w+) \*?(?:(?:const|__restrict__|ST_\w+) )*(\w+)"
-)
-"""What a declaration in a kernel's text names."""
-
-
 def _shape_of(kernel: CudaKernel) -> object:
     """What two kernels must share to be one: the text but for comments and names of their own, and the launch."""
-    lines = [line for line in kernel.text.splitlines() if not line.lstrip().startswith("//")]
-    local_names = set(_DECLARED.findall("\n".join(lines)))
-    numbers: dict[str, str] = {kernel.name: "KERNEL"}
-
-    def renamed(word: re.Match[str]) -> str:
-        if word[0] in local_names:
-            numbers.setdefault(word[0], f"${len(numbers)}")
-        return numbers.get(word[0], word[0])
-
-    def numbered(text: str) -> str:
-        # Members of structs are nobody's own: `threadIdx.x`.
-        return re.sub(r"(?<![.>\w])[A-Za-z_]\w*", renamed, text)
-
-    text = numbered(" ".join(" ".join(lines).split()))  # long names break lines elsewhere
+    text, numbered = shape_of(kernel.text)
     types = tuple(c_type for c_type, _ in kernel.parameters)
     copies = tuple(tuple(map(numbered, (copy.target, copy.source or "", copy.size))) for copy in kernel.copies)
     assert kernel.launch is not None

@@ -17,6 +17,7 @@ from staged.backends.cublas_cudnn.runs import is_call, runs_of
 from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter, stores_in_use
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.ir.buffers import Buffer, Stack
+from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
 from staged.ir.order import OPAQUE, is_tensor, root_of
 from staged.ir.types import CPU, Device, DType, FrameType, TensorType, dims_of
@@ -254,7 +255,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if is_tensor(result):
             target = self.pointer(result)
         else:
-            local = self.name(result.hint)
+            local = self.name(name_of(result))
             self.w.line(f"{self.c_type(result)} {local};")
             self.scalars[result] = Name(local)
             target = Prefix("&", Name(local))
@@ -264,7 +265,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             return
         if not to_host and self.stagings is not None and self.c_loops and value.tensor.size:
             size = f"{self.count(value.tensor)} * sizeof({value.tensor.dtype.c_name})"
-            hint = result.hint or value.hint
+            hint = name_of(result)
             call = self.stagings.call(self.site_of(op.where), hint, target, source, value.tensor.nbytes, size)
             with self.w.block(f"if ({call} != ST_OK)"):
                 self.w.line("return host->error_kind;")

@@ -154,8 +154,8 @@ def shifted(x: Any) -> Any:
 
 def test_what_starts_between_packs_is_read_element_by_element(device: Any) -> None:
     text = check(shifted, device, RNG.normal(size=9000).astype(np.float32))
-    assert "= input_0[i + u] * 2.0f" in text
-    assert "const st_device_f32x4 input_0_4 = *(const st_device_f32x4 *)(input_0_2 + i);" in text
+    assert "= args_0[i + u] * 2.0f" in text
+    assert "const st_device_f32x4 args_0_4 = *(const st_device_f32x4 *)(args_0_2 + i);" in text
 
 
 # ---- tiles --------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ typedef struct {
     float *weight_2;         // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     float *bias_2;           // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     float *h;                // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
-    bool *t;                 // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
-    float *t_2;              // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
-    float *t_3;              // (16,)  test_golden.py:41  return st.cross_entropy(out(h), y)
+    bool *less_equal;        // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
+    float *y;                // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
+    float *add;              // (16,)  test_golden.py:41  return st.cross_entropy(out(h), y)
     float *d_y;              // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
     float *d_y_2;            // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
     unsigned char *scratch;  // workspace, one part per thread
@@ -199,7 +199,7 @@ static void y(const float *a, const float *b, const float *bias_1, float *add_ou
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
 // fused: max, isfinite, select, subtract, exp, sum, log, add, less, select, take_along, subtract, sum
-static void cross_entropy(const float *input_0, const int32_t *y, float *add, float *sum, st_host *host,
+static void cross_entropy(const float *add, const int32_t *y, float *add_2, float *sum, st_host *host,
         int64_t begin, int64_t end) {
     (void)begin, (void)end;  // one piece
     float sum_2 = 0.0f;
@@ -207,8 +207,8 @@ static void cross_entropy(const float *input_0, const int32_t *y, float *add, fl
         f32x4 max_v[1] = {-INFINITY - (f32x4){0}};
         float max_ = -INFINITY;
         for (int64_t j = 0; j < 4; j += 4) {
-            const f32x4 input_0_j = *(const f32x4_u *)(input_0 + i * 4 + j);
-            st_maximum_f32x4(&max_v[0], &input_0_j, &max_v[0]);
+            const f32x4 add_j = *(const f32x4_u *)(add + i * 4 + j);
+            st_maximum_f32x4(&max_v[0], &add_j, &max_v[0]);
         }
         for (int lane = 0; lane < 4; ++lane) {
             const float x = max_v[0][lane];
@@ -219,7 +219,7 @@ static void cross_entropy(const float *input_0, const int32_t *y, float *add, fl
         const float select_ = isfinite(max_) != 0 ? max_ : 0.0f;
         float sum_3 = 0.0f;
         for (int64_t j = 0; j < 4; ++j) {
-            sum_3 += st_exp_f32(input_0[i * 4 + j] - select_);
+            sum_3 += st_exp_f32(add[i * 4 + j] - select_);
         }
         const float add_i = st_log_f32(sum_3) + select_;
         const int32_t y_i = y[i];
@@ -232,9 +232,9 @@ static void cross_entropy(const float *input_0, const int32_t *y, float *add, fl
             st_fail(host, ST_INDEX_ERROR, 0, "index %lld is out of range for an axis of %lld elements", (long long)select__2, 4LL);
             return;
         }
-        const float input_0_i = input_0[i * 4 + index_];
-        sum_2 += add_i - input_0_i;
-        add[i] = add_i;
+        const float add_i_2 = add[i * 4 + index_];
+        sum_2 += add_i - add_i_2;
+        add_2[i] = add_i;
     }
     sum[0] = sum_2;
 }
@@ -242,17 +242,17 @@ static void cross_entropy(const float *input_0, const int32_t *y, float *add, fl
 // ---- backward --------------------------------------------------------------------------------
 
 static inline __attribute__((always_inline)) void d_y_2_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const bool *input_1_1, float *d_y_out) {
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, const bool *less_equal_1, float *d_y_out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_8 = cols & -8;
         for (int64_t s = 0; s < whole_8; s += 8) {
-            const i32v input_1 = __builtin_convertvector(*(const u8x8_u *)(input_1_1 + (row + r) * 8 + (col + s)), i32v) != 0;
-            const f32v d_y = (f32v)(~input_1 & (i32v)*(const f32v_u *)(tile + r * ld + s));
+            const i32v less_equal = __builtin_convertvector(*(const u8x8_u *)(less_equal_1 + (row + r) * 8 + (col + s)), i32v) != 0;
+            const f32v d_y = (f32v)(~less_equal & (i32v)*(const f32v_u *)(tile + r * ld + s));
             *(f32v_u *)(d_y_out + (row + r) * 8 + (col + s)) = d_y;
         }
         for (int64_t s = whole_8; s < cols; ++s) {
-            const float d_y = input_1_1[(row + r) * 8 + (col + s)] ? 0.0f : tile[r * ld + s];
+            const float d_y = less_equal_1[(row + r) * 8 + (col + s)] ? 0.0f : tile[r * ld + s];
             d_y_out[(row + r) * 8 + (col + s)] = d_y;
         }
     }
@@ -260,7 +260,7 @@ static inline __attribute__((always_inline)) void d_y_2_epilogue(int64_t batch, 
 
 // 8 rows x 1 vectors of 8, kept in registers over all 4 steps
 static __attribute__((noinline)) void d_y_2_product_tile_8x1(const float *restrict a, const float *restrict b,
-        int64_t batch, int64_t row, int64_t col, const bool *input_1_1, float *d_y_out) {
+        int64_t batch, int64_t row, int64_t col, const bool *less_equal_1, float *d_y_out) {
     f32v acc[8][1];
     #pragma GCC unroll 8
     for (int64_t r = 0; r < 8; ++r) {
@@ -281,19 +281,19 @@ static __attribute__((noinline)) void d_y_2_product_tile_8x1(const float *restri
     for (int64_t r = 0; r < 8; ++r) {
         *(f32v_u *)(tile + r * 8) = acc[r][0];
     }
-    d_y_2_epilogue(batch, row, col, 8, 8, tile, 8, input_1_1, d_y_out);
+    d_y_2_epilogue(batch, row, col, 8, 8, tile, 8, less_equal_1, d_y_out);
 }
 
 // (16, 4) @ (4, 8), f32
 static void d_y_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const bool *input_1_1, float *d_y_out) {
+        const bool *less_equal_1, float *d_y_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = a;
         const float *const right = b;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 16; row += 8) {
-                d_y_2_product_tile_8x1(left + row * 4, right + col, batch, row, col, input_1_1, d_y_out);
+                d_y_2_product_tile_8x1(left + row * 4, right + col, batch, row, col, less_equal_1, d_y_out);
             }
         }
     }
@@ -302,9 +302,9 @@ static void d_y_2_product(const float *restrict a, const float *restrict b, int6
 // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
 // test_golden.py:40  h = st.relu(hidden(x))
 // fused: matmul, select
-static void d_y_2(const float *a, const float *b, const bool *input_1_1, float *d_y_out, int64_t begin,
+static void d_y_2(const float *a, const float *b, const bool *less_equal_1, float *d_y_out, int64_t begin,
         int64_t end) {
-    d_y_2_product(a, b, begin, end, input_1_1, d_y_out);
+    d_y_2_product(a, b, begin, end, less_equal_1, d_y_out);
 }
 
 // ---- update ----------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ static void d_y_2(const float *a, const float *b, const bool *input_1_1, float *
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // test_golden.py:47  opt.step(grads)
 // fused: subtract, exp, equal, cast, subtract, multiply, sum, multiply, subtract
-static void d_y(const float *input_0, const float *input_1, const int32_t *y, const float *bias, float *d_y,
+static void d_y(const float *add, const float *add_2, const int32_t *y, const float *bias, float *d_y,
         float *subtract, unsigned char *scratch, int64_t begin, int64_t end) {
     float *const d_bias_total = (void *)scratch;
     for (int64_t first = begin; first < end; first += 2048) {
@@ -325,12 +325,11 @@ static void d_y(const float *input_0, const float *input_1, const int32_t *y, co
             d_bias_total[j] = 0.0f;
         }
         for (int64_t i = 0; i < 16; ++i) {
-            const float input_1_i = input_1[i];
+            const float add_i = add_2[i];
             const int32_t y_i = y[i];
             for (int64_t j = first; j < stop; ++j) {
-                const float input_0_j = input_0[i * 4 + j];
-                const float subtract_j = st_exp_f32(input_0_j - input_1_i) - (float)((int32_t)(j) == y_i);
-                const float d_y_j = subtract_j * 0.0625f;
+                const float add_j = add[i * 4 + j];
+                const float d_y_j = (st_exp_f32(add_j - add_i) - (float)((int32_t)(j) == y_i)) * 0.0625f;
                 const float total = d_bias_total[j];
                 const float total_2 = total + d_y_j;
                 d_bias_total[j] = total_2;
@@ -530,9 +529,9 @@ int train(const train_args *args, void *arena, st_host *host) {
         .weight_2 = (float *)(void *)(base + 1664),
         .bias_2 = (float *)(void *)(base + 1984),
         .h = (float *)(void *)base,
-        .t = (bool *)(void *)(base + 1792),
-        .t_2 = (float *)(void *)(base + 512),
-        .t_3 = (float *)(void *)(base + 768),
+        .less_equal = (bool *)(void *)(base + 1792),
+        .y = (float *)(void *)(base + 512),
+        .add = (float *)(void *)(base + 768),
         .d_y = (float *)(void *)(base + 1408),
         .d_y_2 = (float *)(void *)(base + 512),
         .scratch = base + 2048,
@@ -568,25 +567,25 @@ int train(const train_args *args, void *arena, st_host *host) {
                 return st_interrupted(host, 2);
             }
             // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
-            const int64_t t = batch * 16;
-            const float *const x = args->images + t * 12;
+            const int64_t multiply = batch * 16;
+            const float *const x = args->images + multiply * 12;
             // test_golden.py:40  h = st.relu(hidden(x))
-            h(x, m->weight, m->bias, m->h, m->t, m->scratch, 0, 1);
+            h(x, m->weight, m->bias, m->h, m->less_equal, m->scratch, 0, 1);
             // test_golden.py:41  return st.cross_entropy(out(h), y)
-            y(m->h, m->weight_2, m->bias_2, m->t_2, 0, 1);
+            y(m->h, m->weight_2, m->bias_2, m->y, 0, 1);
             // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
-            const int32_t *const y_2 = args->labels + t;
+            const int32_t *const y_2 = args->labels + multiply;
             // test_golden.py:41  return st.cross_entropy(out(h), y)
-            float t_2 = 0.0f;
-            cross_entropy(m->t_2, y_2, m->t_3, &t_2, host, 0, 1);
+            float sum = 0.0f;
+            cross_entropy(m->y, y_2, m->add, &sum, host, 0, 1);
             if (host->error_kind != ST_OK) {
                 return host->error_kind;
             }
-            const float loss = t_2 * 0.0625f;
+            const float loss = sum * 0.0625f;
             // test_golden.py:47  opt.step(grads)
-            d_y(m->t_2, m->t_3, y_2, m->bias_2, m->d_y, m->bias_2, m->scratch, 0, 4);
+            d_y(m->y, m->add, y_2, m->bias_2, m->d_y, m->bias_2, m->scratch, 0, 4);
             // test_golden.py:40  h = st.relu(hidden(x))
-            d_y_2(m->d_y, m->weight_2, m->t, m->d_y_2, 0, 1);
+            d_y_2(m->d_y, m->weight_2, m->less_equal, m->d_y_2, 0, 1);
             // test_golden.py:47  opt.step(grads)
             d_weight(m->d_y_2, x, m->weight, m->weight, 0, 1);
             d_bias(m->d_y_2, m->bias, m->bias, m->scratch, 0, 8);
