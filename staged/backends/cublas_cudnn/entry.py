@@ -38,7 +38,6 @@ class CudaEntry(CudaProgram):
 
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"
-        begin = len(w.lines)
         if not self.is_recursive:
             begin = len(w.lines)
             with w.block(head):

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.writer import Writer, safe_comment, wrapped
 from staged.backends.cublas_cudnn.geometry import Launch
-from staged.backends.cublas_cudnn.spelling import device_names
+from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS, device_names
 
-CUDA_WORDS = frozenset(
+CUDA_WORDS = CUDA_FUNCTIONS | frozenset(
     "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
 )
 """Names that mean something in kernels, or in what surrounds them."""

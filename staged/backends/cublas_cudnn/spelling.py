@@ -22,6 +22,8 @@ CUDA_MATHS = frozenset(
 )
 """Functions that CUDA has under their C names, with an `f` at the end for f32."""
 _RENAMED = {"abs": "fabs", "round": "rint"}
+CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in (*CUDA_MATHS, *_RENAMED.values()) for ending in ("", "f"))
+"""What kernels call by CUDA's names, which nothing of theirs may have."""
 
 _CHECKED = re.compile(r"checked_(\w+)_([a-z]\d+)")
 _CHECKED_TEXT = """\
