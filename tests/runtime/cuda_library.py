@@ -122,8 +122,9 @@ class Library:
         self._refused += 1
 
     def expect_violation(self) -> None:
-        """One more violation is right, of work that was found wrong only when it ran."""
+        """One more violation is right, of work that was found wrong only when it ran; the device, lost by it, is set up anew."""
         self._refused += 1
+        self.emulator.configure("")
 
     @contextmanager
     def clean(self) -> Iterator[None]:

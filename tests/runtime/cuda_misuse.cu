@@ -16,6 +16,15 @@ extern "C" __global__ void order(int *y, int *turn) {
     y[threadIdx.x] = (*turn)++;
 }
 
+struct Much {
+    char bytes[32761];
+};
+
+extern "C" __global__ void takes_much(float *y, Much much) {
+    y[0] = much.bytes[0];
+}
+
+STAGED_EMULATED_KERNEL(takes_much)
 STAGED_EMULATED_KERNEL(fill)
 STAGED_EMULATED_KERNEL(order)
 
@@ -73,6 +82,13 @@ int main(int, char **arguments) {
         error = launch_fill(device, 64, 0);
     } else if (is("out_of_memory")) {
         error = cudaMalloc(&memory, (size_t)1 << 50);
+    } else if (is("no_bytes")) {
+        error = cudaMalloc(&memory, 0);
+        printf("%d\n", memory == nullptr && cudaFree(memory) == cudaSuccess);
+    } else if (is("much_given")) {
+        static Much much;
+        void *values[] = {&device, &much};
+        error = cudaLaunchKernel((const void *)takes_much, dim3(1), dim3(1), values, 0, nullptr);
     } else if (is("dead_stream")) {
         cudaStream_t stream;
         cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);

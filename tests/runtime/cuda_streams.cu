@@ -268,6 +268,12 @@ static const Case cases[] = {
         cudaSetDevice(1);
         return add_one(on_device(std::vector<float>(N, 3.0f)), stream);
     }},
+    {"memset_of_another_device", [] {
+        cudaStream_t stream = new_stream();
+        float *here = on_device(std::vector<float>(N, 3.0f));
+        cudaSetDevice(1);
+        return cudaMemsetAsync(here, 0, SIZE, stream);
+    }},
     {"event_of_another_device", [] {
         cudaEvent_t event = nullptr;
         cudaEventCreate(&event);

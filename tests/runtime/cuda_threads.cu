@@ -257,6 +257,16 @@ static const Case cases[] = {
     {"warp_deadlock", [] { return on_floats(warp_deadlock, 32); }},
     {"after_a_deadlock", [] {
         on_floats(warp_deadlock, 32);
+        void *memory = nullptr;
+        cudaStream_t stream = nullptr;
+        const cudaError_t answers[] = {
+            cudaMalloc(&memory, 4), cudaStreamCreate(&stream), cudaDeviceSynchronize(),
+            cudaGetLastError(),     cudaGetLastError(),
+        };
+        for (const cudaError_t answer : answers) {
+            printf("%s ", cudaGetErrorName(answer));
+        }
+        emulator_configure("");
         return sums(block_sum);
     }},
     {"trapped", [] { return on_floats(trapped, 32); }},

@@ -285,6 +285,30 @@ def test_a_dead_handle_is_refused_and_counted(library: Library) -> None:
         library.refused("the handle is not a handle or descriptor", "cublasDestroy_v2", None)
 
 
+def test_a_handle_is_for_the_device_that_was_set_when_it_was_made(library: Library) -> None:
+    choose = library.emulator.function("cudaSetDevice", "int (*)(int)")
+    with library.clean():
+        library.emulator.configure("devices=2")
+        made = library.made("cublasCreate_v2", "cublasHandle_t")
+        assert choose(1) == 0
+        library.refused("the handle is of device 0, and device 1 is set", "cublasSgemm_v2", *_gemm(library, made))
+        assert choose(0) == 0
+        library.do("cublasDestroy_v2", made)
+    library.emulator.configure("")
+
+
+@pytest.mark.parametrize("mode", [0, 1], ids=["global", "of this thread"])
+def test_a_handle_cannot_be_made_while_a_stream_is_captured(library: Library, mode: int) -> None:
+    place, graph = library.ffi.new("void **"), library.ffi.new("void **")
+    call = library.emulator.function
+    with library.clean():
+        assert call("cudaStreamCreate", "int (*)(void **)")(place) == 0
+        assert call("cudaStreamBeginCapture", "int (*)(void *, int)")(place[0], mode) == 0
+        library.refused("not while a stream is captured", "cublasCreate_v2", library.ffi.new("cublasHandle_t *"))
+        assert call("cudaStreamEndCapture", "int (*)(void *, void **)")(place[0], graph) != 0
+        assert call("cudaStreamDestroy", "int (*)(void *)")(place[0]) == 0
+
+
 def test_only_libraries_that_a_program_links_are_loaded() -> None:
     assert linked_libraries(("-l:libcublas.so.13", "-lm", "-l:libcudnn.so.9", "-lcublasLt")) == [
         "cublas", "cublasLt", "cudnn",

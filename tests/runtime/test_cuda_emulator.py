@@ -28,6 +28,10 @@ def test_fresh_memory_is_nan(run: Driver) -> None:
     assert run("fresh").stdout.startswith("1\n")
 
 
+def test_an_allocation_of_nothing_is_no_address(run: Driver) -> None:
+    assert run("no_bytes").stdout.startswith("1\nerror cudaSuccess\nviolations 0")
+
+
 @pytest.mark.parametrize("what", ["host_read", "read_after_launch"])
 def test_host_code_cannot_read_device_memory(run: Driver, what: str) -> None:
     done = run(what)
@@ -53,6 +57,7 @@ def test_a_kernel_that_writes_past_the_page_is_named_with_its_thread(run: Driver
         ("freed_argument", "cudaErrorIllegalAddress", "argument 0 of kernel fill"),
         ("host_argument", "cudaErrorIllegalAddress", "argument 0 of kernel fill"),
         ("dead_stream", "cudaErrorInvalidResourceHandle", "is not a live stream"),
+        ("much_given", "cudaErrorInvalidValue", "kernel takes_much has parameters of 32769 bytes"),
         ("kernel_into_slack", "cudaSuccess", "allocation 2 (240 bytes) was written 4 bytes past its end"),
     ],
 )

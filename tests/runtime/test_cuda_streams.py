@@ -93,6 +93,12 @@ def test_memory_that_a_stream_gives_and_takes(streams: Driver, words: str) -> No
             "in a stream of device 0 while device 1",
         ),
         (
+            "memset_of_another_device",
+            "devices=2",
+            "cudaErrorInvalidResourceHandle",
+            "in a stream of device 0 while device 1",
+        ),
+        (
             "event_of_another_device",
             "devices=2",
             "cudaErrorInvalidResourceHandle",

@@ -90,9 +90,10 @@ def test_threads_that_cannot_go_on_stop_the_kernel(threads: Driver, case: str, w
     assert words in done.stderr
 
 
-def test_the_device_works_on_after_a_kernel_was_stopped(threads: Driver) -> None:
+def test_after_a_kernel_was_stopped_the_device_is_lost_to_the_process(threads: Driver) -> None:
     done = threads("after_a_deadlock")
-    assert "8128 24512 40896" in done.stdout
+    assert "cudaErrorLaunchFailure " * 5 in done.stdout
+    assert "8128 24512 40896" in done.stdout  # as it is set up anew
     assert "error cudaSuccess\nviolations 1\n" in done.stdout
 
 

@@ -196,6 +196,12 @@ cudaError_t cudaMemsetAsync(void *target, int value, size_t size, cudaStream_t s
     if (!check_device_range(target, size, "target of a memset", device_of(stream))) {
         return failed(cudaErrorInvalidValue);
     }
+    if (device_of(stream) != current_device()) {
+        // A memset may be a kernel, which CUDA refuses there; a copy is not.
+        violation(
+            "cudaMemsetAsync: in a stream of device %d while device %d is set", device_of(stream), current_device());
+        return failed(cudaErrorInvalidResourceHandle);
+    }
     return enqueue(stream, "cudaMemsetAsync", [=] { memset(target, value, size); });
 }
 
@@ -212,8 +218,8 @@ cudaError_t cudaMallocHost(void **address, size_t size) {
     static int made;
     Locked locked(device_lock);
     const cudaError_t error = check_call("cudaMallocHost");
-    if (error != cudaSuccess) {
-        return error;
+    if (error != cudaSuccess || check_lost() != cudaSuccess) {
+        return error != cudaSuccess ? error : check_lost();
     }
     const size_t padded = (size + 255) / 256 * 256 + 256;
     *address = aligned_alloc(256, padded);

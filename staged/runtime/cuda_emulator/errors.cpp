@@ -20,7 +20,12 @@ const char *running_kernel, *running_work;
 namespace {
 
 char last_violation[512];
-cudaError_t last_error = cudaSuccess, late_error = cudaSuccess;
+cudaError_t last_error = cudaSuccess, late_error = cudaSuccess, lasting_error = cudaSuccess;
+
+// A kernel that went astray: CUDA's state in this process is worth nothing from then on.
+bool lasts(cudaError_t error) {
+    return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure;
+}
 
 std::vector<Census> &censuses() {
     static auto &all = *new std::vector<Census>;
@@ -108,9 +113,18 @@ void failed_later(cudaError_t error) {
 }
 
 cudaError_t take_late_error() {
-    const cudaError_t error = late_error;
+    const cudaError_t error = lasting_error == cudaSuccess ? late_error : lasting_error;
     late_error = cudaSuccess;
+    lasting_error = lasts(error) ? error : cudaSuccess;
     return error == cudaSuccess ? error : failed(error);
+}
+
+cudaError_t check_lost() {
+    return lasting_error == cudaSuccess ? cudaSuccess : failed(lasting_error);
+}
+
+void begin_anew() {
+    last_error = late_error = lasting_error = cudaSuccess;
 }
 
 void add_census(Census census) {
@@ -126,7 +140,7 @@ extern "C" {
 cudaError_t cudaGetLastError(void) {
     Locked locked(device_lock);
     const cudaError_t error = last_error;
-    last_error = cudaSuccess;
+    last_error = lasting_error;
     return error;
 }
 

@@ -240,6 +240,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     if (is_capturing(stream)) {
         return refuse_in_capture(*stream->capture, cudaErrorStreamCaptureUnsupported, "cudaGraphLaunch");
     }
+    if (check_lost() != cudaSuccess) {
+        return check_lost();
+    }
     const size_t count = executable->nodes->size();
     const auto replay = std::make_shared<Replay>(Replay{executable->nodes, std::vector<bool>(count, false), count, 0});
     ++counts.enqueued;

@@ -36,6 +36,7 @@ constexpr size_t SHARED_BYTES = 48 << 10;         // without asking
 constexpr size_t SHARED_BYTES_MOST = 227 << 10;   // of a block on sm_90, after cudaFuncSetAttribute
 constexpr unsigned char UNTOUCHED = 0xff;         // NaN for floats
 constexpr size_t ARGUMENT_ALIGNMENT = 16;
+constexpr size_t PARAMETER_BYTES = 32764;         // of all parameters, from sm_70 on
 
 struct Kernel {
     std::string name;
@@ -113,6 +114,21 @@ bool shared_fits(const Kernel &kernel, size_t dynamic) {
     }
     return kernel.dynamic_limit ? dynamic <= kernel.dynamic_limit && own + dynamic <= SHARED_BYTES_MOST
                                 : own + dynamic <= SHARED_BYTES;
+}
+
+// NVIDIA's compilers refuse a kernel with more.
+bool parameters_fit(const Kernel &kernel) {
+    size_t total = 0;
+    for (const EmulatedParameter &parameter : kernel.parameters) {
+        const size_t alignment = parameter.size % 8 == 0 ? 8 : parameter.size % 4 == 0 ? 4 : 1;
+        total = (total + alignment - 1) / alignment * alignment + parameter.size;
+    }
+    if (total > PARAMETER_BYTES) {
+        violation(
+            "kernel %s has parameters of %zu bytes: no GPU's compiler takes more than %zu", kernel.name.c_str(), total,
+            PARAMETER_BYTES);
+    }
+    return total <= PARAMETER_BYTES;
 }
 
 bool is_legal(const Kernel &kernel, dim3 grid, dim3 block, size_t shared_bytes) {
@@ -240,6 +256,9 @@ cudaError_t cudaLaunchKernel(
             "%s: launched in a stream of device %d while device %d is set", kernel.name.c_str(), device,
             current_device());
         return failed(cudaErrorInvalidResourceHandle);
+    }
+    if (!parameters_fit(kernel)) {
+        return failed(cudaErrorInvalidValue);
     }
     if (!is_legal(kernel, grid, block, shared_bytes)) {
         return failed(cudaErrorInvalidConfiguration);

@@ -84,7 +84,15 @@ Call &Call::live(const Object *object, const char *what) {
 
 Call &Call::usable(const Object *object, const char *what) {
     live(object, what);
-    return require(!right || object->set, "%s was not set", what);
+    require(!right || object->set, "%s was not set", what);
+    const bool is_there = !right || object->device < 0 || object->device == current_device();
+    return require(
+        is_there, "%s is of device %d, and device %d is set", what, right ? object->device : 0, current_device());
+}
+
+Call &Call::creates_handle() {
+    right = right && check_call(call_name) == cudaSuccess && check_lost() == cudaSuccess;
+    return *this;
 }
 
 Call &Call::device(const void *address, size_t size, const char *what, size_t alignment) {

@@ -18,6 +18,7 @@ namespace emulator {
 struct Object {
     const char *kind = nullptr;
     bool is_handle = false;
+    int device = -1;  // of a handle: that which was set when it was made
     bool live = true;
     bool set = false;  // whether a descriptor was given its values
     virtual ~Object() = default;
@@ -28,6 +29,7 @@ void add_object(Object *object, const char *kind, bool is_handle);
 template <class T> T *create_handle(const char *kind) {
     T *handle = new T();
     add_object(handle, kind, true);
+    handle->device = current_device();
     handle->set = true;
     return handle;
 }
@@ -62,6 +64,8 @@ class Call {
     Call &live(const Object *object, const char *what);
     // A handle or descriptor that can be used.
     Call &usable(const Object *object, const char *what);
+    // That a handle can be made now: it takes memory, which a capture would miss.
+    Call &creates_handle();
     // `size` bytes of one live allocation of the device, aligned for elements of `alignment` bytes. Nothing is read
     // of no bytes.
     Call &device(const void *address, size_t size, const char *what, size_t alignment = 1);

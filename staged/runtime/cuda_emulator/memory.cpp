@@ -324,10 +324,17 @@ static cudaError_t allocate(void **address, size_t size) {
     if (settings().devices == 0) {
         return failed(cudaErrorNoDevice);
     }
+    if (check_lost() != cudaSuccess) {
+        return check_lost();
+    }
+    if (size == 0) {
+        *address = nullptr;  // as CUDA does
+        return cudaSuccess;
+    }
     if (!start() || size > settings().memory || size_t(used_on(device)) > settings().memory - size) {
         return failed(cudaErrorMemoryAllocation);
     }
-    const size_t padded = size == 0 ? ALIGNMENT : (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const size_t padded = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     const size_t span = (padded + PAGE - 1) / PAGE * PAGE;
     char *pages = next_free;
     if (size_t(arena_end - next_free) < span + PAGE || mprotect(pages, span, PROT_READ | PROT_WRITE) != 0) {

@@ -111,5 +111,6 @@ extern "C" const char *emulator_configure(const char *words) {
     for (int device = 0; device < settings().devices; ++device) {
         wait_for_device(device);
     }
+    begin_anew();
     return configure(words);
 }

@@ -89,6 +89,9 @@ cudaError_t enqueue_piece(cudaStream_t stream, Piece piece) {
     if (settings().devices == 0) {
         return failed(cudaErrorNoDevice);
     }
+    if (check_lost() != cudaSuccess) {
+        return check_lost();
+    }
     if (!is_stream(stream, piece.what.c_str())) {
         return failed(cudaErrorInvalidResourceHandle);
     }
@@ -241,6 +244,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) 
     Locked locked(device_lock);
     if (settings().devices == 0) {
         return failed(cudaErrorNoDevice);
+    }
+    if (check_lost() != cudaSuccess) {
+        return check_lost();
     }
     const auto queue = std::make_shared<Queue>(Queue{current_device(), !(flags & cudaStreamNonBlocking), 0, 0, {}});
     *stream = streams().add(new CUstream_st{++made, queue, nullptr, {}});

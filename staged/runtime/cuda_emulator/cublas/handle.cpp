@@ -37,6 +37,9 @@ extern "C" {
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
     Call call("cublasCreate");
+    if (!call.creates_handle().ok()) {
+        return status(call);
+    }
     *handle = create_handle<cublasContext>("cublasHandle");
     return status(call);
 }

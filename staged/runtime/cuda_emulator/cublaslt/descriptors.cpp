@@ -117,6 +117,9 @@ const char *cublasLtGetStatusString(cublasStatus_t status) {
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
     Call call("cublasLtCreate");
+    if (!call.creates_handle().ok()) {
+        return status(call);
+    }
     *handle = create_handle<cublasLtContext>("cublasLtHandle");
     return status(call);
 }

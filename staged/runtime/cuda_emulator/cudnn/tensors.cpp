@@ -205,6 +205,9 @@ void cudnnGetLastErrorString(char *message, size_t max_size) {
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
     CudnnCall call("cudnnCreate");
+    if (!call.creates_handle().ok()) {
+        return call.status();
+    }
     *handle = create_handle<cudnnContext>("cudnnHandle");
     return call.status();
 }
