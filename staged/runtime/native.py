@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import signal
 import sys
 import threading
@@ -64,6 +65,13 @@ ERRORS: dict[int, type[ProgramError]] = {
 _HINTS: dict[int, str] = {
     ErrorKind.RECURSION_ERROR: "check that it ends for these arguments; if it does, set STAGED_STACK to more, such as 4GiB",
 }
+
+# What CUDA says of a kernel that went astray, in this call or in an earlier one: it answers so ever after.
+_LOST = re.compile(r"illegal memory access|unspecified launch failure|misaligned address|illegal instruction|stack error")
+_HINT_OF_LOST = (
+    "CUDA can do nothing more in this process, so start it anew; `compute-sanitizer python ...` names the kernel and the "
+    "address that went astray, and so does STAGED_CUDA=emulate"
+)
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
@@ -439,7 +447,8 @@ class NativeProgram:
             position = position_of_site(where)
             if not position.text and where.text:
                 details.append(f"    {where.text.strip()}")
-            raise ERRORS.get(status, ProgramError)(message, where=position, details=details, hint=_HINTS.get(status))
+            hint = _HINT_OF_LOST if self.artifact.language == "cuda" and _LOST.search(message) else _HINTS.get(status)
+            raise ERRORS.get(status, ProgramError)(message, where=position, details=details, hint=hint)
         raise ERRORS.get(status, ProgramError)(message or f"the program `{self.artifact.name}` stopped ({status})")
 
 

@@ -38,9 +38,21 @@ def test_a_barrier_that_some_threads_do_not_reach(emulated_device: Any, misuse: 
 
     with st.eager(), pytest.raises(st.ProgramError, match="all threads of a block meet at a barrier"):
         portable(f)()
-    with pytest.raises(st.ProgramError):
+    with pytest.raises(st.ProgramError, match="start it anew; `compute-sanitizer"):
         portable(f)()
     assert "a barrier that not all threads reach" in emulated_device.last_violation()
+
+    @st.function
+    def innocent(x: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x * 2.0
+        return y
+
+    with pytest.raises(st.ProgramError, match="unspecified launch failure") as caught:
+        innocent(MATRIX)
+    assert "CUDA can do nothing more in this process" in str(caught.value)
+    emulated_device.configure("")  # a process that is started anew
+    assert innocent(MATRIX).shape == MATRIX.shape
 
 
 # ---- races ----------------------------------------------------------------------------------------
