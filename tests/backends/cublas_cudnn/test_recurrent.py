@@ -128,20 +128,49 @@ def test_a_stack_in_both_directions_trains_as_on_the_host(device: cuda.Emulator)
     assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
 
 
-def test_a_forward_and_its_reverse_in_different_turns_of_loops_are_kernels(device: cuda.Emulator) -> None:
-    def unrolled(x: Any, h: Any, *weights: Any) -> Any:
-        def loss(x: Any, h: Any, *weights: Any) -> Any:
-            total = 0.0
-            for _ in st.range(3):
-                ys, h = st.gru(x, h, *weights)
-                total = total + st.sum(ys * ys)
-            return total
+def unrolled(layer: Callable[..., Any], states: int) -> Callable[..., Any]:
+    """The gradients of a layer that goes on from its last states, in the turns of two loops."""
 
-        return st.value_and_grad(loss, argnums=(0, 1, 2, 3, 4, 5))(x, h, *weights)
+    def gradients(x: Any, *rest: Any) -> Any:
+        def loss(x: Any, *rest: Any) -> Any:
+            now, weights, total = list(rest[:states]), rest[states:], 0.0
+            for _ in st.range(2):
+                for k in st.range(2):
+                    ys, *after = trees.flatten(layer(x * (k + 1.0), *now, *weights))[0]
+                    now = list(after)
+                    total = total + st.sum(ys * ys)
+            return total + sum(st.sum(state) for state in now)
 
-    arrays = arrays_of(3, 1, "f4")
-    staged = on_gpu(unrolled)
-    agrees_in_any_order(staged, device, 2e-5, *arrays)
+        return st.value_and_grad(loss, argnums=tuple(range(1 + len(rest))))(x, *rest)
+
+    return gradients
+
+
+@pytest.mark.parametrize(("name", "states"), [("lstm", 2), ("gru backwards", 1), ("tanh", 1)])
+def test_a_reverse_in_another_loop_goes_through_the_sequence_once_more(
+    name: str, states: int, device: cuda.Emulator
+) -> None:
+    layer, arrays, tolerance = LAYERS[name]
+    staged = on_gpu(unrolled(layer, states))
+    agrees_in_any_order(staged, device, 50 * tolerance, *arrays)
+    text = staged.stage(*arrays).source
+    expected = ["RNNForward", "RNNForward", "RNNBackwardData_v8", "RNNBackwardWeights_v8"]
+    assert routines(text) == expected
+    assert (text.count("CUDNN_FWD_MODE_INFERENCE, NULL"), text.count("CUDNN_FWD_MODE_TRAINING, NULL")) == (1, 1)
+    # Nothing of the steps is kept but what the loop hands on or the loss needs.
+    assert not re.findall(r"(gates|cells|candidates)_history", text)
+
+
+def test_second_derivatives_are_kernels(device: cuda.Emulator) -> None:
+    def curved(x: Any, *rest: Any) -> Any:
+        def slope(x: Any) -> Any:
+            return st.sum(st.grad(lambda x: st.sum(st.gru(x, *rest)[0] ** 2))(x) ** 2)
+
+        return st.grad(slope)(x)
+
+    arrays = arrays_of(3, 1, "f8")
+    staged = on_gpu(curved)
+    agrees_in_any_order(staged, device, 1e-10, *arrays)
     assert not routines(staged.stage(*arrays).source)
 
 

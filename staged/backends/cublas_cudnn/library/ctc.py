@@ -71,7 +71,7 @@ class Ctc:
         at_once = [reverse for reverse in kept.reverses if reverse.operands[-1] is paths]
 
         def write(context: RecordContext, *operands: Array) -> Sequence[Array]:
-            made = _call(context, *operands, with_gradient=bool(at_once))
+            made = _call(context, bool(at_once), *operands)
             self.made |= {reverse: made if reverse in at_once else None for reverse in kept.reverses}
             return context.handle(made.losses), zeros(paths.tensor.shape, paths.tensor.dtype)  # which nobody reads
 
@@ -84,7 +84,7 @@ class Ctc:
 
         def write(context: RecordContext, ct: Array, *operands: Array) -> Sequence[Array]:
             log_probs, _, input_lengths, *_ = operands
-            made = self.made[op] or _call(context, *operands[:4], with_gradient=True)
+            made = self.made[op] or _call(context, True, *operands[:4])
             assert made.gradients is not None
             losses, gradients, shown = (context.handle(value) for value in (made.losses, made.gradients, made.shown))
             steps, _, classes = log_probs.shape
@@ -99,17 +99,9 @@ class Ctc:
         return Way(write)
 
 
-def _call(
-    context: RecordContext,
-    log_probs: Array,
-    targets: Array,
-    input_lengths: Array,
-    target_lengths: Array,
-    *,
-    with_gradient: bool,
-) -> _Made:
-    """The call, and what is done around it."""
-    batch = _batch(log_probs, targets, input_lengths, target_lengths)
+def _call(context: RecordContext, with_gradient: bool, log_probs: Array, *texts: Array) -> _Made:
+    """The call, and what is done around it, for targets, lengths of inputs and lengths of targets."""
+    batch = _batch(log_probs, *texts)
     shown = batch.shown()
     types = [TensorType(log_probs.dtype, log_probs.shape[1:2]), log_probs.type][: 1 + with_gradient]
     costs, *gradients = library_call(

@@ -1,8 +1,11 @@
-"""Which recurrent layers are calls of cuDNN: a forward alone, or one with its reverse.
+"""Which recurrent layers are calls of cuDNN: a forward alone, one with its reverse, or a reverse with a forward of its own.
 
 What a step keeps for the way back, cuDNN keeps in a reserve space of its own making. So a forward whose reverse is asked for
 is taken together with it, where the two stand in one block and nothing else wants what the composite keeps; then the reserve
-space is the pair's alone. cuDNN goes through a sequence from its beginning: what goes backwards is turned around before and after.
+space is the pair's alone. Where the reverse stands elsewhere (in the reverse of a loop around the forward), it goes through the
+sequence once more: that is less than a kernel and a product for every step, and the loop keeps nothing of the steps.
+
+cuDNN goes through a sequence from its beginning: what goes backwards is turned around before and after.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
+from staged.backends.cublas_cudnn.library.reverses import Kept, nobody_else_reads, reverses_of
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.ir.options import DeviceOptions
 from staged.ir.types import TensorType
@@ -35,6 +39,9 @@ class Layer:
 
 
 LAYERS = {"lstm": Layer(2, 2), "gru": Layer(1, 2), "rnn": Layer(1, 0)}
+REVERSES = frozenset(f"{name}_backward" for name in LAYERS)
+COTANGENTS = "yhc"
+"""Of a layer's results, those whose cotangents cuDNN takes."""
 
 
 class Recurrent:
@@ -44,10 +51,14 @@ class Recurrent:
         self.name = re.sub(r"\W", "_", function.name)
         self.users = users
         self.options = options
+        self.kept = reverses_of(function.block, _kept_by)
         self.pairs: dict[Op, Op] = {}
-        """The forward of each reverse that is taken."""
+        """The forward of each reverse that is taken with it."""
         self.made: dict[Op, tuple[str, Value, Value]] = {}
         """For each of these forwards: its reserve space, and the x and ys of the call."""
+        self.alone: set[Op] = set()
+        """The reverses that go through the sequence once more."""
+        self.reserves = 0
         self.ways: dict[str, FindWay] = {}
         for name in LAYERS:
             self.ways |= {name: self.forward, f"{name}_backward": self.backward}
@@ -55,24 +66,29 @@ class Recurrent:
     def forward(self, op: Op, block: Block) -> Way | None:
         """(ys, last states, what the reverse would read) of a layer."""
         layer = LAYERS[op.attrs["name"]]
-        if not _fits(op, layer):
+        if not _fits(op.operands, op.results):
             return None
-        keepers = {user for kept in op.results[1 + layer.states :] for user in self.users.get(kept, ())}
+        kept = op.results[1 + layer.states :]
+        keepers = {user for value in kept for user in self.users.get(value, ())}
         reverses = {user for user in self.users.get(op.results[0], ()) if user is not None and _is_reverse(user, op, layer)}
         is_pair = len(reverses) == 1 and all(_is_next(op, reverse, block) for reverse in reverses)
-        if not keepers <= (reverses if is_pair else set()):
-            return None
         reserve = ""
-        if is_pair:
+        if is_pair and keepers <= reverses:
             (reverse,) = reverses
-            assert reverse is not None
             self.pairs[reverse] = op
-            reserve = f"{self.name}_reserve_{len(self.pairs)}"
+            reserve = self.reserve()
+        elif keepers:
+            elsewhere = self.kept.get(op, Kept())
+            if not nobody_else_reads(kept, elsewhere, self.users) or any(
+                reverse.device != op.device for reverse in elsewhere.reverses
+            ):
+                return None
+            self.alone.update(elsewhere.reverses)
 
         def write(context: RecordContext, x: Array, *rest: Array) -> Sequence[Array]:
             x = _in_order(x, op)
             types = [result.tensor for result in op.results[: 1 + layer.states]]
-            ys, *states = library_call(FORWARD, [x, *rest], types, **self.attrs(op, reserve))
+            ys, *states = library_call(FORWARD, [x, *rest], types, **self.attrs(op, len(rest) - 2 - layer.states, reserve))
             if reserve:
                 self.made[op] = reserve, context.value_of(x), context.value_of(ys)
             nobody_reads = [zeros(kept.tensor.shape, kept.tensor.dtype) for kept in op.results[1 + layer.states :]]
@@ -82,32 +98,64 @@ class Recurrent:
 
     def backward(self, op: Op, block: Block) -> Way | None:
         """The cotangents of x, the states, the weights and the biases."""
-        forward = self.pairs.get(op)
-        if forward is None:
+        name, given, biases = _layer_of(op), str(op.attrs["given"]), int(op.attrs["biases"])
+        layer, forward = LAYERS[name], self.pairs.get(op)
+        first = len(given)
+        taken = op.operands[first : first + 3 + layer.states + biases]
+        if forward is None and op not in self.alone and not self.stands_alone(op, taken):
             return None
-        given, states = str(op.attrs["given"]), LAYERS[forward.attrs["name"]].states
 
         def write(context: RecordContext, *operands: Array) -> Sequence[Array]:
-            reserve, *made = self.made[forward]
-            x, ys = (context.handle(value) for value in made)
+            x, *rest = operands[first : first + len(taken)]
             cts = dict(zip(given, operands, strict=False))
-            weights = operands[len(given) + 1 : len(given) + len(forward.operands)]
+            if forward is not None:
+                reserve, *values = self.made[forward]
+                x, ys = (context.handle(value) for value in values)
+            else:
+                x, reserve = _in_order(x, op), self.reserve()
+                types = [op.operands[first + len(taken)].tensor, *(state.tensor for state in taken[1 : 1 + layer.states])]
+                ys, *_ = library_call(FORWARD, [x, *rest], types, **self.attrs(op, biases, reserve))
             d_ys = _in_order(cts["y"], op) if "y" in cts else zeros(ys.shape, ys.dtype)
-            of_states = [cts[letter] for letter in "hc"[:states] if letter in cts]
-            attrs = self.attrs(forward, reserve)
-            arrays = [x, ys, d_ys, *weights, *of_states]
+            of_states = [cts[letter] for letter in "hc"[: layer.states] if letter in cts]
             types = [result.tensor for result in op.results]
-            d_x, *rest = library_call(BACKWARD, arrays, types, given=given.replace("y", ""), **attrs)
-            return [_in_order(d_x, op), *rest]
+            d_x, *others = library_call(
+                BACKWARD,
+                [x, ys, d_ys, *rest, *of_states],
+                types,
+                given=given.replace("y", ""),
+                **self.attrs(op, biases, reserve),
+            )
+            return [_in_order(d_x, op), *others]
 
         return Way(write)
 
-    def attrs(self, op: Op, reserve: str) -> dict[str, Any]:
-        """What the call of a layer must know of it."""
-        name = str(op.attrs["name"])
-        biases = len(op.operands) - 3 - LAYERS[name].states
+    def stands_alone(self, op: Op, taken: Sequence[Value]) -> bool:
+        """Whether a reverse reads nothing that a forward has kept for it but the sequence, as a plain layer's does not."""
+        layer = LAYERS[_layer_of(op)]
+        ys = op.operands[len(op.attrs["given"]) + len(taken)]
+        return not layer.kept and set(op.attrs["given"]) <= set(COTANGENTS) and _fits(taken, (ys,))
+
+    def reserve(self) -> str:
+        """The name of a further reserve space."""
+        self.reserves += 1
+        return f"{self.name}_reserve_{self.reserves}"
+
+    def attrs(self, op: Op, biases: int, reserve: str) -> dict[str, Any]:
+        """What the call of a layer must know of it, from the layer or its reverse."""
+        name = _layer_of(op)
         mode = name if name != "rnn" else f"rnn_{op.attrs['nonlinearity']}"
         return {"mode": mode, "biases": biases, "reserve": reserve, "tf32": self.options.tf32}
+
+
+def _layer_of(op: Op) -> str:
+    """The layer that an op is, or is the reverse of."""
+    return str(op.attrs["name"]).removesuffix("_backward")
+
+
+def _kept_by(op: Op) -> Sequence[Value]:
+    """What an op reads that a layer has kept, if it is a reverse, of no cotangent but those that cuDNN takes."""
+    is_reverse = op.name == "composite" and op.attrs["name"] in REVERSES and set(op.attrs["given"]) <= set(COTANGENTS)
+    return op.operands[len(op.operands) - LAYERS[_layer_of(op)].kept :] if is_reverse else ()
 
 
 def _in_order(sequence: Array, op: Op) -> Array:
@@ -115,9 +163,9 @@ def _in_order(sequence: Array, op: Op) -> Array:
     return flip(sequence, 0) if op.attrs["reverse"] else sequence
 
 
-def _fits(op: Op, layer: Layer) -> bool:
+def _fits(operands: Sequence[Value], results: Sequence[Value]) -> bool:
     """Whether cuDNN takes arrays of these sizes: something of everything, and not too much."""
-    types: list[TensorType] = [operand.tensor for operand in op.operands]
+    types: list[TensorType] = [operand.tensor for operand in operands]
     steps_batch = types[0].shape[:2]
     sizes = [type.size for type in types]
     wide = types[0].shape[1]
@@ -126,7 +174,7 @@ def _fits(op: Op, layer: Layer) -> bool:
         and isinstance(wide, int)
         and wide <= MOST_IMAGES
         and min(sizes) > 0
-        and 4 * max(*sizes, *(result.tensor.size for result in op.results)) < MOST_ELEMENTS
+        and 4 * max(*sizes, *(result.tensor.size for result in results)) < MOST_ELEMENTS
     )
 
 
@@ -139,7 +187,7 @@ def _is_reverse(user: Op, forward: Op, layer: Layer) -> bool:
     first, kept = len(given), len(given) + len(forward.operands)
     wanted = (forward.results[0], *forward.results[1 + layer.states :])
     return (
-        set(given) <= set("yhc")
+        set(given) <= set(COTANGENTS)
         and user.operands[first:kept] == forward.operands
         and user.operands[kept:] == wanted
         and user.attrs["reverse"] == forward.attrs["reverse"]
