@@ -106,8 +106,9 @@ class Recurrent:
             return None
 
         def write(context: RecordContext, *operands: Array) -> Sequence[Array]:
-            x, *rest = operands[first : first + len(taken)]
+            x, rest = operands[first], operands[first + 1 : first + len(taken)]
             cts = dict(zip(given, operands, strict=False))
+            ys: Array
             if forward is not None:
                 reserve, *values = self.made[forward]
                 x, ys = (context.handle(value) for value in values)
