@@ -206,7 +206,7 @@ def _zeros_made_by(op: Op) -> tuple[Value, ...]:
     found = [op.operands[0]]
     while (producer := found[-1].producer) is not None and producer.operands:
         found.append(producer.operands[0])
-    return tuple(found)
+    return () if any(operand in found for operand in op.operands[1:]) else tuple(found)  # a 0 that is a place, too
 
 
 def _wanted_in_memory(block: Block) -> list[Value]:

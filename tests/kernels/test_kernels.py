@@ -366,3 +366,14 @@ def test_the_last_vector_of_a_dear_loop_covers_some_elements_again_and_overwrite
     program = check(f, tensor(f32, 5, extent), tensor(f32, extent), count=1, machine=X86_64_V4)
     (kernel,) = program.kernels
     assert ("a second time" in kernel.text) == (extent % 16 != 0) == (not kernel.may_alias)
+
+
+def test_a_zero_may_be_repeated_and_be_a_place():
+    from staged.ops.context import bind
+    from staged.ops.primitive import PRIMITIVES
+
+    def f(u):
+        zero = C.full((), 0, "i64")
+        return bind(PRIMITIVES["dynamic_update"], [METHODS["broadcast_to"](zero, (6,)), u, zero])
+
+    check(f, tensor("i64", 2))

@@ -35,6 +35,8 @@ class Turn:
 
     name: str
     where: Position | None
+    lines: str
+    """The user's lines behind it, for comments: `, mlp.py:14-32`."""
     names: Names = field(default_factory=Names)
     fields: dict[tuple[str, str], str] = field(default_factory=dict)
     """By C type and expression of the host: the name of the field that has its value."""
@@ -215,9 +217,7 @@ def types(turns: Sequence[Turn]) -> list[str]:
         if not turn.fields:
             continue
         w = Writer()
-        w.comment("What differs between the turns of a loop, as the kernels of its graph read it.")
-        if turn.where is not None:
-            w.comment(f"{turn.where.short}  {turn.where.text}")
+        w.comment(f"What differs between the turns of a loop{turn.lines}, as the kernels of its graph read it.")
         with w.block("typedef struct", f" {turn.type};"):
             for declaration, _ in turn.members():
                 w.line(f"{declaration};")

@@ -16,7 +16,9 @@ Addresses of the caller's arrays on the device stay, call after call, or the gra
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -67,6 +69,17 @@ class CopyStep:
 Step = CallStep | CopyStep
 
 
+def lines_of(steps: Sequence[Step]) -> str:
+    """`, mlp.py:14-32`: the user's lines behind steps, those of the file with most of them."""
+    known = [step.where for step in steps if step.where is not None]
+    if not known:
+        return ""
+    (file, _), *_ = Counter(os.path.basename(where.file) for where in known).most_common()
+    lines = [where.line for where in known if os.path.basename(where.file) == file]
+    last = f"-{max(lines)}" if max(lines) > min(lines) else ""
+    return f", {file}:{min(lines)}{last}"
+
+
 class Program(Protocol):
     """What the writing of graphs needs of the writer of programs, which has one device."""
 
@@ -107,7 +120,7 @@ class Graphs:
             return
         w = structure.w
         where = steps[0].where
-        turn = Turn(self.program.names.fresh(f"{self.program.name}_turn"), where)
+        turn = Turn(self.program.names.fresh(f"{self.program.name}_turn"), where, lines_of(steps))
         self.program.names.used |= {turn.type, f"{turn.graph}", f"do_{turn.name}", f"launch_set_{turn.name}"}
         self.turns.append(turn)
         outer, structure.text.body = structure.text.body, Writer()
@@ -163,9 +176,7 @@ class Graphs:
     def function(self, turn: Turn, body: Writer, calls: int) -> str:
         """The function whose calls are captured."""
         w = Writer()
-        if turn.where is not None:
-            w.comment(f"{turn.where.short}  {turn.where.text}")
-        w.comment(f"and so on: {calls} calls of a loop's turn, captured as a graph")
+        w.comment(f"{calls} calls of a loop's turn{turn.lines}, captured as a graph")
         with w.block(f"static int do_{turn.name}({', '.join(self.parameters())})"):
             written = "\n".join(body.lines)
             for name in self.shared():
