@@ -209,6 +209,7 @@ def result_of(found: Sequence[Figures | str], size: Size) -> Result:
     """The table of all kernels. It fails where one of ours did not run."""
     rows = [["kernel", "staged", "share of a copy's bandwidth", "PyTorch eager", "PyTorch compiled"]]
     copied: list[float] = []
+    shares: list[str] = []
     failures: list[str] = []
     for kernel, figures in zip(KERNELS, found, strict=True):
         if isinstance(figures, str):
@@ -217,6 +218,7 @@ def result_of(found: Sequence[Figures | str], size: Size) -> Result:
             continue
         copied.append(figures.copied)
         share = size.bytes / figures.ours / figures.copied
+        shares.append(f"{kernel.name} {share:.0%}")
         ratios = [
             seconds if isinstance(seconds, str) else f"{seconds * 1e6:.1f} us ({seconds / figures.ours:.2f} x ours)"
             for seconds in (figures.eager, figures.compiled)
@@ -224,7 +226,10 @@ def result_of(found: Sequence[Figures | str], size: Size) -> Result:
         rows.append([kernel.name, f"{figures.ours * 1e6:.1f} us", f"{share:.0%}", *ratios])
     summary = f"{size.rows} x {size.columns} f32"
     if copied:
-        summary += f"; a copy on the device moves {statistics.median(copied) / 1e12:.2f} TB/s, read and written"
+        summary += (
+            f"; a copy on the device moves {statistics.median(copied) / 1e12:.2f} TB/s, read and written; of that "
+        )
+        summary += ", ".join(shares)
     summary += f"; look at {', '.join(failures)}" if failures else ""
     state: State = "failed" if failures or not copied else "passed"
     return Result(state, summary, table=rows, unfinished=OVER in found)

@@ -20,8 +20,8 @@ from tests.backends.cublas_cudnn import programs
 from tests.gpu_check import kernels
 from tests.gpu_check.report import Result
 from tests.gpu_check.sanitizers import sanitizer
-from tests.gpu_check.setting import Setting
-from tests.gpu_check.suite import suite
+from tests.gpu_check.setting import Setting, exclusive
+from tests.gpu_check.suite import digest_of_sources, suite
 from tests.gpu_check.training import FRAMEWORKS, training
 
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
@@ -50,7 +50,9 @@ def machine(setting: Setting) -> Result:
     rows += [["driver knows CUDA", ".".join(map(str, driver or ("?",)))]]
     rows += [["C compiler", system.compiler()], ["nvcc", system.cuda_compiler() or "none"]]
     rows += [["compute-sanitizer", _first_line("compute-sanitizer", "--version")]]
+    rows += [["processes on the GPU", "one at a time" if exclusive() else "several side by side"]]
     rows += [["cores", str(os.cpu_count())], ["Python", platform.python_version()]]
+    rows += [["date", time.strftime("%Y-%m-%d", time.gmtime())], ["digest of the sources", digest_of_sources()[:12]]]
     for name in (
         "numpy",
         "torch",

@@ -28,7 +28,7 @@ from tests.backends.cublas_cudnn import gpu_funcs, programs
 from tests.gpu_check.examples import EXAMPLES
 from tests.gpu_check.processes import run_within
 from tests.gpu_check.report import Result, State
-from tests.gpu_check.setting import Setting
+from tests.gpu_check.setting import Setting, side_by_side
 
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
 WIDE = np.random.default_rng(2).normal(size=(130, 260)).astype(np.float32)
@@ -55,6 +55,8 @@ BUILD_LIMIT, RUN_LIMIT = 200, 150
 AT_ONCE = 6
 FIRST_PORT = 49152
 OVER = "the part's time was over"
+KERNEL = re.compile(r'^extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(', re.MULTILINE)
+"""A kernel's name where the text of a program defines it."""
 
 # What the tool says where it cannot work at all: that is about the machine.
 _REFUSED = re.compile(
@@ -124,7 +126,7 @@ def sanitizer(tool: str) -> Callable[[Setting], Result]:
             program = built[number]
             return known.run(program) or known.noted(program, sanitized(program, tool, setting, number))
 
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(side_by_side(AT_ONCE)) as pool:
             runs = list(pool.map(looked_at, range(len(built))))
         return result_of(tool, built, runs)
 
@@ -187,7 +189,7 @@ def built(program: Any, words: list[str], folder: Path, setting: Setting) -> Bui
     """The program of an exported folder."""
     artifact = program._artifact
     name = f"{artifact.name}_emu" if setting.rehearsed else artifact.name
-    kernels = tuple(re.findall(r"X\((\w+)\)", next(iter(re.findall(r"#define KERNELS\(X\)(.*)", program.source)), "")))
+    kernels = tuple(KERNEL.findall(program.source))
     libraries: tuple[Path, ...] = ()
     failure = ""
     try:
@@ -243,7 +245,7 @@ def with_libraries(folders: Sequence[Path]) -> dict[str, str]:
 
 
 def sanitized(program: Built, tool: str, setting: Setting, number: int = 0) -> Run:
-    """A built program under the tool; in a rehearsal it runs as it is. `number` tells it from those beside it."""
+    """A built program as it is, then under the tool; in a rehearsal without. `number` tells it from those beside it."""
     if program.failure:
         return Run([], 0, 0.0, failure=program.failure)
     # Calls that fail are the program's own business: it looks at every one, and libraries try some in vain.
@@ -255,8 +257,15 @@ def sanitized(program: Built, tool: str, setting: Setting, number: int = 0) -> R
         return Run([], 0, 0.0, refusal=OVER)
     limit = None if setting.rehearsed else min(RUN_LIMIT, setting.left())
     begin = time.monotonic()
+    environment = with_libraries(program.libraries)
     try:
-        done = run_within(line, limit, program.folder, with_libraries(program.libraries))
+        if not setting.rehearsed:
+            done = run_within(program.command, limit, program.folder, environment)
+            if done.returncode != 0:
+                words = " ".join(done.stdout.splitlines()[-4:])[:400]
+                took = time.monotonic() - begin
+                return Run([], 0, took, failure=f"without the tool it ends with status {done.returncode}: {words}")
+        done = run_within(line, limit, program.folder, environment)
     except subprocess.TimeoutExpired:
         return Run([], 0, time.monotonic() - begin, refusal=OVER if limit != RUN_LIMIT else f"not done after {limit} s")
     took = time.monotonic() - begin

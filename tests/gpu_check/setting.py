@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -25,3 +27,21 @@ class Setting:
     def left(self) -> float:
         """Seconds that the part still has for its work."""
         return self.began + self.limit - MARGIN - time.monotonic()
+
+
+@cache
+def exclusive() -> bool:
+    """Whether the GPU takes one process at a time: its administrator can say so, and others then find no device."""
+    try:
+        from cuda.bindings import runtime
+
+        attribute = runtime.cudaDeviceAttr.cudaDevAttrComputeMode
+        error, mode = runtime.cudaDeviceGetAttribute(attribute, 0)
+        return int(error) == 0 and int(mode) != int(runtime.cudaComputeMode.cudaComputeModeDefault)
+    except (ImportError, RuntimeError):
+        return False
+
+
+def side_by_side(most: int) -> int:
+    """How many processes may use the GPU side by side, as many as there are cores and `most` at most."""
+    return 1 if exclusive() else min(most, os.cpu_count() or 1)

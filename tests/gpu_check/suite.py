@@ -30,7 +30,7 @@ from typing import Any
 from tests.gpu_check.processes import end, run_within
 from tests.gpu_check.recorder import LOST
 from tests.gpu_check.report import Result, State
-from tests.gpu_check.setting import ROOT, Setting
+from tests.gpu_check.setting import ROOT, Setting, side_by_side
 
 FILES = ("tests/backends/cublas_cudnn", "tests/programs", "tests/runtime")
 REHEARSED = ("tests/backends/cublas_cudnn/test_programs.py",)
@@ -174,7 +174,7 @@ def shares(tests: Iterable[str]) -> list[list[str]]:
 def run_all(tests: Sequence[str], folder: Path, book: Book, setting: Setting) -> None:
     """Runs the tests side by side, then those that must be alone."""
     alone = [name for name in tests if name.partition("[")[0].endswith(ALONE)]
-    with ThreadPoolExecutor(min(AT_ONCE, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(side_by_side(AT_ONCE)) as pool:
         for number, share in enumerate(shares(name for name in tests if name not in alone)):
             pool.submit(run_share, share, folder / f"share_{number}", book, setting)
     for number, name in enumerate(alone):

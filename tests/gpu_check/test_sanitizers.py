@@ -59,7 +59,8 @@ RACECHECK = """\
 def tool_that_says(words: str, status: int, monkeypatch: pytest.MonkeyPatch) -> Run:
     """What becomes of a program about which the tool says this."""
     done = subprocess.CompletedProcess([], status, words, "")
-    monkeypatch.setattr(sanitizers, "run_within", lambda *_: done)
+    right = subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(sanitizers, "run_within", lambda command, *_: right if command[0] == "./y" else done)
     return sanitized(Built("y", ("./y",), Path(), ("y_kernel", "z_kernel"), ()), "memcheck", Setting(Path()))
 
 
@@ -132,6 +133,7 @@ case "$TOOL_DOES" in
         echo "========= Default timeout can be adjusted with --launch-timeout. Awaiting target completion."
         exit 1 ;;
     hangs) exec sleep 60 ;;
+    breaks) exit 5 ;;
 esac
 "$@"
 status=$?
@@ -209,13 +211,23 @@ def test_what_the_tool_does_not_do_here_is_a_refusal(
     assert result.state == "refused" and result.summary.startswith(words)
 
 
-def test_a_program_that_fails_under_the_tool_is_a_failure(
+def test_a_program_that_fails_is_a_failure_whatever_the_tool_does(
     tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROGRAM_STATUS", "7")
+    monkeypatch.setenv("TOOL_DOES", "refuses")
     result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
-    assert result.state == "failed" and "exit status 7: " in result.table[1][2]
-    assert "it ran with --x x.npy" in result.table[1][2]
+    words = "without the tool it ends with status 7: it ran with --x x.npy"
+    assert result.state == "failed" and [row[2] for row in result.table[1:]] == [words] * 2
+    assert not tools.exists()
+
+
+def test_a_program_that_fails_under_the_tool_alone_is_a_failure(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOL_DOES", "breaks")
+    result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
+    assert result.state == "failed" and result.table[1][2].startswith("exit status 5: ")
 
 
 def test_a_program_that_is_not_built_is_a_failure(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
