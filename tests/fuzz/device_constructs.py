@@ -212,8 +212,6 @@ def write_whole_numbers(g: Generator, depth: int) -> None:
 
 def write_random(g: Generator, depth: int) -> None:
     """Random numbers, which are the host's bits wherever they are drawn."""
-    if g.in_program and g.depth == 1 and g.likely(40):
-        g.line(f"st.seed({g.integer(1)})")
     shape = g.chance.choice(((3,), (2, 3), (17,), (0, 3), ()))
     form = g.chance.randrange(6)
     if form == 0:
@@ -250,9 +248,11 @@ def write_steps(g: Generator, depth: int) -> None:
         f"{w} = st.sin({w} + 0.1 * {turn})",
         f"{x}[{turn} % {size}] = {hidden}[0] * 0.5",
         f"{hidden} = st.softmax({hidden} @ {x}, axis=-1)",
-        f"{hidden} = {hidden} + 0.1 * st.random.uniform(({size}, {size}), dtype={dtype})",
         f"{x}, {w} = {w}, {x}",
     ]
+    if not g.pure:
+        lines.append(f"{hidden} = {hidden} + 0.1 * st.random.uniform(({size}, {size}), dtype={dtype})")
+        g.printed = True  # draws are effects too
     for text in g.chance.sample(lines, g.chance.randint(3, 5)):
         g.line(f"    {text}")
     if g.likely(20):

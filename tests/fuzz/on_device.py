@@ -224,4 +224,5 @@ def _kind(error: Exception) -> type[Exception]:
 
 
 def _words(error: Exception) -> str:
-    return error.message if isinstance(error, StagedError) else str(error)
+    """What an error says, without its numbers: of several threads that fail, any may be the first."""
+    return re.sub(r"-?\d+", "#", error.message if isinstance(error, StagedError) else str(error))
