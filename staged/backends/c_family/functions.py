@@ -136,7 +136,7 @@ def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) 
         if not is_tensor(param):
             structure.scalars[param] = Name(name)
     structure.results = [Name(name) for _, name in signature.results]
-    members = {CPU: Names()}
+    members = {OWN: Names(), OWN_ON_DEVICE: Names()}
     for buffer in plan.buffers:
         place: Expr | None = None
         if buffer.kind == "input":
@@ -145,7 +145,7 @@ def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) 
             place = structure.results[buffer.index]
         elif buffer.kind == "local":
             own = OWN if buffer.device == CPU else OWN_ON_DEVICE
-            place = Name(f"{own}.{members.setdefault(buffer.device, Names()).fresh(buffer.name)}")
+            place = Name(f"{own}.{members[own].fresh(buffer.name)}")
         if place is not None:
             structure.places[buffer] = place
 

@@ -11,12 +11,14 @@ from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.writer import INDENT, Writer
 from staged.backends.cublas_cudnn.functions import (
     CALLS,
+    FRAMES,
+    stores_in_use,
 )
 from staged.backends.cublas_cudnn.peers import (
+    DEVICES,
     write_opening,
 )
 from staged.backends.cublas_cudnn.program import CudaProgram
-from staged.backends.cublas_cudnn.sequences import stores_in_use
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS
 from staged.ir.nodes import VariableRef
 from staged.ir.types import CPU
@@ -72,8 +74,9 @@ class CudaEntry(CudaProgram):
         w.line("host->error_kind = ST_OK;")
         w.line("host->error_claimed = 0;")
         if len(self.devices) > 1:
-            w.line(f"Device *const devices = (Device *)(void *)(base + {self.device_offset()});")
-            w.line("Device *gpu = devices;")
+            w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.device_offset()});")
+            if not self.is_recursive:
+                w.line(f"Device *gpu = {DEVICES};")
             write_opening(w, self.name, self.site(self.function.where), self.devices, self.kernels_may_fail)
             return
         self.write_device(w)
@@ -82,8 +85,13 @@ class CudaEntry(CudaProgram):
             w.line("return host->error_kind;")
 
     def write_device(self, w: Writer) -> None:
-        """The program's only device, on this thread."""
+        """The program's device, or the first of several, on this thread."""
         site, number = self.site(self.function.where), self.devices[0].index
+        if len(self.devices) > 1:
+            w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.device_offset()});")
+            w.line(f"Device *gpu = {DEVICES};")
+            w.line(f"CUDA_CHECK({site}, use_device(&gpu, {DEVICES}));  // this thread may have used another one")
+            return
         w.line(f"CUDA_CHECK({site}, cudaSetDevice({number}));  // this thread may have used another one")
         w.line(f"Device *const gpu = (Device *)(void *)(base + {self.device_offset()});")
 
@@ -109,8 +117,8 @@ class CudaEntry(CudaProgram):
             w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")
         if self.uses_store:
             w.line("st_frames_release(m->frames, 0);")
-        kept = stores_in_use(self.devices) if self.has_device_store else []
-        for store in ([f"gpu->{CALLS}"] if self.device_locals else []) + kept:
+        stores = [*([CALLS] if self.device_locals else []), *([FRAMES] if self.has_device_store else [])]
+        for store in (each for name in stores for each in stores_in_use(name, self.devices)):
             w.line(f"st_frames_release(&{store}, 0);")
         self.write_first_values(w, [pair for pair in inner if pair not in early])
         w.line()

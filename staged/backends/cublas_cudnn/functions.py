@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from staged.backends.c_family.functions import OWN_ON_DEVICE, CFunction
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import DevicePart, Field
+from staged.backends.cublas_cudnn.peers import DEVICES, device_name
 from staged.ir.buffers import aligned
 from staged.ir.nodes import FrameRecord
 from staged.ir.types import CPU, Device, TensorType, shape_text
@@ -81,11 +82,11 @@ def host_part(frames: int | None, own_stack: int | None) -> DevicePart:
     return DevicePart((), (), tuple(closes))
 
 
-def write_device_locals(w: Writer, made: CFunction, name: str, device: Device) -> None:
-    """The struct of where one call has its arrays on the device."""
+def write_device_locals(w: Writer, made: CFunction, name: str) -> None:
+    """The struct of where one call has its arrays on the device, or devices."""
     w.comment(f"Where one call of `{made.signature.name}` has its arrays on the device.")
     rows = []
-    for buffer in made.plan.local_buffers(device):
+    for buffer in (buffer for device in sorted(made.plan.local_bytes, key=str) for buffer in made.plan.local_buffers(device)):
         member = str(made.structure.places[buffer]).removeprefix(f"{OWN_ON_DEVICE}.")
         where = f"  {buffer.where.short}  {buffer.where.text}" if buffer.where else ""
         rows.append((f"{buffer.type.dtype.c_name} *{member};", shape_text(buffer.type.shape) + where))
@@ -105,41 +106,64 @@ def is_device_array(record: FrameRecord, number: int) -> bool:
     return record.device(number) != CPU and isinstance(record.fields[number][1], TensorType)
 
 
+def fields_on(record: FrameRecord, device: Device) -> list[int]:
+    """The fields of a frame that are arrays of a device."""
+    return [n for n in range(len(record.fields)) if is_device_array(record, n) and record.device(n) == device]
+
+
 def maker_name(c_name: str) -> str:
     """The function that makes a frame of this C type."""
     return f"new_{c_name}"
 
 
-def frame_maker(record: FrameRecord, c_name: str, fields: Sequence[str], site: int) -> str:
-    """The function that takes a frame from the program's store, and memory for its arrays from the device's."""
+def frame_maker(record: FrameRecord, c_name: str, fields: Sequence[str], site: int, devices: Sequence[Device]) -> str:
+    """The function that takes a frame from the program's store, and memory for its arrays from the device's, or the devices'."""
     w = Writer()
     w.comment("A frame, and what it has on the device; NULL once `host` holds the report.")
-    with w.block(f"static {c_name} *{maker_name(c_name)}(const Buffers *m, Device *gpu, st_host *host)"):
+    given = "gpu" if len(devices) == 1 else DEVICES
+    with w.block(f"static {c_name} *{maker_name(c_name)}(const Buffers *m, Device *{given}, st_host *host)"):
         w.line(f"{c_name} *const frame = ({c_name} *)st_frames_push(host, m->frames, sizeof({c_name}));")
-        offset = 0
-        lines = []
-        for number, ((_, type), field) in enumerate(zip(record.fields, fields, strict=True)):
-            if is_device_array(record, number):
-                assert isinstance(type, TensorType)
-                lines.append(f"frame->{field} = ({type.dtype.c_name} *)(void *)(arrays + {offset});")
-                offset += aligned(type.nbytes)
-        if lines:
+        used = [device for device in devices if fields_on(record, device)]
+        if used:
             with w.block("if (frame == NULL)"):
                 w.line("return NULL;")
-            push = f'st_device_push(host, &gpu->{FRAMES}, {site}, {max(offset, 1)}, "what calls keep for gradients")'
-            w.line(f"unsigned char *const arrays = {push};")
-            with w.block("if (arrays == NULL)"):
-                w.line("return NULL;")
         else:
-            w.line("(void)gpu;")
-        for line in lines:
-            w.line(line)
+            w.line(f"(void){given};")
+        if len(devices) > 1 and used:
+            w.line(f"Device *gpu = {DEVICES};")
+        for device in used:
+            if len(devices) > 1:
+                with w.block(f"if (use_device(&gpu, &{DEVICES}[{devices.index(device)}]) != cudaSuccess)"):
+                    w.line(f'(void)st_fail(host, ST_RUNTIME_ERROR, {site}, "cudaSetDevice(%d) fails", gpu->number);')
+                    w.line("return NULL;")
+            arrays = "arrays" if len(used) == 1 else f"arrays_{device.index}"
+            offset, lines = 0, []
+            for number in fields_on(record, device):
+                type = record.fields[number][1]
+                assert isinstance(type, TensorType)
+                lines.append(f"frame->{fields[number]} = ({type.dtype.c_name} *)(void *)({arrays} + {offset});")
+                offset += aligned(type.nbytes)
+            push = f'st_device_push(host, &gpu->{FRAMES}, {site}, {max(offset, 1)}, "what calls keep for gradients")'
+            w.line(f"unsigned char *const {arrays} = {push};")
+            with w.block(f"if ({arrays} == NULL)"):
+                w.line("return NULL;")
+            for line in lines:
+                w.line(line)
         w.line("return frame;")
     return str(w)
 
 
 def frame_makers(
-    records: Sequence[FrameRecord], names: Mapping[str, str], fields: Mapping[str, Sequence[str]], site: int
+    records: Sequence[FrameRecord],
+    names: Mapping[str, str],
+    fields: Mapping[str, Sequence[str]],
+    site: int,
+    devices: Sequence[Device],
 ) -> list[str]:
     """These functions for all frames of a program."""
-    return [frame_maker(record, names[record.name], fields[record.name], site) for record in records]
+    return [frame_maker(record, names[record.name], fields[record.name], site, devices) for record in records]
+
+
+def stores_in_use(store: str, devices: Sequence[Device]) -> list[str]:
+    """One of the stores on each of a program's devices, as C."""
+    return [f"{device_name(device, devices)}{store}" for device in devices]

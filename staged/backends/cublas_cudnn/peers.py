@@ -56,7 +56,9 @@ static cudaError_t reach_peer(int own, int other) {
 }
 """
 
-WORDS = ("devices", "use_device", "copy_from_peer", "reach_peer")
+DEVICES = "devices"
+"""The structs of a program's devices, where it has several; `gpu` then points to one of them."""
+WORDS = (DEVICES, "use_device", "copy_from_peer", "reach_peer")
 """What these texts declare."""
 
 
@@ -66,6 +68,11 @@ def devices_of(function: Function) -> tuple[Device, ...]:
     found = {op.device for op in ops if op.device != CPU}
     assert found, "a program without a device is the native back end's"
     return tuple(sorted(found, key=lambda device: (device.kind, device.index)))
+
+
+def device_name(device: Device, devices: Sequence[Device]) -> str:
+    """What the fields of a device's struct are reached by."""
+    return "gpu->" if len(devices) == 1 else f"{DEVICES}[{devices.index(device)}]."
 
 
 def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePart:

@@ -7,7 +7,7 @@ from functools import partial
 
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.file import HEAD
-from staged.backends.c_family.functions import OWN_ON_DEVICE, CFunction, write_locals
+from staged.backends.c_family.functions import CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, field_names
 from staged.backends.c_family.structure import StructureEmitter
@@ -35,19 +35,20 @@ from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.kernels import CudaLibrary
 from staged.backends.cublas_cudnn.launches import launch_arguments
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
-from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
 from staged.backends.cublas_cudnn.peers import (
+    DEVICES,
+    device_name,
     devices_of,
     opener,
     peer_part,
     records_part,
 )
+from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
 from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
-from staged.errors import UnsupportedError
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.machine import CUDA, Machine
 from staged.ir.nodes import Function, Op
@@ -95,14 +96,6 @@ class CudaProgram(ProgramEmitter):
         self.sequence_texts = SequenceTexts()
         self.device_locals: dict[str, str] = {}
         """By function, the type of the struct of a call's arrays on the device."""
-        if len(self.devices) > 1 and function.functions:
-            called = function.functions[0]
-            raise UnsupportedError(
-                f"`{called.name}`, which calls itself or returns from its middle, is a function of a program with two GPUs, "
-                "which programs with one GPU alone have so far",
-                where=called.where,
-                hint="make the parts programs of their own: `st.Variable`s and `st.to(x, GPU(1))` carry arrays from one to the other",
-            )
         self.graphs = Graphs(self, self.devices[0])
         self.stagings = Stagings()
 
@@ -188,7 +181,8 @@ class CudaProgram(ProgramEmitter):
     def function_state(self) -> tuple[tuple[str, str], ...]:
         on_device = any(state.device != CPU for state in self.state)
         host = (("const Buffers *", "m"),) if any(state.device == CPU for state in self.state) else ()
-        return (*host, ("Device *", "gpu"), *((("const DeviceBuffers *", DEVICE_BUFFERS),) if on_device else ()))
+        devices = "gpu" if len(self.devices) == 1 else DEVICES
+        return (*host, ("Device *", devices), *((("const DeviceBuffers *", DEVICE_BUFFERS),) if on_device else ()))
 
     def place_of_function(self, structure: StructureEmitter, plan: Plan) -> None:
         assert isinstance(structure, CudaStructureEmitter)
@@ -200,7 +194,6 @@ class CudaProgram(ProgramEmitter):
         if plan.local_bytes:
             name = structure.function.name
             structure.locals_on_device = self.device_locals[name] = self.names.fresh(f"{name}_on_device")
-            structure.device_views[OWN_ON_DEVICE] = self.devices[0]
 
     def write_function_locals(self, w: Writer, made: CFunction) -> None:
         if made.locals_type:
@@ -208,7 +201,7 @@ class CudaProgram(ProgramEmitter):
             w.line()
         name = made.signature.function.name
         if name in self.device_locals:
-            write_device_locals(w, made, self.device_locals[name], self.devices[0])
+            write_device_locals(w, made, self.device_locals[name])
             w.line()
 
     def arena_start(self, device: Device) -> str:
@@ -277,7 +270,7 @@ class CudaProgram(ProgramEmitter):
             parts.append(stacks_part(self.stacks, self.stacks_offset(), HEAD))
         if self.device_locals or self.has_device_store:
             parts.append(stores_part(bool(self.device_locals), self.has_device_store))
-        if self.uses_store or self.is_recursive:
+        if device == self.devices[0] and (self.uses_store or self.is_recursive):
             frames = self.frames_offset() if self.uses_store else None
             parts.append(host_part(frames, self.own_stack_offset() if self.is_recursive else None))
         calls = [
@@ -316,8 +309,9 @@ class CudaProgram(ProgramEmitter):
         return "; ".join(shown) or "workspace of kernels"
 
     def makers_of_frames(self) -> list[str]:
-        return frame_makers(self.function.frames, self.frame_names, self.frame_fields, self.site(self.function.where))
+        site = self.site(self.function.where)
+        return frame_makers(self.function.frames, self.frame_names, self.frame_fields, site, self.devices)
 
     def device_name(self, device: Device) -> str:
         """What the fields of a device's struct are reached by."""
-        return "gpu->" if len(self.devices) == 1 else f"devices[{self.devices.index(device)}]."
+        return device_name(device, self.devices)

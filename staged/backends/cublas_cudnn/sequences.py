@@ -6,7 +6,7 @@ sequence; what says where they are is the host's, as for its own sequences (`c_f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -260,10 +260,3 @@ class DeviceSequenceEmitter(StructureEmitter):
         self.sequence_texts.adds(element.dtype, nested=True)
         given = f"gpu, host, {self.site_of(op.where)}, {target}, {source}, {depth}, {element.size}"
         self.try_(f"st_device_sequence_add_{element.dtype}({given})")
-
-
-def stores_in_use(devices: Sequence[Device]) -> list[str]:
-    """The stores for gradients of a program's devices, as C."""
-    if len(devices) == 1:
-        return [f"gpu->{FRAMES}"]
-    return [f"devices[{place}].{FRAMES}" for place in range(len(devices))]

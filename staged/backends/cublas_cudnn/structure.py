@@ -11,10 +11,18 @@ from typing import Any
 from staged.backends.c_family.expr import Expr, Member, Name, Prefix
 from staged.backends.c_family.functions import OWN_ON_DEVICE
 from staged.backends.cublas_cudnn.failures import finite_check_name
-from staged.backends.cublas_cudnn.functions import CALLS, has_device_fields, is_device_array, maker_name
+from staged.backends.cublas_cudnn.functions import (
+    CALLS,
+    FRAMES,
+    has_device_fields,
+    is_device_array,
+    maker_name,
+    stores_in_use,
+)
 from staged.backends.cublas_cudnn.graphs import CallStep, CopyStep, Graphs, Step
+from staged.backends.cublas_cudnn.peers import DEVICES, device_name
 from staged.backends.cublas_cudnn.runs import is_call, runs_of
-from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter, stores_in_use
+from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.names import name_of
@@ -65,7 +73,8 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         self.structures: Sequence[CudaStructureEmitter] = ()
         """Those of all functions of the program."""
         self.records: Mapping[str, FrameRecord] = {}
-        self.calls_mark = ""
+        self.calls_marks: dict[Device, str] = {}
+        """How much of each device's store of open calls was in use when the function was called."""
         self.finite_checks = FiniteChecks()
         self.waits_later: set[Op] = set()
         """Copies to the host right before another one: the program waits for them together."""
@@ -96,7 +105,13 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if match[1] == "args":
             return self.device_arguments.get(match[2], CPU)
         if match[1] == DEVICE_BUFFERS and match[2] is not None:
-            return self.device_fields.get(match[2], self.devices[0])  # one of the program's, in a function
+            # In a function it may be one of the program's.
+            found = (each.device_fields[match[2]] for each in (self, *self.structures) if match[2] in each.device_fields)
+            return next(found, self.devices[0])
+        if match[1] == OWN_ON_DEVICE:
+            own = re.match(r"\(*(\w+\.\w+)", str(pointer))
+            assert own is not None
+            return self.device_places[own[1]]
         return self.device_views.get(match[1], CPU)
 
     def is_on_device(self, pointer: Expr) -> bool:
@@ -128,7 +143,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def op(self, op: Op, block: Block) -> None:
         self.is_idle = False
         super().op(op, block)
-        if op.blocks and op.name not in OPAQUE:
+        if op.blocks and op.name not in OPAQUE or op.name == "call":
             self.current = None
         if op.name != "copy":
             self.is_idle = False  # it may have waited on one of its ways only
@@ -321,22 +336,28 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     # ---- functions ----
 
     def begin_function(self) -> None:
-        """One piece of device memory for the arrays of the call."""
+        """One piece of memory for the arrays of the call on each device."""
+        if len(self.devices) > 1:
+            self.w.line(f"Device *gpu = {DEVICES};")
         if not self.locals_on_device:
             return
         self.need("frames")
-        device = next(iter(self.plan.local_bytes))
-        self.calls_mark, memory = self.name("called"), self.name("arrays")
-        self.w.line(f"const int64_t {self.calls_mark} = st_frames_mark(&gpu->{CALLS});")
         site = self.site_of(self.function.where)
-        push = f'st_device_push(host, &gpu->{CALLS}, {site}, {self.plan.local_bytes[device]}, "open calls")'
-        self.w.line(f"unsigned char *const {memory} = {push};")
-        with self.w.block(f"if ({memory} == NULL)"):
-            self.w.line("return host->error_kind;")
-        self.w.line(f"{self.locals_on_device} {OWN_ON_DEVICE};")
-        for buffer in self.plan.local_buffers(device):
-            place = f"({buffer.type.dtype.c_name} *)(void *)({memory} + {buffer.offset})"
-            self.w.line(f"{self.places[buffer]} = {place};")
+        for device in (device for device in self.devices if device in self.plan.local_bytes):
+            nbytes = self.plan.local_bytes[device]
+            mark, memory = self.name("called"), self.name("arrays")
+            self.calls_marks[device] = mark
+            self.use(device)
+            self.w.line(f"const int64_t {mark} = st_frames_mark(&gpu->{CALLS});")
+            push = f'st_device_push(host, &gpu->{CALLS}, {site}, {nbytes}, "open calls")'
+            self.w.line(f"unsigned char *const {memory} = {push};")
+            with self.w.block(f"if ({memory} == NULL)"):
+                self.w.line("return host->error_kind;")
+            if len(self.calls_marks) == 1:
+                self.w.line(f"{self.locals_on_device} {OWN_ON_DEVICE};")
+            for buffer in self.plan.local_buffers(device):
+                place = f"({buffer.type.dtype.c_name} *)(void *)({memory} + {buffer.offset})"
+                self.w.line(f"{self.places[buffer]} = {place};")
 
     def before_return(self, end: End) -> None:
         if self.is_entry and self.is_idle and len(self.devices) == 1:
@@ -345,8 +366,8 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             for device in self.devices:
                 self.use(device)
                 self.wait(end)
-        elif self.calls_mark:
-            self.w.line(f"st_frames_release(&gpu->{CALLS}, {self.calls_mark});")
+        for device, mark in self.calls_marks.items():
+            self.w.line(f"st_frames_release(&{device_name(device, self.devices)}{CALLS}, {mark});")
 
     # ---- frames ----
 
@@ -362,7 +383,9 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         assert isinstance(type, FrameType)
         record, c_name = self.records[type.name], self.frame_names[type.name]
         name = self.name(op.result.hint or "frame")
-        self.w.line(f"{c_name} *const {name} = {maker_name(c_name)}(m, gpu, host);")
+        given = "gpu" if len(self.devices) == 1 else DEVICES
+        self.w.line(f"{c_name} *const {name} = {maker_name(c_name)}(m, {given}, host);")
+        self.current = None
         with self.w.block(f"if ({name} == NULL)"):
             self.w.line("return host->error_kind;")
         self.scalars[op.result] = Name(name)
@@ -385,7 +408,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def keep_store(self, hint: str) -> str:
         mark = super().keep_store(hint)
         if self.keeps_on_device:
-            for store in stores_in_use(self.devices):
+            for store in stores_in_use(FRAMES, self.devices):
                 name = self.name(f"{hint}_on_device")
                 self.w.line(f"const int64_t {name} = st_frames_mark(&{store});")
                 self.device_marks.setdefault(mark, []).append((store, name))

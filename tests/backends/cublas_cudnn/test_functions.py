@@ -10,7 +10,7 @@ import pytest
 
 import staged as st
 from staged import CPU, GPU, with_backend
-from staged.errors import ProgramError, UnsupportedError
+from staged.errors import ProgramError
 from staged.frontend import trees
 from staged.runtime import cuda
 from tests.frontend.harness import gradient_of
@@ -259,23 +259,6 @@ def twice(n: Any, x: Any) -> Any:
 
 def test_calls_of_one_function_from_both_sides() -> None:
     check(twice, 3, X)
-
-
-def test_functions_of_a_program_with_two_gpus_are_refused_with_their_line() -> None:
-    @st.function
-    def deeper(n: Any, x: Any) -> Any:  # the line
-        return x if n < 1 else deeper(n - 1, x * 0.5) + x
-
-    @st.function
-    def f(n: Any, x: Any) -> Any:
-        with with_backend(GPU, x):
-            y = deeper(n, x)
-        with with_backend(GPU(1), x):
-            return y * 2.0
-
-    with pytest.raises(UnsupportedError, match="`deeper`.* a program with two GPUs") as caught:
-        f.stage(3, X).source  # noqa: B018
-    assert caught.value.where is not None and "# the line" in (caught.value.where.text or "")
 
 
 def test_a_call_with_an_index_out_of_range_names_the_line() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import staged as st
 from staged import CPU, GPU, with_backend
-from staged.errors import ProgramError, ProgramIndexError, UnsupportedError
+from staged.errors import ProgramError, ProgramIndexError
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import printed_and_copied_as_in_eager
 
@@ -328,21 +328,3 @@ def test_a_device_that_is_not_there_is_named(emulated_device: cuda.Emulator) -> 
     emulated_device.configure("devices=2")
     assert len(staged(X, W)) == 2
     emulated_device.configure()
-
-
-@st.function
-def halvings(x: Any, n: Any) -> Any:  # the line
-    return x if n < 1 else halvings(x * 0.5, n - 1)
-
-
-def test_recursion_in_a_program_with_two_gpus_is_refused_with_its_line() -> None:
-    def f(x: Any, n: Any) -> Any:
-        with with_backend(FIRST, x):
-            y = halvings(x, n)
-        with with_backend(SECOND):
-            return y + 1.0
-
-    with pytest.raises(UnsupportedError, match="`halvings`, .* of a program with two GPUs") as caught:
-        st.function(f).stage(X, 3).source  # noqa: B018
-    assert caught.value.where is not None and "# the line" in caught.value.where.text
-    assert "programs of their own" in str(caught.value)
