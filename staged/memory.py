@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from staged.ir.buffers import Plan
-from staged.ir.types import shape_text
+from staged.ir.types import CPU, Device, shape_text
 
 
 @dataclass(frozen=True)
 class Row:
-    """One buffer: name, shape, bytes, offset in the arena, first and last position of its life, the Python line."""
+    """One buffer: name, shape, bytes, offset in the arena, first and last position of its life, the Python line.
+
+    The arena is the host's, or that of a `device`.
+    """
 
     name: str
     shape: str
@@ -19,6 +23,7 @@ class Row:
     first: int
     last: int
     line: str
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class MemoryReport:
 
     `arena` is what a call needs (buffers share it), `peak` the most that is alive at once, `total` what the buffers would
     take side by side. `bounded` is false where a loop without a bound keeps residuals that grow with its trips.
+    `devices` are the arenas of other devices. By recursive function, and device, `stack` and `calls` are what each open call
+    takes, and by frame `kept` is what each call leaves for its gradient.
     """
 
     name: str
@@ -36,11 +43,17 @@ class MemoryReport:
     total: int
     bounded: bool
     stack: tuple[tuple[str, int], ...] = ()
+    devices: tuple[tuple[str, int], ...] = ()
+    calls: tuple[tuple[str, str, int], ...] = ()
+    kept: tuple[tuple[str, str, int], ...] = ()
 
     @staticmethod
     def of(plan: Plan, name: str) -> MemoryReport:
         """The report for a plan."""
-        buffers = sorted(plan.arena_buffers(), key=lambda buffer: (buffer.offset, buffer.intervals[0][0]))
+        buffers = sorted(
+            plan.arena_buffers(),
+            key=lambda buffer: (_shown(buffer.device), buffer.offset, buffer.intervals[0][0]),
+        )
         rows = tuple(
             Row(
                 buffer.name,
@@ -50,13 +63,23 @@ class MemoryReport:
                 buffer.intervals[0][0],
                 buffer.intervals[-1][1],
                 buffer.where.short if buffer.where else "",
+                _shown(buffer.device),
             )
             for buffer in buffers
         )
         total = sum(buffer.nbytes for buffer in buffers)
         bounded = not plan.stacks and not plan.keeps_frames
         return MemoryReport(
-            name, rows, plan.arena_bytes, plan.peak_bytes, total, bounded, tuple(plan.stack_bytes.items())
+            name,
+            rows,
+            plan.arena_bytes,
+            plan.peak_bytes,
+            total,
+            bounded,
+            tuple(plan.stack_bytes.items()),
+            tuple((str(device), nbytes) for device, nbytes in plan.device_bytes.items()),
+            _by_device(plan.calls_on_devices),
+            _by_device(plan.kept_on_devices),
         )
 
     def __str__(self) -> str:
@@ -65,9 +88,28 @@ class MemoryReport:
             lines.append("what loops without a bound and calls keep for gradients comes on top and grows with their number")
         for name, nbytes in self.stack:
             lines.append(f"each call of `{name}` takes {nbytes:,} bytes of the program's stack for its buffers")
+        for device, nbytes in self.devices:
+            lines.append(f"arena on {device}: {nbytes:,} bytes")
+        for name, device, nbytes in self.calls:
+            lines.append(f"each call of `{name}` takes {nbytes:,} bytes on {device} for its buffers")
+        for name, device, nbytes in self.kept:
+            lines.append(f"each `{name}` keeps {nbytes:,} bytes on {device} for the gradient")
         lines.append(f"{'offset':>10} {'bytes':>10}  {'alive':>11}  buffer")
         for row in self.rows:
+            there = f" on {row.device}" if row.device else ""
             lines.append(
-                f"{row.offset:>10} {row.nbytes:>10}  {row.first:>5}-{row.last:<5}  {row.name} {row.shape} {row.line}".rstrip()
+                f"{row.offset:>10} {row.nbytes:>10}  {row.first:>5}-{row.last:<5}  "
+                f"{row.name} {row.shape}{there} {row.line}".rstrip()
             )
         return "\n".join(lines)
+
+
+def _shown(device: Device) -> str:
+    """A device in words; nothing for the host."""
+    return "" if device == CPU else str(device)
+
+
+def _by_device(sizes: Mapping[str, Mapping[Device, int]]) -> tuple[tuple[str, str, int], ...]:
+    return tuple(
+        (name, str(device), found[device]) for name, found in sizes.items() for device in sorted(found, key=str)
+    )

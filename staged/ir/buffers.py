@@ -104,6 +104,10 @@ class Plan:
     """By collected sequence: the slot in which each turn of the loop makes what it keeps."""
     stack_bytes: dict[str, int] = field(default_factory=dict)
     """By recursive function, what one call keeps in buffers on the program's stack; set in the plan of a whole program."""
+    calls_on_devices: dict[str, dict[Device, int]] = field(default_factory=dict)
+    """By recursive function, what one call has in buffers on each other device; likewise."""
+    kept_on_devices: dict[str, dict[Device, int]] = field(default_factory=dict)
+    """By frame, what one of it holds for gradients on each other device; likewise."""
     keeps_frames: bool = False
     """Whether the program has a store for frames and sequences that travel; likewise."""
 

@@ -196,6 +196,9 @@ class ProgramEmitter(FileWriter):
             arena_bytes=self.buffers_bytes,
             peak_bytes=min(peak, self.buffers_bytes) if self.functions else self.plan.peak_bytes,
             stack_bytes=stacked,
+            calls_on_devices={
+                made.signature.name: made.plan.local_bytes for made in self.functions.values() if made.plan.local_bytes
+            },
             keeps_frames=self.uses_store,
         )
 

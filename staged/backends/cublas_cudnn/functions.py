@@ -111,6 +111,11 @@ def fields_on(record: FrameRecord, device: Device) -> list[int]:
     return [n for n in range(len(record.fields)) if is_device_array(record, n) and record.device(n) == device]
 
 
+def frame_bytes(record: FrameRecord, device: Device) -> int:
+    """What one frame takes of a device's memory."""
+    return sum(aligned(type.nbytes) for n in fields_on(record, device) if isinstance(type := record.fields[n][1], TensorType))
+
+
 def maker_name(c_name: str) -> str:
     """The function that makes a frame of this C type."""
     return f"new_{c_name}"
@@ -143,7 +148,8 @@ def frame_maker(record: FrameRecord, c_name: str, fields: Sequence[str], site: i
                 assert isinstance(type, TensorType)
                 lines.append(f"frame->{fields[number]} = ({type.dtype.c_name} *)(void *)({arrays} + {offset});")
                 offset += aligned(type.nbytes)
-            push = f'st_device_push(host, &gpu->{FRAMES}, {site}, {max(offset, 1)}, "what calls keep for gradients")'
+            nbytes = max(frame_bytes(record, device), 1)
+            push = f'st_device_push(host, &gpu->{FRAMES}, {site}, {nbytes}, "what calls keep for gradients")'
             w.line(f"unsigned char *const {arrays} = {push};")
             with w.block(f"if ({arrays} == NULL)"):
                 w.line("return NULL;")

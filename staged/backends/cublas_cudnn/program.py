@@ -24,6 +24,7 @@ from staged.backends.cublas_cudnn.device import (
     workspace_part,
 )
 from staged.backends.cublas_cudnn.functions import (
+    frame_bytes,
     frame_makers,
     host_part,
     stores_part,
@@ -203,6 +204,18 @@ class CudaProgram(ProgramEmitter):
         if name in self.device_locals:
             write_device_locals(w, made, self.device_locals[name])
             w.line()
+
+    def whole_plan(self) -> Plan:
+        plan = super().whole_plan()
+        kept = {
+            record.name: {device: nbytes for device in self.devices if (nbytes := frame_bytes(record, device))}
+            for record in self.function.frames
+        }
+        return replace(
+            plan,
+            device_bytes={device: self.device_bytes(device) for device in self.devices},
+            kept_on_devices={name: found for name, found in kept.items() if found},
+        )
 
     def arena_start(self, device: Device) -> str:
         return "base" if device == CPU else f"{self.device_name(device)}memory"

@@ -258,3 +258,45 @@ def test_rows_that_a_loop_keeps_at_the_end_of_an_array_are_those_that_there_are(
     gradient = gradient_of(f, (0,))
     check(gradient, [(x, 4), (x, 1)], 1e-9, device)
     assert "st_device_stack_push_part" in on_gpu(gradient).stage(x, 4).source
+
+
+def test_what_is_not_finite_is_looked_for_among_the_rows_that_there_are(device: cuda.Emulator) -> None:
+    @st.function(check_nan=True)
+    def f(x: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            n = st.dim("N", n, max=MOST)
+            logs = st.log(x[:n])
+            return st.sum(logs @ st.ones((5, 2)), axis=0)
+
+    x = np.ones((MOST, 5), np.float32)
+    x[20] = 0.0
+    for n in (0, 20):
+        assert not np.any(f(x, n))
+    with pytest.raises(ProgramError, match=r"`logs` has an infinity at position 100"):
+        f(x, 21)
+
+
+def test_rows_cross_from_one_gpu_to_another(device: cuda.Emulator) -> None:
+    @st.function
+    def f(x: Any, n: Any) -> Any:
+        n = st.dim("N", n, max=MOST)
+        with with_backend(GPU, x):
+            a = st.exp(x[:n])
+        with with_backend(GPU(1)):
+            return st.sum(a * 2.0, axis=0)
+
+    for words in ("devices=2", "lazy shuffled seed=5 devices=2"):
+        device.configure(words)
+        for n in (0, 1, 17, MOST):
+            np.testing.assert_allclose(f(X, n), 2 * np.exp(X[:n]).sum(axis=0), rtol=1e-5)
+    device.configure()
+
+
+def test_counted_rows_are_added_by_atomics_where_a_region_allows_that(device: cuda.Emulator) -> None:
+    case = next(case for case in CASES if case.function is programs.gathers)
+    staged = on_gpu(gradient_of(case.function, case.wrt), deterministic=False)
+    assert "atomicAdd" in staged.stage(*case.runs[-1]).source
+    for arguments in case.runs[:3]:
+        with st.eager():
+            expected = staged(*arguments)
+        compare_trees(staged(*arguments), expected, rtol=1e-4, atol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -196,3 +197,15 @@ def test_a_device_without_room_for_the_calls_says_so(emulated_device: cuda.Emula
         pass
     compare_trees(staged(large, 1), large * 0 + staged(np.ones(100_000), 1)[0], rtol=1e-12)
     emulated_device.configure()
+
+
+def test_the_memory_report_has_what_calls_take_and_leave_on_each_device(two: cuda.Emulator) -> None:
+    program = st.function(gradient_of_both).stage(X, 4)
+    report = program.memory
+    taken = re.findall(r'&gpu->calls, \d+, (\d+), "open calls"', program.source)
+    kept = re.findall(r'&gpu->frames, \d+, (\d+), "what calls keep', program.source)
+    assert sorted(map(int, taken)) == sorted(nbytes for _, _, nbytes in report.calls)
+    assert sorted(map(int, kept)) == sorted(nbytes for _, _, nbytes in report.kept)
+    assert {device for _, device, _ in report.calls} == {device for device, _ in report.devices} == {"gpu", "gpu(1)"}
+    assert re.search(r"each call of `across_forward` takes [\d,]+ bytes on gpu\(1\)", str(report))
+    assert re.search(r"each `across_frame` keeps [\d,]+ bytes on gpu for the gradient", str(report))
