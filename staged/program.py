@@ -195,8 +195,9 @@ class Program:
         native = self._native
         values = [*values, *traced.hidden]
         if self._traced.function.param_devices:
-            values = input_places(values, self._traced.function.param_devices)
-        places = variable_places(traced.variables, self._variable_parameters) if traced.variables else ()
+            parameters = native.artifact.parameters
+            values = input_places(values, self._traced.function.param_devices, parameters, traced.function.where)
+        places = variable_places(traced.variables, self._variable_parameters, traced.function.where) if traced.variables else ()
         outputs: Sequence[Any] = native(*values, *places)
         if self._weak_results:
             # A Python number that was computed with comes back as one.

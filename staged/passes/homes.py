@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.ir.functions import every_function, function_table, result_types
-from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_blocks, walk_ops
 from staged.ir.order import is_tensor, root_of
 from staged.ir.sequences import holds_frames
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
@@ -18,6 +18,8 @@ PASSING = frozenset(("call", "frame_save", "frame_load", "frame_null"))
 """Ops of the host that pass values on."""
 PIECES = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice"))
 """Ops that run where their operand is: their result is a piece of it."""
+_WHERE_OTHERS_ARE = STRUCTURED | PASSING | PIECES | {"variable_write", "to_device"}
+"""Ops outside of a region that do not run on the host for that."""
 _RENAMED = frozenset(("broadcast_to", "reshape", "permute", "slice", "pad", "stop_gradient"))
 """Ops that make a constant of a constant."""
 
@@ -51,6 +53,7 @@ class Homes:
         }
         """What stands for the fields of each frame."""
         self.read_on_device = read_on_device(program)
+        self.on_host_anyway = _pieces_of_what_the_host_takes(program)
         self.recorded = self.recorded_decisions(program)
         self.constants: set[Value] = set()
         self.targets: dict[Label, tuple[Value, ...]] = {}
@@ -219,10 +222,31 @@ class Homes:
         if op.name == "to_device":
             return op.device
         if op.name in PIECES and around[0] != CPU:
-            return around[0]
+            return CPU if op in self.on_host_anyway else around[0]
         if op.name in PIECES and op.result not in self.read_on_device:
             return CPU  # only what the host decides looks at it: the array stays there
         return op.device
+
+
+def _pieces_of_what_the_host_takes(program: Function) -> set[Op]:
+    """The ops by which the host computes with a piece of an array of which it takes all, too, in the same block: one copy is
+    enough. A piece that is printed, or decides, is copied by itself."""
+    found: set[Op] = set()
+    for function in every_function(program):
+        for block in walk_blocks(function.block):
+            taken: set[Value] = set()
+            for op in block.ops:
+                if op.device == CPU and op.name not in _WHERE_OTHERS_ARE and not op.name.startswith("sequence_"):
+                    taken.update(() if op.effects else op.operands)
+            if block.end.kind == "return" and function is program:
+                taken.update(block.end.operands)
+            wanted = set(taken)
+            for op in reversed(block.ops):
+                if op.name in PIECES and op.device == CPU and op.result in wanted:
+                    wanted.add(op.operands[0])
+                    if op.operands[0] in taken:
+                        found.add(op)
+    return found
 
 
 def devices_of_params(function: Function) -> tuple[Device, ...]:

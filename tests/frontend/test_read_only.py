@@ -120,3 +120,14 @@ def test_an_array_of_a_device_does_not_change() -> None:
     with pytest.raises(StagingError, match="does not change") as raised:
         x += 1
     assert "x = x + 1" in str(raised.value) and raised.value.where is not None
+
+
+def test_transforms_in_plain_python_take_arrays_of_a_device() -> None:
+    def f(x: Any) -> Any:
+        return st.sum(st.tanh(x))
+
+    host = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    x = st.to(host, GPU)
+    for transform in (st.grad(f), st.vmap(f), st.jacrev(f), st.jacfwd(f)):
+        np.testing.assert_array_equal(transform(x), transform(host))
+    np.testing.assert_array_equal(st.jvp(f, (x,), (x,)), st.jvp(f, (host,), (host,)))

@@ -10,6 +10,7 @@ import numpy as np
 from staged.errors import GradientError
 from staged.frontend import trees
 from staged.frontend.join import number_type
+from staged.frontend.resident import DeviceArray
 from staged.frontend.variable import Variable
 from staged.ops.array import Array, StagedArray
 from staged.ops.promote import as_array, cast
@@ -29,7 +30,7 @@ def name_of(f: Any) -> str:
 
 def is_array(value: Any) -> bool:
     """Whether a leaf is an array or a number: what a program can carry."""
-    return isinstance(value, Array | np.ndarray | np.generic) or number_type(value) is not None
+    return isinstance(value, Array | np.ndarray | np.generic | DeviceArray) or number_type(value) is not None
 
 
 class Outputs:

@@ -184,6 +184,23 @@ def printed_twice(x: Any) -> Any:
     return y
 
 
+def pieces_of_a_result(x: Any) -> Any:
+    with with_backend(GPU, x):
+        y = x * 2.0
+    return y, y[0], y.reshape(-1), y[1:3, 2] + 1.0
+
+
+def pieces_in_turns(x: Any, n: Any) -> Any:
+    """The turns look at one element each: that the host takes all in the end is no reason to copy all in every turn."""
+    with with_backend(GPU, x):
+        y = x * 2.0
+    for i in st.range(n):
+        with with_backend(GPU, y):
+            y = y * 0.5
+        print(f"{y[i, 1]:.3f}")
+    return y
+
+
 def regions_in_a_row(x: Any, n: Any) -> Any:
     with with_backend(GPU, x):
         y = x * 2.0
@@ -323,6 +340,8 @@ TABLE: list[tuple[Any, tuple[Any, ...], int, int]] = [
     (as_long_as_the_device_says, (X,), 1, int(np.ceil(np.log(np.sum(X * X)) / np.log(4.0))) + 1 + 1),
     (index_that_the_device_finds, (X, 3), 1, 3 + 1),
     (printed_twice, (X,), 1, 2),  # an element; y, of which the host takes the sum and which is the result
+    (pieces_of_a_result, (X,), 1, 1),
+    (pieces_in_turns, (X, 3), 1, 3 + 1),
     (regions_in_a_row, (X, 3), 1, 1),
     (a_rate_of_the_host, (X, 0.5, 3), 1, 1),
     (caught, (X,), 1, 1),

@@ -13,7 +13,7 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
-from staged.errors import ProgramError
+from staged.errors import ProgramError, ProgramMemoryError
 from staged.runtime import cuda
 
 X = np.random.default_rng(5).normal(size=(5, 7)).astype(np.float32)
@@ -183,6 +183,33 @@ def test_a_program_that_stops_half_way_leaves_what_it_has_written() -> None:
     np.testing.assert_array_equal(np.array(v), np.full(3, 4.0))
     f(100.0)
     np.testing.assert_array_equal(np.array(v), np.full(3, 8.0))
+
+
+def test_a_device_without_room_names_what_it_has_none_for(device: cuda.Emulator) -> None:
+    table = st.Variable(np.zeros((600, 600), np.float32), name="table")
+
+    @st.function
+    def use(rows: Any) -> Any:
+        with with_backend(GPU, rows):
+            return st.sum(table[:2] * rows)
+
+    @st.function
+    def double(x: Any) -> Any:
+        with with_backend(GPU, x):
+            return x * 2.0
+
+    rows = np.ones((2, 600), np.float32)
+    large = st.to(np.ones((1000, 600), np.float32), GPU)
+    device.configure("memory=1M")
+    try:
+        with pytest.raises(ProgramMemoryError, match=r"the Variable `table` \(600, 600\) on the GPU: cudaMalloc of 1,440") as raised:
+            use(rows)
+        assert raised.value.where is not None and raised.value.where.text.startswith("def use(rows")
+        with pytest.raises(ProgramMemoryError, match=r"`x` \(1000, 600\) on the GPU: cudaMalloc of 2,400,000 bytes: out of memory"):
+            double(large)
+    finally:
+        device.configure("")
+    assert use(rows) == 0.0
 
 
 def test_threads_share_a_variable_s_place(device: cuda.Emulator) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 from staged.runtime import cuda
+from staged.runtime.compiler import CompileOptions
+from staged.runtime.cuda.emulated import compile_emulated
+from staged.runtime.native import NativeProgram
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(96, 6)).astype(np.float32)
@@ -90,3 +95,39 @@ def test_a_program_that_stops_between_copies_goes_on_with_the_next_call(device: 
                     total(X, n)
             else:
                 np.testing.assert_allclose(total(X, n), X[: 8 * n].sum(0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "cudaEventSynchronize(staging->copied[k])",
+        "cudaStreamWaitEvent(gpu->copies, staging->taken[k], 0)",
+        "cudaEventRecord(staging->copied[k], gpu->copies)",
+        "cudaStreamWaitEvent(gpu->stream, staging->copied[k], 0)",
+        "cudaEventRecord(staging->taken[k], gpu->stream)",
+    ],
+)
+def test_no_event_is_needless(device: cuda.Emulator, call: str) -> None:
+    """Without any one of them some order of the work gives other numbers: so the tests above would notice that it is missing."""
+
+    @st.function
+    def total(xs: Any, n: Any) -> Any:
+        found = st.zeros((6,))
+        for i in st.range(n):
+            x = xs[i * 8 : i * 8 + 8] * 1.0 + i
+            with with_backend(GPU, x):
+                found = found + st.sum(x, axis=0) * (i + 1.0)
+        return found
+
+    expected = total(X, 9)
+    artifact = total.stage(X, 9)._artifact
+    source, count = re.subn(rf".*CUDA_CHECK\(site, {re.escape(call)}\);.*\n", "", artifact.source)
+    assert count == 1
+    broken = replace(artifact, source=source)
+    program = NativeProgram(broken, compile_emulated(broken, CompileOptions()))
+    wrong = 0
+    for seed in range(6):
+        device.configure(f"lazy shuffled seed={seed}")
+        np.testing.assert_array_equal(total(X, 9), expected)
+        wrong += not np.array_equal(program(X, 9)[0], expected)
+    assert wrong
