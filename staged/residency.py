@@ -66,7 +66,7 @@ def _variable_place(variable: Variable, parameter: Parameter, where: Position | 
     return place
 
 
-def _new_copy(device: str, nbytes: int, what: str, shape: tuple[int, ...], where: Position | None) -> DeviceCopy:
+def _new_copy(device: str, nbytes: int, what: str, shape: Sequence[object], where: Position | None) -> DeviceCopy:
     try:
         return DeviceCopy(device, nbytes)
     except ProgramMemoryError as error:
