@@ -104,6 +104,14 @@ def test_gemv_of_a_batch(library: Library, handle: Any) -> None:
     np.testing.assert_allclose(y.read(), np.einsum("bnm,bn->bm", a, x), rtol=1e-5, atol=1e-5)
 
 
+def test_of_no_columns_gemv_leaves_its_result_alone(library: Library, handle: Any) -> None:
+    """As BLAS has it, even where beta is 0: a program that counts on zeros there is found out."""
+    y, one, zero = library.put(np.array([1.0, 2.0], np.float32)), library.scalar(1.0), library.scalar(0.0)
+    nothing = library.put(np.zeros((1,), np.float32))
+    library.do("cublasSgemv_v2", handle, "CUBLAS_OP_N", 2, 0, one, nothing, 2, nothing, 1, zero, y, 1)
+    assert y.read().tolist() == [1.0, 2.0]
+
+
 def test_ger(library: Library, handle: Any) -> None:
     a, x, y = _random(4, 6), _random(6), _random(4)
     on_a = library.put(a)

@@ -67,7 +67,7 @@ def test_the_gradient_takes_what_training_has_kept() -> None:
         return st.sum(st.batch_norm_training(x, w)[0] ** 3)
 
     text = on_gpu(st.grad(loss, argnums=(0, 1))).stage(normal(4, 2, 3, 3), normal(2)).source
-    found = re.findall(r"if \((?!fill)\w+\(gpu, host, \d+, (.*?)\) != ST_OK", text)
+    found = re.findall(r"if \((?!fill)\w+\(gpu, host, \d+, (.*?)\) != ST_OK", " ".join(text.split()))
     forward, backward = (arguments.split(", ") for arguments in found)
     assert "rsqrt" not in text
     # (x, weight; y, mean, variance, saved mean, saved rstd) and (x, d_y, weight, saved mean, saved rstd; ...)
@@ -113,7 +113,8 @@ def test_running_statistics_follow_as_on_the_host(device: cuda.Emulator) -> None
             text = train.stage(batches).source
             assert sorted(routines(text)) == ["BatchNormalizationBackward"] + ["BatchNormalizationForwardTraining"] * 2
             # The first one's are brought up to date in the call, where they are; the others' factor is a number of the program.
-            in_place = re.search(r"d->\w+, args->\w*running_mean\w*, args->\w*running_var\w*, d->\w+, d->\w+\) != ST_OK", text)
+            given = r"d->\w+, args->\w*running_mean\w*, args->\w*running_var\w*, d->\w+, d->\w+\) != ST_OK"
+            in_place = re.search(given, " ".join(text.split()))
             assert in_place is not None and text.count("cudaMemsetAsync(") == 2 and ", bias, 0.1," in text
         net.eval()
 

@@ -163,7 +163,8 @@ cublasStatus_t gemv(
         check_vector(call, Vector<T>{y + i * stride_y, rows, incy}, "y");
         call.apart(y + i * stride_y, first_y.bytes(), x + i * stride_x, first_x.bytes(), "x and y");
     }
-    if (!call.ok() || rows == 0 || batch == 0) {
+    // As BLAS has it: of a matrix without elements y is left alone, whatever beta is.
+    if (!call.ok() || rows == 0 || columns == 0 || batch == 0) {
         return status(call);
     }
     call.run(handle->stream, [=] {
