@@ -41,7 +41,7 @@ from staged.ir.loops import ArrayRef, Axis, Guarded, Loop, Nest, Statement, Tile
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
-from staged.ir.schedule import Memory, Schedule
+from staged.ir.schedule import Level, Memory, Schedule
 from staged.ir.types import bound
 
 SMALL = 1 << 30
@@ -102,7 +102,8 @@ class CudaLoopEmitter(TileStatements):
                 found.append(launch)
                 continue
             items = str(self.combinations(schedule.items.axes))
-            each = schedule.items.count
+            # Where threads need much workspace a block has fewer than the schedule asks for.
+            each = launch.threads if schedule.items.level is Level.THREADS else schedule.items.count
             grid = items if each == 1 else f"({items} + {each - 1}) / {each}"
             found.append(counted(launch, items if self.tiles is None else str(self.combinations(part.axes)), grid))
         return tuple(found)

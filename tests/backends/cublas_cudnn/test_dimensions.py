@@ -188,17 +188,30 @@ def turned(x: Any, n: Any) -> Any:
     return out
 
 
+def columns(x: Any, n: Any) -> Any:
+    n = st.dim("N", n, max=70)
+    return st.sum(st.sum(x[:n], axis=1) * 2.0, axis=0), st.sum(st.argmax(x[:n], axis=1))
+
+
+def by_blocks(x: Any, n: Any) -> Any:
+    n = st.dim("N", n, max=70)
+    rows = st.reshape(x[:n], (n, 36 * 64))
+    return st.sum(st.softmax(rows, axis=1), axis=0), st.sum(rows, axis=1) @ rows[:, :3]
+
+
 def mapped(x: Any, n: Any) -> Any:
     n = st.dim("N", n, max=70)
     a = st.exp(x[:n])
     return st.sum(a @ st.permute(a, (0, 2, 1)), axis=0)
 
 
-@pytest.mark.parametrize(("function", "words"), [(softened, "_warp_sum_f32"), (turned, "_tile["), (mapped, "f32x4")])
+@pytest.mark.parametrize(("function", "words"), [
+    (softened, "_warp_sum_f32"), (columns, "_column_sum_f32"), (by_blocks, "_block_sum_f32"), (turned, "_tile["), (mapped, "f32x4")
+])  # fmt: skip
 def test_where_the_bound_is_large_threads_work_as_they_do_on_large_arrays(
     function: Any, words: str, device: cuda.Emulator
 ) -> None:
-    """Rows by warps, transposes by tiles, 16 bytes at once."""
+    """Rows by warps and blocks, columns side by side, transposes by tiles, 16 bytes at once."""
     x = np.random.default_rng(3).standard_normal((70, 36, 64)).astype(np.float32)
     assert words in on_gpu(function).stage(x, 7).source
     check(function, [(x, n) for n in (1, 7, 70)], 5e-5, device)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as sizes
 
-from staged.backends.cublas_cudnn.geometry import launch_for, launch_of, launch_with_workspace
+from staged.backends.cublas_cudnn.geometry import counted, launch_for, launch_of, launch_with_workspace, together
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.backends.cublas_cudnn.schedule import schedule_parts
 from staged.ir.loops import Affine, ArrayRef, Axis, Constant, Store
@@ -60,3 +60,28 @@ def test_workspace_is_limited_and_every_item_is_done(items: int, thread_bytes: i
     threads = launch.blocks * launch.threads
     assert launch.strided == (threads < items)
     assert threads * thread_bytes <= CUDA.workspace_bytes or not launch.strided
+
+
+@pytest.mark.parametrize("most", [2, 31, 257, 10_000, 2**33])
+def test_the_blocks_of_what_is_counted_are_those_of_so_many_items(most: int) -> None:
+    """The grid as C, for every size up to the bound, is the grid that a launch of that size has."""
+    at_most = launch_for(most * 5)
+    launch = counted(at_most, "n * 5", f"(n * 5 + {at_most.threads - 1}) / {at_most.threads}")
+    assert launch.has_tail and launch.limit == "n * 5"
+    for n in {0, 1, 2, most // 2, most - 1, most}:
+        found = eval(launch.grid.replace("/", "//"), {"n": n})
+        assert found == (launch_for(n * 5, launch.threads).blocks if n else 0)
+        assert found <= launch.blocks
+
+
+def test_counted_parts_share_a_grid_with_others() -> None:
+    fixed = launch_for(1000, 256)
+    launch = together((fixed, counted(launch_for(400, 256), "n * 4", "(n * 4 + 255) / 256")))
+    assert (launch.items, launch.blocks, launch.grid) == (1400, 6, "4 + (n * 4 + 255) / 256")
+    assert together((fixed, fixed)).grid == "" and together((fixed, fixed)).blocks == 8
+
+
+def test_counted_items_with_workspace_have_no_more_blocks_than_there_is_workspace_for() -> None:
+    launch = counted(launch_with_workspace(1 << 20, 1 << 16), "n", "(n + 255) / 256")
+    assert launch.strided
+    assert launch.grid == f"((n + 255) / 256 < {launch.blocks} ? (n + 255) / 256 : {launch.blocks})"
