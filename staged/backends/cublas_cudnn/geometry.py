@@ -106,6 +106,8 @@ def launch_with_workspace(items: int, thread_bytes: int, gpu: Gpu = CUDA) -> Lau
     blocks = max(1, gpu.workspace_bytes // (thread_bytes * threads))
     if blocks * threads >= whole.blocks * whole.threads:
         return whole
+    if blocks * threads >= items:  # in smaller blocks
+        return launch_for(items, threads, gpu)
     return Launch(items, blocks, threads, strided=True)
 
 

@@ -55,6 +55,7 @@ def test_launches_side_by_side_have_blocks_of_one_size(items: list[int]) -> None
 
 
 @given(sizes.integers(1, 10**7), sizes.integers(1, CUDA.workspace_bytes))
+@example(129, 419431)
 def test_workspace_is_limited_and_every_item_is_done(items: int, thread_bytes: int) -> None:
     launch = launch_with_workspace(items, thread_bytes)
     threads = launch.blocks * launch.threads
