@@ -34,6 +34,8 @@ def steps(
     `t` is an i64 scalar that counts up from 0, or down from `count - 1`; `hints` name the carried arrays in generated text.
     The body must have no effects that a caller has to know of, and no exits.
     """
+    if count == 0:
+        return tuple(initial)  # a body may read rows, of which there are none
     context = current_context()
     if not isinstance(context, RecordContext):
         carried = tuple(initial)

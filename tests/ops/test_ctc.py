@@ -85,6 +85,17 @@ def test_a_text_without_an_alignment_has_an_infinite_loss_and_no_gradient() -> N
     assert not back[:, 0].any() and np.isfinite(back).all() and back[:, 1].any()
 
 
+def test_an_input_of_no_steps_spells_nothing() -> None:
+    def both(x):
+        return st.value_and_grad(
+            lambda x: st.sum(st.ctc_loss(st.log_softmax(x), TARGETS[:2], INPUTS[:2] * 0, np.array([0, 2]), reduction="none"))
+        )(x)
+
+    for run in (both, st.function(both)):
+        loss, back = run(np.zeros((0, 2, C)))
+        assert float(loss) == np.inf and back.shape == (0, 2, C)
+
+
 def test_probabilities_of_zero_are_no_nan() -> None:
     log_probs = np.full((3, 1, 3), -np.inf)
     log_probs[[0, 1, 2], 0, [1, 0, 2]] = 0.0

@@ -227,6 +227,7 @@ NO_CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "a second derivative": (second, (SCORES,)),
     "one class": (losses_of, (SCORES[:, :, :1],)),
     "no sequences": (losses_of, (SCORES[:, :0],)),
+    "no steps": (losses_of, (SCORES[:0],)),
 }
 
 
