@@ -73,6 +73,14 @@ _HINT_OF_LOST = (
     "address that went astray, and so does STAGED_CUDA=emulate"
 )
 
+_gpu_stops = 0
+
+
+def gpu_stops() -> int:
+    """How many programs with kernels have stopped with an error: such a one may leave work on its stream, others wait for it."""
+    return _gpu_stops
+
+
 _DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
@@ -427,6 +435,8 @@ class NativeProgram:
 
     def _stopped(self, slot: _Slot, status: int) -> None:
         """Raise what stopped the program."""
+        global _gpu_stops
+        _gpu_stops += self.artifact.language == "cuda"
         error, host = slot.printer.take_error(), slot.host
         where, message = None, ""
         if host.error_kind != ErrorKind.OK:

@@ -12,6 +12,7 @@ import numpy as np
 from staged.errors import ProgramError, ProgramMemoryError
 from staged.runtime.cuda.interface import Runtime, current_runtime
 from staged.runtime.guard import ffi
+from staged.runtime.native import gpu_stops
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _TO_DEVICE, _TO_HOST, _BETWEEN_DEVICES = 1, 2, 3  # cudaMemcpyHostToDevice, ...DeviceToHost, ...DeviceToDevice
@@ -53,6 +54,7 @@ class DeviceCopy:
         """Whether the elements are what the host holds, or newer."""
         self.is_ahead = False
         """Whether they are newer."""
+        self._stops = gpu_stops()
         self._runtime = current_runtime()
         _choose(self._runtime, device)
         place = ffi.new("void **")
@@ -74,6 +76,7 @@ class DeviceCopy:
 
     def take(self, other: Any) -> None:
         """Copy the elements from another device, where they were until now."""
+        other._settle()
         self._copy(self.address, other.address, _BETWEEN_DEVICES)
         self.written()
 
@@ -89,16 +92,25 @@ class DeviceCopy:
         if not self.nbytes:
             return
         _choose(self._runtime, self.device)
-        if kind == _TO_HOST:
-            self._wait()  # a program that stopped may have left work on its own stream
+        self._settle()
         copy = self._runtime.function("cudaMemcpy", "int (*)(void *, const void *, size_t, int)")
         _check(self._runtime, copy(target, source, self.nbytes, kind), f"cudaMemcpy of {self.nbytes:,} bytes")
         if kind != _TO_HOST:
-            self._wait()  # such a copy may still be under way, and a program's own stream waits for none
+            # Such a copy may still be under way, on the null stream, for which a program's own stream does not wait.
+            self._call("cudaStreamSynchronize", "int (*)(void *)", ffi.NULL)
 
-    def _wait(self) -> None:
-        wait = self._runtime.function("cudaDeviceSynchronize", "int (*)(void)")
-        _check(self._runtime, wait(), "cudaDeviceSynchronize")
+    def _settle(self) -> None:
+        """Wait for what a program that stopped may have left to do on its own stream.
+
+        Only then: a device cannot be waited for while another thread captures one of its streams.
+        """
+        if self._stops != gpu_stops():
+            self._stops = gpu_stops()
+            _choose(self._runtime, self.device)
+            self._call("cudaDeviceSynchronize", "int (*)(void)")
+
+    def _call(self, name: str, type: str, *arguments: Any) -> None:
+        _check(self._runtime, self._runtime.function(name, type)(*arguments), name)
 
     def __repr__(self) -> str:
         return f"<{self.nbytes:,} bytes on {self.device}>"

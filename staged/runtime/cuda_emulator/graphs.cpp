@@ -133,6 +133,17 @@ Capture *forbidding_capture() {
     return nullptr;
 }
 
+Capture *capture_on_device(int device) {
+    for (const auto &capture : captures()) {
+        for (const cudaStream_t stream : capture->streams) {
+            if (stream->queue->device == device) {
+                return capture.get();
+            }
+        }
+    }
+    return nullptr;
+}
+
 Capture *capture_with_blocking_streams(int device) {
     for (const auto &capture : captures()) {
         for (const cudaStream_t stream : capture->streams) {

@@ -299,6 +299,10 @@ cudaError_t cudaDeviceSynchronize(void) {
     if (error != cudaSuccess) {
         return error;
     }
+    // Whoever captures it: all streams of the device would have to be waited for.
+    if (Capture *capture = capture_on_device(current_device())) {
+        return refuse_in_capture(*capture, cudaErrorStreamCaptureUnsupported, "cudaDeviceSynchronize");
+    }
     ++counts.synchronisations;
     wait_for_device(current_device());
     return take_late_error();

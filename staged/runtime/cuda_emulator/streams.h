@@ -75,6 +75,8 @@ cudaError_t capture_piece(cudaStream_t stream, Piece piece);
 cudaError_t refuse_in_capture(Capture &capture, cudaError_t error, const char *what);
 // The capture during which this thread may not call what waits or allocates; NULL if there is none.
 Capture *forbidding_capture();
+// A capture that has a stream of the device, or one that the null stream waits for; NULL if there is none.
+Capture *capture_on_device(int device);
 Capture *capture_with_blocking_streams(int device);
 
 }  // namespace emulator

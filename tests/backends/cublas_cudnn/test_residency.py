@@ -15,6 +15,7 @@ import staged as st
 from staged import GPU, with_backend
 from staged.errors import ProgramError, ProgramMemoryError
 from staged.runtime import cuda
+from staged.runtime.guard import ffi
 
 X = np.random.default_rng(5).normal(size=(5, 7)).astype(np.float32)
 BYTES = X.nbytes
@@ -202,10 +203,14 @@ def test_a_device_without_room_names_what_it_has_none_for(device: cuda.Emulator)
     large = st.to(np.ones((1000, 600), np.float32), GPU)
     device.configure("memory=1M")
     try:
-        with pytest.raises(ProgramMemoryError, match=r"the Variable `table` \(600, 600\) on the GPU: cudaMalloc of 1,440") as raised:
+        with pytest.raises(
+            ProgramMemoryError, match=r"the Variable `table` \(600, 600\) on the GPU: cudaMalloc of 1,440"
+        ) as raised:
             use(rows)
         assert raised.value.where is not None and raised.value.where.text.startswith("def use(rows")
-        with pytest.raises(ProgramMemoryError, match=r"`x` \(1000, 600\) on the GPU: cudaMalloc of 2,400,000 bytes: out of memory"):
+        with pytest.raises(
+            ProgramMemoryError, match=r"`x` \(1000, 600\) on the GPU: cudaMalloc of 2,400,000 bytes: out of memory"
+        ):
             double(large)
     finally:
         device.configure("")
@@ -311,3 +316,62 @@ def test_an_array_that_is_moved_stays_until_nobody_holds_it(
     del there
     gc.collect()
     assert (device.counts() - before).live_bytes == 0
+
+
+# ---- other threads -----------------------------------------------------------------------------------
+
+
+def captured_by_another_thread(device: cuda.Emulator, work: Callable[[], None]) -> None:
+    """Does some work while another thread captures a stream of the device: `work` must not spoil that."""
+    place, graph = ffi.new("void **"), ffi.new("void **")
+    assert device.function("cudaStreamCreateWithFlags", "int (*)(void **, unsigned)")(place, 1) == 0  # not blocking
+    with ThreadPoolExecutor(1) as other:
+        begin = device.function("cudaStreamBeginCapture", "int (*)(void *, int)")
+        assert other.submit(begin, place[0], 1).result() == 0  # of that thread
+        try:
+            work()
+        finally:
+            ended = other.submit(device.function("cudaStreamEndCapture", "int (*)(void *, void **)"), place[0], graph)
+    assert ended.result() == 0
+    assert device.function("cudaGraphDestroy", "int (*)(void *)")(graph[0]) == 0
+    assert device.function("cudaStreamDestroy", "int (*)(void *)")(place[0]) == 0
+
+
+def test_arrays_come_and_go_while_another_thread_captures_a_graph(device: cuda.Emulator) -> None:
+    def there_and_back() -> None:
+        there = st.to(X, GPU)
+        np.testing.assert_array_equal(np.asarray(there), X)
+
+    captured_by_another_thread(device, there_and_back)
+
+
+@pytest.mark.usefixtures("misuse")
+def test_a_device_cannot_be_waited_for_while_another_thread_captures_one_of_its_streams(device: cuda.Emulator) -> None:
+    wait = device.function("cudaDeviceSynchronize", "int (*)(void)")
+    with pytest.raises(AssertionError):
+        captured_by_another_thread(device, lambda: None if wait() else None)
+    assert "cudaDeviceSynchronize: not while a stream is captured" in device.last_violation()
+
+
+def test_what_a_program_that_stopped_left_to_do_is_waited_for(device: cuda.Emulator) -> None:
+    """With lazy streams nobody else sees to it before the array is read."""
+
+    def kept_after(words: str) -> Any:
+        kept = st.Variable(np.zeros((5, 7), np.float32), name="kept")
+
+        @st.function
+        def stops(x: Any, limit: Any) -> None:
+            with with_backend(GPU, x):
+                kept.value = kept.value + x
+                if limit > 2:
+                    raise ValueError("no")
+
+        stops(X, 1)
+        device.configure(words)
+        with pytest.raises(ProgramError, match="no"):
+            stops(X, 3)
+        return kept.numpy().copy()
+
+    expected = kept_after("")
+    for seed in range(4):
+        np.testing.assert_array_equal(kept_after(f"lazy seed={seed}"), expected)
