@@ -350,7 +350,7 @@ class Groups:
             return True
         if op.name == "constant":
             return isinstance(op.attrs["value"], tuple)
-        if op.name in MOVES and op.device == CPU and next(iter(inside)).device != CPU:
+        if op.name in MOVES and op.device == CPU and next(iter(inside)).device != CPU and not _is_constant(op):
             return True  # the host's: a kernel of a device takes the number that it makes
         return is_view(op) and self.is_boundary(op.operands[0], inside) and not is_scalar(op.operands[0])
 
@@ -447,6 +447,12 @@ def _leaves_one_thread(structure: Structure, results: Sequence[Value]) -> bool:
     """
     rows = prod(axis.extent for axis in structure.rows)
     return bool(structure.finals) or rows == 1 and any(value.tensor.size > 1 for value in results)
+
+
+def _is_constant(op: Op) -> bool:
+    """Whether an op makes the same of constants wherever it stands."""
+    made = (operand.producer for operand in op.operands)
+    return op.name in FREE and all(each is not None and _is_constant(each) for each in made)
 
 
 def inputs_of(op: Op) -> list[Value]:

@@ -98,6 +98,8 @@ class Homes:
             self.live_on(target, self.of(source))
             if self.of(target) != CPU and isinstance(source.type, TensorType):
                 self.want(source, self.of(target))
+            elif self.of(target) != CPU and not self.is_record_of_decisions(source):
+                self.live_on(source, self.of(target))  # sequences never cross
 
     def is_record_of_decisions(self, value: Value) -> bool:
         """Whether a loop keeps numbers in `value` that only the host looks at: what it has decided it need not ask for again."""
@@ -198,7 +200,7 @@ class Homes:
     def is_constant(self, op: Op) -> bool:
         if op.name == "constant":
             return not isinstance(op.attrs["value"], tuple)
-        if op.name == "absent":
+        if op.name in ("absent", "sequence_empty"):
             return True
         if op.name == "iota":
             return not op.operands

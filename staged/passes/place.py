@@ -234,7 +234,9 @@ class _Placer:
             op = value.producer
             assert op is not None
             at = CPU if is_number(value) else device
-            made = op.replace(operands=[self.clone(operand, device) for operand in op.operands], device=at)
+            operands = [self.clone(operand, at) for operand in op.operands]
+            types = [on_device(value.type) if at != CPU and isinstance(value.type, SequenceType) else value.type]
+            made = op.replace(operands=operands, device=at, result_types=types)
             self.ops.append(made)
             known = self.clones[value, device] = made.result
         return known

@@ -287,7 +287,8 @@ class CudaProgramEmitter(CudaEntry):
             w.line()
         write_struct(w, self.every_part())
         if len(self.devices) > 1:
-            for text in (USE, COPY):
+            copies = any("copy_from_peer(" in line for structure in self.structures for line in structure.w.lines)
+            for text in (USE, COPY) if copies else (USE,):
                 w.line()
                 w.text(text)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from staged.backends.c_family.file import State, describe
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.unused import drop_unused_locals
+from staged.backends.c_family.unused import drop_unused_locals, mentions
 from staged.backends.c_family.writer import INDENT, Writer
 from staged.backends.cublas_cudnn.functions import (
     CALLS,
@@ -49,7 +50,7 @@ class CudaEntry(CudaProgram):
                 self.write_body(w, structure, inner)
                 if not any(re.search(r"^[^/]*\bargs\b", line) for line in w.lines[start:]):
                     w.lines.insert(start, f"{INDENT}(void)args;")  # there are none, or none has an element
-            w.lines[begin:] = drop_unused_locals(w.lines[begin:])
+            w.lines[begin:] = drop_unused_locals(_with_unread_pointers(w.lines[begin:]))
             return
         body = self.names.fresh(f"{self.name}_body")
         w.comment(f"What `{self.name}` does, on the program's own stack.")
@@ -61,7 +62,7 @@ class CudaEntry(CudaProgram):
             w.line("unsigned char *const base = (unsigned char *)arena;")
             self.write_device(w)
             self.write_body(w, structure, inner)
-        w.lines[begin:] = drop_unused_locals(w.lines[begin:])
+        w.lines[begin:] = drop_unused_locals(_with_unread_pointers(w.lines[begin:]))
         w.line()
         with w.block(head):
             w.line("unsigned char *const base = (unsigned char *)arena;")
@@ -123,3 +124,14 @@ class CudaEntry(CudaProgram):
         self.write_first_values(w, [pair for pair in inner if pair not in early])
         w.line()
         w.lines += structure.w.lines
+
+
+def _with_unread_pointers(lines: Sequence[str]) -> list[str]:
+    """The lines of the entry function, in which a struct of buffers that nothing reads is marked: its arrays are all empty."""
+    found: list[str] = []
+    for line in lines:
+        found.append(line)
+        declared = re.fullmatch(rf" *const (?:Device)?Buffers \*const (m|{DEVICE_BUFFERS}) = &\w+;", line)
+        if declared and not mentions([other for other in lines if other is not line], declared[1]):
+            found.append(f"{INDENT}(void){declared[1]};")
+    return found

@@ -51,9 +51,10 @@ from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
+from staged.ir.functions import every_function
 from staged.ir.machine import CUDA, Machine
-from staged.ir.nodes import Function, Op
-from staged.ir.types import CPU, Device, shape_text
+from staged.ir.nodes import Function, Op, walk_ops
+from staged.ir.types import CPU, Device, FrameType, shape_text
 
 
 class CudaProgram(ProgramEmitter):
@@ -322,8 +323,10 @@ class CudaProgram(ProgramEmitter):
         return "; ".join(shown) or "workspace of kernels"
 
     def makers_of_frames(self) -> list[str]:
-        site = self.site(self.function.where)
-        return frame_makers(self.function.frames, self.frame_names, self.frame_fields, site, self.devices)
+        saved = [op for each in every_function(self.function) for op in walk_ops(each.block) if op.name == "frame_save"]
+        made = {op.result.type.name for op in saved if isinstance(op.result.type, FrameType)}
+        records = [record for record in self.function.frames if record.name in made]
+        return frame_makers(records, self.frame_names, self.frame_fields, self.site(self.function.where), self.devices)
 
     def device_name(self, device: Device) -> str:
         """What the fields of a device's struct are reached by."""

@@ -320,6 +320,8 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if not self.is_on_device(target):
             super().copy(target, source, type)
             return
+        if not type.size:
+            return
         assert self.device_of(source) == self.device_of(target), "placement makes every crossing a copy of its own"
         if self.steps is not None and not dims_of(type):
             self.note_copy(self.steps, target, source, type)

@@ -128,3 +128,69 @@ def test_a_kernel_of_constants_needs_no_derivative_in_eager_mode_either(device: 
         return st.grad(lambda x: st.sum(doubled[1, 8](st.stop_gradient(x), st.zeros_like(x)) * x))(x)
 
     agrees_in_any_order(on_gpu(slope), device, 1e-12, X)
+
+
+def kept_in_one_branch(x: Any, n: Any) -> Any:
+    """The number that a turn keeps is the device's; the other branch keeps none."""
+    if n > 1:
+        for _ in st.range(n):
+            x = x * st.sin(st.sum(x * x))
+    return st.sum(x)
+
+
+def test_what_one_branch_alone_keeps_is_on_the_device_in_both(device: cuda.Emulator) -> None:
+    def slope(x: Any, n: Any) -> Any:
+        return st.jvp(st.grad(lambda x: kept_in_one_branch(x, n)), (x,), (x,))
+
+    for n in (1, 3):
+        agrees_in_any_order(on_gpu(slope), device, 1e-9, X * 0.3, n)
+
+
+@st.function
+def with_a_constant(p: Any, q: Any, n: Any) -> Any:
+    if n <= 0:
+        return p
+    with_a_constant(0.0 * p, st.sin(q), n - 1)
+    return st.sum(q[-1]) + 0.0 * p
+
+
+def test_an_element_of_a_constant_array_is_made_where_it_is_used(device: cuda.Emulator) -> None:
+    def slope(x: Any, n: Any) -> Any:
+        return st.grad(lambda x: st.sum(with_a_constant(x[0, 1], st.full((1,), -1.25, dtype=st.f64), n) * x))(x)
+
+    for n in (0, 2):
+        agrees_in_any_order(on_gpu(slope), device, 1e-9, np.ones((2, 3)), n)
+
+
+def test_frames_that_nothing_makes_have_no_maker(device: cuda.Emulator) -> None:
+    def unread(x: Any, n: Any) -> Any:
+        st.grad(lambda x: st.sum(with_a_constant(x[0, 1], x[0], n) * x))(x)
+        return n
+
+    agrees_in_any_order(on_gpu(unread), device, 1e-9, np.ones((2, 3)), 2)
+
+
+def test_arrays_without_elements_are_not_copied(device: cuda.Emulator) -> None:
+    def f(x: Any, n: Any) -> Any:
+        with with_backend(GPU):
+            state = st.Variable(x * 2.0)
+            for _ in st.range(n):
+                state.value, x = x, state.value
+        return x, state
+
+    agrees_in_any_order(st.function(f), device, 1e-12, np.zeros((0, 3)), 3)
+    agrees_in_any_order(st.function(f), device, 1e-12, np.ones((2, 3)), 3)
+
+
+def test_devices_with_nothing_for_each_other_have_no_copy_between_them(two: cuda.Emulator) -> None:
+    @st.function
+    def f(x: Any, y: Any) -> Any:
+        with with_backend(GPU, x):
+            x = st.sin(x)
+        with with_backend(GPU(1), y):
+            y = st.cos(y)
+        return x, y
+
+    assert "copy_from_peer" not in f.stage(X, X).source
+    for found, expected in zip(f(X, X), (np.sin(X), np.cos(X)), strict=True):
+        np.testing.assert_allclose(found, expected)
