@@ -52,6 +52,14 @@ def test_integers_pool_over_the_edge_too() -> None:
     np.testing.assert_array_equal(y, [[[[-9, -7, -6], [-4, -2, -1]]]])
 
 
+def test_a_batch_of_no_images_is_pooled_to_none() -> None:
+    def pooled(x):
+        return st.sum(st.max_pool2d(x, 3, stride=2, padding=1) + st.avg_pool2d(x, 3, stride=2, padding=1))
+
+    with st.eager():
+        assert st.value_and_grad(pooled)(IMAGES[:0])[1].shape == (0, 3, 7, 6)
+
+
 def test_an_image_without_a_batch_keeps_its_axes() -> None:
     assert st.adaptive_avg_pool2d(IMAGES[0], (2, 4)).shape == (3, 2, 4)
     assert st.avg_pool1d(LINES[0], 2).shape == (3, 5)
