@@ -238,11 +238,13 @@ def test_what_cudnn_does_not_take_stays_kernels(name: str) -> None:
     assert "cudnn.h" not in on_gpu(function).stage(x, TARGETS[:batch], INPUTS[:batch], LENGTHS[:batch]).source
 
 
-def test_texts_of_more_than_255_labels_stay_kernels() -> None:
-    x = np.zeros((600, 2, 3), np.float32)
-    for longest, expected in ((255, (0, 1)), (256, (0, 0))):
-        text = on_gpu(losses_of).stage(x, np.ones((2, longest), int), np.array([600, 600]), np.array([3, longest])).source
-        assert calls(text) == expected
+@pytest.mark.parametrize(
+    ("batch", "longest", "expected"), [(2, 255, (0, 1)), (2, 256, (0, 0)), (2048, 2, (0, 1)), (2049, 2, (0, 0))]
+)
+def test_long_texts_and_large_batches_stay_kernels(batch: int, longest: int, expected: tuple[int, int]) -> None:
+    lengths = np.full(batch, longest)
+    text = on_gpu(losses_of).stage(np.zeros((600, batch, 3), "f4"), np.ones((batch, longest), int), lengths + 300, lengths).source
+    assert calls(text) == expected
 
 
 def test_second_derivatives_agree_with_eager(device: cuda.Emulator) -> None:

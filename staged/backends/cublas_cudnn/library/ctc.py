@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
+from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS
 from staged.backends.cublas_cudnn.library.reverses import Kept, nobody_else_reads, reverses_of
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.types import TensorType, f32, i32
@@ -38,6 +38,8 @@ from staged.ops.source import arange, iota, zeros
 LOSS, BACKWARD = "ctc_loss", "ctc_loss_backward"
 MOST_LABELS = 255
 """Labels of a text up to which cuDNN takes it."""
+MOST_TEXTS = 2048
+"""Texts of a batch: to pack the labels, each looks for its text among all. With more of them, kernels for each step do well."""
 LETTER = 1
 """The label of the text that stands for one which cuDNN is not shown."""
 
@@ -128,7 +130,7 @@ def _fits(op: Op) -> bool:
     steps, batch, classes, longest = (int(size) for size in sizes)  # type: ignore[arg-type]
     return (
         steps > 0
-        and 0 < batch <= MOST_IMAGES
+        and 0 < batch <= MOST_TEXTS
         and classes > LETTER
         and 0 < longest <= MOST_LABELS
         and prod((steps, batch, classes)) < MOST_ELEMENTS
