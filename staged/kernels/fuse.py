@@ -14,12 +14,13 @@ from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, End, Function, Op, Value, free_values, walk_ops
 from staged.ir.types import CPU, Dim, dims_of, i64
+from staged.ir.zeros import is_zeros
 from staged.kernels.axes import AxisConflict
 from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.groups import Groups, Node, TakesEpilogue, is_view, kind_of
-from staged.kernels.kinds import ALONE, CHANGES_FIRST, CONTRACTIONS, FREE, SOURCES, is_scalar, is_zeros, shape_of
+from staged.kernels.kinds import ALONE, CHANGES_FIRST, CONTRACTIONS, FREE, SOURCES, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
@@ -100,6 +101,8 @@ class _BlockFuser:
         op = value.producer
         if op is None or op.name not in FREE:
             return value
+        if (kept := _kept_alike(value)) is not None:
+            return self.value(kept)
         if is_scalar(value) or op.name == "constant" and isinstance(op.attrs["value"], tuple) or is_view(op):
             self.append(op, op.replace(operands=[self.value(operand) for operand in op.operands]))
         else:
@@ -142,7 +145,7 @@ class _BlockFuser:
 
         def is_boundary(value: Value) -> bool:
             if alone:
-                return all(value not in _zeros_made_by(op) for op in ops)
+                return all(value not in _zeros_made_by(op) and value is not _number_put_by(op) for op in ops)
             return self.groups.is_boundary(value, inside) or (value.producer not in inside and is_cut(value))
 
         clone = Clone(is_boundary)
@@ -236,6 +239,23 @@ def _as_kept(value: Value) -> Value:
     if made is None or made.name != "reshape" or made.device == CPU or not is_scalar(value):
         return value
     return made.operands[0]
+
+
+def _kept_alike(value: Value) -> Value | None:
+    """What a reshape back from a number was: on a device numbers are arrays of one element."""
+    number = value.producer.operands[0] if value.producer is not None and value.producer.name == "reshape" else None
+    if number is None or number.producer is None or number.producer.name != "reshape":
+        return None
+    kept = number.producer.operands[0]
+    return kept if is_scalar(number) and kept.type == value.type else None
+
+
+def _number_put_by(op: Op) -> Value | None:
+    """The array of one element that an op puts into another, where it is made of a number."""
+    if op.name != "dynamic_update" or op.device != CPU:
+        return None
+    made = op.operands[1].producer
+    return op.operands[1] if made is not None and made.name == "reshape" and is_scalar(made.operands[0]) else None
 
 
 def _is_source(value: Value) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import copysign, prod
+from math import prod
 
 from staged.errors import UnsupportedError
 from staged.ir.loops import ArrayRef
@@ -45,17 +45,6 @@ EXPENSIVE = (
     )
     | RANDOM
 )
-
-
-def is_zeros(value: Value) -> bool:
-    """Whether a value is an array of zeros (of the bits of zero: -0.0 is none)."""
-    producer = value.producer
-    while producer is not None and producer.name == "broadcast_to":
-        producer = producer.operands[0].producer
-    if producer is None or producer.name != "constant" or is_scalar(value):
-        return False
-    number = producer.attrs["value"]
-    return isinstance(number, bool | int | float) and number == 0 and copysign(1, number) > 0
 
 
 def is_scalar(value: Value) -> bool:

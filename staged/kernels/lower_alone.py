@@ -143,7 +143,7 @@ def _without(body: Sequence[Statement], axis: Axis) -> list[Statement]:
 
 def _dynamic_update(name: str, p: _Parts) -> Nest:
     whole, part = p.shapes[0], p.shapes[1]
-    out, update = p.outputs[0], p.array(1)
+    out = p.outputs[0]
     axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
     source = Affine()
     target = Affine()
@@ -152,8 +152,14 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
     for number, (large, n, m) in enumerate(zip(row_major(whole), p.symbolic[0], p.symbolic[1], strict=True)):
         if n != m:
             target = target + Affine.of(p.scalar(2 + number), large)
-    value, load = p.load(update, source)
     first, in_place = p.begin()
+    if p.op.operands[1] not in p.number:  # a number, which a reshape makes an element of
+        made = p.op.operands[1].producer
+        assert made is not None and made.name == "reshape"
+        number = p.inputs[p.number[made.operands[0]]]
+        assert isinstance(number, Local)
+        return p.nest(name, [first, *loops(axes, [Store(out, target, number)])], False, in_place)
+    value, load = p.load(p.array(1), source)
     return p.nest(name, [first, *loops(axes, [load, Store(out, target, value)])], False, in_place)
 
 

@@ -26,7 +26,8 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.messages import emit_failure, emit_file_open, emit_file_print, emit_print
 from staged.backends.c_family.progress import emit_progress
-from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
+from staged.backends.c_family.scalars import ARITHMETIC, COMPARISONS, OPPOSITES, scalar_expression
+from staged.backends.c_family.short_kernels import MOST_BYTES, element_write, is_zero_fill
 from staged.backends.c_family.support.clock import CLOCK_NAMES
 from staged.backends.c_family.value_uses import collected_into, count_uses, only_uses
 from staged.backends.c_family.writer import Names, Writer, c_string
@@ -35,7 +36,7 @@ from staged.ir.names import name_of
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.order import is_tensor, structural_ops
 from staged.ir.ranges import Ranges
-from staged.ir.types import Dim, Extent, FrameType, SequenceType, Shape, TensorType, bound, dims_of
+from staged.ir.types import CPU, Dim, Extent, FrameType, SequenceType, Shape, TensorType, bound, dims_of
 from staged.source import Position
 
 
@@ -290,6 +291,8 @@ class BodyEmitter:
 
     def emit_kernel_call(self, op: Op) -> None:
         self.where(op.where)
+        if self.emit_short_kernel(op):
+            return
         outputs: list[Expr] = []
         kernel = self.kernels[op]
         may_fail = isinstance(kernel, KernelText) and kernel.can_fail
@@ -312,6 +315,25 @@ class BodyEmitter:
             for number, (result, made, pointer) in enumerate(zip(op.results, inner, outputs, strict=True)):
                 if number not in unread:
                     self.emit_finite_check(result, made, pointer)
+
+    def emit_short_kernel(self, op: Op) -> bool:
+        """A kernel that is one statement, if it is one: zeros in an array, or a number put into it."""
+        if op.device != CPU:
+            return False
+        if is_zero_fill(op) and op.result.tensor.nbytes <= MOST_BYTES:
+            type = op.result.tensor
+            self.w.statement(f"memset({self.pointer(op.result)}, 0, {self.count(type)} * sizeof({type.dtype.c_name}));")
+            return True
+        write = element_write(op)
+        if write is None or str(self.pointer(op.result)) != str(self.pointer(op.operands[write.array])):
+            return False
+        terms = [scaled(self.scalar(op.operands[start]), stride) for start, stride in write.starts]
+        place = infix_sum([term for term in terms if term is not None])
+        value = self.scalar(op.operands[write.value])
+        self.w.line(f"{Index(self.pointer(op.result), place)} = {value};")
+        if self.check_nan:
+            self.emit_finite_check(op.result, op.blocks[0].end.operands[0], self.pointer(op.result))
+        return True
 
     def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
         """Asked for by `check_nan=True`: name the first NaN or infinity, and the Python line that made it."""
@@ -424,10 +446,18 @@ class BodyEmitter:
 
     def emit_assert(self, op: Op) -> None:
         self.where(op.where)
-        with self.w.block(f"if ({Prefix('!', self.scalar(op.operands[0]))})"):
+        with self.w.block(f"if ({self.negated(op.operands[0])})"):
             kind = op.attrs.get("kind", "assertion")
             self.fail(op, kind, op.operands[1:], "assertion failed" if kind == "assertion" else "")
             self.w.line("return host->error_kind;")
+
+    def negated(self, condition: Value) -> Expr:
+        """Where a condition does not hold; what is not less may be NaN, unless it is an integer."""
+        expression, test = self.scalar(condition), condition.producer
+        if isinstance(expression, Infix) and expression.op in OPPOSITES and test is not None and test.name in COMPARISONS:
+            if not test.operands[0].tensor.dtype.is_float or expression.op in ("==", "!="):
+                return Infix(OPPOSITES[expression.op], expression.left, expression.right)
+        return Prefix("!", expression)
 
     def emit_raise(self, op: Op) -> None:
         self.where(op.where)

@@ -17,6 +17,7 @@ from staged.source import Position
 COMPARISONS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }  # fmt: skip
+OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
 LOGICAL = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}
 BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}

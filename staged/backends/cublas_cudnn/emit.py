@@ -85,7 +85,8 @@ typedef unsigned long long uint64_t;
 """
 
 _CHECK = check_macro(
-    "Every call of CUDA goes through this: a failure stops the program, with the call and its line here and in Python.",
+    "Every call of CUDA goes through this: a failure stops the program, with the call, its line here, and the number `site` of its\n"
+    "// line in Python.",
     "cuda",
     "cudaError_t",
     "cudaSuccess",
@@ -113,6 +114,8 @@ def emit_program(function: Function, machine: Machine, plan: Planner, check_nan:
 class CudaProgramEmitter(CudaEntry):
     """Writes one program with a device."""
 
+    overview = "Kernels of the device come first, each below the Python lines behind it, then what the host does;"
+
     def assemble(
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
@@ -122,7 +125,7 @@ class CudaProgramEmitter(CudaEntry):
         on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel | LibraryCall)]
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
         w = Writer()
-        self.write_head(w)
+        self.write_head(w, kernels)
         for line in render(structure.text.snippets - {"memcpy"})[0]:
             if line.startswith("#define _"):  # for the system's headers; C++ compilers have some of these
                 w.line(f"#ifndef {line.split()[1]}")

@@ -121,7 +121,7 @@ class CudaEntry(CudaProgram):
         stores = [*([CALLS] if self.device_locals else []), *([FRAMES] if self.has_device_store else [])]
         for store in (each for name in stores for each in stores_in_use(name, self.devices)):
             w.line(f"st_frames_release(&{store}, 0);")
-        self.write_first_values(w, [pair for pair in inner if pair not in early])
+        self.write_first_values(w, [pair for pair in inner if pair not in early], structure)
         w.line()
         w.lines += structure.w.lines
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from staged.backends.c_family.short_kernels import is_zero_fill
 from staged.backends.cublas_cudnn.mapping import map_nest
 from staged.backends.cublas_cudnn.schedule import schedule_part
 from staged.ir.builder import Builder
@@ -186,7 +187,7 @@ def _is_fill(op: Op) -> bool:
 
 def _kind_of(op: Op) -> object:
     """What kernels that may share a launch have in common; None for what shares none."""
-    if op.name != "kernel" or op.device == CPU or op.effects:
+    if op.name != "kernel" or op.device == CPU or op.effects or is_zero_fill(op):
         return None
     nest: Nest = op.attrs["nest"]
     if nest.counts or not all(is_tensor(result) for result in op.results):

@@ -41,6 +41,8 @@ class CudaKernel(KernelText):
     """What stands between its braces."""
     own_parameters: tuple[tuple[str, str], ...] = ()
     """What it takes besides the op's operands and results."""
+    zeroes: bool = False
+    """Whether it only fills its result with zeros, as cudaMemsetAsync does at an address that the host knows."""
     restricted: frozenset[str] = frozenset()
     """The parameters whose arrays are reached by no other."""
 
@@ -69,7 +71,9 @@ class CudaKernel(KernelText):
         assert self.launch is not None and self.can_read(positions)
         given = (*parameters, *self.own_parameters)
         text = kernel_function(name, self.comments, self.launch, given, self.restricted, statements)
-        return replace(self, name=name, text=text, parameters=tuple(parameters), statements=statements)
+        return replace(
+            self, name=name, text=text, parameters=tuple(parameters), statements=statements, zeroes=False
+        )
 
 
 def kernel_function(

@@ -23,6 +23,7 @@ from dataclasses import replace
 from staged.backends.c_family.expr import Name
 from staged.backends.c_family.kernel_text import Site, kernel_comments
 from staged.backends.c_family.nest_uses import rounded
+from staged.backends.c_family.short_kernels import is_zero_fill
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import Launch, Team, check_grid, counted, launch_of, together
 from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, LAUNCH_WORDS, CudaKernel, WholeCopy, kernel_function
@@ -172,6 +173,7 @@ class CudaLoopEmitter(TileStatements):
             comments=comments,
             statements=statements,
             own_parameters=tuple(parameters[given:]),
+            zeroes=is_zero_fill(self.op),
             restricted=restricted,
         )
 

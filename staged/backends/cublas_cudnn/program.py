@@ -123,6 +123,10 @@ class CudaProgram(ProgramEmitter):
         assert kernel.launch is not None
         if kernel.launch.items == 0:
             return  # of no elements
+        if kernel.zeroes:
+            size = f"{structure.count(op.result.tensor)} * sizeof({op.result.tensor.dtype.c_name})"
+            structure.check(op, f"cudaMemsetAsync({outputs[0]}, 0, {size}, gpu->stream)")
+            return
         if kernel.name not in self.launchers:
             self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
         arguments = ", ".join(map(str, ["gpu", *inputs, *outputs]))
@@ -265,7 +269,7 @@ class CudaProgram(ProgramEmitter):
     def device_parts(self, device: Device) -> list[DevicePart]:
         """What the program has on a device, in the order in which it is made."""
         site = self.site(self.function.where)
-        kernels = sum(isinstance(kernel, CudaKernel) for kernel in self.kernels.values())
+        kernels = sum(isinstance(kernel, CudaKernel) and not kernel.zeroes for kernel in self.kernels.values())
         values, workspace = self.values_bytes(device), self.workspace_bytes(device)
         parts = [stream_part(site)]
         if len(self.devices) > 1:

@@ -1,0 +1,53 @@
+"""Kernels that are one statement of C, and need no function: zeros in an array, a number put into one place of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staged.ir.nodes import Op, Value
+from staged.ir.types import bound
+from staged.ir.zeros import is_zeros
+
+MOST_BYTES = 1 << 20
+"""Up to here threads that share a fill gain nothing."""
+
+
+def is_zero_fill(op: Op) -> bool:
+    """Whether a kernel does nothing but fill its only result with zeros."""
+    return op.name == "kernel" and len(op.results) == 1 and is_zeros(op.blocks[0].end.operands[0])
+
+
+@dataclass(frozen=True, slots=True)
+class ElementWrite:
+    """`array[start * stride + ...] = value`: numbers of the op's operands, of starts each with its stride."""
+
+    array: int
+    value: int
+    starts: tuple[tuple[int, int], ...]
+
+
+def element_write(op: Op) -> ElementWrite | None:
+    """What a kernel does that puts a number into an array; None for any other."""
+    if op.name != "kernel" or len(op.results) != 1 or op.effects:
+        return None
+    block = op.blocks[0]
+    update = block.end.operands[0].producer
+    if update is None or update.name != "dynamic_update" or update.operands[1].tensor.size != 1:
+        return None
+    array, value = update.operands[0], update.operands[1]
+    while value not in block.params and value.producer is not None and value.producer.name == "reshape":
+        value = value.producer.operands[0]
+    if array not in block.params or value not in block.params or value.tensor.shape:
+        return None
+    starts, stride = [], 1
+    for start, extent in reversed(list(zip(update.operands[2:], array.tensor.shape, strict=True))):
+        if extent != 1:
+            if start not in block.params:
+                return None
+            starts.append((_number(op, start), stride))
+        stride *= bound(extent)
+    return ElementWrite(_number(op, array), _number(op, value), tuple(reversed(starts)))
+
+
+def _number(op: Op, param: Value) -> int:
+    return op.blocks[0].params.index(param)
