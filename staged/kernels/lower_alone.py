@@ -156,9 +156,9 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
     if p.op.operands[1] not in p.number:  # a number, which a reshape makes an element of
         made = p.op.operands[1].producer
         assert made is not None and made.name == "reshape"
-        number = p.inputs[p.number[made.operands[0]]]
-        assert isinstance(number, Local)
-        return p.nest(name, [first, *loops(axes, [Store(out, target, number)])], False, in_place)
+        element = p.inputs[p.number[made.operands[0]]]
+        assert isinstance(element, Local)
+        return p.nest(name, [first, *loops(axes, [Store(out, target, element)])], False, in_place)
     value, load = p.load(p.array(1), source)
     return p.nest(name, [first, *loops(axes, [load, Store(out, target, value)])], False, in_place)
 
