@@ -29,10 +29,15 @@ X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
 
 @dataclass(frozen=True)
 class Part:
-    """A part: one sentence, and the function that does it."""
+    """A part: one sentence, the function that does it, and the seconds after which it is ended.
+
+    One that `goes_on` does, run again, what is left; another one begins anew, so that with all its time it is not run again.
+    """
 
     what: str
     run: Callable[[Setting], Result]
+    limit: float = 300.0
+    goes_on: bool = False
 
 
 # ---- the machine ----------------------------------------------------------------------------------
@@ -103,12 +108,14 @@ def first(setting: Setting) -> Result:
 
 # ---- all of them ----------------------------------------------------------------------------------
 
+SANITIZED = "exported programs and the examples"
+
 PARTS: dict[str, Part] = {
     "machine": Part("the machine", machine),
     "first": Part("one kernel, loaded and launched", first),
-    "suite": Part("the tests marked `gpu`, and those of the emulated device on the GPU", suite),
+    "suite": Part("the tests marked `gpu`, and those of the emulated device on the GPU", suite, goes_on=True),
     **{row: Part(f"training steps of `{row}` against PyTorch", training(row)) for row in FRAMEWORKS},
     "kernels": Part("memory-bound kernels against a copy and PyTorch", kernels.speed),
-    "memcheck": Part("compute-sanitizer memcheck over exported programs and the examples", sanitizer("memcheck")),
-    "racecheck": Part("compute-sanitizer racecheck over exported programs and the examples", sanitizer("racecheck")),
+    "memcheck": Part("compute-sanitizer memcheck over " + SANITIZED, sanitizer("memcheck"), goes_on=True),
+    "racecheck": Part("compute-sanitizer racecheck over " + SANITIZED, sanitizer("racecheck"), goes_on=True),
 }

@@ -71,7 +71,7 @@ def part_that_says(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_part_that_crashes_is_a_failure_with_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part_that_says("import os, sys; sys.stderr.write('it was me\\n'); sys.stderr.flush(); os.abort()", monkeypatch)
-    result = runner.run("first", Setting(tmp_path))
+    result = runner.run("first", Setting(tmp_path), 60.0)
     assert result.state == "failed" and "-6" in result.summary and result.details == ["it was me"]
 
 
@@ -91,7 +91,7 @@ def test_a_result_counts_although_the_process_ends_badly(tmp_path: Path, monkeyp
     said = json.dumps({"state": "passed", "summary": "right"})
     code = f"import os; open({str(answer)!r}, 'w').write({said!r}); print('what it likes', flush=True); os.abort()"
     part_that_says(code, monkeypatch)
-    result = runner.run("first", Setting(tmp_path))
+    result = runner.run("first", Setting(tmp_path), 60.0)
     assert (result.state, result.summary) == ("passed", "right")
 
 

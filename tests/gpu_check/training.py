@@ -29,8 +29,8 @@ FRAMEWORKS = {
 NOT_WRITTEN = {
     ("treelstm", "torch-compile"): "not written: the recursion would be compiled anew for the shape of each tree",
 }
-WORKER_LIMIT, SHORTEST = 110.0, 20.0
-"""Seconds for one framework, compiling included: four of them are below a part's limit. It is not begun with fewer."""
+WORKER_LIMIT, SHORTEST = 100.0, 20.0
+"""Seconds for one framework, compiling included, and those with fewer than which it is not begun."""
 OVER = "not begun: the part's time was over"
 
 
