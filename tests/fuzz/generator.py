@@ -55,8 +55,6 @@ class Generator:
         """What a statement may be besides those written here, with the least depth of blocks that it needs."""
         self.in_program = False
         """Whether the statements are those of `f` itself."""
-        self.recursion = True
-        """Whether there are functions that call themselves."""
         self.unmapped = {"mapped"}
         """Constructs that mapped code cannot have; all but `mapped` because of their effects."""
         self.headers: list[str] = []
@@ -569,7 +567,7 @@ class Generator:
     def program(self) -> tuple[str, list[Shape]]:
         """The text, and the shapes of the arrays that `f` takes (the first is never empty)."""
         for kind, percent in ((self.helper, 40), (self.recursive, 40), (self.mutual, 12)):
-            if self.likely(percent) and (self.recursion or kind == self.helper):
+            if self.likely(percent):
                 kind()
         shapes = [self.shape(True)]
         shapes += [self.chance.choice(SHAPES[1:]) for _ in range(self.chance.randint(0, 2))]

@@ -44,8 +44,8 @@ VARIANTS = ("whole", "around", "called", "regions", "regions", "regions", "two")
 plain Python's region, with arrays that are on the device. `regions`: regions around runs of statements. `two`: the same on two devices.
 """
 
-REFUSALS = ("is a function of a program with two GPUs",)
-"""Words of the errors that say what a region cannot have; docs/regions.md has these limits."""
+REFUSALS = ("is a kernel of a GPU, and what stands here runs on the CPU",)
+"""Words of the errors that say what a region cannot have, or what cannot be outside of one: limits that the documentation has."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,6 @@ def device_case_of(seed: int) -> DeviceCase:
     names = chance.sample(sorted(several), chance.choice((0, 2, 3, 4, 6)))
     generator = Generator(chance, {**CONSTRUCTS, **{name: several[name] for name in names}})
     generator.unmapped = {*generator.unmapped, *EFFECTS}
-    # Programs with two GPUs have no functions that call themselves: a few, to see that they are refused.
-    generator.recursion = variant != "two" or chance.randrange(100) < 5
     text, shapes = generator.program()
     if variant in ("regions", "two"):
         text = with_regions(text, chance, TWO_GPUS if variant == "two" else ONE_GPU)

@@ -101,8 +101,8 @@ def test_what_a_device_does_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_what_is_refused_is_a_failure_unless_the_documentation_says_so() -> None:
-    limit = "`rec`, which calls itself or returns from its middle, is a function of a program with two GPUs, which"
-    assert refused(StagedError(limit)).startswith("refused #, which calls itself or returns from its middle")
+    limit = "`doubled` is a kernel of a GPU, and what stands here runs on the CPU"
+    assert refused(StagedError(limit)) == "refused # is a kernel of a GPU, and what stands here runs on the CPU"
     with pytest.raises(Failure):
         refused(StagedError("something else"))
 
