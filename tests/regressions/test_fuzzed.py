@@ -206,3 +206,21 @@ def f(a0, a1, a2, n):
     return st.sum(st.sin(a1)) + st.sum(st.sin(a0)) + st.sum(st.sin(v5)) + 0.1 * a0_sum, n
 """
     check(Case(text, ((1, 4), (3, 1), (0, 3)), seed=1499, n=0), (FAST,))
+
+
+@st.function
+def down(x, n):
+    return x if n <= 0 else down(st.sin(x), n - 1) + x
+
+
+def arrays_called_like_what_recursion_has(x, n):
+    stack = st.stack([x, x * 2.0])
+    frames = st.flip(stack, axis=0)
+    return stack * down(x, n) + frames, st.max(frames)
+
+
+def test_arrays_may_be_called_like_what_a_recursive_program_has() -> None:
+    assert_backends_agree(arrays_called_like_what_recursion_has, X, 2)
+    assert_backends_agree(
+        lambda x, n: st.grad(lambda x: st.sum(arrays_called_like_what_recursion_has(x, n)[0]))(x), X, 2, rtol=1e-9
+    )

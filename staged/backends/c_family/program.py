@@ -363,6 +363,8 @@ class ProgramEmitter(FileWriter):
     def name_buffers(self, structure: StructureEmitter) -> None:
         """A field for every buffer: of `Buffers` for the arena's, of the arguments for the caller's."""
         names = self.state_names
+        own = {"stack": self.is_recursive, "frames": self.uses_store, "shared": self.shared_bytes, "scratch": self.scratch_bytes}
+        names.used |= {name for name, is_there in own.items() if is_there}  # see `add_state`
         for buffer in self.plan.buffers:
             if buffer.kind == "input":
                 structure.fields[buffer] = self.input_fields[self.function.params[buffer.index]]
