@@ -136,10 +136,12 @@ def workspace_part(offset: int, nbytes: int) -> DevicePart:
     )
 
 
-def failures_part(offset: int) -> DevicePart:
-    """The record in which kernels say why they must not go on, at the end of the device's arena."""
+def failures_part(offset: int, finite_checks: bool) -> DevicePart:
+    """The record in which kernels say why they must not go on, at the end of the device's arena; with a count of the checks for
+    NaN and infinity, where there are some."""
+    count = (Field("unsigned int finite_checks;", "how many this call has made"),) if finite_checks else ()
     return DevicePart(
-        (Field("st_device_failure *failed;", "what kernels report"),),
+        (Field("st_device_failure *failed;", "what kernels report"), *count),
         (f"gpu->failed = (st_device_failure *)(void *)(gpu->memory + {offset});",),
         (),
     )

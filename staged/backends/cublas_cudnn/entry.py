@@ -78,7 +78,8 @@ class CudaEntry(CudaProgram):
             w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.device_offset()});")
             if not self.is_recursive:
                 w.line(f"Device *gpu = {DEVICES};")
-            write_opening(w, self.name, self.site(self.function.where), self.devices, self.kernels_may_fail)
+            site, checks = self.site(self.function.where), bool(self.finite_checks.dtypes)
+            write_opening(w, self.name, site, self.devices, self.kernels_may_fail, checks)
             return
         self.write_device(w)
         with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
@@ -116,6 +117,8 @@ class CudaEntry(CudaProgram):
         if self.kernels_may_fail and len(self.devices) == 1:
             forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
             w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")
+            if self.finite_checks.dtypes:
+                w.line("gpu->finite_checks = 0;")
         if self.uses_store:
             w.line("st_frames_release(m->frames, 0);")
         stores = [*([CALLS] if self.device_locals else []), *([FRAMES] if self.has_device_store else [])]

@@ -23,7 +23,7 @@ typedef struct {
     unsigned long long value;
     long long limit;
 } st_device_failure;
-enum { ST_DEVICE_INDEX, ST_DEVICE_ZERO_DIVISION, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE };
+enum { ST_DEVICE_INDEX, ST_DEVICE_ZERO_DIVISION, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE, ST_DEVICE_PLACE_BITS = 40 };
 """
 
 FAIL = """\
@@ -37,12 +37,15 @@ static __device__ inline void st_fail(st_device_failure *failed, int kind, int s
 """
 
 FAIL_NOT_FINITE = """\
-// Of all numbers that are not finite in one array, the one at the lowest position stands. `check` numbers these checks.
-static __device__ inline void st_fail_not_finite(st_device_failure *failed, int check, int64_t position, bool is_nan) {
+// The first check that finds something stands, and of its numbers that are not finite the one at the lowest position. `check` says
+// which check of the text it is, `turn` how many have been made before: later turns of a loop are not asked.
+static __device__ inline void st_fail_not_finite(st_device_failure *failed, int check, unsigned int turn, int64_t position,
+                                                 bool is_nan) {
     const unsigned int mine = 4u * (unsigned int)check + ST_DEVICE_NOT_FINITE + 1u;
     const unsigned int before = atomicCAS(&failed->claim, 0u, mine);
     if (before == 0u || before == mine) {
-        atomicMax(&failed->value, ~(2ull * (unsigned long long)position + is_nan));
+        const unsigned long long place = 2ull * (unsigned long long)position + is_nan;
+        atomicMax(&failed->value, ~((unsigned long long)turn << ST_DEVICE_PLACE_BITS | place));
     }
 }
 """
@@ -93,11 +96,11 @@ _OTHERWISE = """\
 _FINITE = """\
 // Looks for a NaN or an infinity in an array: the difference of such a number with itself is not zero.
 extern "C" __global__ void __launch_bounds__({threads}) {name}(const {c_type} *x, int64_t count, int check,
-                                                        st_device_failure *failed) {{
+                                                        unsigned int turn, st_device_failure *failed) {{
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {{
         if (!(x[i] - x[i] == 0)) {{
-            st_fail_not_finite(failed, check, i, x[i] != x[i]);
+            st_fail_not_finite(failed, check, turn, i, x[i] != x[i]);
             return;
         }}
     }}
@@ -106,9 +109,11 @@ extern "C" __global__ void __launch_bounds__({threads}) {name}(const {c_type} *x
 
 _LAUNCH_FINITE = """\
 // A thread for each element, up to {most} blocks, whose threads then take further ones
-static cudaError_t launch_{name}(const Device *gpu, const {c_type} *x, int64_t count, int check) {{
+static cudaError_t launch_{name}(Device *gpu, const {c_type} *x, int64_t count, int check) {{
+    unsigned int turn = gpu->finite_checks;
+    gpu->finite_checks += turn < {most_turns};
     const int64_t blocks = (count + {last}) / {threads};
-    void *values[] = {{&x, &count, &check, (void *)&gpu->failed}};
+    void *values[] = {{&x, &count, &check, &turn, (void *)&gpu->failed}};
     const dim3 grid = st_dim3(blocks < {most} ? (unsigned int)blocks : {most});
     return cudaLaunchKernel(KERNEL({name}), grid, st_dim3({threads}), values, 0, gpu->stream);
 }}
@@ -135,6 +140,7 @@ def finite_check_launcher(dtype: DType) -> str:
         threads=_FINITE_THREADS,
         last=_FINITE_THREADS - 1,
         most=_FINITE_BLOCKS,
+        most_turns=(1 << 24) - 1,
     )
 
 
@@ -151,7 +157,8 @@ def wait_for_device(checked: Sequence[tuple[int, str]], devices: int) -> str:
     w.text(_EXPLAIN)
     if checked:
         w.line("    case ST_DEVICE_NOT_FINITE: {")
-        w.line("        const unsigned long long key = ~failed.value;  // the position, doubled, and whether it is NaN")
+        w.line("        // The position, doubled, and whether it is NaN.")
+        w.line("        const unsigned long long key = ~failed.value & ((1ull << ST_DEVICE_PLACE_BITS) - 1);")
         w.line('        return st_fail(host, ST_NAN_ERROR, checked[site].site, "`%s` has %s at position %lld",')
         w.line(
             '                       checked[site].name, key % 2 != 0 ? "NaN" : "an infinity", (long long)(key / 2));'

@@ -99,7 +99,9 @@ def opener(device: Device) -> str:
     return f"open_device_{device.index}"
 
 
-def write_opening(w: Writer, name: str, site: int, devices: Sequence[Device], kernels_may_fail: bool) -> None:
+def write_opening(
+    w: Writer, name: str, site: int, devices: Sequence[Device], kernels_may_fail: bool, finite_checks: bool
+) -> None:
     """Lines of the entry point, after `devices`: each is opened by the first call."""
     # The last one first: if there are fewer, nothing has been made yet.
     for place in reversed(range(len(devices))):
@@ -114,6 +116,8 @@ def write_opening(w: Writer, name: str, site: int, devices: Sequence[Device], ke
             w.line(check("CUDA_CHECK", site, "cudaSetDevice(devices[each].number)"))
             forget = "cudaMemsetAsync(devices[each].failed, 0, sizeof(st_device_failure), devices[each].stream)"
             w.line(check("CUDA_CHECK", site, forget))
+            if finite_checks:
+                w.line("devices[each].finite_checks = 0;")
 
 
 def write_release_of_all(

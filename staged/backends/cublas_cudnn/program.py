@@ -278,7 +278,7 @@ class CudaProgram(ProgramEmitter):
         if workspace:
             parts.append(workspace_part(values, workspace))
         if self.kernels_may_fail:
-            parts.append(failures_part(values + workspace))
+            parts.append(failures_part(values + workspace, bool(self.finite_checks.dtypes)))
             if len(self.devices) > 1:
                 parts.append(records_part(len(self.devices)))
         kernels += len(self.finite_checks.dtypes) + len(self.sequence_texts.kernels) + len(self.graphs.kernel_names())

@@ -125,3 +125,30 @@ def test_the_first_number_that_is_not_finite_is_found(bad: float, what: str, dty
     error = told(f, x)
     assert f"`y` has {what} at position 67" in str(error)
     assert "y = x * 2.0" in str(error)
+
+
+@pytest.mark.parametrize("words", ["devices=2", "lazy shuffled seed=2 devices=2"])
+@pytest.mark.parametrize("second", [GPU, GPU(1)], ids=str)
+def test_the_turn_that_is_the_first_to_find_a_nan_says_where(second: Any, words: str, device: Any) -> None:
+    """From then on others are NaN as well, at lower positions; nobody looks until the loop has ended."""
+
+    @st.function(check_nan=True)
+    def f(x: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            y = x
+            for i in st.range(n):
+                y = st.sqrt(x - i)
+                with with_backend(second):
+                    x = x + 0.0 * st.sum(y)
+        return x, y
+
+    x = np.array([9.0, 8.0, 7.0, 2.5, 6.0], np.float32)
+    device.configure(words)
+    try:
+        np.testing.assert_array_equal(f(x, 3)[0], x)
+        for _ in range(2):
+            error = told(f, x, 6)
+            assert "`y` has NaN at position 3" in str(error) and "y = st.sqrt(x - i)" in str(error)
+        np.testing.assert_array_equal(f(x, 3)[0], x)
+    finally:
+        device.configure("")
