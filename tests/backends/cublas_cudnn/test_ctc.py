@@ -140,6 +140,23 @@ def test_probabilities_of_zero_are_no_nan(device: cuda.Emulator) -> None:
     assert calls(staged.stage(*arguments).source) == (1, 0)
 
 
+def test_texts_drawn_by_lot(device: cuda.Emulator) -> None:
+    steps, batch, classes, longest = 7, 6, 4, 5
+    lot = np.random.default_rng(1)
+    staged = on_gpu(lambda x, *texts: st.grad(lambda x: weighted(x, *texts), has_aux=True)(x))
+    program = None
+    for number in range(20):
+        device.configure(("eager reverse", f"lazy shuffled seed={number}")[number % 2])
+        x = (lot.standard_normal((steps, batch, classes)) * lot.choice([0.1, 1.0, 5.0, 20.0])).astype(np.float32)
+        x[..., 1:][lot.random((steps, batch, classes - 1)) < lot.choice([0.0, 0.1])] = -np.inf
+        lengths = lot.integers(0, steps + 1, batch), lot.integers(0, longest + 1, batch)
+        arguments = x, lot.integers(1, classes, (batch, longest)), *lengths
+        with st.eager():
+            expected = staged(*arguments)
+        program = program or staged.stage(*arguments)
+        compare_trees(program(*arguments), expected, rtol=2e-3, atol=2e-4)
+
+
 @pytest.mark.parametrize(
     ("inputs", "lengths", "label"), [(10, 2, 1), (9, 5, 1), (-1, 2, 1), (9, -1, 1), (9, 2, 6), (9, 2, -1), (9, 2, 1 << 33)]
 )
