@@ -37,8 +37,12 @@ from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import bound
 
-WORKSPACE_BYTES = 4 << 20
-"""Memory that cuBLAS may use. Ours, so that it allocates none: not in a loop, and not while a graph is captured."""
+WORKSPACE_BYTES = "CUBLAS_WORKSPACE_BYTES"
+"""The name of the size, in the text, of the memory that cuBLAS may use."""
+_WORKSPACE = f"""\
+// Memory that products work in. The program's own, so that cuBLAS allocates none: not in a loop, nor in a graph.
+#define {WORKSPACE_BYTES} {4 << 20}
+"""
 LARGEST = 2**31 - 1
 """Sizes are of type int."""
 
@@ -53,6 +57,7 @@ def workspace_part(site: int) -> DevicePart:
         (Field("void *cublas_workspace;"),),
         (check("CUDA_CHECK", site, f"cudaMalloc(&gpu->cublas_workspace, {WORKSPACE_BYTES})"),),
         ("(void)cudaFree(gpu->cublas_workspace);",),
+        checks=(_WORKSPACE,),
     )
 
 

@@ -142,6 +142,22 @@ def product_part(
     )
 
 
+def write_bias_pointer(w: Writer, plan: str, pointer: str) -> None:
+    """Say where the vector of a product's epilogue is: what it adds, or where its sums go."""
+    arguments = ["CUBLASLT_MATMUL_DESC_BIAS_POINTER", f"&{pointer}", f"sizeof {pointer}"]
+    write_call(w, "CUBLASLT_CHECK", f"cublasLtMatmulDescSetAttribute(gpu->{plan}", arguments)
+
+
+def write_matmul(w: Writer, plan: str, layouts: tuple[str, str, str]) -> None:
+    """The product of `b` and `a`, in this order, into `c`, times `alpha`, with the layouts of b, a and c."""
+    b, a, c = layouts
+    arguments = [
+        f"gpu->{plan}", "&alpha", "b", f"gpu->{b}", "a", f"gpu->{a}", "&beta", "c", f"gpu->{c}", "c", f"gpu->{c}",
+        f"&gpu->{plan}_algorithm", "gpu->cublas_workspace", WORKSPACE_BYTES, "gpu->stream",
+    ]  # fmt: skip
+    write_call(w, "CUBLASLT_CHECK", "cublasLtMatmul(gpu->cublas_lt", arguments)
+
+
 def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: DeviceOptions) -> LibraryCall:
     """The call for a product of f32 matrices with a bias, an activation, or both."""
     product = Product.of(op)
@@ -154,13 +170,8 @@ def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: Dev
         w.line(f"const float alpha = {scale_text(form.alpha, dtype)};")
         w.line("const float beta = 0.0f;")
         if form.bias is not None:
-            arguments = ["CUBLASLT_MATMUL_DESC_BIAS_POINTER", "&bias", "sizeof bias"]
-            write_call(w, "CUBLASLT_CHECK", f"cublasLtMatmulDescSetAttribute(gpu->{plan}", arguments)
-        arguments = [
-            f"gpu->{plan}", "&alpha", "b", f"gpu->{b}", "a", f"gpu->{a}", "&beta", "c", f"gpu->{c}", "c", f"gpu->{c}",
-            f"&gpu->{plan}_algorithm", "gpu->cublas_workspace", str(WORKSPACE_BYTES), "gpu->stream",
-        ]  # fmt: skip
-        write_call(w, "CUBLASLT_CHECK", "cublasLtMatmul(gpu->cublas_lt", arguments)
+            write_bias_pointer(w, plan, "bias")
+        write_matmul(w, plan, (b, a, c))
 
     parts = [workspace_part(site), handle_part(site), *layouts, plan_part]
     return library_call(op, name, form, [f"{product}, by cublasLt: {epilogue}"], body, parts)

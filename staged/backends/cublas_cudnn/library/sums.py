@@ -11,9 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from staged.backends.c_family.writer import Writer
-from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
-from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
-from staged.backends.cublas_cudnn.library.cublaslt import alignment_of, handle_part, layouts_of, product_part
+from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call
+from staged.backends.cublas_cudnn.library.cublas import Product, workspace_part
+from staged.backends.cublas_cudnn.library.cublaslt import (
+    alignment_of,
+    handle_part,
+    layouts_of,
+    product_part,
+    write_bias_pointer,
+    write_matmul,
+)
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.options import DeviceOptions
 from staged.ir.order import VIEWS
@@ -142,13 +149,8 @@ def emit_product(op: Op, name: str, site: int) -> LibraryCall:
     def body(w: Writer) -> None:
         w.line("const float alpha = 1.0f;")
         w.line("const float beta = 0.0f;")
-        arguments = ["CUBLASLT_MATMUL_DESC_BIAS_POINTER", "&sums", "sizeof sums"]
-        write_call(w, "CUBLASLT_CHECK", f"cublasLtMatmulDescSetAttribute(gpu->{plan}", arguments)
-        arguments = [
-            f"gpu->{plan}", "&alpha", "b", f"gpu->{b}", "a", f"gpu->{a}", "&beta", "c", f"gpu->{c}", "c", f"gpu->{c}",
-            f"&gpu->{plan}_algorithm", "gpu->cublas_workspace", str(WORKSPACE_BYTES), "gpu->stream",
-        ]  # fmt: skip
-        write_call(w, "CUBLASLT_CHECK", "cublasLtMatmul(gpu->cublas_lt", arguments)
+        write_bias_pointer(w, plan, "sums")
+        write_matmul(w, plan, (b, a, c))
 
     comments = [f"{product}, and the sums of the rows of {op.attrs['sums_of']}, by cublasLt: {epilogue}"]
     needed = [workspace_part(site), handle_part(site), *parts, plan_part]
