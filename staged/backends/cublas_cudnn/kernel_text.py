@@ -15,7 +15,7 @@ CUDA_WORDS = CUDA_FUNCTIONS | frozenset(
     "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
 )
 """Names that mean something in kernels, or in what surrounds them."""
-LAUNCH_WORDS = frozenset("gpu grid block blocks values copied".split())
+LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
 """What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
 
 

@@ -27,6 +27,14 @@ def in_fused_kernels(gpu: Any, threadIdx: Any) -> Any:
     return values, copied, and_, blockIdx, warpSize, char16_t
 
 
+def in_launches_that_clear(blocks: Any) -> Any:
+    with with_backend(GPU, blocks, deterministic=False):
+        grid = blocks * 2.0
+        cleared = st.scatter_add(st.zeros((3, 6)), np.array([0, 2, 1, 1, 0, 2]), grid)
+        copied = st.scatter_add(cleared, np.array([0, 2, 1, 1, 0, 2]), blocks)
+    return cleared, copied
+
+
 @st.function
 def gridDim(dim3: Any, not_: Any, block: Any) -> Any:
     if block < 1:
@@ -53,7 +61,8 @@ def in_kernels_of_the_users(gpu: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments"), [(in_fused_kernels, (X, X)), (in_functions, (X, X, 3)), (in_kernels_of_the_users, (X,))]
+    ("function", "arguments"),
+    [(in_fused_kernels, (X, X)), (in_launches_that_clear, (X,)), (in_functions, (X, X, 3)), (in_kernels_of_the_users, (X,))],
 )
 def test_names_that_mean_something_elsewhere(function: Any, arguments: tuple[Any, ...]) -> None:
     staged = st.function(target="portable")(function)
