@@ -260,6 +260,28 @@ def test_headers_are_looked_for_beside_their_library(monkeypatch: pytest.MonkeyP
         toolkit.include_folder("cudnn")
 
 
+def test_a_library_that_pathfinder_does_not_know_is_found_among_the_wheels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in ("cu13", "cudnn"):
+        (tmp_path / "nvidia" / folder / "lib").mkdir(parents=True)
+    built = tmp_path / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9"
+    subprocess.run(["cc", "-shared", "-x", "c", os.devnull, "-o", str(built)], check=True)
+    finder = types.ModuleType("cuda.pathfinder")
+
+    def load(name: str) -> Any:
+        if name != "cudart":
+            raise ValueError(f"Unknown library name: {name}")
+        return types.SimpleNamespace(abs_path=str(tmp_path / "nvidia" / "cu13" / "lib" / "libcudart.so.13"))
+
+    finder.load_nvidia_dynamic_lib = load  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", finder)
+    assert toolkit.load_libraries(("cudnn",))[1] == built
+    built.unlink()
+    with pytest.raises(DependencyError, match="the library of cudnn, which the program calls, was not found"):
+        toolkit.load_libraries(("cudnn",))
+
+
 @pytest.mark.usefixtures("needs_nvrtc")
 def test_the_library_carries_the_kernels_and_names_no_folder() -> None:
     artifact = artifact_of(programs.softmax, X)

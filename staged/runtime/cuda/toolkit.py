@@ -6,6 +6,7 @@ A program finds a library that is loaded already by its name, so a compiled prog
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -31,6 +32,8 @@ _WHEELS = {
     "cublasLt": "nvidia-cublas",
     "cudnn": "nvidia-cudnn-cu13",
 }
+_FAILURES = (ImportError, RuntimeError, ValueError, OSError)
+"""What `cuda.pathfinder` raises for a library that is missing, or that it does not know."""
 # Where `cuda.pathfinder` has headers under another name than ours: crt's lie beside the runtime's or beside nvcc's.
 _FOUND_AS = {"cublasLt": ("cublas",), _CRT: (RUNTIME, "nvcc")}
 
@@ -56,8 +59,21 @@ def _loaded(name: str) -> Path:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
         return Path(load_nvidia_dynamic_lib(name).abs_path)
-    except (ImportError, RuntimeError) as failure:
+    except _FAILURES as failure:
+        # Earlier versions do not know cuDNN: it is looked for among the wheels that the runtime is one of.
+        for path in [] if name == RUNTIME else _libraries_beside_runtime(name):
+            ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+            return path
         raise _missing(name, "library", failure) from None
+
+
+def _libraries_beside_runtime(name: str) -> list[Path]:
+    """The files of a library in the folders of the wheels: `nvidia/cu13/lib/libcudart.so.13`, `nvidia/cudnn/lib/libcudnn.so.9`."""
+    try:
+        wheels = _loaded(RUNTIME).parents[2]
+    except DependencyError:
+        return []
+    return sorted(wheels.glob(f"*/lib/lib{name}.so.*"))
 
 
 def include_folder(name: str) -> Path:
@@ -82,7 +98,7 @@ def _folders_of_pathfinder(name: str) -> tuple[list[str], Exception | None]:
         from cuda.pathfinder import find_nvidia_header_directory
 
         folders = [find_nvidia_header_directory(known) for known in _FOUND_AS.get(name, (name,))]
-    except (ImportError, RuntimeError) as failure:
+    except _FAILURES as failure:
         return [], failure
     return [folder for folder in folders if folder], None
 
