@@ -99,7 +99,8 @@ class StagedLoop:
         what = f"the loop at line {line}"
         self.scopes = tracked(trace, self.scope)
         entry = [snapshot(scope) for scope in self.scopes]
-        path = (*trace.path, where)
+        # What a try has learned counts scopes, of which a function that takes Variables as state has one more.
+        path = (*trace.path, len(trace.states), where)
         late = frozenset(
             (index, name)
             for index, scope in enumerate(self.scopes)

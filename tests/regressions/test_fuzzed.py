@@ -224,3 +224,37 @@ def test_arrays_may_be_called_like_what_a_recursive_program_has() -> None:
     assert_backends_agree(
         lambda x, n: st.grad(lambda x: st.sum(arrays_called_like_what_recursion_has(x, n)[0]))(x), X, 2, rtol=1e-9
     )
+
+
+@st.function
+def counting(total, x, n):
+    if n <= 0:
+        return x
+    for _ in st.range(3):
+        total.value = total + st.sum(x)
+    return counting(total, st.sin(x), n - 1) * total
+
+
+def test_variables_change_in_loops_of_recursive_functions_that_are_differentiated() -> None:
+    def f(x, n):
+        total = st.Variable(0.0 * x[0])
+
+        def g(x):
+            return st.sum(counting(total, x, n))
+
+        return st.grad(g)(x), st.sum(counting(total, x, n)), total
+
+    assert_backends_agree(f, X, 2, rtol=1e-9)
+
+
+@st.function
+def drawing(x, n):
+    if n <= 0:
+        return x
+    for _ in st.range(2):
+        x = x * st.random.uniform((3,), dtype=st.f64)
+    return drawing(x, n - 1) + x
+
+
+def test_numbers_are_drawn_in_loops_of_recursive_functions_that_are_differentiated() -> None:
+    assert_backends_agree(lambda x, n: st.value_and_grad(lambda x: st.sum(drawing(x, n)))(x), X, 2, rtol=1e-9)
