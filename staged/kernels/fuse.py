@@ -254,8 +254,10 @@ def _number_put_by(op: Op) -> Value | None:
     """The array of one element that an op puts into another, where it is made of a number."""
     if op.name != "dynamic_update" or op.device != CPU:
         return None
-    made = op.operands[1].producer
-    return op.operands[1] if made is not None and made.name == "reshape" and is_scalar(made.operands[0]) else None
+    update, made = op.operands[1], op.operands[1].producer
+    if made is None or made.name not in ("reshape", "broadcast_to") or update.tensor.size != 1:
+        return None
+    return update if is_scalar(made.operands[0]) else None
 
 
 def _is_source(value: Value) -> bool:

@@ -153,9 +153,9 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
         if n != m:
             target = target + Affine.of(p.scalar(2 + number), large)
     first, in_place = p.begin()
-    if p.op.operands[1] not in p.number:  # a number, which a reshape makes an element of
+    if p.op.operands[1] not in p.number:  # a number, as an array of one element
         made = p.op.operands[1].producer
-        assert made is not None and made.name == "reshape"
+        assert made is not None and made.name in ("reshape", "broadcast_to")
         element = p.inputs[p.number[made.operands[0]]]
         assert isinstance(element, Local)
         return p.nest(name, [first, *loops(axes, [Store(out, target, element)])], False, in_place)

@@ -328,7 +328,7 @@ class BodyEmitter:
         if write is None or str(self.pointer(op.result)) != str(self.pointer(op.operands[write.array])):
             return False
         terms = [scaled(self.scalar(op.operands[start]), stride) for start, stride in write.starts]
-        place = infix_sum([term for term in terms if term is not None])
+        place = infix_sum([term for term in terms if term is not None and str(term) != "0"])
         value = self.scalar(op.operands[write.value])
         self.w.line(f"{Index(self.pointer(op.result), place)} = {value};")
         if self.check_nan:

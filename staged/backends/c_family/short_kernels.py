@@ -35,7 +35,7 @@ def element_write(op: Op) -> ElementWrite | None:
     if update is None or update.name != "dynamic_update" or update.operands[1].tensor.size != 1:
         return None
     array, value = update.operands[0], update.operands[1]
-    while value not in block.params and value.producer is not None and value.producer.name == "reshape":
+    while value not in block.params and value.producer is not None and value.producer.name in ("reshape", "broadcast_to"):
         value = value.producer.operands[0]
     if array not in block.params or value not in block.params or value.tensor.shape:
         return None

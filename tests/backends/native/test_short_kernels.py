@@ -1,0 +1,47 @@
+"""Zeros and single elements need no function of their own in the text."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+import staged as st
+from staged.testing import assert_backends_agree
+
+X = np.arange(12.0).reshape(3, 4)
+
+
+def marks(x, n):
+    found = st.zeros((3, 4), dtype=st.f64)
+    minus = st.full((4,), -0.0, dtype=st.f64)
+    for i in st.range(n):
+        found[i, 2] = st.sum(x[i]) + i
+        found[i, 0] = -1.0
+    return found, minus
+
+
+def kept(x):
+    """The array as it was is still wanted: all of it is copied."""
+    y = x * 2.0
+    z = y
+    y[1, 1] = 7.0
+    return y, z
+
+
+def test_zeros_are_a_memset_and_elements_assignments():
+    found, minus = assert_backends_agree(marks, X, 3)
+    assert np.array_equal(found[:, 2], X.sum(axis=1) + np.arange(3)) and np.signbit(minus).all()
+    text = st.function(marks).stage(X, 3).source
+    entry = text[text.index("\nint marks(") :]
+    assert entry.count("memset(") == 1 and "dynamic_update" not in text
+    assert len(re.findall(r"result_0\[.*\] = ", entry)) == 2
+
+
+def test_an_array_that_is_still_wanted_is_not_changed():
+    assert_backends_agree(kept, X)
+
+
+def test_large_zeros_are_shared_by_threads():
+    text = st.function(lambda: st.zeros((1 << 19,))).stage().source
+    assert "memset(args" not in text

@@ -1,0 +1,37 @@
+"""What values are called where the user has no name for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from staged.ir.builder import Builder
+from staged.ir.names import name_of
+from staged.ir.nodes import Op
+from staged.ir.types import TensorType, f32
+
+TYPE = TensorType(f32, (3,))
+
+
+def op(name: str, *operands, hint: str = "", **attrs):
+    made = Op(name, operands, [TYPE], attrs=attrs)
+    made.result.hint = hint
+    return made.result
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (lambda x: op("exp", x, hint="y"), "y"),
+        (lambda x: op("exp", x), "exp"),
+        (lambda x: op("cast", x), "x"),
+        (lambda x: op("reshape", op("cast", op("add", x, x))), "add"),
+        (lambda x: op("check_index", x), "index"),
+        (lambda x: op("constant", value=1.0), ""),
+        (lambda x: op("if", x), ""),
+    ],
+)
+def test_the_users_word_else_what_makes_it(build, name):
+    builder = Builder()
+    with builder.block([TYPE], ["x"]) as body:
+        builder.end("yield", [])
+    assert name_of(build(body.params[0])) == name
