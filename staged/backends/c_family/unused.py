@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 _DECLARATION = re.compile(
-    r"(?P<indent> *)(?P<const>const )?(?:[a-z]\w* )+(?:\*const |\*)?(?P<name>[A-Za-z_]\w*)(?: = (?P<value>.*))?;"
+    r"(?P<indent> *)(?P<const>const )?(?:[A-Za-z]\w* )+(?:\*const |\*)?(?P<name>[A-Za-z_]\w*)(?: = (?P<value>.*))?;"
 )
 _ASSIGNMENT = re.compile(r" *(?P<name>[A-Za-z_]\w*) = (?P<value>.*);")
 _NOT_CODE = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|//.*')
