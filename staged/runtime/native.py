@@ -175,6 +175,14 @@ class _Library:
     def _symbol(self, name: str) -> Any:
         return loader().dlsym(self._handle, name.encode())
 
+    def let_devices_finish(self, numbers: Sequence[int]) -> None:
+        """What a program that stopped has given to its devices may still read the caller's arrays, and write results."""
+        choose, finish = self._symbol("cudaSetDevice"), self._symbol("cudaDeviceSynchronize")
+        if choose != ffi.NULL and finish != ffi.NULL:
+            for number in numbers:
+                if ffi.cast("int (*)(int)", choose)(number) == 0:
+                    ffi.cast("int (*)(void)", finish)()  # an error is the program's, which is told
+
     def team_for(self, owner: Any, threads: int) -> Any:
         """A thread team that ends when `owner` goes, or NULL."""
         if not self.has_team or threads <= 1:
@@ -370,6 +378,8 @@ class NativeProgram:
                 slot.host.stack_bytes = stack_bytes()
             slot.host.live = slot.live  # each time: a program that stopped may have left its progress bar noted here
             status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, catches)
+            if status and self.artifact.language == "cuda":
+                self._library.let_devices_finish(self.artifact.gpus)
             for original, copy in write_back:
                 original[...] = copy
         finally:

@@ -217,6 +217,28 @@ def test_a_device_without_room_names_what_it_has_none_for(device: cuda.Emulator)
     assert use(rows) == 0.0
 
 
+def test_a_program_that_stops_leaves_the_caller_s_arrays_alone(device: cuda.Emulator) -> None:
+    total = st.Variable(np.zeros(500, np.float32))
+
+    @st.function
+    def add(x: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            total.value = total.value + x
+        assert n < 5, "enough"
+        return total.value * 2.0
+
+    try:
+        for seed in range(6):
+            device.configure(f"lazy shuffled seed={seed}")
+            x = np.ones(500, np.float32)
+            with pytest.raises(ProgramError, match="enough"):
+                add(x, 9)
+            x[:] = 100.0  # as whoever gets its memory next might do
+            np.testing.assert_array_equal(np.array(total), np.float32(seed + 1))
+    finally:
+        device.configure("")
+
+
 def test_threads_share_a_variable_s_place(device: cuda.Emulator) -> None:
     v = st.Variable(np.zeros((64, 64), np.float32))
 
