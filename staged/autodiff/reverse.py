@@ -21,6 +21,7 @@ from staged.autodiff.loops import reverse_loop
 from staged.autodiff.recursion import Wanted
 from staged.autodiff.residuals import Front, Residuals
 from staged.autodiff.rules import RuleContext, refusal
+from staged.errors import GradientError
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.library import Library
 from staged.ir.nodes import Block, Op, Value, free_values
@@ -114,7 +115,13 @@ class Reverse:
     def add(self, left: Value, right: Value) -> Value:
         if isinstance(left.type, SequenceType):
             return self.builder.op("sequence_sum", [left, right], [left.type], where=self.where).result
-        assert isinstance(left.type, TensorType), "a frame is loaded once, it has one cotangent"
+        if not isinstance(left.type, TensorType):
+            # A frame of frames: what a call keeps is loaded once, but a reverse of a reverse may both load it and hand it on.
+            raise GradientError(
+                "the reverse of a reverse would take what a function that calls itself keeps twice",
+                where=self.where,
+                hint="take one of the two derivatives in forward mode: `st.jvp` of what `st.grad` gives",
+            )
         return self.builder.op("add", [left, right], [left.type], where=self.where).result
 
     # ---- straight code ----

@@ -258,3 +258,26 @@ def drawing(x, n):
 
 def test_numbers_are_drawn_in_loops_of_recursive_functions_that_are_differentiated() -> None:
     assert_backends_agree(lambda x, n: st.value_and_grad(lambda x: st.sum(drawing(x, n)))(x), X, 2, rtol=1e-9)
+
+
+@st.function
+def deaf(x, n):
+    if n <= 0:
+        return 1.0 + x**2
+    deaf(0.0, n - 1)  # nobody reads what it gives
+    return 4
+
+
+def test_a_reverse_of_a_reverse_that_takes_a_frame_twice_is_refused_with_the_line() -> None:
+    def f(x, n):
+        total = st.sum(x)
+        st.grad(lambda y: total + (st.sin(0.75) if n == 0 else deaf(st.sum(y), n % 3)))(total)
+        return 1.5
+
+    @st.function
+    def twice(x, n):
+        return st.grad(f)(x, n)
+
+    with pytest.raises(st.GradientError, match="keeps twice") as refused:
+        twice.stage(X, 4).compile()
+    assert "in deaf" in str(refused.value) and "st.jvp" in str(refused.value)
