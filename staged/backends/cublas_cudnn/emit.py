@@ -141,8 +141,9 @@ class CudaProgramEmitter(CudaEntry):
             w.text(DECLARATIONS)
             w.line()
         if self.graphs.types():
-            w.section("what changes from turn to turn")
+            w.section("types of a fixed size")
             w.text(_RTC_TYPES.replace("#include <stdint.h>", "#include <stdbool.h>\n#include <stdint.h>"))
+            w.section("what changes from turn to turn")
             for text in self.graphs.types():
                 w.line()
                 w.text(text)

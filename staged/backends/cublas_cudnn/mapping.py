@@ -77,11 +77,12 @@ def map_nest(nest: Nest) -> Spread:
     """How a nest is spread over threads."""
     copies = tuple(s for s in nest.body if isinstance(s, Copy))
     body = without_single_turns(tuple(s for s in nest.body if not isinstance(s, Copy)))
+    body, scratch = without_unread_rows(body, nest.scratch)
     trusted = next((s.axis for s in body if isinstance(s, Loop | Tile)), None) if nest.items != 1 else None
     extents: dict[Local, int] = {source: 1 for source in nest.inputs if isinstance(source, Local)}
     extents |= {s.target: bound(s.extent) for s in walk(body) if isinstance(s, CheckIndex)}
     given = frozenset(source for source in nest.inputs if isinstance(source, Local))
-    return Spread(copies, tuple(_Parts(trusted, extents, given).of((), body, nest.scratch)))
+    return Spread(copies, tuple(_Parts(trusted, extents, given).of((), body, scratch)))
 
 
 class _Parts:
@@ -228,6 +229,37 @@ def without_single_turns(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         tuple(unwrapped(body, gone, lambda s: s)),
         lambda i: Affine(tuple(term for term in i.terms if term[0] not in gone), i.offset),
     )
+
+
+def without_unread_rows(
+    body: tuple[Statement, ...], scratch: tuple[ArrayRef, ...]
+) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
+    """`body` without the stores to workspace that nothing reads: a row of equal numbers, which later loops have at hand."""
+    read = {s.array for s in walk(body) if isinstance(s, Load | LoadPair)}
+    read |= {a for s in walk(body) if isinstance(s, CallSupport) for a in s.arguments if isinstance(a, ArrayRef)}
+    kept = tuple(array for array in scratch if array in read)
+    if len(kept) == len(scratch):
+        return body, scratch
+
+    def visit(statements: Sequence[Statement]) -> Iterator[Statement]:
+        for s in statements:
+            match s:
+                case Loop(axis, inner, reductions):
+                    left = tuple(visit(inner))
+                    if left or reductions:
+                        yield Loop(axis, left, reductions)
+                case Tile(axis, size, inner):
+                    if left := tuple(visit(inner)):
+                        yield Tile(axis, size, left)
+                case Guarded(bounds, inner):
+                    if left := tuple(visit(inner)):
+                        yield Guarded(bounds, left)
+                case Store(array) if array.role == "scratch" and array not in read:
+                    pass
+                case _:
+                    yield s
+
+    return tuple(visit(body)), kept
 
 
 def unwrapped(

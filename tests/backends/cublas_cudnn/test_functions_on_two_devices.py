@@ -186,11 +186,11 @@ def test_an_index_out_of_range_in_a_call_names_the_line(two: cuda.Emulator) -> N
 
 
 def test_a_device_without_room_for_the_calls_says_so(emulated_device: cuda.Emulator) -> None:
-    emulated_device.configure("devices=2 memory=8M")
+    emulated_device.configure("devices=2 memory=64M")
     staged = st.function(both_in_each_call)
     large = np.ones(100_000)
     with pytest.raises(ProgramError, match="for open calls") as caught:
-        staged(large, 30)
+        staged(large, 100)
     assert isinstance(caught.value, MemoryError)
     emulated_device.configure("devices=2")
     with with_backend(CPU):

@@ -134,6 +134,20 @@ def test_a_loop_that_a_total_runs_through_is_not_threads() -> None:
     assert names(part) == ("i",) and [s.axis for s in part.body if isinstance(s, Loop)] == [j, j]
 
 
+def test_rows_that_nothing_reads_are_not_kept() -> None:
+    i, j = Axis("i", 5), Axis("j", 7)
+    kept, unread = array("kept", 7, "scratch"), array("unread", 7, "scratch")
+    value, again = Local("value", f32), Local("again", f32)
+    at = Affine.of(i, 7) + Affine.of(j)
+    total = Reduction(Local("total", f32), "sum")
+    first = Loop(j, (Load(value, array("x", 35), at), Store(kept, Affine.of(j), value), Accumulate(total, value)), (total,))
+    lost = Loop(j, (Store(unread, Affine.of(j), total.target),))
+    last = Loop(j, (Load(again, kept, Affine.of(j)), Store(array("y", 35, "output"), at, again)))
+    (part,) = map_nest(nest(Loop(i, (first, lost, last)), scratch=(kept, unread), items=5)).parts
+    assert [each.name for each in part.scratch] == ["kept"]
+    assert len([s for s in part.body if isinstance(s, Loop)]) == 2
+
+
 @pytest.mark.parametrize(
     ("rows", "length", "kind"),
     [(9, 10, None), (9, 100, "warp"), (500, 1000, "warp"), (9, 1000, "block"), (500, 2000, "block")],
