@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -31,7 +32,7 @@ _INLINE_WIDTH = 60
 """Expressions longer than this get a name."""
 
 
-class NestWriter:
+class NestWriter(ABC):
     """A nest under way. The layers above it write statements, in vectors too, totals and loops."""
 
     index_type = "int64_t"
@@ -86,9 +87,9 @@ class NestWriter:
         self.w.line(f"const {self.types.mask()} {name} = {mask};")
         return Name(name)
 
+    @abstractmethod
     def body(self, body: tuple[Statement, ...]) -> None:
         """The statements of one loop body."""
-        raise NotImplementedError
 
     # ---- names and values ----
 

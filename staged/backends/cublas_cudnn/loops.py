@@ -68,19 +68,20 @@ class CudaLoopEmitter(TileStatements):
         if windows is not None:
             self.copies, self.parts = (), [windows]
         elif len(self.parts) == 1:
-            added = scatter_with_atomics(self.parts[0]) if not options.deterministic else None
-            own = scatter_by_search(self.parts[0], self.copies, gpu) if added is None else None
-            gather = scatter_as_gather(self.parts[0], self.copies) if added is None and own is None else None
-            if added is not None:
+            (alone,) = self.parts
+            if not options.deterministic and (added := scatter_with_atomics(alone)) is not None:
                 self.adds_atomically, self.parts = True, [added]
-            elif own is not None or gather is not None:
+            elif (own := scatter_by_search(alone, self.copies, gpu)) is not None:
                 self.copies = ()
-                self.parts = [gather] if gather is not None else self.parts
+            elif (gather := scatter_as_gather(alone, self.copies)) is not None:
+                self.copies, self.parts = (), [gather]
+            else:
+                own = permutation_by_block(alone, gpu)
         self.parts = [counted_first(part) for part in self.parts]
         alignment = alignments(op)
         if len(self.parts) > 1:
             self.schedules = schedule_parts(self.parts, alignment, gpu)
-        elif (own := own or permutation_by_block(self.parts[0], gpu)) is not None:
+        elif own is not None:
             self.parts, self.schedules = [own[0]], (own[1],)
         else:
             # The windows over an element are few, and neighbouring elements have the same: no team pays.

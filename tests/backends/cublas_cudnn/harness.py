@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import staged as st
-from staged import GPU, with_backend
+from staged import CPU, GPU, with_backend
 from staged.runtime import cuda
 from staged.testing import compare_trees
 
@@ -49,6 +50,28 @@ def printed_and_copied_as_in_eager(
         assert (seen.copies_to_device, seen.copies_to_host, seen.copies_between_devices) == tuple(copies)
         assert capsys.readouterr().out == printed
         compare_trees(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def trains_as_on_the_host(
+    train: Callable[[Any], tuple[Any, str]], device: cuda.Emulator, rtol: float, atol: float
+) -> tuple[str, int]:
+    """(the text, how many descriptors two programs made): `train(backend)` gives results, losses first, and its text.
+
+    The results are those of the host in any order of work, the losses fall, and nothing stays alive on the device.
+    """
+    expected, _ = train(CPU)
+    gc.collect()
+    before = device.counts()
+    for words in ("eager reverse", "lazy shuffled seed=5"):
+        device.configure(words)
+        found, text = train(GPU)
+        compare_trees(found, expected, rtol=rtol, atol=atol)
+    assert found[0][-1] < found[0][0]
+    made = device.counts() - before
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+    return text, made.descriptors_created
 
 
 def agrees_and_prints_as_in_eager(staged: Any, arguments: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
