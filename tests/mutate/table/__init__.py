@@ -1,0 +1,1 @@
+"""The planted faults: every module here has a tuple `MUTANTS`, one file per part of the project."""
