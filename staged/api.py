@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
+from types import MethodType
 from typing import Any, TypeVar, overload
 
 from staged.eager import eager_call, is_eager, unwrap, wrap
@@ -99,6 +100,15 @@ class StagedFunction:
             program = Program(traced, self.__wrapped__, self._static, machine, self.options, self._check_nan)
             self._programs[key] = program
         return program
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """The name in its module, as for a plain function: a copy is the function itself, a pickle names it.
+
+        One of a bound method is made anew, since the object of a copy is another.
+        """
+        if isinstance(self.__wrapped__, MethodType):
+            return StagedFunction, (self.__wrapped__, self._static, self._target, self._seed, self._check_nan)
+        return str(getattr(self, "__qualname__", ""))
 
     def __repr__(self) -> str:
         return f"<staged function `{getattr(self, '__name__', '?')}`>"

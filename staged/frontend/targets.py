@@ -263,7 +263,7 @@ class StateTarget(Target):
 def _can_be_late(value: Any) -> bool:
     """Whether something else can stand for `value` where a loop begins, which nobody reads: zeros."""
     leaves, _ = trees.flatten(value)
-    return not mutable_nodes(value) and not any(dims_of(leaf.type) for leaf in leaves if isinstance(leaf, StagedArray))
+    return not any(dims_of(leaf.type) for leaf in leaves if isinstance(leaf, StagedArray))
 
 
 def fits(leaves: list[Any], template: Template) -> bool:

@@ -212,11 +212,23 @@ class Variable(Array):
         self._remote.update(host)
         return self._remote
 
-    def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """For copies: the elements as they are now; a copy has its own place on a device."""
-        held = self._held
-        state = {name: getattr(self, name) for name in Variable.__slots__ if name != "__weakref__"}
-        return None, {**state, "_kept": held, "_remote": None}
+    def __copy__(self) -> Variable:
+        """A Variable of its own, with the value of now; made inside a staged function it lives in that program."""
+        return Variable(self.value, self._name)
+
+    def __deepcopy__(self, memo: object) -> Variable:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickles: the elements as they are now."""
+        if current_trace() is not None:
+            raise StagingError(
+                f"{_described(self._name)} cannot be pickled inside a staged function: what it holds is known when the "
+                "program runs",
+                where=here(),
+                hint="pickle it before or after the call; a copy inside is `copy.deepcopy(model)`",
+            )
+        return Variable, (self.numpy(), self._name)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy of the elements as a NumPy array."""

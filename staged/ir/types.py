@@ -48,6 +48,10 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> str:
+        """The name in this module: a copy or a pickle gives the one object there is, since dtypes are compared by `is`."""
+        return "bool_" if self.kind == "b" else self.name
+
 
 f32 = DType("f32", "f", 4, "float")
 f64 = DType("f64", "f", 8, "double")
