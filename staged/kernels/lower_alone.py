@@ -55,9 +55,14 @@ class _Parts:
         """Which results of the op the kernel gives: a pool whose places nobody wants gives values alone."""
 
     def begin(self) -> tuple[Copy, tuple[tuple[int, int], ...]]:
-        """(what fills the result at first, the pairs that may share a buffer) of an op that changes its first operand."""
-        if self.op.operands[0] in self.number:
-            return Copy(self.outputs[0], self.array(0)), ((0, self.number[self.op.operands[0]]),)
+        """(what fills the result at first, the pairs that may share a buffer) of an op that changes its first operand.
+
+        Exact: in place only where that array is no other operand too, which would be read after it was changed.
+        """
+        changed = self.op.operands[0]
+        if changed in self.number:
+            shared = changed in self.op.operands[1:]
+            return Copy(self.outputs[0], self.array(0)), () if shared else ((0, self.number[changed]),)
         return Copy(self.outputs[0], None), ()
 
     def array(self, number: int) -> ArrayRef:

@@ -40,6 +40,7 @@ from staged.passes.histories import join_histories
 from staged.passes.liveness import Interval, Liveness, liveness
 from staged.passes.offsets import assign_offsets, assign_slots, merged, peak
 from staged.passes.sequences import SequencePlan, copied_handles, plan_sequences
+from staged.passes.variable_lives import variable_lives
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
@@ -58,12 +59,16 @@ def plan_buffers(function: Function, aliases: Aliases, called: Called | None = N
 class _Group:
     """Values that share one buffer, with the intervals at which each holds it."""
 
-    members: list[tuple[Interval, Value | None]] = field(default_factory=list)
+    members: list[tuple[Interval, Value | VariableRef]] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     buffer: Buffer | None = None
     """Set for pinned groups: inputs, outputs, outer variables, constants."""
     variable: VariableRef | None = None
     nbytes: int = 0
+
+
+_Same = tuple[Value, VariableRef, int]
+"""A value, the Variable that it is written to, and the position of that."""
 
 
 class _Planner:
@@ -75,7 +80,7 @@ class _Planner:
         self.live: Liveness = liveness(function)
         self.devices = value_devices(function)
         self.group: dict[Value, _Group] = {}
-        self.touch: set[tuple[Value, Value, int]] = set()
+        self.touch: set[tuple[Value | VariableRef, Value | VariableRef, int]] = set()
         """(source, destination, position): may meet there, because one becomes the other."""
         self.variables: dict[VariableRef, _Group] = {}
         self.copied: set[Op] = set()
@@ -160,6 +165,8 @@ class _Planner:
                 device = self.devices.get(param, CPU)
                 name = param.hint or f"input_{number}"
                 self.pin(param, Buffer(name, param.tensor, "input", param.tensor.nbytes, device, index=number))
+        kept = [variable for variable in self.function.variables if variable.outer or self.called]
+        lives = variable_lives(self.function, self.live, kept)
         for variable in self.function.variables:
             if variable.type.shape:
                 kind = "variable" if variable.outer or self.called else "arena"
@@ -174,6 +181,7 @@ class _Planner:
                     variable=variable,
                 )
                 group = _Group(buffer=buffer, variable=variable, nbytes=buffer.nbytes)
+                group.members += [(interval, variable) for interval in lives[variable]]
                 self.variables[variable] = group
         for block in structural_blocks(self.function.block):
             for param in block.params:
@@ -286,25 +294,31 @@ class _Planner:
         return [(i, p, v) for i, (p, v) in enumerate(zip(params, initial, strict=True)) if p in self.group]
 
     def join_variables(self) -> None:
-        writes = [op for op in structural_ops(self.function.block) if op.name == "variable_write"]
-        calls = [op for op in structural_ops(self.function.block) if op.name == "call"]
-        for op in writes:
-            if not is_tensor(op.operands[0]):
-                continue
-            variable = op.attrs["variable"]
-            value = root_of(op.operands[0])
-            others = [self.live.start[w] for w in writes if w is not op and w.attrs["variable"] is variable]
-            others += [self.live.start[c] for c in calls if variable in _written_by_call(c)]
-            spans = self.live.intervals.get(value, [])
-            overwritten = any(start < position <= end for start, end in spans for position in others)
-            same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
-            if same_size and not overwritten and self.may_write_early(value, op, variable):
-                self.join_group(value, self.variables[variable])
+        """A value that is written to a Variable is computed there.
 
-    def may_write_early(self, value: Value, write: Op, variable: VariableRef) -> bool:
+        Exact: where all that shares the value's buffer is dead while the Variable's own value, before or after, is needed. The
+        value itself may live on after the write, for as long as nothing else is written there: both are the same.
+        """
+        ops = list(structural_ops(self.function.block))
+        for op in ops:
+            if op.name != "variable_write" or not is_tensor(op.operands[0]):
+                continue
+            variable, value = op.attrs["variable"], root_of(op.operands[0])
+            written = self.live.start[op]
+            others = [self.live.start[other] for other in ops if other is not op and _writes(other, variable)]
+            spans = self.live.intervals.get(value, [])
+            if any(start < position <= end for start, end in spans for position in others):
+                continue
+            same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
+            group, target = self.group.get(value), self.variables[variable]
+            if group is not None and same_size and self.may_write_early(value, op):
+                self.touch.add((value, variable, written))
+                self.join_group(value, target, same=(value, variable, written))
+
+    def may_write_early(self, value: Value, write: Op) -> bool:
         """Whether `value` may be computed straight into the Variable, before the position of the write.
 
-        Nothing between the two may read or write the Variable, stop the program, or leave the block.
+        Exact: nothing between the two may stop the program (the Variable then has its old value) or leave the block.
         """
         producer = value.producer
         if producer is None or producer not in self.block_of or self.block_of[producer] is not self.block_of[write]:
@@ -313,7 +327,7 @@ class _Planner:
         for op in self.block_of[write].ops:
             if op is write:
                 return True
-            if between and (op.blocks and op.name not in OPAQUE or _may_stop(op) or _touches(op, variable)):
+            if between and (op.blocks and op.name not in OPAQUE or _may_stop(op)):
                 return False
             if op is producer:
                 if producer.name not in OPAQUE and producer.name != "copy":
@@ -348,9 +362,11 @@ class _Planner:
                 full = group is not None and value.tensor.nbytes == type.nbytes
                 if group is None or group.buffer is not None or group.variable is not None or not full:
                     continue
-                others = [other for other in self.group.values() if other.buffer is buffer]
+                others = list(dict.fromkeys(other for other in self.group.values() if other.buffer is buffer))
                 if _is_made(value) and not any(self.interfere(group, other) for other in others):
                     group.buffer = buffer
+                    for other in others:
+                        self.merge(group, other)
 
     def join_updates(self) -> None:
         """An array that is changed in part stays where it is: else all of it would be copied."""
@@ -381,7 +397,7 @@ class _Planner:
         if root.tensor.nbytes == other.tensor.nbytes:
             self.join_group(root, target)
 
-    def join_group(self, value: Value, target: _Group) -> None:
+    def join_group(self, value: Value, target: _Group, same: _Same | None = None) -> None:
         group = self.group.get(value)
         if group is None or group is target:
             return
@@ -390,7 +406,7 @@ class _Planner:
         pinned = group.buffer or target.buffer
         if pinned is not None and pinned.kind in ("input", "constant"):
             return  # never written
-        if group.nbytes == target.nbytes and not self.interfere(group, target):
+        if group.nbytes == target.nbytes and not self.interfere(group, target, same):
             self.merge(target, group)
 
     def merge(self, target: _Group, other: _Group) -> None:
@@ -406,7 +422,12 @@ class _Planner:
             if group is other:
                 self.variables[variable] = target
 
-    def interfere(self, a: _Group, b: _Group) -> bool:
+    def interfere(self, a: _Group, b: _Group, same: _Same | None = None) -> bool:
+        """Whether the two must not share a buffer: something of one is needed while something of the other is.
+
+        Exact: all members count. They may meet in one position where one becomes the other (`touch`); and after `same`, the
+        position from which a value and a Variable are equal, these two may both live.
+        """
         for (start_a, end_a), value_a in a.members:
             for (start_b, end_b), value_b in b.members:
                 if end_a < start_b or end_b < start_a:
@@ -414,6 +435,8 @@ class _Planner:
                 if end_a == start_b and (value_a, value_b, end_a) in self.touch:
                     continue
                 if end_b == start_a and (value_b, value_a, end_b) in self.touch:
+                    continue
+                if same is not None and (value_a, value_b) == same[:2] and start_b >= same[2]:
                     continue
                 return True
         return False
@@ -552,6 +575,10 @@ def _role_in_call(value: Value) -> str:
     return f"result of `{producer.attrs['function']}`"
 
 
+def _writes(op: Op, variable: VariableRef) -> bool:
+    return any(effect.kind == "write" and effect.target is variable for effect in op.effects)
+
+
 def _written_by_call(op: Op) -> list[VariableRef]:
     """The Variables that a call may write."""
     effects = op.effects if op.name == "call" else ()
@@ -565,7 +592,3 @@ def _is_made(value: Value) -> bool:
 
 def _may_stop(op: Op) -> bool:
     return any(effect.kind in ("fail", "io") for effect in op.effects)
-
-
-def _touches(op: Op, variable: VariableRef) -> bool:
-    return any(effect.target is variable for effect in op.effects)
