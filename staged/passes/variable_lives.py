@@ -7,7 +7,7 @@ a write ends that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from staged.ir.nodes import Block, Function, Label, Op, VariableRef
 from staged.ir.order import OPAQUE
@@ -47,18 +47,21 @@ class _Flow:
         self.block(self.function.block, [])
         before = self.before()
         found: dict[VariableRef, list[Interval]] = {variable: [] for variable in self.bit}
-        for variable, bit in self.bit.items():
-            start = -1
-            for position in range(len(before)):
-                written = self.writes[position] & bit
-                after = any(before[n] & bit for n in self.next[position])
-                if start >= 0 and (written or not before[position] & bit):
-                    found[variable].append((start, position - 1))
-                    start = -1
-                if start < 0 and (written or before[position] & bit or after):
-                    start = position
-            if start >= 0:
-                found[variable].append((start, len(before) - 1))
+        variables = list(self.bit)
+        begun: dict[int, int] = {}
+        held = 0
+        for position in range(len(before)):
+            now, written = before[position], self.writes[position]
+            for following in self.next[position]:
+                now |= before[following]
+            # An interval ends where its Variable is dead or written, and begins where it is written or live.
+            for number in _numbers(held & (written | ~now)):
+                found[variables[number]].append((begun.pop(number), position - 1))
+            for number in _numbers((now | written) & (written | ~held)):
+                begun[number] = position
+            held = now | written
+        for number, start in begun.items():
+            found[variables[number]].append((start, len(before) - 1))
         return found
 
     def before(self) -> list[int]:
@@ -108,23 +111,32 @@ class _Flow:
         if op.name in OPAQUE or not op.blocks:
             return
         starts = [self.live.block_start[block] for block in op.blocks]
-        label = op.attrs.get("label")
         if op.name == "for":
             head = [starts[0], finish]
             # A `continue` goes where the end of the body goes.
+            label = op.attrs["label"]
             self.goes_on[label], self.leaves[label] = self.live.block_end[op.blocks[0]], finish
             self.next[start] += head
             if op.blocks[0].end.kind != "yield":
                 self.next[self.live.block_end[op.blocks[0]]] += head
             self.block(op.blocks[0], head)
         elif op.name == "while":
+            label = op.attrs["label"]
             self.goes_on[label], self.leaves[label] = starts[0], finish
             self.next[start].append(starts[0])
             self.block(op.blocks[0], [starts[1], finish])
             self.block(op.blocks[1], [starts[0]])
         else:
-            if label is not None:
-                self.leaves[label] = finish
+            if "label" in op.attrs:
+                self.leaves[op.attrs["label"]] = finish
             self.next[start] += starts if op.name in ("if", "scope") else [*starts, finish]
             for block in op.blocks:
                 self.block(block, [finish])
+
+
+def _numbers(mask: int) -> Iterator[int]:
+    """The bits that are set."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
