@@ -17,10 +17,13 @@ from typing import Any
 
 import pytest
 
+from tests import torch_reference
+
 GOLDEN = Path(__file__).parent / "golden"
 
-# What the `test` extra of pyproject.toml installs: without one of these a CI run is not a run.
-REQUIRED_LIBRARIES = ("torch", "sklearn", "safetensors", "hypothesis", "click", "rich", "matplotlib", "cuda")
+# What the extras `test` and, for `--all`, `test-all` of pyproject.toml install: without one of these a CI run is not a run.
+REQUIRED_LIBRARIES = {"sklearn", "safetensors", "hypothesis", "click", "rich", "matplotlib"}
+ALSO_FOR_ALL = {"torch", "cuda"}
 
 
 def in_ci() -> bool:
@@ -76,6 +79,12 @@ def library() -> Callable[[str], ModuleType]:
     return load
 
 
+@pytest.fixture(scope="session")
+def torch(library: Callable[[str], ModuleType]) -> ModuleType:
+    """PyTorch itself: a test that takes it runs with `--all` alone. What is small has a record (see `torch_reference`)."""
+    return library("torch")
+
+
 @pytest.fixture
 def emulated_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The emulated device, for programs with GPU regions; a test that misuses it fails, unless its fixtures have `misuse`.
@@ -126,8 +135,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def programs_for_the_emulated_device_compile_for_gpus() -> Iterator[None]:
-    """What a test runs on the emulated device would compile for a GPU: checked as it is compiled (see `cuda_toolchain`)."""
+def programs_for_the_emulated_device_compile_for_gpus(pytestconfig: pytest.Config) -> Iterator[None]:
+    """With `--all`, each program that a test runs on the emulated device is also compiled for GPUs (see `cuda_toolchain`)."""
+    if not pytestconfig.getoption("--all"):
+        yield
+        return
     from staged.runtime.cuda import loading
     from tests.cuda_toolchain import check_for_gpus
 
@@ -148,19 +160,31 @@ def programs_for_the_emulated_device_compile_for_gpus() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files below tests/golden/")
     parser.addoption(
+        "--all",
+        action="store_true",
+        help="slow tests too, PyTorch itself beside its recorded results, and CUDA's compiler on what the emulated device runs",
+    )
+    parser.addoption("--record-references", action="store_true", help="record PyTorch's results anew (make references)")
+    parser.addoption(
         "--on-gpu", action="store_true", help="tests of the emulated device run on the GPU, and are marked `gpu`"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--all"):
+        REQUIRED_LIBRARIES.update(ALSO_FOR_ALL)
     # The programs that tests compile stay out of the user's own cache. They are kept between runs: a program's key is
     # its text, compiler and flags, so a stale one cannot be met. Set in the environment, for subprocesses too.
     os.environ.setdefault("STAGED_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))
+    torch_reference.RUNNING = torch_reference.Records(
+        config.getoption("--all"), config.getoption("--record-references")
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     on_gpu = config.getoption("--on-gpu")
+    leave_out_what_only_all_has(config, items)
     for item in items if on_gpu else ():
         if "emulated_device" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.gpu)
@@ -172,6 +196,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     count, reason = gpu_count()
     for item in [] if count or on_gpu and is_emulated() else for_gpus:
         item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
+
+
+def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `--all` neither slow tests nor those that need PyTorch itself, unless a test is named (`file::test`) or `-m` asks."""
+    if config.getoption("--all") or config.getoption("markexpr") or any("::" in word for word in config.args):
+        return
+
+    def has_its_place(item: pytest.Item) -> bool:
+        marked = item.get_closest_marker("slow") or item.get_closest_marker("live")
+        return not marked and not {"torch", "needs_nvrtc"}.intersection(getattr(item, "fixturenames", ()))
+
+    left_out = [item for item in items if not has_its_place(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if has_its_place(item)]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    assert torch_reference.RUNNING is not None
+    torch_reference.RUNNING.begin(item)
 
 
 def refuse_forbidden_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -54,12 +54,32 @@ def test_present_data_is_found(tmp_path: Path) -> None:
     assert "1 passed" in run_suite(tmp_path, READS_DATA, CI="true", STAGED_DATA=str(tmp_path)).stdout
 
 
-@pytest.mark.parametrize("module", ["torch.no_such_part", "jax.no_such_part"])
-def test_only_libraries_of_the_test_extra_must_be_there_in_ci(tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "options", "needed"),
+    [
+        ("sklearn.no_such_part", (), True),
+        ("torch.no_such_part", ("--all",), True),
+        ("torch.no_such_part", (), False),
+        ("jax.no_such_part", ("--all",), False),
+    ],
+)
+def test_only_libraries_of_the_test_extras_must_be_there_in_ci(
+    tmp_path: Path, module: str, options: tuple[str, ...], needed: bool
+) -> None:
     test = f"import pytest\npytest.importorskip('{module}')\ndef test_it():\n    pass\n"
-    done = run_suite(tmp_path, test, CI="true")
-    assert ("everything it needs must be there" in done.stdout) == module.startswith("torch"), done.stdout
-    assert run_suite(tmp_path, test).returncode == 5  # without CI: skipped, and nothing else was collected
+    done = run_suite(tmp_path, test, *options, CI="true")
+    assert ("everything it needs must be there" in done.stdout) == needed, done.stdout
+    assert run_suite(tmp_path, test, *options).returncode == 5  # without CI: skipped, and nothing else was collected
+
+
+MARKED = "import pytest\n@pytest.mark.{}\ndef test_it():\n    pass\ndef test_other():\n    pass\n"
+
+
+@pytest.mark.parametrize("mark", ["slow", "live"])
+def test_what_takes_long_or_needs_more_runs_with_all_or_by_name(tmp_path: Path, mark: str) -> None:
+    assert "1 passed, 1 deselected" in run_suite(tmp_path, MARKED.format(mark)).stdout
+    assert "2 passed" in run_suite(tmp_path, MARKED.format(mark), "--all").stdout
+    assert "1 passed, 1 deselected" in run_suite(tmp_path, MARKED.format(mark), "-m", mark).stdout
 
 
 def test_golden_text_is_written_compared_and_left_beside(tmp_path: Path) -> None:

@@ -133,9 +133,9 @@ def test_worker_says_what_a_framework_does_not_have() -> None:
     assert json.loads(done.stdout) == {"absent": "no such row in this framework"}
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("row", ["char_rnn", "char_lstm"])
 def test_recurrent_rows_train_the_same_network_in_every_way(row: str) -> None:
-    pytest.importorskip("torch")
     from benchmarks.frameworks import ours_recurrent, pytorch_recurrent
 
     data = data_of(ROWS[row])
@@ -147,9 +147,9 @@ def test_recurrent_rows_train_the_same_network_in_every_way(row: str) -> None:
             assert peer.read(peer.run(steps)) == pytest.approx(float(loss), rel=1e-4)
 
 
+@pytest.mark.live
 @pytest.mark.parametrize("name", ["treelstm", "treelstm_levels"])
 def test_the_tree_rows_train_the_same_network(name: str) -> None:
-    pytest.importorskip("torch")
     from benchmarks.frameworks import ours_recurrent, pytorch_recurrent
 
     row, data = ROWS[name], data_of(ROWS[name])

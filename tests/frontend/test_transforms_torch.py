@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 import staged as st
 from staged.testing import assert_backends_agree, compare_trees
-
-torch = pytest.importorskip("torch", reason="compares with torch.func")
+from tests.torch_reference import reference
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(5, 3))
@@ -26,60 +24,47 @@ def ours(p: Any, x: Any) -> Any:
     return mlp(p, x, st)
 
 
-def theirs(p: Any, x: Any) -> Any:
-    return mlp(p, x, torch)
-
-
 def loss_ours(p: Any, x: Any, y: Any) -> Any:
     return st.cross_entropy(ours(p, x)[None], y[None])
-
-
-def loss_theirs(p: Any, x: Any, y: Any) -> Any:
-    return torch.nn.functional.cross_entropy(theirs(p, x)[None], y[None])
 
 
 PARAMETERS = {"w1": W1, "b1": B1, "w2": W2}
 
 
-def to_torch(tree: Any) -> Any:
-    return {key: to_torch(value) for key, value in tree.items()} if isinstance(tree, dict) else torch.tensor(tree)
+def agree(program: Any, compute: Any, *args: Any) -> None:
+    """`program(*args)` gives what `compute(torch, *args)` does, which takes tensors."""
 
+    def on_tensors(torch: Any, *args: Any) -> Any:
+        def tensors(tree: Any) -> Any:
+            return {key: tensors(value) for key, value in tree.items()} if isinstance(tree, dict) else torch.tensor(tree)
 
-def to_numpy(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: to_numpy(value) for key, value in tree.items()}
-    return tuple(map(to_numpy, tree)) if isinstance(tree, tuple) else tree.detach().numpy()
+        return compute(torch, *map(tensors, args))
 
-
-def agree(program: Any, expected: Any, *args: Any) -> None:
     found = assert_backends_agree(program, *args, levels=("3",), rtol=1e-10)
-    compare_trees(found, to_numpy(expected), rtol=1e-9, where="ours and torch's differ")
+    compare_trees(found, reference(on_tensors, *args), rtol=1e-9, where="ours and torch's differ")
 
 
 def test_jacobians() -> None:
-    p, x = to_torch(PARAMETERS), torch.tensor(X[0])
-    expected = (
-        torch.func.jacfwd(theirs, argnums=(0, 1))(p, x),
-        torch.func.jacrev(theirs, argnums=(0, 1))(p, x),
-    )
+    def theirs(torch: Any, p: Any, x: Any) -> Any:
+        def f(p: Any, x: Any) -> Any:
+            return mlp(p, x, torch)
+
+        return torch.func.jacfwd(f, argnums=(0, 1))(p, x), torch.func.jacrev(f, argnums=(0, 1))(p, x)
+
     agree(
         lambda p, x: (st.jacfwd(ours, argnums=(0, 1))(p, x), st.jacrev(ours, argnums=(0, 1))(p, x)),
-        expected,
+        theirs,
         PARAMETERS,
         X[0],
     )
 
 
 def test_hessian_and_its_product_with_a_vector() -> None:
-    p, x, v = to_torch(PARAMETERS), torch.tensor(X[0]), torch.tensor(X[1])
+    def theirs(torch: Any, p: Any, x: Any, v: Any) -> Any:
+        def of_x(x: Any) -> Any:
+            return mlp(p, x, torch).square().sum()
 
-    def theirs_of_x(x: Any) -> Any:
-        return theirs(p, x).square().sum()
-
-    expected = (
-        torch.func.hessian(theirs_of_x)(x),
-        torch.func.jvp(torch.func.grad(theirs_of_x), (x,), (v,))[1],
-    )
+        return torch.func.hessian(of_x)(x), torch.func.jvp(torch.func.grad(of_x), (x,), (v,))[1]
 
     def program(p: Any, x: Any, v: Any) -> Any:
         def of_x(x: Any) -> Any:
@@ -87,30 +72,34 @@ def test_hessian_and_its_product_with_a_vector() -> None:
 
         return st.hessian(of_x)(x), st.jvp(st.grad(of_x), (x,), (v,))[1]
 
-    agree(program, expected, PARAMETERS, X[0], X[1])
+    agree(program, theirs, PARAMETERS, X[0], X[1])
 
 
 def test_gradients_for_each_example() -> None:
-    p, x, y = to_torch(PARAMETERS), torch.tensor(X), torch.tensor(LABELS)
-    expected = torch.func.vmap(torch.func.grad(loss_theirs), in_dims=(None, 0, 0))(p, x, y)
-    agree(lambda p, x, y: st.vmap(st.grad(loss_ours), in_axes=(None, 0, 0))(p, x, y), expected, PARAMETERS, X, LABELS)
+    def theirs(torch: Any, p: Any, x: Any, y: Any) -> Any:
+        def loss(p: Any, x: Any, y: Any) -> Any:
+            return torch.nn.functional.cross_entropy(mlp(p, x, torch)[None], y[None])
+
+        return torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(p, x, y)
+
+    agree(lambda p, x, y: st.vmap(st.grad(loss_ours), in_axes=(None, 0, 0))(p, x, y), theirs, PARAMETERS, X, LABELS)
 
 
 def test_mapped_hessians_and_nested_maps() -> None:
-    x = torch.tensor(X)
-
     def energy(x: Any, np_: Any) -> Any:
         return (np_.sin(x) * x).sum() * x[0]
 
-    expected = (
-        torch.func.vmap(torch.func.hessian(lambda x: energy(x, torch)))(x),
-        torch.func.vmap(lambda a: torch.func.vmap(lambda b: (a * b).sum())(x))(x),
-    )
+    def theirs(torch: Any, x: Any) -> Any:
+        return (
+            torch.func.vmap(torch.func.hessian(lambda x: energy(x, torch)))(x),
+            torch.func.vmap(lambda a: torch.func.vmap(lambda b: (a * b).sum())(x))(x),
+        )
+
     agree(
         lambda x: (
             st.vmap(st.hessian(lambda x: energy(x, st)))(x),
             st.vmap(lambda a: st.vmap(lambda b: (a * b).sum())(x))(x),
         ),
-        expected,
+        theirs,
         X,
     )

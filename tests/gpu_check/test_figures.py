@@ -17,8 +17,7 @@ from tests.gpu_check.training import result_of as result_of_training
 
 
 @pytest.mark.parametrize("kernel", kernels.KERNELS, ids=[kernel.name for kernel in kernels.KERNELS])
-def test_what_is_timed_computes_the_same_in_pytorch(kernel: kernels.Kernel) -> None:
-    torch = pytest.importorskip("torch")
+def test_what_is_timed_computes_the_same_in_pytorch(kernel: kernels.Kernel, torch: Any) -> None:
     x = np.random.default_rng(2).normal(size=(6, 6)).astype(np.float32)
     with st.eager():
         ours = np.asarray(kernel.body(x))

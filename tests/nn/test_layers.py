@@ -1,10 +1,14 @@
 """Layers against torch's with the same weights: values, parameter names and shapes, gradients."""
 
+import json
+from functools import partial
+
 import numpy as np
 import pytest
 
 import staged as st
 from staged import nn
+from tests.torch_reference import reference
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.standard_normal((2, 4, 9, 8))
@@ -56,6 +60,23 @@ PLAIN = {
 }
 
 
+@pytest.fixture
+def random():
+    """Each test draws the same numbers, whatever ran before it."""
+    return np.random.default_rng(1)
+
+
+def in_torch(torch, make, weights, x):
+    """The layer's output in PyTorch, and the derivatives of its sum of squares by the input and the weights, by name."""
+    module = make(torch.nn)
+    shapes = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    module.load_state_dict({name: torch.tensor(value) for name, value in weights.items()}, strict=False)
+    x = torch.tensor(x, requires_grad=True)
+    y = module(x)
+    (y * y).sum().backward()
+    return y, x.grad, {name: parameter.grad for name, parameter in module.named_parameters()}, json.dumps(shapes)
+
+
 def gradient_of(module):
     """Sum of squares of the output, with its gradient by input and parameters, staged."""
 
@@ -74,51 +95,38 @@ def gradient_of(module):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_layer_with_parameters_agrees_with_torch(case, library):
-    torch = library("torch")
+def test_a_layer_with_parameters_agrees_with_torch(case, random):
     make, x = CASES[case]
-    theirs = make(torch.nn, dtype=torch.float64)
     ours = make(nn, dtype=st.f64)
-    assert [(n, tuple(p.shape)) for n, p in ours.named_parameters().items()] == [
-        (n, tuple(p.shape)) for n, p in theirs.named_parameters()
-    ]
-    assert {n: tuple(v.shape) for n, v in ours.state_dict().items()} == {
-        n: tuple(v.shape) for n, v in theirs.state_dict().items()
-    }
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter += torch.tensor(0.3 * RNG.standard_normal(tuple(parameter.shape)))  # ones and zeros say little
-    weights = {name: parameter.detach().numpy() for name, parameter in theirs.named_parameters()}
-    x_torch = torch.tensor(x, requires_grad=True)
-    y_torch = theirs(x_torch)
-    (y_torch * y_torch).sum().backward()
+    weights = {name: 0.5 * random.standard_normal(one.shape) for name, one in dict(ours.named_parameters()).items()}
+
+    def theirs(torch, weights, x):
+        return in_torch(torch, partial(make, dtype=torch.float64), weights, x)
+
+    y_torch, dx_torch, dw_torch, shapes = reference(theirs, weights, x)
+    assert {name: list(value.shape) for name, value in ours.state_dict().items()} == json.loads(shapes)
+    assert list(weights) == list(dw_torch)
     y, dx, dw = gradient_of(ours)(x, weights)
-    np.testing.assert_allclose(y, y_torch.detach().numpy(), rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(dx, x_torch.grad.numpy(), rtol=1e-9, atol=1e-10)
-    for name, parameter in theirs.named_parameters():
-        np.testing.assert_allclose(dw[name], parameter.grad.numpy(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(y, y_torch, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(dx, dx_torch, rtol=1e-9, atol=1e-10)
+    for name, expected in dw_torch.items():
+        np.testing.assert_allclose(dw[name], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("case", PLAIN)
-def test_a_layer_without_parameters_agrees_with_torch(case, library):
-    torch = library("torch")
+def test_a_layer_without_parameters_agrees_with_torch(case):
     make, x = PLAIN[case]
-    x_torch = torch.tensor(x, requires_grad=True)
-    y_torch = make(torch.nn)(x_torch)
-    (y_torch * y_torch).sum().backward()
+    y_torch, dx_torch, _, _ = reference(lambda torch, x: in_torch(torch, make, {}, x), x)
     y, dx, _ = gradient_of(make(nn))(x, {})
-    np.testing.assert_allclose(y, y_torch.detach().numpy(), rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(dx, x_torch.grad.numpy(), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(y, y_torch, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(dx, dx_torch, rtol=1e-9, atol=1e-10)
 
 
-def test_embedding_gathers_rows_and_adds_up_gradients(library):
-    torch = library("torch")
+def test_embedding_gathers_rows_and_adds_up_gradients(random):
     indices = np.array([[1, 0, 3], [3, 3, 2]])
-    theirs = torch.nn.Embedding(4, 5, dtype=torch.float64)
-    y_torch = theirs(torch.tensor(indices))
-    (y_torch * y_torch).sum().backward()
     ours = nn.Embedding(4, 5, dtype=st.f64)
-    ours.load_state_dict({"weight": theirs.weight.detach().numpy()})
+    weight = random.standard_normal((4, 5))
+    ours.load_state_dict({"weight": weight})
 
     @st.function
     def run(indices):
@@ -128,19 +136,21 @@ def test_embedding_gathers_rows_and_adds_up_gradients(library):
 
         return st.grad(loss, wrt=ours)()
 
-    np.testing.assert_allclose(run(indices)["weight"], theirs.weight.grad.numpy(), rtol=1e-12)
+    expected = np.zeros_like(weight)
+    np.add.at(expected, indices, 2.0 * weight[indices])
+    np.testing.assert_allclose(run(indices)["weight"], expected, rtol=1e-12)
     with pytest.raises(st.ProgramError, match="out of range"):
         run(indices + 1)
 
 
-def test_sequential_has_torchs_keys_and_shapes(library):
-    torch = library("torch")
-
+def test_sequential_has_torchs_keys_and_shapes():
     def build(n):
         return n.Sequential(n.Conv2d(1, 10, 5), n.ReLU(), n.MaxPool2d(2), n.Flatten(), n.Linear(1440, 50))
 
-    ours = {name: tuple(value.shape) for name, value in build(nn).state_dict().items()}
-    assert ours == {name: tuple(value.shape) for name, value in build(torch.nn).state_dict().items()}
+    def shapes(module):
+        return json.dumps({name: tuple(value.shape) for name, value in module.state_dict().items()})
+
+    assert shapes(build(nn)) == reference(lambda torch: shapes(build(torch.nn)))
 
 
 def test_dropout_scales_what_it_keeps_and_is_off_in_evaluation():
@@ -232,11 +242,19 @@ LOSSES = {
 }
 
 
-def test_losses_agree_with_torch(library):
-    torch = library("torch")
-    targets = {"labels": np.array([0, 4, 2]), "floats": RNG.standard_normal((3, 5)), "chances": RNG.random((3, 5))}
+def test_losses_agree_with_torch(random):
+    targets = {"labels": np.array([0, 4, 2]), "floats": random.standard_normal((3, 5)), "chances": random.random((3, 5))}
     targets["chances"][0, 0] = 0.0
-    x = RNG.standard_normal((3, 5))
+    x = random.standard_normal((3, 5))
+
+    def theirs(torch, x, targets):
+        expected = {}
+        for name, (make, target) in LOSSES.items():
+            given = torch.tensor(x, requires_grad=True)
+            value = make(torch.nn)(given, torch.tensor(targets[target]))
+            value.sum().backward()
+            expected[name] = value, given.grad
+        return expected
 
     @st.function
     def run(x, targets):
@@ -248,26 +266,25 @@ def test_losses_agree_with_torch(library):
         return {name: st.value_and_grad(lambda x, n=name: loss(x, n), has_aux=True)(x) for name in LOSSES}
 
     found = run(x, targets)
-    for name, (make, target) in LOSSES.items():
-        x_torch = torch.tensor(x, requires_grad=True)
-        value = make(torch.nn)(x_torch, torch.tensor(targets[target]))
-        value.sum().backward()
+    for name, (value, slope) in reference(theirs, x, targets).items():
         (_, ours), dx = found[name]
-        np.testing.assert_allclose(ours, value.detach().numpy(), rtol=1e-12, atol=1e-14, err_msg=name)
-        np.testing.assert_allclose(dx, x_torch.grad.numpy(), rtol=1e-10, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(ours, value, rtol=1e-12, atol=1e-14, err_msg=name)
+        np.testing.assert_allclose(dx, slope, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
-def test_binary_cross_entropy_of_probabilities_stays_finite(library):
-    torch = library("torch")
+def test_binary_cross_entropy_of_probabilities_stays_finite():
     p, target = np.array([0.0, 0.3, 1.0, 1.0]), np.array([0.0, 0.6, 1.0, 0.0])
-    p_torch = torch.tensor(p, requires_grad=True)
-    loss = torch.nn.BCELoss()(p_torch, torch.tensor(target))
-    np.testing.assert_allclose(float(nn.BCELoss()(p, target)), loss.item(), rtol=1e-12)
+    loss = reference(lambda torch, p, target: torch.nn.BCELoss()(torch.tensor(p), torch.tensor(target)), p, target)
+    np.testing.assert_allclose(float(nn.BCELoss()(p, target)), loss, rtol=1e-12)
     inner = np.array([0.2, 0.9])
-    inner_torch = torch.tensor(inner, requires_grad=True)
-    torch.nn.functional.binary_cross_entropy(inner_torch, torch.tensor(target[1:3])).backward()
+
+    def slope(torch, inner, target):
+        given = torch.tensor(inner, requires_grad=True)
+        torch.nn.functional.binary_cross_entropy(given, torch.tensor(target)).backward()
+        return given.grad
+
     back = st.grad(lambda p: st.binary_cross_entropy(p, target[1:3]))(inner)
-    np.testing.assert_allclose(back, inner_torch.grad.numpy(), rtol=1e-12)
+    np.testing.assert_allclose(back, reference(slope, inner, target[1:3]), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

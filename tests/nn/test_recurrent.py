@@ -7,6 +7,7 @@ import pytest
 
 import staged as st
 from staged import nn
+from tests.torch_reference import reference
 
 RNG = np.random.default_rng(4)
 
@@ -43,17 +44,24 @@ def ends_of(state):
     return list(state) if isinstance(state, tuple) else [state]
 
 
+def drawn(module):
+    """Random weights for a module, by name."""
+    return {name: 0.4 * RNG.standard_normal(value.shape) for name, value in module.state_dict().items()}
+
+
+def with_weights(torch, module, weights):
+    """PyTorch's module with these weights; their names and shapes must be the module's own."""
+    module.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
+    assert list(module.state_dict()) == list(weights)
+    return module
+
+
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_agrees_with_torch(name, library):
-    torch = library("torch")
+def test_a_layer_agrees_with_torch(name):
     kind, options, with_states = LAYERS[name]
-    theirs = getattr(torch.nn, kind)(IN, HID, **options, dtype=torch.float64)
     ours = getattr(nn, kind)(IN, HID, **options, dtype=st.f64)
-    assert {n: tuple(v.shape) for n, v in ours.state_dict().items()} == {
-        n: tuple(v.shape) for n, v in theirs.state_dict().items()
-    }
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    ours.load_state_dict({n: v.numpy() for n, v in theirs.state_dict().items()})
+    weights = drawn(ours)
+    ours.load_state_dict(weights)
     x = np.swapaxes(X, 0, 1) if options.get("batch_first") else X
     count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
     states = [RNG.standard_normal((count, N, HID)) for _ in range(2 if kind == "LSTM" else 1)] if with_states else []
@@ -71,40 +79,50 @@ def test_a_layer_agrees_with_torch(name, library):
         weights = st.grad(lambda: loss(x, states)[0], wrt=ours)()
         return results, back, weights
 
-    inputs = [torch.tensor(one, requires_grad=True) for one in (x, *states)]
-    y, state = theirs(inputs[0], pack(inputs[1:]))
-    total(torch.sin, y, ends_of(state)).backward()
+    def theirs(torch, weights, *inputs):
+        layer = with_weights(torch, getattr(torch.nn, kind)(IN, HID, **options, dtype=torch.float64), weights)
+        inputs = [torch.tensor(one, requires_grad=True) for one in inputs]
+        y, state = layer(inputs[0], pack(inputs[1:]))
+        total(torch.sin, y, ends_of(state)).backward()
+        return [y, *ends_of(state)], [one.grad for one in inputs], {n: p.grad for n, p in layer.named_parameters()}
+
+    expected, expected_back, expected_weights = reference(theirs, weights, x, *states)
+    assert list(weights) == list(expected_weights)
     (our_y, our_state), (d_x, d_states), d_weights = run(x, states)
-    for mine, other in zip([our_y, *ends_of(our_state)], [y, *ends_of(state)], strict=True):
-        np.testing.assert_allclose(mine, other.detach().numpy(), rtol=1e-10, atol=1e-12)
-    for mine, other in zip([d_x, *d_states], inputs, strict=True):
-        np.testing.assert_allclose(mine, other.grad.numpy(), rtol=1e-8, atol=1e-10)
-    for parameter, other in theirs.named_parameters():
-        np.testing.assert_allclose(d_weights[parameter], other.grad.numpy(), rtol=1e-8, atol=1e-10, err_msg=parameter)
+    for mine, other in zip([our_y, *ends_of(our_state)], expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
+    for mine, other in zip([d_x, *d_states], expected_back, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-10)
+    for parameter, other in expected_weights.items():
+        np.testing.assert_allclose(d_weights[parameter], other, rtol=1e-8, atol=1e-10, err_msg=parameter)
     eager_y, eager_state = ours(x, pack([np.asarray(one) for one in states]))
-    for mine, other in zip([eager_y, *ends_of(eager_state)], [y, *ends_of(state)], strict=True):
-        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-10, atol=1e-12)
+    for mine, other in zip([eager_y, *ends_of(eager_state)], expected, strict=True):
+        np.testing.assert_allclose(np.asarray(mine), other, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
-def test_cells_agree_with_torch_and_inputs_may_lack_a_batch(kind, library):
-    torch = library("torch")
-    theirs = getattr(torch.nn, f"{kind}Cell")(IN, HID, dtype=torch.float64)
-    ours = getattr(nn, f"{kind}Cell")(IN, HID, dtype=st.f64)
-    ours.load_state_dict({n: v.numpy() for n, v in theirs.state_dict().items()})
+def test_cells_agree_with_torch_and_inputs_may_lack_a_batch(kind):
+    cell = getattr(nn, f"{kind}Cell")(IN, HID, dtype=st.f64)
+    layer = getattr(nn, kind)(IN, HID, num_layers=2, dtype=st.f64)
+    weights = drawn(cell), drawn(layer)
+    cell.load_state_dict(weights[0])
+    layer.load_state_dict(weights[1])
     h, c = RNG.standard_normal((2, N, HID))
     state = (h, c) if kind == "LSTM" else h
-    expected = theirs(torch.tensor(X[0]), tuple(map(torch.tensor, state)) if kind == "LSTM" else torch.tensor(h))
-    for mine, other in zip(ends_of(ours(X[0], state)), ends_of(expected), strict=True):
-        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12, atol=1e-14)
-    for mine, other in zip(ends_of(ours(X[0, 0])), ends_of(theirs(torch.tensor(X[0, 0]))), strict=True):
-        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12, atol=1e-14)
-    layer, torch_layer = (getattr(n, kind)(IN, HID, num_layers=2, **k) for n, k in (
-        (nn, {"dtype": st.f64}), (torch.nn, {"dtype": torch.float64})))  # fmt: skip
-    layer.load_state_dict({n: v.numpy() for n, v in torch_layer.state_dict().items()})
-    (y, state), (torch_y, torch_state) = layer(X[:, 0]), torch_layer(torch.tensor(X[:, 0]))
-    for mine, other in zip([y, *ends_of(state)], [torch_y, *ends_of(torch_state)], strict=True):
-        np.testing.assert_allclose(np.asarray(mine), other.detach().numpy(), rtol=1e-12, atol=1e-14)
+
+    def theirs(torch, cell_weights, layer_weights, x, h, c):
+        double = {"dtype": torch.float64}
+        cell = with_weights(torch, getattr(torch.nn, f"{kind}Cell")(IN, HID, **double), cell_weights)
+        layer = with_weights(torch, getattr(torch.nn, kind)(IN, HID, num_layers=2, **double), layer_weights)
+        x, h, c = map(torch.tensor, (x, h, c))
+        y, last = layer(x[:, 0])
+        return ends_of(cell(x[0], (h, c) if kind == "LSTM" else h)), ends_of(cell(x[0, 0])), [y, *ends_of(last)]
+
+    after, alone, over_layers = reference(theirs, *weights, X, h, c)
+    y, last = layer(X[:, 0])
+    ours = [*ends_of(cell(X[0], state)), *ends_of(cell(X[0, 0])), y, *ends_of(last)]
+    for mine, other in zip(ours, [*after, *alone, *over_layers], strict=True):
+        np.testing.assert_allclose(np.asarray(mine), other, rtol=1e-12, atol=1e-14)
 
 
 FUNCTIONS = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}

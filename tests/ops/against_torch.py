@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 import staged as st
 from staged.eager import EagerContext, wrap
 from staged.ops.context import use_context
+from tests.torch_reference import reference
 
 
 def gradient(f, *primals):
@@ -24,13 +24,16 @@ def gradient(f, *primals):
 
 
 def torch_gradient(f, *primals):
-    torch = pytest.importorskip("torch", reason="PyTorch is the reference")
-    inputs = [torch.tensor(primal, requires_grad=True) for primal in primals]
-    value = f(torch.nn.functional, *inputs)
-    weights = np.cos(np.arange(value.numel())).reshape(tuple(value.shape))
-    cotangent = torch.tensor(weights, dtype=value.dtype)
-    back = torch.autograd.grad(value, inputs, cotangent, allow_unused=True, materialize_grads=True)
-    return value.detach().numpy(), [one.numpy() for one in back]
+    """As `gradient`, by PyTorch: `f` takes `torch.nn.functional` and tensors."""
+
+    def compute(torch, *primals):
+        inputs = [torch.tensor(primal, requires_grad=True) for primal in primals]
+        value = f(torch.nn.functional, *inputs)
+        weights = np.cos(np.arange(value.numel())).reshape(tuple(value.shape))
+        cotangent = torch.tensor(weights, dtype=value.dtype)
+        return value, list(torch.autograd.grad(value, inputs, cotangent, allow_unused=True, materialize_grads=True))
+
+    return reference(compute, *primals)
 
 
 def agree(ours, theirs, *primals) -> None:

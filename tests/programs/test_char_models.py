@@ -15,6 +15,7 @@ from examples.char_rnn.corpus import read
 from examples.char_rnn.model import CharRNN
 from examples.char_rnn.train import train
 from tests.programs import promises
+from tests.torch_reference import reference
 
 MODELS = {"rnn": CharRNN, "lstm": CharLSTM}
 HIDDEN, LENGTH, BATCH, LR, CLIP = 50, 20, 20, 0.1, 5.0
@@ -28,9 +29,8 @@ def shakespeare(data_folder: Callable[[str], Path]) -> Path:
     return data_folder("tinyshakespeare")
 
 
-def torch_losses(kind: str, weights: dict[str, np.ndarray], text: np.ndarray, steps: int, lr: float) -> np.ndarray:
+def torch_losses(torch: Any, kind: str, weights: dict[str, np.ndarray], text: np.ndarray, steps: int, lr: float) -> np.ndarray:
     """The losses of the same training in PyTorch, with its own cells."""
-    torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
     F = torch.nn.functional
     tensors = {name: torch.from_numpy(np.array(value)) for name, value in weights.items()}
@@ -69,15 +69,20 @@ def torch_losses(kind: str, weights: dict[str, np.ndarray], text: np.ndarray, st
 
 
 def both_losses(
-    kind: str, text: np.ndarray, alphabet: np.ndarray, dtype: Any, steps: int, lr: float
+    kind: str, text: np.ndarray, alphabet: np.ndarray, dtype: Any, steps: int, lr: float, near: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Our losses, PyTorch's, and how far PyTorch's move when its initial weights move by one unit in the last place."""
+    """Our losses, PyTorch's, and how far PyTorch's move when its initial weights move by one unit in the last place.
+
+    PyTorch on another processor is `near` to itself.
+    """
     options: dict[str, Any] = {"model": MODELS[kind], "dtype": dtype}
     start, _ = train(text, alphabet, 0, 1, lr, 3, **options)
     _, losses = train(text, alphabet, steps, 1, lr, 3, **options)
-    expected = torch_losses(kind, start, text, steps, lr)
+    start = {name: np.array(value) for name, value in start.items()}
+    expected = reference(torch_losses, kind, start, text, steps, lr, rtol=near)
     step = 1 + np.finfo(start["embed"].dtype).eps
-    moved = torch_losses(kind, {name: value * step for name, value in start.items()}, text, steps, lr)
+    moved_weights = {name: value * step for name, value in start.items()}
+    moved = reference(torch_losses, kind, moved_weights, text, steps, lr, rtol=near)
     return losses[:steps], expected, float(abs(moved / expected - 1).max())
 
 
@@ -88,14 +93,14 @@ def test_training_gives_the_losses_of_pytorch(
 ) -> None:
     for folder, letters in ((None, False), (shakespeare, False), (shakespeare, True)):
         text, alphabet = read(folder, letters)
-        losses, expected, _ = both_losses(kind, text[:100_000], alphabet, dtype, steps, CALM[kind])
+        losses, expected, _ = both_losses(kind, text[:100_000], alphabet, dtype, steps, CALM[kind], tolerance)
         assert expected[-1] < 0.95 * expected[0]
         np.testing.assert_allclose(losses, expected, rtol=tolerance)
 
 
 def test_at_lanterns_rate_the_rnn_is_as_near_to_pytorch_as_pytorch_is_to_itself() -> None:
     text, alphabet = read(None, letters=True)
-    losses, expected, drift = both_losses("rnn", text, alphabet, st.f64, 50, LR)
+    losses, expected, drift = both_losses("rnn", text, alphabet, st.f64, 50, LR, 0.1)
     assert drift > 1e-4  # one unit in the last place grows by ten orders of magnitude: nobody can be nearer
     np.testing.assert_allclose(losses[:5], expected[:5], rtol=1e-12)
     np.testing.assert_allclose(losses, expected, rtol=10 * drift)

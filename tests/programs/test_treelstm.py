@@ -33,7 +33,6 @@ def treebank(data_folder: Callable[[str], Path]) -> data.Trees:
 
 @pytest.mark.parametrize(("dtype", "steps", "tolerance"), [(st.f64, 50, 1e-8), (st.f32, 20, 1e-4)], ids=str)
 def test_training_gives_the_losses_of_pytorch(dtype: Any, steps: int, tolerance: float, treebank: data.Trees) -> None:
-    pytest.importorskip("torch")
     table = word_vectors(treebank.vocabulary).astype(dtype.numpy)
     start, _, _ = train(*treebank[:5], table, 1, 0, LR, 3, dtype=dtype)
     _, _, losses = train(*treebank[:5], table, steps, 1, LR, 3, dtype=dtype)
@@ -146,7 +145,6 @@ def test_levels_hold_every_node_once_and_below_its_parent(treebank: data.Trees) 
 
 
 def test_batches_by_level_give_the_losses_of_pytorchs_recursion(treebank: data.Trees) -> None:
-    pytest.importorskip("torch")
     trees = first_trees(treebank, 12)
     table = word_vectors(trees.vocabulary).astype(np.float64)
     start, _ = batched.train(*arguments(trees, table, 0, 12), hidden=40, dtype=st.f64)

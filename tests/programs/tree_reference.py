@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.torch_reference import reference
+
 
 def torch_losses(
     weights: Mapping[str, np.ndarray], trees: Any, table: np.ndarray, steps: int, lr: float, batch: int = 1
@@ -15,14 +17,20 @@ def torch_losses(
 
     A step takes the next `batch` trees, from the start again where there are no more, and its loss is their mean.
     """
-    import torch
-    import torch.nn.functional as F
+    parts = (trees.words, trees.lefts, trees.rights, trees.labels, trees.starts)
+    return reference(_losses, dict(weights), parts, table, steps, lr, batch)
 
+
+def _losses(
+    torch: Any, weights: dict[str, np.ndarray], trees: Any, table: np.ndarray, steps: int, lr: float, batch: int
+) -> np.ndarray:
+    F = torch.nn.functional
     torch.set_num_threads(1)
     w = {name: torch.from_numpy(np.array(value)).requires_grad_() for name, value in weights.items()}
     optimizer = torch.optim.Adagrad(list(w.values()), lr)
-    vectors, labels = torch.from_numpy(table), torch.from_numpy(trees.labels)
-    words, lefts, rights = trees.words.tolist(), trees.lefts.tolist(), trees.rights.tolist()
+    *children, label, starts = trees
+    vectors, labels = torch.from_numpy(table), torch.from_numpy(label)
+    words, lefts, rights = (part.tolist() for part in children)
 
     def visit(node: int) -> tuple[Any, Any, Any]:
         if lefts[node] < 0:
@@ -38,11 +46,11 @@ def torch_losses(
         return h, c, below + F.cross_entropy(F.linear(h, w["out.weight"], w["out.bias"]), labels[node])
 
     losses = []
-    batches = (len(trees.starts) - 1) // batch
+    batches = (len(starts) - 1) // batch
     for step in range(steps):
         optimizer.zero_grad()
         first = step % batches * batch
-        loss = sum(visit(int(root) - 1)[2] for root in trees.starts[first + 1 : first + batch + 1]) / batch
+        loss = sum(visit(int(root) - 1)[2] for root in starts[first + 1 : first + batch + 1]) / batch
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

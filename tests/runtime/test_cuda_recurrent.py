@@ -11,8 +11,14 @@ import pytest
 from tests.runtime.cuda_library import Array, Buffer
 from tests.runtime.cudnn_library import Cudnn, data_type
 
-torch: Any = pytest.importorskip("torch", reason="PyTorch is the reference")
+pytestmark = pytest.mark.live  # it takes PyTorch's own layers apart
+torch: Any = None
 RANDOM = np.random.default_rng(7)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _pytorch(library: Any) -> None:
+    globals()["torch"] = library("torch")
 
 
 # ---- recurrent layers ----

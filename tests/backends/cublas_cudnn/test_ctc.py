@@ -85,8 +85,7 @@ def test_sizes(device: cuda.Emulator, steps: int, classes: int, texts: list[list
     agrees_in_any_order(staged, device, 1e-4, *arguments)
 
 
-def test_losses_and_gradients_agree_with_torch(library: Any) -> None:
-    torch = library("torch")
+def test_losses_and_gradients_agree_with_torch(torch: Any) -> None:
     feasible = [0, 1, 2, 3]
     x, texts = SCORES[:, feasible], (TARGETS[feasible], INPUTS[feasible], LENGTHS[feasible])
     theirs = torch.tensor(x, requires_grad=True)

@@ -11,8 +11,6 @@ import gc
 import itertools
 import math
 import re
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,11 +31,6 @@ RANDOM = np.random.default_rng(8)
 def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
     """Every test here runs on it."""
     return emulated_device
-
-
-@pytest.fixture
-def torch(library: Callable[[str], ModuleType]) -> Any:
-    return library("torch")
 
 
 def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:
