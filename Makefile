@@ -15,11 +15,14 @@ SEEDS ?= 2000
 # Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
 ARGS ?=
 
-.PHONY: help mnist test fuzz lint format bench gpu-check clean
+.PHONY: help mnist test test-all references mutate fuzz lint format bench gpu-check clean
 
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
 	@echo "make test    run the tests"
+	@echo "make test-all  slow tests too, PyTorch itself beside its recorded results, CUDA's compiler on the generated kernels"
+	@echo "make references  record anew what PyTorch computes for the tests"
+	@echo "make mutate  plant faults in a copy, one at a time: some test must see each"
 	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, gradients; ARGS=--gpu: regions)"
 	@echo "make lint    ruff, mypy, import layering"
 	@echo "make format  let ruff rewrite the layout of the sources"
@@ -34,6 +37,15 @@ mnist: $(VENV)/.installed-examples
 
 test: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) $(ARGS)
+
+test-all: $(VENV)/.installed-test-all
+	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) --all $(ARGS)
+
+references: $(VENV)/.installed-test-all
+	$(PYTHON_IN_VENV) -m tests.torch_reference
+
+mutate: $(VENV)/.installed-test
+	$(PYTHON_IN_VENV) -m tests.mutate --jobs $(JOBS) $(ARGS)
 
 fuzz: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m tests.fuzz --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)
@@ -76,6 +88,10 @@ $(VENV)/.installed-examples: $(VENV)/.created pyproject.toml
 $(VENV)/.installed-test: $(VENV)/.created pyproject.toml
 	$(INSTALL) -e ".[test]"
 	@touch $@
+
+$(VENV)/.installed-test-all: $(VENV)/.created pyproject.toml
+	$(INSTALL) -e ".[test-all]"
+	@touch $@ $(VENV)/.installed-test
 
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
 	$(INSTALL) -e ".[dev,test]"

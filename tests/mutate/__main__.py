@@ -1,0 +1,136 @@
+"""`make mutate`: plant each fault of the table in a copy of the project, run its tests, and demand that one fails.
+
+    make mutate                                   # all of them
+    make mutate ARGS="--only algebra --list"      # names of those whose name or file has the word
+
+A mutant that no test notices survives: a hole in the tests. First the tests of all chosen mutants run on the copy as it is, since
+a test that fails anyway notices nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+
+from tests.mutate import table
+from tests.mutate.mutant import Mutant
+
+PROJECT = Path(__file__).parents[2]
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "out")
+SECONDS = 300
+"""What one test may take: a mutant that makes a program run for ever is noticed by this limit."""
+
+
+def mutants(only: str = "") -> list[Mutant]:
+    """The mutants whose name or file has the word, in the order of the table's files."""
+    found: list[Mutant] = []
+    for module in sorted(info.name for info in pkgutil.iter_modules(table.__path__)):
+        found += importlib.import_module(f"{table.__name__}.{module}").MUTANTS
+    return [mutant for mutant in found if only in mutant.name or only in mutant.file]
+
+
+class Copy:
+    """A copy of the project in which one fault is planted at a time."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self.cache = folder, cache
+        shutil.copytree(PROJECT, folder, ignore=LEFT_OUT)
+
+    def outcome(self, mutant: Mutant) -> tuple[bool, str]:
+        """(whether a test failed, the first test that did or pytest's last line)."""
+        path = self.folder / mutant.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(mutant.before) != 1:
+            return False, f"{mutant.file} has its text {text.count(mutant.before)} times"
+        path.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+        try:
+            return self.run(mutant.tests)
+        finally:
+            path.write_text(text, encoding="utf-8")
+
+    def run(self, tests: tuple[str, ...]) -> tuple[bool, str]:
+        """Whether one of the tests fails, and pytest's words for it."""
+        options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", f"--timeout={SECONDS}"]
+        # Bytecode goes by the second in which a source was written: two mutants of one file may be of the same.
+        variables = {
+            "PYTHONPATH": str(self.folder),
+            "STAGED_CACHE_DIR": str(self.cache),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=self.folder,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        lines = [line for line in done.stdout.splitlines() if line.strip()] or done.stderr.splitlines() or [""]
+        failures = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        word = (failures or lines)[-1]
+        # 1: a test failed. 2 and above with a failure: the fault breaks an import. Without one: pytest could not run them.
+        failed = done.returncode == 1 or bool(failures) or "Timeout" in done.stderr
+        return failed, word if failed or done.returncode == 0 else f"pytest ended with {done.returncode}: {word}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutate", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="mutants whose name or file has this word")
+    parser.add_argument("--jobs", type=int, default=2, help="how many copies are tested side by side")
+    parser.add_argument("--list", action="store_true", help="names alone")
+    options = parser.parse_args()
+    chosen = mutants(options.only)
+    if options.list:
+        print("\n".join(f"{mutant.file}: {mutant.name}" for mutant in chosen))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        survivors = killed_all(chosen, Path(folder), max(1, min(options.jobs, len(chosen))))
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants are noticed")
+    for mutant in survivors:
+        print(f"  survives: {mutant.name} ({mutant.file})")
+    return 1 if survivors or not chosen else 0
+
+
+def killed_all(chosen: list[Mutant], folder: Path, jobs: int) -> list[Mutant]:
+    """Run all, print a line for each; the ones that survive."""
+    copies: Queue[Copy] = Queue()
+    for number in range(jobs):
+        copies.put(Copy(folder / str(number), folder / "cache"))
+    tests = sorted({test for mutant in chosen for test in mutant.tests})
+    copy = copies.get()
+    failed, word = copy.run(tuple(tests))
+    copies.put(copy)
+    if failed or "passed" not in word:
+        print(f"without a fault the tests do not pass: {word}")
+        return chosen
+
+    def one(mutant: Mutant) -> bool:
+        copy = copies.get()
+        begin = time.monotonic()
+        noticed, word = copy.outcome(mutant)
+        copies.put(copy)
+        print(
+            f"{'noticed ' if noticed else 'SURVIVES'} {time.monotonic() - begin:4.0f} s  {mutant.name}  [{word[:160]}]",
+            flush=True,
+        )
+        return noticed
+
+    with ThreadPoolExecutor(jobs) as pool:
+        noticed = list(pool.map(one, chosen))
+    return [mutant for mutant, was in zip(chosen, noticed, strict=True) if not was]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
