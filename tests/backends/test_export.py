@@ -19,6 +19,9 @@ typedef struct scale_args {{
     const float *x;
     double factor;
     int64_t n;
+    float small;
+    uint8_t byte;
+    bool on;
     float *state;
     float *y;
 }} scale_args;
@@ -50,6 +53,9 @@ ARTIFACT = Artifact(
         Parameter("x", "x", "f32", (2, 3), "input"),
         Parameter("factor", "factor", "f64", (), "input", scalar=True),
         Parameter("n", "n", "i64", (), "input", scalar=True),
+        Parameter("small", "small", "f32", (), "input", scalar=True),
+        Parameter("byte", "byte", "u8", (), "input", scalar=True),
+        Parameter("on", "on", "bool", (), "input", scalar=True),
         Parameter("state", "net.state", "f32", (1,), "variable"),
         Parameter("y", "result.0", "f32", (2, 3), "output"),
     ),
@@ -71,9 +77,11 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *words):
-    return subprocess.run(["./scale", *words], cwd=folder, capture_output=True, text=True)
+    others = [f"--{name}={value}" for name, value in OTHERS.items()]
+    return subprocess.run(["./scale", *words, *others], cwd=folder, capture_output=True, text=True)
 
 
+OTHERS = {"small": "3.4028234e38", "byte": "255", "on": "true"}
 GOOD = ("--x", "x.npy", "--factor", "2.5", "--n=3", "--net.state", "state.npy")
 
 
@@ -91,7 +99,9 @@ def test_it_reads_arrays_and_flags_and_writes_results(folder):
         (("--factor", "2", "--n", "1", "--net.state", "state.npy"), "--x is missing"),
         ((*GOOD[:2], "--factor", "two", *GOOD[4:]), "expected a number, got two"),
         (("--x", "missing.npy", *GOOD[2:]), "missing.npy: cannot be opened"),
-        (("--x", "state.npy", *GOOD[2:]), "axis 0 must be 2 long"),
+        (("--x", "state.npy", *GOOD[2:]), "fewer axes"),
+        (("--x", "wide.npy", *GOOD[2:]), "axis 1 must be 3 long, the header says 4"),
+        (("--x", "big_endian.npy", *GOOD[2:]), 'big-endian; save it as x.astype("<f4")'),
         (("--x", "double.npy", *GOOD[2:]), "expected dtype <f4"),
         (("--x", "fortran.npy", *GOOD[2:]), "Fortran order"),
         (("--x", "short.npy", *GOOD[2:]), "cut off"),
@@ -104,6 +114,8 @@ def test_wrong_input_is_named_and_exits_with_2(folder, words, message):
     np.save(folder / "double.npy", good.astype(np.float64))
     np.save(folder / "fortran.npy", np.asfortranarray(good))
     np.save(folder / "deep.npy", good[..., None])
+    np.save(folder / "wide.npy", np.zeros((2, 4), np.float32))
+    np.save(folder / "big_endian.npy", good.astype(">f4"))
     (folder / "short.npy").write_bytes((folder / "x.npy").read_bytes()[:-4])
     result = run(folder, *words)
     assert result.returncode == 2 and message in result.stderr, result.stderr
@@ -113,3 +125,84 @@ def test_an_error_of_the_program_exits_with_1_and_help_lists_the_flags(folder):
     result = run(folder, *GOOD[:4], "--n", "-1", *GOOD[5:])
     assert (result.returncode, result.stderr) == (1, "n is negative\n")
     assert "--net.state  f32 (1,), a .npy file" in run(folder, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*GOOD, "--uot", "."), "there is no flag --uot"),
+        ((*GOOD, "--uot=."), "there is no flag --uot;"),
+        ((*GOOD, "--nn", "1"), "there is no flag --nn"),
+        ((*GOOD, "--"), "there is no flag --;"),
+        ((*GOOD, "extra"), "what is extra?"),
+        ((*GOOD, "-o"), "what is -o?"),
+        ((*GOOD, ""), "what is ?"),
+        ((*GOOD, "--n", "9"), "--n is given twice"),
+        ((*GOOD, "--out"), "--out has no value"),
+        (("--x", *GOOD[2:]), "--x has no value"),
+        ((*GOOD[:4], "--n=", *GOOD[5:]), "--n: expected an integer, got "),
+        ((*GOOD[:4], "--n=3x", *GOOD[5:]), "--n: expected an integer, got 3x"),
+        ((*GOOD[:4], "--n= 3", *GOOD[5:]), "--n: expected an integer, got  3"),
+        ((*GOOD[:4], "--n=1.5", *GOOD[5:]), "--n: expected an integer, got 1.5"),
+        ((*GOOD[:4], "--n=99999999999999999999999", *GOOD[5:]), "99999999999999999999999 is not between"),
+        ((*GOOD[:4], "--n=-9223372036854775809", *GOOD[5:]), "is not between -9223372036854775808 and"),
+        ((*GOOD[:2], "--factor=1e999", *GOOD[4:]), "1e999 is larger than any number of its type"),
+        ((*GOOD[:2], "--factor=-1e999", *GOOD[4:]), "-1e999 is larger"),
+        ((*GOOD[:2], "--factor=0x10", *GOOD[4:]), "expected a number, got 0x10"),
+        ((*GOOD[:2], "--factor=1,5", *GOOD[4:]), "expected a number, got 1,5"),
+        ((*GOOD[:2], "--factor=", *GOOD[4:]), "expected a number, got "),
+        ((*GOOD, "--small=1e39"), "--small: 1e39 is larger than any number of its type"),
+        ((*GOOD, "--byte=256"), "--byte: 256 is not between 0 and 255"),
+        ((*GOOD, "--byte=-1"), "--byte: -1 is not between 0 and 255"),
+        ((*GOOD, "--on=2"), "--on: expected 0, 1, false or true, got 2"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused_with_2_and_nothing_runs(folder, words, message):
+    given = {word.partition("=")[0] for word in words}
+    rest = [f"--{name}={value}" for name, value in OTHERS.items() if f"--{name}" not in given]
+    result = subprocess.run(["./scale", *words, *rest], cwd=folder, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (2, ""), result
+    assert message in result.stderr and result.stderr.startswith("./scale: "), result.stderr
+
+
+@pytest.mark.parametrize("value", ["1e-999", "inf", "-Infinity", "nan", "1.", "-.5", "+2"])
+def test_every_number_is_taken(folder, value):
+    assert run(folder, *GOOD[:2], f"--factor={value}", *GOOD[4:]).returncode == 0
+
+
+@pytest.mark.parametrize("value", ["9223372036854775807", "+0", "007"])
+def test_every_integer_of_its_type_is_taken(folder, value):
+    assert run(folder, *GOOD[:4], f"--n={value}", *GOOD[5:]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("redirection", "message"),
+    [
+        ("--out . >/dev/full", "standard output could not be written"),
+        ("--out . >&-", "standard output could not be written"),
+        ("--help >/dev/full", "standard output could not be written"),
+        ("--help >&-", "standard output could not be written"),
+        ("--out missing", "--out: missing is no folder that can be written"),
+        ("--out Makefile", "--out: Makefile is no folder"),
+        ("--out blocked", "blocked/result.0.npy: cannot be written"),
+        ("--out full", "full/result.0.npy: cannot be written: No space left on device"),
+    ],
+)
+def test_output_that_could_not_be_written_is_an_error_with_1(folder, redirection, message):
+    (folder / "blocked" / "result.0.npy").mkdir(parents=True, exist_ok=True)
+    (folder / "full").mkdir(exist_ok=True)
+    (folder / "full" / "result.0.npy").unlink(missing_ok=True)
+    (folder / "full" / "result.0.npy").symlink_to("/dev/full")
+    words = " ".join((*GOOD, *(f"--{name}={value}" for name, value in OTHERS.items())))
+    command = f"./scale {words if '--help' not in redirection else ''} {redirection}"
+    result = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
+    assert result.returncode == 1 and message in result.stderr, result
+
+
+def test_a_result_is_whole_though_standard_output_is_closed(folder):
+    """The result's file must not take the place of standard output: printed text would land in it."""
+    (folder / "apart").mkdir(exist_ok=True)
+    words = " ".join((*GOOD, *(f"--{name}={value}" for name, value in OTHERS.items())))
+    subprocess.run(["sh", "-c", f"./scale {words} --out apart >&-"], cwd=folder, capture_output=True)
+    expected = np.arange(6, dtype=np.float32).reshape(2, 3) * 2.5 + 1
+    np.testing.assert_array_equal(np.load(folder / "apart" / "result.0.npy"), expected)

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from staged.artifact import Artifact, image_text
-from staged.backends.c_family.export import CFLAGS, main_source, readme
+from staged.backends.c_family.export import CFLAGS, readme
+from staged.backends.c_family.standalone.main import main_source
+from staged.backends.c_family.standalone.npy import npy_header
 
 EMULATED_DEVICE = "emulated_device"
 """The folder with the emulated device's sources."""
@@ -36,8 +38,7 @@ _DEVICE = r"""
 
 static void check(cudaError_t status, const char *call) {
     if (status != cudaSuccess) {
-        fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(status));
-        exit(2);
+        give_up(1, "%s: %s", call, cudaGetErrorString(status));
     }
 }
 
@@ -55,7 +56,7 @@ static void *to_device(int device, void *array, size_t bytes) {
 __attribute__((unused)) static void *from_device(int device, const void *place, size_t bytes) {
     void *array = malloc(bytes + 1);
     if (array == NULL) {
-        die("does not fit into memory", "a result");
+        give_up(1, "a result does not fit into memory");
     }
     check(cudaSetDevice(device), "cudaSetDevice");
     check(cudaMemcpy(array, place, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -131,6 +132,7 @@ def export_files(artifact: Artifact, emulated_device: Mapping[str, str]) -> dict
         f"{name}.h": artifact.header,
         **support,
         f"{name}_image.s": image_text(name, f"{name}.fatbin"),
+        f"{name}_npy.h": npy_header(name),
         "main.c": main_source(artifact, _DEVICE if has_device_arrays else ""),
         "Makefile": makefile(artifact),
         "README.md": readme(artifact, _BUILDING),

@@ -1,0 +1,292 @@
+"""`NAME_npy.h`: C that reads and writes `.npy` files.
+
+The reader parses the header's dictionary with a parser of its own, which never looks beyond the bytes that the file has. It
+takes less than Python's syntax would allow (no comments, escapes or string prefixes), and nothing that NumPy refuses.
+"""
+
+from __future__ import annotations
+
+from staged.ir.types import DTYPES, dtype_of
+
+DESCR = {"f32": "<f4", "f64": "<f8", "i32": "<i4", "i64": "<i8", "u8": "|u1", "u32": "<u4", "bool": "|b1"}
+"""How a `.npy` header calls each dtype."""
+
+assert set(DESCR) == {name for name in DTYPES if dtype_of(name) is not None}
+
+MOST_AXES = 32
+"""Axes that the writer's buffer has room for, at 21 characters each."""
+
+NPY_TEXT = r"""
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NPY_LONGEST_HEADER = 10000, NPY_MOST_AXES = 32 };  // NumPy refuses longer headers too
+
+static char npy_problem[512];  // why the last file was refused
+
+#define NPY_REFUSE(...) (snprintf(npy_problem, sizeof npy_problem, __VA_ARGS__), npy_problem)
+
+// ---- the header: a Python dictionary with the keys 'descr', 'fortran_order' and 'shape' ---------
+
+typedef struct npy_text {
+    const char *at;
+    const char *end;
+} npy_text;
+
+typedef struct npy_header {
+    char descr[64];
+    bool has_descr, has_order, has_shape;
+    bool is_fortran;
+    int axes;
+    int64_t shape[NPY_MOST_AXES];
+} npy_header;
+
+static void npy_skip_spaces(npy_text *text) {
+    while (text->at < text->end && (*text->at == ' ' || *text->at == '\t' || *text->at == '\n')) {
+        ++text->at;
+    }
+}
+
+// Take the character `c`, and spaces in front of it; whether it was there.
+static bool npy_take(npy_text *text, char c) {
+    npy_skip_spaces(text);
+    if (text->at == text->end || *text->at != c) {
+        return false;
+    }
+    ++text->at;
+    return true;
+}
+
+static bool npy_take_word(npy_text *text, const char *word) {
+    npy_skip_spaces(text);
+    const size_t length = strlen(word);
+    if ((size_t)(text->end - text->at) < length || memcmp(text->at, word, length) != 0) {
+        return false;
+    }
+    text->at += length;
+    return true;
+}
+
+// A string without escapes, of printable ASCII, that fits into `string`.
+static bool npy_take_string(npy_text *text, char *string, size_t size) {
+    npy_skip_spaces(text);
+    if (text->at == text->end || (*text->at != '\'' && *text->at != '"')) {
+        return false;
+    }
+    const char quote = *text->at++;
+    size_t length = 0;
+    for (; text->at < text->end && *text->at != quote; ++text->at) {
+        if (*text->at < ' ' || *text->at > '~' || *text->at == '\\' || length + 1 == size) {
+            return false;
+        }
+        string[length++] = *text->at;
+    }
+    string[length] = '\0';
+    return npy_take(text, quote);
+}
+
+// A number of elements: digits without a leading zero.
+static bool npy_take_extent(npy_text *text, int64_t *extent) {
+    npy_skip_spaces(text);
+    const char *const first = text->at;
+    int64_t value = 0;
+    for (; text->at < text->end && *text->at >= '0' && *text->at <= '9'; ++text->at) {
+        const int digit = *text->at - '0';
+        if (value > (INT64_MAX - digit) / 10) {
+            return false;
+        }
+        value = 10 * value + digit;
+    }
+    *extent = value;
+    return text->at > first && (*first != '0' || text->at == first + 1);
+}
+
+// A tuple of numbers: (), (3,), (2, 3) or (2, 3,); a lone (3) is a number to Python.
+static bool npy_take_shape(npy_text *text, npy_header *header) {
+    if (!npy_take(text, '(')) {
+        return false;
+    }
+    bool is_separated = true;
+    while (!npy_take(text, ')')) {
+        if (!is_separated || header->axes == NPY_MOST_AXES || !npy_take_extent(text, &header->shape[header->axes])) {
+            return false;
+        }
+        ++header->axes;
+        is_separated = npy_take(text, ',');
+    }
+    return header->axes != 1 || is_separated;
+}
+
+static bool npy_take_item(npy_text *text, npy_header *header) {
+    char key[32];
+    if (!npy_take_string(text, key, sizeof key) || !npy_take(text, ':')) {
+        return false;
+    }
+    if (strcmp(key, "descr") == 0 && !header->has_descr) {
+        header->has_descr = true;
+        return npy_take_string(text, header->descr, sizeof header->descr);
+    }
+    if (strcmp(key, "fortran_order") == 0 && !header->has_order) {
+        header->has_order = true;
+        header->is_fortran = npy_take_word(text, "True");
+        return header->is_fortran || npy_take_word(text, "False");
+    }
+    if (strcmp(key, "shape") == 0 && !header->has_shape) {
+        header->has_shape = true;
+        return npy_take_shape(text, header);
+    }
+    return false;
+}
+
+// Whether the text is a whole header: each of the three keys once, and nothing but spaces behind it.
+static bool npy_parse(npy_text *text, npy_header *header) {
+    memset(header, 0, sizeof *header);
+    while (text->at < text->end && (*text->at == ' ' || *text->at == '\t')) {
+        ++text->at;  // Python would take a line's end here for one before indented code
+    }
+    if (text->at == text->end || *text->at++ != '{') {
+        return false;
+    }
+    bool is_separated = true;
+    while (!npy_take(text, '}')) {
+        if (!is_separated || !npy_take_item(text, header)) {
+            return false;
+        }
+        is_separated = npy_take(text, ',');
+    }
+    npy_skip_spaces(text);
+    return text->at == text->end && header->has_descr && header->has_order && header->has_shape;
+}
+
+// ---- files --------------------------------------------------------------------------------------
+
+// The header of an open file; NULL, or why it has none.
+static const char *npy_read_header(FILE *file, npy_header *header) {
+    unsigned char head[12];
+    if (fread(head, 1, 8, file) != 8 || memcmp(head, "\x93NUMPY", 6) != 0) {
+        return NPY_REFUSE("not a .npy file");
+    }
+    if (head[6] < 1 || head[6] > 3 || head[7] != 0) {
+        return NPY_REFUSE("is of version %d.%d of the .npy format; 1.0, 2.0 and 3.0 can be read", head[6], head[7]);
+    }
+    const size_t digits = head[6] == 1 ? 2 : 4;
+    if (fread(head, 1, digits, file) != digits) {
+        return NPY_REFUSE("not a .npy file: it is cut off");
+    }
+    size_t length = 0;
+    for (size_t i = digits; i > 0; --i) {
+        length = length << 8 | head[i - 1];
+    }
+    char *const bytes = length <= NPY_LONGEST_HEADER ? malloc(length > 0 ? length : 1) : NULL;
+    if (bytes == NULL || fread(bytes, 1, length, file) != length) {
+        free(bytes);
+        return NPY_REFUSE("not a .npy file: its header is too long or cut off");
+    }
+    npy_text text = {bytes, bytes + length};
+    const bool is_header = npy_parse(&text, header);
+    free(bytes);
+    return is_header ? NULL : NPY_REFUSE("not a .npy file: its header is no dictionary of 'descr', 'fortran_order' and 'shape'");
+}
+
+// Whether a header is of this type, order and shape; NULL, or what is different.
+static const char *npy_compare(const npy_header *header, const char *descr, int axes, const int64_t *shape) {
+    if (header->descr[0] == '>' && strcmp(header->descr + 1, descr + 1) == 0) {
+        return NPY_REFUSE("is big-endian; save it as x.astype(\"%s\")", descr);
+    }
+    if (strcmp(header->descr, descr) != 0) {
+        return NPY_REFUSE("expected dtype %s, the header says %s", descr, header->descr);
+    }
+    if (header->axes != axes) {
+        return NPY_REFUSE("has %s axes than expected: %d instead of %d", header->axes > axes ? "more" : "fewer", header->axes, axes);
+    }
+    for (int axis = 0; axis < axes; ++axis) {
+        if (header->shape[axis] != shape[axis]) {
+            return NPY_REFUSE("axis %d must be %lld long, the header says %lld", axis, (long long)shape[axis],
+                              (long long)header->shape[axis]);
+        }
+    }
+    if (header->is_fortran && axes > 1) {
+        return NPY_REFUSE("is in Fortran order; save it with numpy.ascontiguousarray");
+    }
+    return NULL;
+}
+
+static const char *npy_read_from(FILE *file, const char *descr, size_t item, int axes, const int64_t *shape, void **data) {
+    npy_header header;
+    const char *problem = npy_read_header(file, &header);
+    if (problem == NULL) {
+        problem = npy_compare(&header, descr, axes, shape);
+    }
+    if (problem != NULL) {
+        return problem;
+    }
+    size_t count = 1;
+    for (int axis = 0; axis < axes; ++axis) {
+        count *= (size_t)shape[axis];
+    }
+    *data = malloc(count > 0 ? count * item : 1);
+    if (*data == NULL) {
+        return NPY_REFUSE("does not fit into memory");
+    }
+    if (fread(*data, item, count, file) == count) {
+        return NULL;
+    }
+    free(*data);
+    *data = NULL;
+    return NPY_REFUSE("is cut off");
+}
+
+// Read an array that must have this type and shape, in C order. NULL, and `*data` is the caller's to free; else why not.
+__attribute__((unused)) static const char *npy_read(const char *path, const char *descr, size_t item, int axes,
+                                                    const int64_t *shape, void **data) {
+    *data = NULL;
+    FILE *const file = fopen(path, "rb");
+    if (file == NULL) {
+        return NPY_REFUSE("cannot be opened: %s", strerror(errno));
+    }
+    const char *const problem = npy_read_from(file, descr, item, axes, shape, data);
+    (void)fclose(file);
+    return problem;
+}
+
+// Write an array; NULL, or why that failed.
+__attribute__((unused)) static const char *npy_write(const char *path, const char *descr, size_t item, int axes,
+                                                     const int64_t *shape, const void *data) {
+    char header[64 + 21 * NPY_MOST_AXES];
+    int length = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    size_t count = 1;
+    for (int axis = 0; axis < axes; ++axis) {
+        length += snprintf(header + length, sizeof header - (size_t)length, "%lld,", (long long)shape[axis]);
+        count *= (size_t)shape[axis];
+    }
+    length += snprintf(header + length, sizeof header - (size_t)length, "), }");
+    const int padded = (10 + length + 1 + 63) / 64 * 64 - 10;  // data starts at a multiple of 64
+    unsigned char head[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0, 0};
+    head[8] = (unsigned char)(padded & 255);
+    head[9] = (unsigned char)(padded >> 8);
+    FILE *const file = fopen(path, "wb");
+    if (file == NULL) {
+        return NPY_REFUSE("cannot be written: %s", strerror(errno));
+    }
+    errno = 0;
+    bool is_written = fwrite(head, 1, 10, file) == 10 && fprintf(file, "%s%*s\n", header, padded - length - 1, "") == padded;
+    is_written = is_written && fwrite(data, item, count, file) == count;
+    if (fclose(file) != 0 || !is_written) {
+        return NPY_REFUSE("cannot be written: %s", strerror(errno));
+    }
+    return NULL;
+}
+"""
+
+
+def npy_header(name: str) -> str:
+    """The text of `NAME_npy.h`."""
+    guard = f"STAGED_{name.upper()}_NPY_H"
+    return (
+        "// Generated by staged: reads and writes .npy files, versions 1.0, 2.0 and 3.0 of NumPy's format.\n"
+        f"#ifndef {guard}\n#define {guard}\n{NPY_TEXT}\n#endif  // {guard}\n"
+    )
