@@ -197,8 +197,8 @@ def test_of_a_thousand_damaged_files_none_is_taken_that_numpy_refuses_and_nothin
         else:
             stricter.append(path.read_bytes())
     assert taken > 100 and refused_by_both > 500, (taken, refused_by_both)
-    # What NumPy takes and the reader does not: keys given twice, comments, prefixes and joined strings, other spellings of a dtype or an extent,
-    # and rarer spaces, as Python's syntax allows them.
+    # What NumPy takes and the reader does not: keys given twice, comments, prefixes and joined strings, other spellings
+    # of a dtype or an extent, and rarer spaces, as Python's syntax allows them.
     odd = (
         b"#",
         b"'<3f4",
