@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
+import sys
 import zlib
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -36,45 +39,69 @@ def read_idx(path: str | PathLike[str], *, ndim: int | None = None) -> NDArray[A
     Source: "The IDX file format", at the foot of Y. LeCun's page on the MNIST database.
     """
     file = Path(path)
-    content = _contents(file)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in DTYPES:
+    try:
+        with _opened(file) as stream:
+            return _array(file, stream, ndim)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{file} is not whole: expected a complete gzip file ({error})", hint=_AGAIN) from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        words = getattr(error, "strerror", None) or error
+        raise DataError(f"{file} cannot be read: {words}", hint="check the path and its permissions") from error
+
+
+_AGAIN = "the download or copy broke off; fetch the file again"
+MOST_AXES = 32
+"""Of an array of NumPy 1; a header has one byte for their number."""
+
+
+def _array(file: Path, stream: gzip.GzipFile | BufferedReader, ndim: int | None) -> NDArray[Any]:
+    """The array that the stream holds. No more of it is read than its header says, and one byte."""
+    magic = stream.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in DTYPES:
         raise DataError(
             f"{file} is not an IDX file: expected it to begin with 00 00 and an element type "
-            f"({', '.join(f'{code:02x}' for code in DTYPES)}), got {content[:4].hex(' ') or 'nothing'}",
+            f"({', '.join(f'{code:02x}' for code in DTYPES)}), got {magic.hex(' ') or 'nothing'}",
             hint="point at one of MNIST's files, such as t10k-images-idx3-ubyte or the same with .gz",
         )
-    dtype, rank = DTYPES[content[2]], content[3]
+    dtype, rank = DTYPES[magic[2]], magic[3]
+    if rank > MOST_AXES:
+        raise DataError(f"{file} holds an array of {rank} dimensions, expected at most {MOST_AXES}", hint=_AGAIN)
     if ndim is not None and rank != ndim:
         raise DataError(
             f"{file} holds an array of {rank} dimensions, expected {ndim}",
             hint="images have 3 dimensions (idx3), labels 1 (idx1); were the two files swapped?",
         )
+    extents = stream.read(4 * rank)
     start = 4 + 4 * rank
-    if len(content) < start:
-        raise DataError(f"{file} is truncated: expected a header of {start} bytes, got {len(content)}", hint=_AGAIN)
-    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", rank, 4))
-    expected = start + math.prod(shape) * dtype.itemsize
-    if len(content) != expected:
-        fault = "is truncated" if len(content) < expected else "goes on after its array"
+    if len(extents) < 4 * rank:
+        raise DataError(f"{file} is truncated: expected a header of {start} bytes, got {4 + len(extents)}", hint=_AGAIN)
+    shape = tuple(int(size) for size in np.frombuffer(extents, ">u4", rank))
+    if math.prod(max(size, 1) for size in shape) * dtype.itemsize > sys.maxsize:
+        raise DataError(f"{file} is not an array: {dtype.name} {shape} has more bytes than can be counted", hint=_AGAIN)
+    size = math.prod(shape) * dtype.itemsize
+    if size > _memory():
         raise DataError(
-            f"{file} {fault}: expected {expected} bytes for {dtype.name} {shape}, got {len(content)}", hint=_AGAIN
+            f"{file} holds {dtype.name} {shape}: {size} bytes, more than this machine's memory", hint=_AGAIN
         )
-    return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
-
-
-_AGAIN = "the download or copy broke off; fetch the file again"
-
-
-def _contents(file: Path) -> bytes:
-    try:
-        content = file.read_bytes()
-    except OSError as error:
+    content = stream.read(size)
+    if len(content) < size or stream.read(1):
+        fault = "is truncated" if len(content) < size else "goes on after its array"
+        got = start + len(content) if len(content) < size else "more"
         raise DataError(
-            f"{file} cannot be read: {error.strerror}", hint="check the path and its permissions"
-        ) from error
-    if not content.startswith(GZIP_MAGIC):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file} is not whole: expected a complete gzip file ({error})", hint=_AGAIN) from error
+            f"{file} {fault}: expected {start + size} bytes for {dtype.name} {shape}, got {got}", hint=_AGAIN
+        )
+    return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _opened(file: Path) -> gzip.GzipFile | BufferedReader:
+    """The file's bytes, unpacked if they are gzip's."""
+    with file.open("rb") as stream:
+        packed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    return gzip.open(file, "rb") if packed else file.open("rb")
+
+
+def _memory() -> int:
+    """How many bytes this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from staged.errors import DataError
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
+_LABEL = re.compile(r"[0-9]{1,19}")
+_ENCODING = "give a file of trees, as UTF-8"
 
 
 class Trees(NamedTuple):
@@ -42,9 +44,17 @@ def treebank(file: str | PathLike[str], vocabulary: Sequence[str] | None = None)
     """
     path = Path(file)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}", hint="give the path of a file of trees") from None
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
+        words = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read: {words}", hint="give the path of a file of trees") from None
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        at = content[: error.start].count(b"\n") + 1
+        raise DataError(
+            f"{path}, line {at}: byte {error.object[error.start]:02x} is not UTF-8", hint=_ENCODING
+        ) from None
     nodes: list[tuple[int, str | None, int, int]] = []
     starts = [0]
     for number, line in enumerate(lines, 1):
@@ -77,7 +87,7 @@ def _parse(line: str, where: str, nodes: list[tuple[int, str | None, int, int]])
             label, inside = opened[-1]
             if label:
                 inside.append(token)
-            elif token.isdigit():
+            elif _LABEL.fullmatch(token) and int(token) < 1 << 63:
                 label.append(int(token))
             else:
                 raise _not_a_tree(where, f"`{token}` where a label is expected")

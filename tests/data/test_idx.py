@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,12 @@ BROKEN = {
     "too long": (GOOD + b"\0", "goes on after its array: expected 22 bytes"),
     "gzip cut": (gzip.compress(GOOD)[:-9], "is not whole: expected a complete gzip file"),
     "gzip damaged": (gzip.compress(GOOD)[:-8] + bytes(8), "is not whole: expected a complete gzip file"),
+    "more axes than an array has": (b"\0\0\x08\x41" + bytes(4 * 65), "65 dimensions, expected at most 32"),
+    "axes that no array has": (b"\0\0\x08\x03" + bytes(4) + b"\xff" * 8, r"is not an array: uint8 \(0, 4294967295"),
+    "an array larger than memory": (
+        gzip.compress(b"\0\0\x0e\x03" + b"\xff\xff\xff\xff\0\x10\0\0\0\0\0\1"),
+        "bytes, more than this machine's memory",
+    ),
     "two dimensions": (idx_bytes(np.zeros((2, 2), "u1"), 0x08), "holds an array of 2 dimensions, expected 3"),
 }
 
@@ -65,11 +72,29 @@ def test_broken_file_is_refused_with_its_name_and_what_was_expected(
     assert "To fix:" in str(caught.value)
 
 
-def test_header_that_claims_more_than_memory_is_refused(tmp_path: Path) -> None:
+def test_header_that_claims_more_than_an_address_reaches_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "huge"
     path.write_bytes(struct.pack(">HBB3I", 0, 0x0E, 3, *[2**32 - 1] * 3))
-    with pytest.raises(DataError, match="is truncated"):
+    with pytest.raises(DataError, match="is not an array: float64 .* more bytes than can be counted"):
         read_idx(path)
+
+
+def test_a_gzip_bomb_is_unpacked_no_further_than_its_header_says(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.gz"
+    with gzip.open(bomb, "wb", compresslevel=9) as file:
+        file.write(GOOD)
+        for _ in range(64):
+            file.write(bytes(1 << 20))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="goes on after its array: expected 22 bytes"):
+        read_idx(bomb)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_a_path_that_is_none_is_refused() -> None:
+    with pytest.raises(DataError, match="cannot be read: embedded null byte"):
+        read_idx("a\0b")
 
 
 def test_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

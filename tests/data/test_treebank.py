@@ -51,11 +51,27 @@ def test_a_tree_of_one_word_and_a_file_without_trees(tmp_path: Path) -> None:
         ("(3 It works)", "other than a label and a word"),
         ("(x It)", "where a label is expected"),
         ("()", "other than a label and a word"),
+        ("(² It)", "where a label is expected"),
+        ("(٣ It)", "where a label is expected"),
+        ("(" + "7" * 5000 + " It)", "where a label is expected"),
+        ("(9223372036854775808 It)", "where a label is expected"),
     ],
 )
 def test_what_is_no_tree_is_refused_with_the_line(line: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"line 2: .*{words}"):
         treebank(write(tmp_path, "(2 fine)", line))
+
+
+def test_the_largest_label_is_one(tmp_path: Path) -> None:
+    assert treebank(write(tmp_path, "(9223372036854775807 fine)")).labels.tolist() == [2**63 - 1]
+
+
+def test_a_file_that_is_no_text_is_named_with_the_line(tmp_path: Path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"(2 fine)\n(2 caf\xe9)\n")
+    with pytest.raises(DataError, match=r"latin\.txt, line 2: .*is not UTF-8"):
+        treebank(tmp_path / "latin.txt")
+    with pytest.raises(DataError, match="cannot be read: embedded null byte"):
+        treebank("a\0b")
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
