@@ -33,7 +33,7 @@ from staged.ir.loops import (
     forwards,
     map_indices,
 )
-from staged.ir.nodes import Block, Op
+from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import bool_, i32, i64
 from staged.kernels.kinds import ALONE, array_of, dim_of, extents, is_scalar, shape_of
 
@@ -75,6 +75,15 @@ class _Parts:
         local = self.inputs[self.number[self.op.operands[number]]]
         assert isinstance(local, Local)
         return local
+
+    def element(self, value: Value) -> Operand:
+        """A number that the kernel takes, or the zero that it has made the array of that it changes."""
+        if value in self.number:
+            held = self.inputs[self.number[value]]
+            assert isinstance(held, Local)
+            return held
+        assert value.producer is not None and value.producer.name == "constant", "a number that no one gives"
+        return Constant(value.producer.attrs["value"], value.tensor.dtype)
 
     def nest(
         self, name: str, body: Sequence[Statement], parallel: bool, in_place: tuple[tuple[int, int], ...] = ()
@@ -161,8 +170,7 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
     if p.op.operands[1] not in p.number:  # a number, as an array of one element
         made = p.op.operands[1].producer
         assert made is not None and made.name in ("reshape", "broadcast_to")
-        element = p.inputs[p.number[made.operands[0]]]
-        assert isinstance(element, Local)
+        element = p.element(made.operands[0])
         return p.nest(name, [first, *loops(axes, [Store(out, target, element)])], False, in_place)
     value, load = p.load(p.array(1), source)
     return p.nest(name, [first, *loops(axes, [load, Store(out, target, value)])], False, in_place)

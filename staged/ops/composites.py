@@ -37,7 +37,7 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.random import bernoulli
-from staged.ops.reduction import max_, sum_
+from staged.ops.reduction import peak, sum_
 from staged.ops.shape import reshape
 from staged.ops.source import zeros_like
 
@@ -166,7 +166,7 @@ def _softmax_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
 
 @composite("softmax", vjp=_softmax_vjp)
 def _softmax(x: Array, *, axis: int) -> Array:
-    e = exp(x - max_(x, axis, keepdims=True))
+    e = exp(x - peak(x, (axis,)))
     return e / sum_(e, axis, keepdims=True)
 
 
@@ -183,7 +183,7 @@ def _log_softmax_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
 
 @composite("log_softmax", vjp=_log_softmax_vjp)
 def _log_softmax(x: Array, *, axis: int) -> Array:
-    shifted = x - max_(x, axis, keepdims=True)
+    shifted = x - peak(x, (axis,))
     return shifted - log(sum_(exp(shifted), axis, keepdims=True))
 
 
@@ -201,8 +201,8 @@ def spread(y: Array, shape: Shape, axes: tuple[int, ...]) -> Array:
 
 def finite_peak(x: Array, axes: tuple[int, ...]) -> Array:
     """The maximum, or 0 where it is infinite: -inf - -inf would be NaN."""
-    peak = max_(x, axes, keepdims=True)
-    return where(isfinite(peak), peak, 0.0)
+    top = peak(x, axes)
+    return where(isfinite(top), top, 0.0)
 
 
 def _logsumexp_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
@@ -212,8 +212,8 @@ def _logsumexp_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list
 
 @composite("logsumexp", vjp=_logsumexp_vjp)
 def _logsumexp(x: Array, *, axes: tuple[int, ...]) -> Array:
-    peak = finite_peak(x, axes)
-    return log(sum_(exp(x - peak), axes)) + reshape(peak, tuple(e for a, e in enumerate(x.shape) if a not in axes))
+    top = finite_peak(x, axes)
+    return log(sum_(exp(x - top), axes)) + reshape(top, tuple(e for a, e in enumerate(x.shape) if a not in axes))
 
 
 @public("logsumexp")

@@ -290,6 +290,17 @@ def _apply(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
     return keep_dims(bind(op, [x], axes=axes), x.shape, axes, keepdims)
 
 
+def peak(x: Array, axes: Sequence[int]) -> Array:
+    """The largest float over `axes`, with extents of 1 where these were; -inf of no elements, where `max` has no value.
+
+    For functions that have one: a softmax of no elements has none, the log of a sum of no exponentials is -inf.
+    """
+    if any(x.shape[axis] == 0 for axis in axes):
+        wide = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
+        return broadcast(cast(as_array(-math.inf), x.dtype), wide)
+    return keep_dims(bind(_max_op, [x], axes=tuple(axes)), x.shape, axes, True)
+
+
 def _wide(x: Any, dtype: Any = None) -> Array:
     """Integers and bools as i64, so that their sums have room."""
     array = as_array(x)

@@ -20,7 +20,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from staged.backends.c_family.expr import Name
+from staged.backends.c_family.expr import Literal, Name
 from staged.backends.c_family.kernel_text import Site, kernel_comments
 from staged.backends.c_family.nest_uses import rounded
 from staged.backends.c_family.short_kernels import is_zero_fill
@@ -273,6 +273,7 @@ class CudaLoopEmitter(TileStatements):
     def part(self, part: Part, schedule: Schedule, launch: Launch, first: int | str) -> None:
         """What the blocks from `first` on do: an item, or several, for each thread."""
         if launch.blocks * launch.threads == 1:
+            self.axes.update(dict.fromkeys(part.axes, Literal("0")))  # a row that is found, of one
             self.declare_workspace(part, schedule, "")
             self.body(part.body)
             return

@@ -111,18 +111,22 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
     return KernelText((), str(t), (Phase(spec.name, items, text),), parameters, 0)
 
 
+_WRAPPING = {"i32": "uint32_t", "i64": "uint64_t", "u8": "uint32_t", "u32": "uint32_t"}
+"""What integers are computed in: overflow of signed ones is undefined in C, and the bits are those of wrapping arithmetic."""
+
+
 def _multiply_add(dtype: str, index: str) -> str:
-    if dtype in ("i32", "i64"):
-        unsigned = "uint32_t" if dtype == "i32" else "uint64_t"
-        # unsigned, because overflow of signed integers is undefined in C; the bits are those of wrapping arithmetic
-        return f"tile[s] = ({C_TYPES[dtype]})(({unsigned})tile[s] + ({unsigned})x * ({unsigned})right[{index}]);"
+    """One more product in the sum. Exact: integers wrap to their dtype, as each sum and product of NumPy does."""
+    if dtype in _WRAPPING:
+        u = _WRAPPING[dtype]
+        return f"tile[s] = ({C_TYPES[dtype]})(({u})tile[s] + ({u})x * ({u})right[{index}]);"
     return f"tile[s] += x * right[{index}];"
 
 
 def _store(spec: MatmulSpec, offset: str) -> str:
     if not spec.accumulate:
         return f"c[{offset}] = tile[s];"
-    if spec.dtype in ("i32", "i64"):
-        unsigned = "uint32_t" if spec.dtype == "i32" else "uint64_t"
-        return f"c[{offset}] = ({C_TYPES[spec.dtype]})(({unsigned})c[{offset}] + ({unsigned})tile[s]);"
+    if spec.dtype in _WRAPPING:
+        u = _WRAPPING[spec.dtype]
+        return f"c[{offset}] = ({C_TYPES[spec.dtype]})(({u})c[{offset}] + ({u})tile[s]);"
     return f"c[{offset}] += tile[s];"

@@ -13,8 +13,10 @@ from typing import Literal
 Parameter = tuple[str, str]
 """A C parameter: its type as written (`const float *`) and its name."""
 
-C_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}
-ITEM_SIZES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8}
+C_TYPES = {
+    "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t",
+}  # fmt: skip
+ITEM_SIZES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "u8": 1, "u32": 4}
 
 
 @dataclass(frozen=True, slots=True)

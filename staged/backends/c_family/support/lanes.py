@@ -39,7 +39,7 @@ def _combined(op: str, dtype: str, a: str, b: str) -> str:
         if dtype[0] == "i":
             c_name = _ITEMS[dtype][0]
             return f"({c_name})((u{c_name}){a} + (u{c_name}){b})"
-        return f"{a} + {b}"
+        return f"(uint8_t)({a} + {b})" if dtype == "u8" else f"{a} + {b}"
     sign = ">" if op == "max" else "<"
     nan = f" || {a} != {a}" if dtype[0] == "f" else ""
     return f"{a} {sign} {b}{nan} ? {a} : {b}"
@@ -92,11 +92,11 @@ _INCLUDES = ("#include <stdint.h>", "#include <string.h>")
 
 def _reduce_snippets() -> list[Snippet]:
     found = []
-    for dtype in ("f32", "f64", "i32", "i64", "u32"):
+    for dtype in ("f32", "f64", "i32", "i64", "u8", "u32"):
         for op in ("sum", "max", "min"):
             size = _ITEMS[dtype][1]
             families = {dtype, f"i{8 * size}", f"u{8 * size}"}
-            halves = tuple(lanes_snippet(d, n) for d in sorted(families) for n in (2, 4, 8) if n <= 32 // size)
+            halves = tuple(lanes_snippet(d, n) for d in sorted(families) for n in _LANES if n <= 32 // size)
             needs = (vector_snippet(dtype), *halves)
             text = _reduce(op, dtype)
             found.append(Snippet(reduce_snippet(op, dtype), text, needs, _INCLUDES))

@@ -1,0 +1,54 @@
+"""Scatters of a device, which are gathers by the elements of the result, against NumPy: sizes at which a loop is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import staged as st
+from tests.backends.cublas_cudnn.harness import on_gpu
+
+
+def scattered(x, i, u, at):
+    put, one = x, x
+    put[i] = u
+    one[at] = u[0]
+    one[at] += 2.0
+
+    def picked(x):
+        return st.sum(x[i] * u) + x[at] * 3.0 if x.ndim == 1 else st.sum(x[i] * u) + st.sum(x[at]) * 3.0
+
+    return st.scatter_add(x, i, u), put, one, st.grad(picked)(x)
+
+
+@pytest.mark.parametrize("rows", [1, 33])
+@pytest.mark.parametrize("columns", [0, 1, 40])
+@pytest.mark.parametrize("count", [0, 1, 35])
+def test_rows_are_added_and_put(rows, columns, count, emulated_device):
+    """`columns` 0 is an array without a second axis."""
+    random = np.random.default_rng(rows + columns)
+    shape = (rows, columns) if columns else (rows,)
+    x = random.integers(-9, 9, shape).astype(np.float32)
+    u = random.integers(-9, 9, (max(count, 1), *shape[1:])).astype(np.float32)
+    i = random.integers(-rows, rows, max(count, 1))
+    if not count:  # nothing is meant for any row
+        u, i = u[:0], i[:0]
+
+    def run(x, i, u, at):
+        if not count:
+            return st.scatter_add(x, i, u), x
+        return scattered(x, i, u, at)
+
+    found = on_gpu(run)(x, i, u, rows - 1)
+    added, put = x.copy(), x.copy()
+    np.add.at(added, i, u)
+    put[i] = u
+    right = [added, put]
+    if count:
+        one, gradient = x.copy(), np.zeros_like(x)
+        one[rows - 1] = u[0] + 2.0
+        np.add.at(gradient, i, u)
+        gradient[rows - 1] += 3.0
+        right += [one, gradient]
+    for got, wanted in zip(found, right, strict=True):
+        np.testing.assert_array_equal(got, wanted)
