@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from types import MethodType
 from typing import Any, TypeVar, overload
 
+from staged.depth import goes_deep
 from staged.eager import eager_call, is_eager, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
@@ -73,6 +74,7 @@ class StagedFunction:
         """The arguments that are known while staging, in calls from staged functions too."""
         return self._static
 
+    @goes_deep
     def _run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
         with eager_call(self._seed):

@@ -13,6 +13,7 @@ from typing import Any
 import staged.backends as backends_package
 from staged.autodiff.fulfil import fulfil_transforms
 from staged.batching.vmap import expand_vmap
+from staged.depth import goes_deep
 from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import Machine
@@ -124,6 +125,7 @@ def backend_for(function: Function) -> Any:
     return min(fitting, key=lambda backend: (len(backend.DEVICES), backend.NAME))
 
 
+@goes_deep
 def lower(function: Function, machine: Machine, seconds: dict[str, float] | None = None) -> Function:
     """Run all passes and fuse; the verifier runs after each."""
     seconds = {} if seconds is None else seconds
@@ -144,6 +146,7 @@ def lower(function: Function, machine: Machine, seconds: dict[str, float] | None
     return function
 
 
+@goes_deep
 def build(function: Function, machine: Machine, check_nan: bool = False) -> Built:
     """Text for a traced function on a machine; with `check_nan` the program stops at the first NaN or infinity."""
     seconds: dict[str, float] = {}

@@ -16,6 +16,7 @@ from typing import Any
 
 import staged.artifact as artifacts
 from staged.artifact import Artifact, Parameter, Site
+from staged.depth import goes_deep
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, walk_ops
@@ -24,6 +25,7 @@ from staged.runtime.cache import default_cache, digest
 from staged.source import Position
 
 
+@goes_deep
 def find_artifact(function: Function, machine: Machine, check_nan: bool) -> Artifact | None:
     """The artifact stored for this traced program, with the error sites of this trace."""
     text = default_cache().get_text(_key(function, machine, check_nan))
@@ -45,6 +47,7 @@ def find_artifact(function: Function, machine: Machine, check_nan: bool) -> Arti
     return Artifact(**stored, parameters=parameters, sites=tuple(sites))
 
 
+@goes_deep
 def store_artifact(function: Function, machine: Machine, check_nan: bool, artifact: Artifact) -> None:
     """Keep the artifact for later processes."""
     numbers = {_site(place): number for number, place in reversed(list(enumerate(_places(function))))}

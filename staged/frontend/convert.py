@@ -11,6 +11,7 @@ import sysconfig
 from functools import cache
 from types import CellType, CodeType, FunctionType
 
+from staged.depth import goes_deep
 from staged.errors import StagingError
 
 # The constructs register their rules and operators as they are imported.
@@ -115,6 +116,7 @@ def _operator_cells() -> dict[str, CellType]:
     return {name + OPERATOR_SUFFIX: CellType(operator) for name, operator in OPERATORS.items()}
 
 
+@goes_deep
 def _convert(function: FunctionType) -> CodeType:
     code = function.__code__
     node = syntax_of(function)

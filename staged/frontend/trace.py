@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.depth import goes_deep
 from staged.errors import ShapeError, StagedError, StagingError
 from staged.frontend import trees
 from staged.frontend.arguments import Argument, Arguments, flatten_arguments
@@ -56,6 +57,7 @@ class TracedFunction:
         return self.result.rebuild(list(outputs))
 
 
+@goes_deep
 def trace(
     function: Callable[..., Any],
     args: tuple[Any, ...] = (),

@@ -42,7 +42,7 @@ user's name for it) may be set later, and nothing but names in the printed text 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -266,20 +266,30 @@ class Function:
 # ---- walking ------------------------------------------------------------------------------------
 
 
-def walk_ops(block: Block) -> Iterator[Op]:
-    """Every op of `block` and of the blocks inside it, in program order (an op before its blocks)."""
-    for op in block.ops:
-        yield op
-        for inner in op.blocks:
-            yield from walk_ops(inner)
+def walk_ops(block: Block, closed: Collection[str] = ()) -> Iterator[Op]:
+    """Every op of `block` and of the blocks inside it, in program order (an op before its blocks).
+
+    The blocks of ops that `closed` names are left out. Without recursion: an `elif` chain nests as deep as it is long, and
+    each level of generators would cost every op below it.
+    """
+    open_blocks = [iter(block.ops)]
+    while open_blocks:
+        for op in open_blocks[-1]:
+            yield op
+            if op.blocks and op.name not in closed:
+                open_blocks += [iter(inner.ops) for inner in reversed(op.blocks)]
+                break
+        else:
+            open_blocks.pop()
 
 
-def walk_blocks(block: Block) -> Iterator[Block]:
-    """`block` and every block inside it."""
-    yield block
-    for op in block.ops:
-        for inner in op.blocks:
-            yield from walk_blocks(inner)
+def walk_blocks(block: Block, closed: Collection[str] = ()) -> Iterator[Block]:
+    """`block` and every block inside it, a block before those of its ops; those of ops that `closed` names are left out."""
+    waiting = [block]
+    while waiting:
+        block = waiting.pop()
+        yield block
+        waiting += [inner for op in reversed(block.ops) if op.name not in closed for inner in reversed(op.blocks)]
 
 
 def free_values(block: Block) -> tuple[Value, ...]:

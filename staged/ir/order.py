@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from staged.ir.nodes import Block, End, Op, Value
+from staged.ir.nodes import Block, End, Op, Value, walk_blocks, walk_ops
 from staged.ir.thread_kernel import ThreadKernel
 from staged.ir.types import TensorType
 from staged.source import Position
@@ -71,20 +71,12 @@ def where_made(value: Value) -> Position | None:
 
 def structural_ops(block: Block) -> Iterator[Op]:
     """Every op in program order, without the ops inside kernels."""
-    for op in block.ops:
-        yield op
-        if op.name not in OPAQUE:
-            for inner in op.blocks:
-                yield from structural_ops(inner)
+    return walk_ops(block, OPAQUE)
 
 
 def structural_blocks(block: Block) -> Iterator[Block]:
     """`block` and the blocks of its control flow, without the blocks of kernels."""
-    yield block
-    for op in block.ops:
-        if op.name not in OPAQUE:
-            for inner in op.blocks:
-                yield from structural_blocks(inner)
+    return walk_blocks(block, OPAQUE)
 
 
 def ends_of_loop(op: Op) -> list[tuple[Block, End]]:

@@ -11,6 +11,7 @@ Names come from the user's hints, made unique; the same program prints the same 
 
 from __future__ import annotations
 
+from staged.depth import goes_deep
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, VariableRef
 from staged.ir.types import CPU, Device
 
@@ -37,6 +38,7 @@ class _Names:
         return self.labels[label]
 
 
+@goes_deep
 def print_function(function: Function, positions: bool = False) -> str:
     """The whole function, after those it calls; with `positions` each op is followed by its Python line."""
     frames = "".join(f"{_frame(record)}\n" for record in function.frames)

@@ -29,4 +29,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "return not mutable_nodes(value) and not any(dims_of(leaf.type)",
         (_LOOP_NAMES,),
     ),
+    Mutant(
+        "a long sum is deeper than Python's limit of recursion",
+        "staged/depth.py",
+        "sys.setrecursionlimit(max(_before, _limit()))",
+        "sys.setrecursionlimit(_before)",
+        ("tests/frontend/test_depth.py::test_deep_program_is_traced",),
+    ),
+    Mutant(
+        "the limit of recursion is put back while another thread still stages",
+        "staged/depth.py",
+        "            _open -= 1\n            if _open == 0:",
+        "            _open -= 1\n            if _open >= 0:",
+        ("tests/frontend/test_depth.py::test_limit_of_recursion_is_put_back",),
+    ),
 )

@@ -1,0 +1,80 @@
+"""Python's recursion limit while staging: syntax and IR are nested as deep as the user's expressions are long.
+
+A sum of a thousand terms is a tree of a thousand levels, an `elif` chain of a thousand tests a thousand nested branches, and
+everything that goes over them calls itself once a level or more. Python's limit of 1,000 calls is for mistakes of users; an
+endless recursion of theirs is still found, as soon as this limit is met.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MOST = 20_000
+"""Calls inside one another while staging. A thousand levels of `elif` take 8,000."""
+_BYTES_PER_CALL = 400
+"""Of C stack, with room to spare: 8 MiB are used up beyond 30,000 calls of the greediest kind."""
+
+_lock = threading.Lock()
+_open = 0
+_before = 0
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Let Python call as deep as the stack of C has room for; the limit is the process's, and put back by the last to leave."""
+    global _open, _before
+    with _lock:
+        if _open == 0:
+            _before = sys.getrecursionlimit()
+            sys.setrecursionlimit(max(_before, _limit()))
+        _open += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _open -= 1
+            if _open == 0:
+                _put_back()
+
+
+def goes_deep(function: Callable[P, R]) -> Callable[P, R]:
+    """`function` under `deep_recursion`."""
+
+    @wraps(function)
+    def deep(*args: P.args, **kwargs: P.kwargs) -> R:
+        with deep_recursion():
+            return function(*args, **kwargs)
+
+    return deep
+
+
+def _put_back() -> None:
+    try:
+        sys.setrecursionlimit(_before)
+    except RecursionError:  # the caller is deeper than its own limit allows: it raised it since
+        pass
+
+
+@cache
+def _limit() -> int:
+    """The calls that the smallest stack of a thread has room for."""
+    size = threading.stack_size() or _stack_of_system()
+    return max(1000, min(_MOST, size // _BYTES_PER_CALL))
+
+
+def _stack_of_system() -> int:
+    try:
+        import resource
+    except ImportError:  # no POSIX system
+        return 1 << 20
+    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    # Without a limit, threads have 2 MiB.
+    return 2 << 20 if soft == resource.RLIM_INFINITY else soft
