@@ -156,7 +156,10 @@ class Augmenter(Copier):
             count = [] if trips is None else [integers.binary("add", trips, integers.constant(1))]
             return given[:carried] + count + given[carried:] + [self.value(inside) for inside, _ in extra.values]
 
-        blocks = [counted(block, lambda _, block=block: [self.value(v) for v in block.end.operands]) for block in op.blocks[:-1]]  # type: ignore[misc]
+        def of_condition(block: Block) -> list[Value]:
+            return [self.value(operand) for operand in block.end.operands]
+
+        blocks = [counted(block, lambda _, block=block: of_condition(block)) for block in op.blocks[:-1]]  # type: ignore[misc]
         blocks.append(counted(op.blocks[-1], of_body))
         types = [result.type for result in op.results]
         types[carried:carried] = [COUNT] * counting

@@ -1,0 +1,98 @@
+"""What the documents say of the sources, held against the sources."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from staged.pipeline import PASSES
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "staged").rglob("*.py"))
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+# Files of more lines than CONTRIBUTING.md allows, each with what it is a table or list of.
+LONG = {
+    "staged/backends/c_family/support/format.py": "one formatter in C",
+    "staged/backends/c_family/support/math.py": "functions of C by name",
+    "staged/frontend/gpu_func/statements.py": "statements of a kernel by kind",
+    "staged/ops/elementwise.py": "declarations of ops",
+    "staged/ops/index.py": "declarations of ops",
+    "staged/ops/shape.py": "declarations of ops",
+    "staged/passes/algebra.py": "rules",
+    "staged/passes/buffers.py": "the memory plan, one algorithm",
+    "staged/runtime/native.py": "the call of a program, and the interface that it has in C",
+}
+
+
+def columns(page: str, head: str) -> list[list[str]]:
+    """The rows of the table whose first line begins with `head`."""
+    lines = page[page.index(f"\n{head}") + 1 :].splitlines()
+    rows = lines[2 : next(number for number, line in enumerate(lines) if not line.startswith("|"))]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_the_table_of_passes_is_the_pipeline() -> None:
+    told: list[str] = []
+    for name, _ in columns(ARCHITECTURE, "| pass | what it does |"):
+        found = re.fullmatch(r"`([^`]+)`( \(twice\))?", name)
+        assert found, name
+        told += [found[1]] * (2 if found[2] else 1)
+    run = [name.removesuffix(" before autodiff") for name, _ in PASSES] + ["fuse"]
+    assert sorted(told) == sorted(run)
+    firsts = list(dict.fromkeys(run))
+    assert list(dict.fromkeys(told)) == firsts, "in another order"
+
+
+def test_the_table_of_folders_names_every_place() -> None:
+    said = " ".join(row[1] for row in columns(ARCHITECTURE, "| # | place | purpose | may import |"))
+    for path in (ROOT / "staged").iterdir():
+        if path.name not in ("__pycache__", "py.typed", "__main__.py", "backends"):
+            assert f"`{path.name}{'/' if path.is_dir() else ''}`" in said, path.name
+
+
+def test_files_are_as_long_as_contributing_says() -> None:
+    limit = re.search(r"stay below about (\d+) lines, tables aside", CONTRIBUTING)
+    assert limit
+    names = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    long = {name: count for name, count in names.items() if count > int(limit[1])}
+    unlisted = {name: count for name, count in long.items() if name not in LONG and count > int(limit[1]) + 20}
+    assert not unlisted, "split them, or list them above with the table that they are"
+    assert not [name for name in LONG if name not in long], "listed above, and not long any more"
+    assert max(names.values()) <= 1.5 * int(limit[1])
+
+
+def test_lines_are_as_long_as_contributing_says() -> None:
+    limit = re.search(r"lines of at most (\d+) characters", CONTRIBUTING)
+    assert limit
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > int(limit[1])
+    ]
+    assert not long, f"{len(long)}: {long[:10]}"
+
+
+def test_every_command_of_make_that_a_page_names_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    of_exported_folders = {"split", "emu", "lib", "portable"}
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        text = path.read_text()
+        named = re.findall(r"`make ([a-z-]+)[^`]*`", text)
+        for code in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            named += re.findall(r"^make ([a-z-]+)", code, re.MULTILINE)
+        assert not set(named) - targets - of_exported_folders, path
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/roadmap.md"])
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    named = [word for word in re.findall(r"`([\w./]+\.(?:py|md|h|c|cu))`", text) if "/" in word]
+    names = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if ".venv" not in path.parts}
+    missing = [word for word in named if not any(name == word or name.endswith(f"/{word}") for name in names)]
+    assert not missing
