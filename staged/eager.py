@@ -30,6 +30,7 @@ from staged.errors import (
 from staged.frontend.effects import check_effect
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.composite import Composite
 from staged.ops.context import Context, context_or_none, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.primitive import Primitive
@@ -180,6 +181,15 @@ class EagerContext(Context):
         results = self._compute(primitive, arrays, attrs, types)
         if levels.get():
             show(Node(primitive, arrays, attrs, results, here()))
+        return results
+
+    def whole(self, composite: Composite, operands: Sequence[Array], attrs: dict[str, Any]) -> Arrays:
+        if not levels.get():
+            return tuple(map(self.lift, composite.run(operands, attrs)))
+        arrays = tuple(self.lift(operand) for operand in operands)
+        with only(()):
+            results = tuple(self._fresh(result) for result in composite.run(arrays, attrs))
+        show(Node(composite, arrays, attrs, results, here()))
         return results
 
     def _compute(self, primitive: Primitive, arrays: Arrays, attrs: dict[str, Any], types: Sequence[Any]) -> Arrays:

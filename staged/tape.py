@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from staged.autodiff.rules import closed_over, no_forward
 from staged.errors import GradientError
 from staged.ops.array import METHODS, Array
+from staged.ops.composite import Composite
 from staged.ops.primitive import Primitive
 from staged.ops.promote import cast
 from staged.ops.thread_kernel import NAME as LAUNCH
@@ -30,7 +31,7 @@ Arrays = tuple[Array, ...]
 class Node:
     """One op that was carried out."""
 
-    primitive: Primitive
+    primitive: Primitive | Composite
     operands: Arrays
     attrs: dict[str, Any]
     results: Arrays
@@ -221,7 +222,7 @@ def run_custom(
 def _no_derivative(node: Node) -> GradientError:
     if node.primitive.name == LAUNCH:
         return no_derivative(node.attrs["kernel"].name, node.where)
-    why = node.primitive.why_not_differentiable
+    why = getattr(node.primitive, "why_not_differentiable", "")
     return GradientError(
         f"`{node.primitive.name}` has no derivative" + (f": {why}" if why else ""),
         where=node.where,

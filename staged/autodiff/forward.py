@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from staged.autodiff.activity import Activity, carried_of, has_frames
 from staged.autodiff.duals import duals
 from staged.autodiff.recursion import Wanted, group_of, wanted
-from staged.autodiff.rules import RuleContext, no_forward, refusal
+from staged.autodiff.rules import RuleContext, declared_of, no_forward, refusal
 from staged.ir.builder import Builder
 from staged.ir.library import Library
 from staged.ir.nodes import Block, Function, Label, Op, Value
 from staged.ir.rewrite import Copier
 from staged.ops.array import Array
+from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
-from staged.ops.primitive import PRIMITIVES
 from staged.source import Position
 
 
@@ -72,7 +72,7 @@ class Forward(Copier):
             self.call(op)
         elif op.name == "checkpoint":
             self.checkpoint(op)
-        elif op.name == "composite" and self.touches(op):
+        elif op.name == "composite" and self.touches(op) and not COMPOSITES[op.attrs["name"]].is_one_op:
             for old, new in zip(op.blocks[0].params, op.operands, strict=True):
                 self.copy_tangent(new, old)
             given = self.inline(op.blocks[0], [self.value(operand) for operand in op.operands])
@@ -121,9 +121,9 @@ class Forward(Copier):
             raise no_forward(op.attrs.get("name", "a function"), op.where)
         if not any(self.duals.has(result.type) for result in op.results):
             return
-        declared = PRIMITIVES.get(op.name)
+        name, declared, attrs = declared_of(op)
         if declared is None or declared.jvp is None:
-            raise refusal(op, op.name, declared)
+            raise refusal(op, name, declared)
         self.where, self.builder.device = op.where, op.device
         handle = self.context.handle
         results = tuple(handle(self.value(result)) for result in op.results)
@@ -131,12 +131,12 @@ class Forward(Copier):
         tangents = [handle(self.tangents[v]) if v in self.tangents else None for v in op.operands]
         with use_context(self.context):
             result = results[0] if len(results) == 1 else results
-            given = declared.jvp(tangents, result, operands, **op.attrs)
+            given = declared.jvp(tangents, result, operands, **attrs)
             given = given if isinstance(given, tuple) else (given,)
             for old, tangent in zip(op.results, given, strict=True):
                 if tangent is not None and self.duals.has(old.type):
                     assert isinstance(tangent, Array)
-                    self.set(old, self.context.fitted(tangent, self.value(old), f"the jvp of {op.name}"))
+                    self.set(old, self.context.fitted(tangent, self.value(old), f"the jvp of {name}"))
 
     def sequence(self, op: Op) -> None:
         """Sequences are linear in their elements."""

@@ -20,15 +20,13 @@ from staged.autodiff.duals import duals
 from staged.autodiff.loops import reverse_loop
 from staged.autodiff.recursion import Wanted
 from staged.autodiff.residuals import Front, Residuals
-from staged.autodiff.rules import RuleContext, refusal
+from staged.autodiff.rules import RuleContext, declared_of, refusal
 from staged.errors import GradientError
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.library import Library
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import SequenceType, TensorType
-from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
-from staged.ops.primitive import PRIMITIVES
 from staged.source import Position
 
 
@@ -131,12 +129,10 @@ class Reverse:
         cotangents = [env.take(result) for result in op.results]
         if not any(operand in self.active for operand in op.operands):
             return
-        name = op.attrs["name"] if op.name == "composite" else op.name
-        declared = COMPOSITES.get(name) if op.name == "composite" else PRIMITIVES.get(name)
+        name, declared, attrs = declared_of(op)
         if declared is None or declared.vjp is None:
             raise refusal(op, name, declared)
         handle = self.context.handle
-        attrs = {key: value for key, value in op.attrs.items() if op.name != "composite" or key != "name"}
         ct: object = tuple(None if c is None else handle(c) for c in cotangents)
         result: object = tuple(map(handle, op.results))
         if len(op.results) == 1:

@@ -8,6 +8,7 @@ from typing import Any
 from staged.errors import GradientError
 from staged.ir.nodes import FAIL, PURE, Op, Value
 from staged.ops.array import Array
+from staged.ops.composite import COMPOSITES, Composite
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES, Primitive
 from staged.ops.record import RecordContext
@@ -34,6 +35,14 @@ class RuleContext(RecordContext):
             assert given.shape == wanted.shape, f"{rule} gives {given.type} for {wanted}"
             given = bind(PRIMITIVES["cast"], [given], dtype=wanted.dtype, weak=wanted.weak)
         return self.value_of(given)
+
+
+def declared_of(op: Op) -> tuple[str, Primitive | Composite | None, dict[str, Any]]:
+    """What declares the derivative of a primitive or of a composite: its name, the declaration, and the attributes of its rules."""
+    if op.name != "composite":
+        return op.name, PRIMITIVES.get(op.name), dict(op.attrs)
+    attrs = {key: value for key, value in op.attrs.items() if key != "name"}
+    return op.attrs["name"], COMPOSITES.get(op.attrs["name"]), attrs
 
 
 def refusal(op: Op, name: str, declared: object) -> GradientError:

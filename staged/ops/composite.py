@@ -4,8 +4,18 @@
     def _softmax(x, *, axis): ...
 
 A call records ONE op `composite`: attrs `name` and the static keyword arguments; its block is the body, with a parameter
-per operand. Autodiff asks `COMPOSITES[name].vjp`, or differentiates the body where there is none; a back end may claim
-the whole; else the body is inlined before fusion. Eager mode runs the body.
+per operand. A back end may claim the whole; else the body is inlined before fusion. Eager mode runs the body.
+
+Three kinds of derivative:
+
+| declared | derivative |
+|---|---|
+| nothing | The body's, in both modes. |
+| `vjp` | Reverse mode of a program takes the rule; forward mode and eager mode differentiate the body, whose slopes are right. |
+| `slopes`, or `vjp` and `jvp` | The composite is one op to every derivative: the slopes of its body are unused. |
+
+A body whose slopes are wrong or overflow somewhere (the two halves of `softplus` at 0, `1 / (exp(-x) + 1)` far below 0)
+needs both rules, so that forward and reverse mode agree everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +27,7 @@ from typing import Any
 from staged.ir.nodes import Effect, Op
 from staged.ops.array import Array
 from staged.ops.context import current_context
-from staged.ops.primitive import VjpRule
+from staged.ops.primitive import JvpRule, Slope, VjpRule, diagonal
 from staged.ops.promote import as_array
 from staged.ops.record import RecordContext
 
@@ -26,11 +36,17 @@ Body = Callable[..., Array | tuple[Array, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Composite:
-    """A named function of arrays. `vjp(ct, result, *operands, **attrs)` as for primitives; tuples for several results."""
+    """A named function of arrays. The rules `vjp` and `jvp` are those of primitives; tuples for several results."""
 
     name: str
     body: Body
     vjp: VjpRule | None = None
+    jvp: JvpRule | None = None
+
+    @property
+    def is_one_op(self) -> bool:
+        """Whether every derivative takes the composite's rules, and none the slopes of its body."""
+        return self.vjp is not None and self.jvp is not None
 
     def __call__(self, *operands: Any, **attrs: Any) -> tuple[Array, ...]:
         """Record one op, or run the body where ops are not recorded; a handle per result."""
@@ -38,13 +54,19 @@ class Composite:
         arrays = [as_array(operand) for operand in operands]
         if isinstance(context, RecordContext):
             return self._record(context, arrays, attrs)
+        if self.is_one_op:
+            return context.whole(self, arrays, attrs)
+        return self.run(arrays, attrs)
+
+    def run(self, arrays: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
+        """The results of the body, in the context in force."""
         return _tuple(self.body(*arrays, **attrs))
 
     def _record(self, context: RecordContext, arrays: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
         values = [context.value_of(array) for array in arrays]
         builder = context.builder
         with builder.block([value.type for value in values], [value.hint for value in values]) as opened:
-            results = _tuple(self.body(*(context.handle(param) for param in opened.params), **attrs))
+            results = self.run([context.handle(param) for param in opened.params], attrs)
             yielded = [context.value_of(result) for result in results]
             builder.end("yield", yielded)
         body = opened.block
@@ -73,12 +95,19 @@ COMPOSITES: dict[str, Composite] = {}
 """Every composite by name."""
 
 
-def composite(name: str, vjp: VjpRule | None = None) -> Callable[[Body], Composite]:
-    """Make a composite of a body `f(*operands, **static)` and enter it into `COMPOSITES`."""
+def composite(
+    name: str, vjp: VjpRule | None = None, jvp: JvpRule | None = None, slopes: Sequence[Slope | None] | None = None
+) -> Callable[[Body], Composite]:
+    """Make a composite of a body `f(*operands, **static)` and enter it into `COMPOSITES`.
+
+    `slopes`, one per operand, are the derivative of one that is elementwise: both of its rules.
+    """
+    assert slopes is None or (vjp is None and jvp is None), "slopes are both rules"
+    rules = {"vjp": vjp, "jvp": jvp} if slopes is None else diagonal(slopes)
 
     def declare(body: Body) -> Composite:
         assert name not in COMPOSITES, f"composite {name} is declared twice"
-        COMPOSITES[name] = Composite(name, body, vjp)
+        COMPOSITES[name] = Composite(name, body, **rules)
         return COMPOSITES[name]
 
     return declare

@@ -7,6 +7,7 @@ the composite, dropped if nobody asks. Losses and normalisations are in files of
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from staged.ir.types import Shape, f32
@@ -51,7 +52,7 @@ def as_float(x: Any, name: str) -> Array:
 # ---- activations ----------------------------------------------------------------------------------
 
 
-@composite("relu", vjp=lambda ct, y, x: [where(y <= 0, 0.0, ct)])
+@composite("relu", slopes=[lambda t, y, x: where(y <= 0, 0.0, t)])
 def _relu(x: Array) -> Array:
     # This way round NaN stays NaN, and the derivative at 0 is 0.
     return where(x <= 0, 0.0, x)
@@ -71,7 +72,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Array:
     return where(array > 0, array, array * negative_slope)
 
 
-@composite("sigmoid", vjp=lambda ct, y, x: [ct * (y * (1.0 - y))])
+@composite("sigmoid", slopes=[lambda t, y, x: t * (y * (1.0 - y))])
 def _sigmoid(x: Array) -> Array:
     # exp overflows to inf for very negative x, and 1 / inf is the 0 that is wanted.
     return 1.0 / (exp(-x) + 1.0)
@@ -89,9 +90,9 @@ def log_sigmoid(x: Any) -> Array:
     return -softplus(-as_float(x, "log_sigmoid"))
 
 
-@composite("softplus", vjp=lambda ct, y, x: [ct * (1.0 / (exp(-x) + 1.0))])
+@composite("softplus", slopes=[lambda t, y, x: t * sigmoid(x)])
 def _softplus(x: Array) -> Array:
-    return log1p(exp(-abs_(x))) + select(x > 0, x, x * 0.0)
+    return log1p(exp(-abs_(x))) + where(x > 0, x, 0.0)
 
 
 @public("softplus")
@@ -100,12 +101,12 @@ def softplus(x: Any) -> Array:
     return _softplus(as_float(x, "softplus"))[0]
 
 
-def _silu_vjp(ct: Array, y: Array, x: Array) -> list[Array]:
-    s = 1.0 / (exp(-x) + 1.0)
-    return [ct * (s * (x * (1.0 - s) + 1.0))]
+def _silu_slope(t: Array, y: Array, x: Array) -> Array:
+    s = sigmoid(x)
+    return t * (s * (x * (1.0 - s) + 1.0))
 
 
-@composite("silu", vjp=_silu_vjp)
+@composite("silu", slopes=[_silu_slope])
 def _silu(x: Array) -> Array:
     return x / (exp(-x) + 1.0)
 
@@ -122,16 +123,16 @@ _GELU_SCALE = math.sqrt(2.0 / math.pi)
 _GELU_CUBE = 0.044715
 
 
-def _gelu_vjp(ct: Array, y: Array, x: Array, approximate: str) -> list[Array]:
+def _gelu_slope(t: Array, y: Array, x: Array, approximate: str) -> Array:
     if approximate == "tanh":
-        t = tanh(_GELU_SCALE * (x + _GELU_CUBE * (x * square(x))))
+        curve = tanh(_GELU_SCALE * (x + _GELU_CUBE * (x * square(x))))
         inner = _GELU_SCALE * (3.0 * _GELU_CUBE * square(x) + 1.0)
-        return [ct * (0.5 * (t + 1.0) + 0.5 * x * (1.0 - square(t)) * inner)]
+        return t * (0.5 * (curve + 1.0) + 0.5 * x * (1.0 - square(curve)) * inner)
     below = 0.5 * (erf(x * _SQRT_HALF) + 1.0)
-    return [ct * (below + x * (_NORMAL_PEAK * exp(-0.5 * square(x))))]
+    return t * (below + x * (_NORMAL_PEAK * exp(-0.5 * square(x))))
 
 
-@composite("gelu", vjp=_gelu_vjp)
+@composite("gelu", slopes=[_gelu_slope])
 def _gelu(x: Array, *, approximate: str) -> Array:
     if approximate == "tanh":
         return 0.5 * x * (tanh(_GELU_SCALE * (x + _GELU_CUBE * (x * square(x)))) + 1.0)
@@ -164,7 +165,8 @@ def _softmax_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
     return [y * (ct - sum_(ct * y, axis, keepdims=True))]
 
 
-@composite("softmax", vjp=_softmax_vjp)
+# Its Jacobian is symmetric.
+@composite("softmax", vjp=_softmax_vjp, jvp=lambda ts, y, xs, axis: _softmax_vjp(ts[0], y, xs[0], axis)[0])
 def _softmax(x: Array, *, axis: int) -> Array:
     e = exp(x - peak(x, (axis,)))
     return e / sum_(e, axis, keepdims=True)
@@ -181,7 +183,12 @@ def _log_softmax_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
     return [ct - exp(y) * sum_(ct, axis, keepdims=True)]
 
 
-@composite("log_softmax", vjp=_log_softmax_vjp)
+def _log_softmax_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:
+    t: Array = tangents[0]
+    return t - sum_(exp(y) * t, axis, keepdims=True)
+
+
+@composite("log_softmax", vjp=_log_softmax_vjp, jvp=_log_softmax_jvp)
 def _log_softmax(x: Array, *, axis: int) -> Array:
     shifted = x - peak(x, (axis,))
     return shifted - log(sum_(exp(shifted), axis, keepdims=True))
@@ -205,12 +212,21 @@ def finite_peak(x: Array, axes: tuple[int, ...]) -> Array:
     return where(isfinite(top), top, 0.0)
 
 
-def _logsumexp_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
+def _shares(y: Array, x: Array, axes: tuple[int, ...]) -> Array:
+    """What each element has of the sum: 0 of nothing but -inf."""
     top = spread(y, x.shape, axes)
-    return [spread(ct, x.shape, axes) * exp(x - where(isfinite(top), top, 0.0))]
+    return exp(x - where(top == -math.inf, 0.0, top))
 
 
-@composite("logsumexp", vjp=_logsumexp_vjp)
+def _logsumexp_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
+    return [spread(ct, x.shape, axes) * _shares(y, x, axes)]
+
+
+def _logsumexp_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes: tuple[int, ...]) -> Array:
+    return sum_(tangents[0] * _shares(y, operands[0], axes), axes)
+
+
+@composite("logsumexp", vjp=_logsumexp_vjp, jvp=_logsumexp_jvp)
 def _logsumexp(x: Array, *, axes: tuple[int, ...]) -> Array:
     top = finite_peak(x, axes)
     return log(sum_(exp(x - top), axes)) + reshape(top, tuple(e for a, e in enumerate(x.shape) if a not in axes))

@@ -17,6 +17,7 @@ from staged.ir.types import TensorType
 
 if TYPE_CHECKING:
     from staged.ops.array import Array
+    from staged.ops.composite import Composite
     from staged.ops.primitive import Primitive
 
 
@@ -26,6 +27,10 @@ class Context(ABC):
     @abstractmethod
     def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
         """Record or compute `primitive`; one handle per result."""
+
+    def whole(self, composite: Composite, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
+        """Compute a composite that is one op to every derivative."""
+        return composite.run(operands, attrs)
 
     @abstractmethod
     def constant(self, value: Any, type: TensorType) -> Array:

@@ -17,7 +17,7 @@ from staged.ir.nodes import FAIL, PURE, Effect
 from staged.ir.types import DType, TensorType, Type, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
 from staged.ops.context import bind
-from staged.ops.primitive import BadSample, Primitive, Sample, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, Slope, diagonal, primitive
 from staged.ops.promote import (
     as_array,
     broadcast,
@@ -32,9 +32,6 @@ from staged.ops.promote import (
     together,
     type_of,
 )
-
-Slope = Callable[..., Any]
-"""`slope(t, result, *operands)`: the part of the derivative that `t`, of one operand, brings."""
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
@@ -85,23 +82,6 @@ def elementwise(name: str, kinds: tuple[str, ...], result: DType | None = None) 
     return infer
 
 
-def _rules(slopes: Sequence[Slope | None]) -> dict[str, Any]:
-    """vjp and jvp of an elementwise op from one slope per operand (None: no derivative, or zero almost everywhere)."""
-
-    def vjp(ct: Any, y: Any, *operands: Any) -> list[Any]:
-        return [None if slope is None else slope(ct, y, *operands) for slope in slopes]
-
-    def jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any]) -> Any:
-        total = None
-        for slope, t in zip(slopes, tangents, strict=True):
-            if slope is not None and t is not None:
-                part = slope(t, y, *operands)
-                total = part if total is None else total + part
-        return total
-
-    return {"vjp": vjp, "jvp": jvp}
-
-
 _NO_FLOAT_RESULT = "its result is not a float"
 
 
@@ -146,7 +126,7 @@ def _unary(
         bad=_refused(name, kinds, 1),
         doc=doc,
         why_not_differentiable="" if differentiable else _NO_FLOAT_RESULT,
-        **(_rules([slope]) if differentiable else {}),
+        **(diagonal([slope]) if differentiable else {}),
     )
 
     def function(x: Any) -> Array:
@@ -184,7 +164,7 @@ def _binary(
         bad=_refused(name, kinds, 2),
         doc=doc,
         why_not_differentiable="" if slopes is not None else why,
-        **(_rules(slopes) if slopes is not None else {}),
+        **(diagonal(slopes) if slopes is not None else {}),
     )
 
     def function(a: Any, b: Any) -> Array:
@@ -341,13 +321,22 @@ minimum: Binary = _binary(
     [lambda t, y, a, b: _half(t, a < b, a > b), lambda t, y, a, b: _half(t, b < a, b > a)],
     doc="The smaller of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
 )
+def _per_square(t: Any, side: Any, a: Any, b: Any) -> Any:
+    """t * side / (a^2 + b^2), of sides divided by the longer one first, so that no square leaves the range; 0 at (0, 0)."""
+    length = stop_gradient(maximum(abs_(a), abs_(b)))
+    is_origin = length == 0
+    scale = select(is_origin | isinf(length), _ones(length), length)
+    square_ = square(a / scale) + square(b / scale)
+    return select(is_origin, _zeros(t), t * (side / scale / select(is_origin, _ones(square_), square_) / scale))
+
+
 atan2: Binary = _binary(
     "atan2",
     np.arctan2,
     FLOATS,
-    [lambda t, y, a, b: t * b / (a * a + b * b), lambda t, y, a, b: -(t * a) / (a * a + b * b)],
+    [lambda t, y, a, b: _per_square(t, b, a, b), lambda t, y, a, b: -_per_square(t, a, a, b)],
     low=0.3,
-    doc="The angle of the point (b, a), in radians, in (-pi, pi].",
+    doc="The angle of the point (b, a), in radians, in (-pi, pi]. Its derivative at (0, 0) is 0, as in torch.",
 )
 
 
@@ -397,15 +386,30 @@ def _zeros(x: Array) -> Array:
     return broadcast(cast(as_array(0.0), x.dtype, x.type.weak), x.shape)
 
 
-# b == 0 and a == 0 stand apart: 0 * inf would be NaN where the limit is 0.
+def _ones(x: Array) -> Array:
+    return broadcast(cast(as_array(1.0), x.dtype, x.type.weak), x.shape)
+
+
+def _slope_of_base(t: Any, y: Any, a: Any, b: Any) -> Any:
+    """t * b * a^(b - 1); 0 for b = 0 also where a^-1 is not finite.
+
+    Only there the base is replaced: elsewhere the slope at b = 0 keeps its own slope by b, which is 1 / a.
+    """
+    smallest = float(np.finfo(a.dtype.numpy).smallest_normal)
+    lost = (b == 0) & logical_not(abs_(a) >= smallest)
+    return t * (b * _general_power(select(lost, _ones(a), a), b - 1.0))
+
+
+def _slope_of_exponent(t: Any, y: Any, a: Any, b: Any) -> Any:
+    """t * y * log(a); 0 for a = 0 and b >= 0, as in torch: the logarithm sees no 0 there."""
+    return t * (y * log(select((a == 0) & (b >= 0), _ones(a), a)))
+
+
 _general_power: Binary = _binary(
     "pow",
     _power,
     NUMBERS,
-    [
-        lambda t, y, a, b: select(b == 0, _zeros(t), t * (b * _general_power(a, b - 1.0))),
-        lambda t, y, a, b: select(a == 0, select(b == 0, t * y * log(a), _zeros(t)), t * y * log(a)),
-    ],
+    [_slope_of_base, _slope_of_exponent],
     effects=_fails_on_integers,
     low=0.5,
     high=3.0,

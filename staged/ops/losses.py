@@ -13,7 +13,7 @@ from staged.ir.types import TensorType, shape_text
 from staged.ops.array import Array
 from staged.ops.composite import composite
 from staged.ops.composites import as_float, finite_peak, log_softmax, softplus
-from staged.ops.elementwise import abs_, exp, log, select, square, where
+from staged.ops.elementwise import abs_, exp, log, maximum, select, square, stop_gradient, where
 from staged.ops.index import take, take_along_axis
 from staged.ops.promote import (
     as_array,
@@ -82,25 +82,40 @@ def _row_cotangent(ct: Array, scores: Array, reduction: str) -> Array:
     return expand_dims(broadcast(ct, rows), -1)
 
 
+def _probabilities(logits: Array, results: Any) -> Array:
+    _, log_sum, peak = results
+    return exp(logits - expand_dims(peak, -1) - expand_dims(log_sum, -1))
+
+
 def _cross_entropy_vjp(cts: Any, results: Any, logits: Array, labels: Array, reduction: str) -> list[Array | None]:
-    ct, ct_total = cts
-    p = exp(logits - expand_dims(results[1], -1))
+    ct, ct_log_sum, _ = cts
+    p = _probabilities(logits, results)
     d_logits = None
     if ct is not None:
         hit = is_class(labels, logits.shape[-1])
         d_logits = (p - cast(hit, logits.dtype)) * _row_cotangent(ct, logits, reduction)
-    if ct_total is not None:
-        through = p * expand_dims(ct_total, -1)
+    if ct_log_sum is not None:
+        through = p * expand_dims(ct_log_sum, -1)
         d_logits = through if d_logits is None else d_logits + through
     return [d_logits, None]
 
 
-@composite("cross_entropy", vjp=_cross_entropy_vjp)
+def _cross_entropy_jvp(tangents: Any, results: Any, operands: Any, reduction: str) -> tuple[Array, Array, Array]:
+    t, (logits, labels) = tangents[0], operands
+    t_log_sum = sum_(_probabilities(logits, results) * t, -1)
+    return reduced(t_log_sum - _picked(t, labels), reduction), t_log_sum, zeros_like(results[2])
+
+
+@composite("cross_entropy", vjp=_cross_entropy_vjp, jvp=_cross_entropy_jvp)
 def _cross_entropy(logits: Array, labels: Array, *, reduction: str) -> tuple[Array, ...]:
-    axes = (logits.ndim - 1,)
-    peak = finite_peak(logits, axes)
-    total = log(sum_(exp(logits - peak), -1)) + reshape(peak, logits.shape[:-1])
-    return reduced(total - _picked(logits, labels), reduction), total
+    """The loss; then, by row, log(sum(exp(logits - peak))) and the peak, a constant to derivatives.
+
+    The two are apart, and the peak leaves the picked logit first: a sum with large logits would round off the probabilities.
+    """
+    peak = stop_gradient(finite_peak(logits, (logits.ndim - 1,)))
+    log_sum = log(sum_(exp(logits - peak), -1))
+    top = reshape(peak, logits.shape[:-1])
+    return reduced(log_sum - (_picked(logits, labels) - top), reduction), log_sum, top
 
 
 @public("cross_entropy")
@@ -166,7 +181,11 @@ def _nll_vjp(ct: Array, y: Array, log_probs: Array, labels: Array, reduction: st
     return [select(is_class(labels, log_probs.shape[-1]), -column, zeros_like(column)), None]
 
 
-@composite("nll_loss", vjp=_nll_vjp)
+def _nll_jvp(tangents: Any, y: Array, operands: Any, reduction: str) -> Array:
+    return reduced(-_picked(tangents[0], operands[1]), reduction)
+
+
+@composite("nll_loss", vjp=_nll_vjp, jvp=_nll_jvp)
 def _nll_loss(log_probs: Array, labels: Array, *, reduction: str) -> Array:
     return reduced(-_picked(log_probs, labels), reduction)
 
@@ -222,7 +241,12 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     check_reduction("huber_loss", reduction)
     left, right = _pair_of("huber_loss", prediction, target)
     size = abs_(left - right)
-    return reduced(where(size < delta, 0.5 * square(left - right), delta * (size - 0.5 * delta)), reduction)
+    return reduced(where(size < delta, 0.5 * _square_below(left - right, delta), delta * (size - 0.5 * delta)), reduction)
+
+
+def _square_below(difference: Array, limit: Any) -> Array:
+    """The square of what is smaller than `limit`; of nothing else, whose slope may be inf and would meet 0."""
+    return square(where(abs_(difference) < limit, difference, 0.0))
 
 
 @public("binary_cross_entropy_with_logits")
@@ -230,7 +254,8 @@ def binary_cross_entropy_with_logits(logits: Any, target: Any, reduction: str = 
     """Negative log-likelihood of targets in [0, 1] under sigmoid(logits), without overflow. torch's function."""
     check_reduction("binary_cross_entropy_with_logits", reduction)
     left, right = _pair_of("binary_cross_entropy_with_logits", logits, target)
-    return reduced(softplus(left) - left * right, reduction)
+    # Not softplus(left) - left * right, which cancels where a large logit is right.
+    return reduced((1.0 - right) * left + softplus(-left), reduction)
 
 
 @public("smooth_l1_loss")
@@ -241,7 +266,7 @@ def smooth_l1_loss(prediction: Any, target: Any, reduction: str = "mean", beta: 
     size = abs_(left - right)
     if is_number(beta) and beta == 0:
         return reduced(size, reduction)
-    return reduced(where(size < beta, 0.5 * square(left - right) / beta, size - 0.5 * beta), reduction)
+    return reduced(where(size < beta, 0.5 * _square_below(left - right, beta) / beta, size - 0.5 * beta), reduction)
 
 
 @public("binary_cross_entropy")
@@ -252,14 +277,27 @@ def binary_cross_entropy(probabilities: Any, target: Any, reduction: str = "mean
     """
     check_reduction("binary_cross_entropy", reduction)
     left, right = _pair_of("binary_cross_entropy", probabilities, target)
-    losses = right * _log_from(left) + (1.0 - right) * _log_from(1.0 - left)
-    return reduced(-losses, reduction)
+    return reduced(_binary_cross_entropy(left, right)[0], reduction)
 
 
 def _log_from(p: Array) -> Array:
-    """log(p), at least -100; its derivative at 0 is finite."""
-    solid = p > math.exp(-100.0)
-    return where(solid, log(where(solid, p, 1.0)), -100.0)
+    """log(p), -100 where p is 0 or nearly; NaN of what is no probability."""
+    lost = abs_(p) <= math.exp(-100.0)
+    return where(lost, -100.0, log(where(lost, 1.0, p)))
+
+
+def _slope_of_probability(t: Array, y: Array, p: Array, target: Array) -> Array:
+    """(p - target) / (p (1 - p)), at most 1e12 large: torch's bound, which lets what is wrong at 0 or 1 move away."""
+    return t * ((p - target) / maximum(p * (1.0 - p), 1e-12))
+
+
+def _slope_of_target(t: Array, y: Array, p: Array, target: Array) -> Array:
+    return t * (_log_from(1.0 - p) - _log_from(p))
+
+
+@composite("binary_cross_entropy", slopes=[_slope_of_probability, _slope_of_target])
+def _binary_cross_entropy(p: Array, target: Array) -> Array:
+    return -(target * _log_from(p) + (1.0 - target) * _log_from(1.0 - p))
 
 
 @public("kl_div")
@@ -275,8 +313,7 @@ def kl_div(log_probs: Any, target: Any, reduction: str = "mean", log_target: boo
         losses = exp(right) * (right - left)
     else:
         # 0 log 0 is 0; the logarithm sees no 0, whose derivative would be NaN.
-        safe = where(right > 0, right, 1.0)
-        losses = where(right > 0, right * log(safe), 0.0) - right * left
+        losses = right * log(where(right == 0, 1.0, right)) - right * left
     if reduction == "batchmean":
         return sum_(losses) / extent_of(losses, (0,), losses.dtype) if losses.ndim else losses
     return reduced(losses, reduction)

@@ -15,7 +15,7 @@ from staged.ir.types import Shape, shape_text
 from staged.ops.array import Array
 from staged.ops.composite import composite
 from staged.ops.composites import as_float, spread
-from staged.ops.elementwise import abs_, isfinite, maximum, rsqrt, square, where
+from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square, stop_gradient, where
 from staged.ops.promote import as_array, broadcast, cast, is_number, public, shape_error
 from staged.ops.reduction import count_nonzero, extent_of, max_, mean, min_, sum_
 from staged.ops.shape import reshape
@@ -349,15 +349,14 @@ def norm(x: Any, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Ar
     # The root sees no 0: its derivative there is inf, and inf * 0 would be NaN.
     if ord == 2:
         total = sum_(square(array), axis, keepdims)
-        safe = where(total > 0, total, 1.0)
-        return where(total > 0, safe**0.5, total)
+        return where(total == 0, 0.0, where(total == 0, 1.0, total) ** 0.5)
     size = abs_(array)
     if ord < 1:
         # The derivative of a power below 1 is inf at 0; the value of a negative one, too.
-        solid = where(size > 0, size, 1.0)
-        powers = where(size > 0, solid**ord, 0.0 if ord > 0 else math.inf)
+        powers = where(size == 0, 0.0 if ord > 0 else math.inf, where(size == 0, 1.0, size) ** ord)
     else:
         powers = size**ord
     total = sum_(powers, axis, keepdims)
-    safe = where((total > 0) & isfinite(total), total, 1.0)
-    return where((total > 0) & isfinite(total), safe ** (1.0 / ord), total if ord > 0 else 1.0 / total)
+    # At 0 and inf the root's slope may be inf; the norm's own is 0 there. NaN is neither, and goes through.
+    edge = (total == 0) | isinf(total)
+    return where(edge, stop_gradient(total if ord > 0 else 1.0 / total), where(edge, 1.0, total) ** (1.0 / ord))

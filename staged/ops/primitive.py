@@ -36,6 +36,26 @@ with several results `ct` and `result` are tuples (a `ct` may be None where that
 JvpRule = Callable[..., Any]
 """`jvp(*tangents, result, *operands, **attrs)` is `jvp(tangents, result, operands, **attrs)`: tangents may be None (zero)."""
 
+Slope = Callable[..., Any]
+"""`slope(t, result, *operands, **attrs)`: the part of an elementwise derivative that `t`, of one operand, brings; linear in t."""
+
+
+def diagonal(slopes: Sequence[Slope | None]) -> dict[str, Any]:
+    """The vjp and the jvp of what is elementwise, from one slope per operand (None: none, or zero almost everywhere)."""
+
+    def vjp(ct: Any, y: Any, *operands: Any, **attrs: Any) -> list[Any]:
+        return [None if slope is None else slope(ct, y, *operands, **attrs) for slope in slopes]
+
+    def jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any], **attrs: Any) -> Any:
+        total = None
+        for slope, t in zip(slopes, tangents, strict=True):
+            if slope is not None and t is not None:
+                part = slope(t, y, *operands, **attrs)
+                total = part if total is None else total + part
+        return total
+
+    return {"vjp": vjp, "jvp": jvp}
+
 
 @dataclass(frozen=True)
 class Sample:

@@ -183,10 +183,15 @@ def _zeros_like(x: Array) -> Array:
     return broadcast(cast(as_array(0.0), x.dtype), x.shape)
 
 
+def _ones_like(x: Array) -> Array:
+    return broadcast(cast(as_array(1.0), x.dtype, x.type.weak), x.shape)
+
+
 def _extreme_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
     tied, count = _winners(y, x, axes)
-    share = expand_back(ct / count, x.shape, axes)
-    return [select(tied, share, _zeros_like(share))]
+    # NaN equals nothing: then no element wins, and every cotangent is NaN, as in torch and in forward mode (0 / 0).
+    lost = select(count == 0, y, _zeros_like(y))
+    return [select(tied, expand_back(ct / count, x.shape, axes), expand_back(lost, x.shape, axes))]
 
 
 def _extreme_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes: tuple[int, ...]) -> Array:
@@ -432,8 +437,11 @@ def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
 
 @public("std")
 def std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
-    """The square root of `var`, with the same arguments. Array API `std`."""
-    return sqrt(var(x, axis, correction, keepdims))
+    """The square root of `var`, with the same arguments; the derivative at 0 is 0. Array API `std`."""
+    spread = var(x, axis, correction, keepdims)
+    # The root sees no 0: its slope there is inf, and inf * 0 would be NaN. As in torch, the derivative there is 0.
+    still = spread == 0
+    return select(still, _zeros_like(spread), sqrt(select(still, _ones_like(spread), spread)))
 
 
 @public("count_nonzero")

@@ -78,6 +78,7 @@ COMPOSITE_CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "log_softmax": lambda x, w, i: st.log_softmax(x[None] * w, axis=0),
     "logsumexp": lambda x, w, i: st.logsumexp(x[None] * w, axis=(0, 1)),
     "cross_entropy": lambda x, w, i: st.cross_entropy(x[None], i[None]),
+    "binary_cross_entropy": lambda x, w, i: st.binary_cross_entropy(st.sigmoid(x), st.sigmoid(w[0])),
     "nll_loss": lambda x, w, i: st.nll_loss(st.log_softmax(x[None]), i[None]),
     "layer_norm": lambda x, w, i: st.layer_norm(x, None, w[0], w[1]),
     "rms_norm": lambda x, w, i: st.rms_norm(x, None, w[0]),

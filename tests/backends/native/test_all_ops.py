@@ -86,6 +86,7 @@ def waves(*shape):
 
 CALLS = {
     "binary_cross_entropy_with_logits": lambda x: st.binary_cross_entropy_with_logits(x, st.sigmoid(2.0 * x)),
+    "binary_cross_entropy": lambda x: st.binary_cross_entropy(st.sigmoid(x), st.sigmoid(2.0 * x)),
     "cross_entropy": lambda x: st.cross_entropy(x[:3, :3], LABELS) if x.shape[0] >= 3 and x.shape[1] >= 3 else x.sum(),
     "nll_loss": lambda x: st.nll_loss(x[:3, :3], LABELS) if x.shape[0] >= 3 and x.shape[1] >= 3 else x.sum(),
     "huber_loss": lambda x: st.huber_loss(x, 0.5 * x),

@@ -24,7 +24,6 @@ typedef struct {
     float *h;                // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
     bool *less_equal;        // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
     float *y;                // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
-    float *add;              // (16,)  test_golden.py:41  return st.cross_entropy(out(h), y)
     float *d_y;              // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
     float *d_y_2;            // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
     unsigned char *scratch;  // workspace, one part per thread
@@ -197,11 +196,13 @@ static void y(const float *a, const float *b, const float *bias_1, float *add_ou
     y_product(a, b, begin, end, bias_1, add_out);
 }
 
+// ---- backward --------------------------------------------------------------------------------
+
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
-// fused: max, isfinite, select, subtract, exp, sum, log, add, less, select, take_along, subtract, sum
-static void cross_entropy(const float *add, const int32_t *y, float *add_2, float *sum, st_host *host,
-        int64_t begin, int64_t end) {
+// fused: max, isfinite, select, subtract, exp, sum, log, less, select, take_along, subtract, sum, subtract, exp, equal, and 3 more
+static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_host *host, int64_t begin,
+        int64_t end) {
     (void)begin, (void)end;  // one piece
     float sum_2 = 0.0f;
     for (int64_t i = 0; i < 16; ++i) {
@@ -222,8 +223,13 @@ static void cross_entropy(const float *add, const int32_t *y, float *add_2, floa
         for (int64_t j = 0; j < 4; ++j) {
             sum_3 += st_exp_f32(add[i * 4 + j] - select_);
         }
-        const float add_i = st_log_f32(sum_3) + select_;
+        const float log_ = st_log_f32(sum_3);
         const int32_t y_i = y[i];
+        for (int64_t j = 0; j < 4; ++j) {
+            const float subtract = st_exp_f32(add[i * 4 + j] - select_ - log_) - (float)((int32_t)(j) == y_i);
+            const float d_y_j = subtract * 0.0625f;
+            d_y[i * 4 + j] = d_y_j;
+        }
         const int32_t select__2 = y_i < 0 ? 4 : y_i;
         int64_t index_ = select__2;
         if (index_ < 0) {
@@ -233,14 +239,11 @@ static void cross_entropy(const float *add, const int32_t *y, float *add_2, floa
             st_fail(host, ST_INDEX_ERROR, 0, "index %lld is out of range for an axis of %lld elements", (long long)select__2, 4LL);
             return;
         }
-        const float add_i_2 = add[i * 4 + index_];
-        sum_2 += add_i - add_i_2;
-        add_2[i] = add_i;
+        const float add_i = add[i * 4 + index_];
+        sum_2 += log_ - (add_i - select_);
     }
     sum[0] = sum_2;
 }
-
-// ---- backward --------------------------------------------------------------------------------
 
 static inline __attribute__((always_inline)) void d_y_2_epilogue(int64_t batch, int64_t row, int64_t col,
         int64_t rows, int64_t cols, const float *tile, int64_t ld, const bool *less_equal_1, float *d_y_out) {
@@ -309,44 +312,6 @@ static void d_y_2(const float *a, const float *b, const bool *less_equal_1, floa
 }
 
 // ---- update ----------------------------------------------------------------------------------
-
-// test_golden.py:41  return st.cross_entropy(out(h), y)
-// test_golden.py:47  opt.step(grads)
-// fused: subtract, exp, equal, cast, subtract, multiply, sum, multiply, subtract
-static void d_y(const float *add, const float *add_2, const int32_t *y, const float *bias, float *d_y,
-        float *subtract, unsigned char *scratch, int64_t begin, int64_t end) {
-    float *const d_bias_total = (void *)scratch;
-    for (int64_t first = begin; first < end; first += 2048) {
-        const int64_t stop = first + 2048 < end ? first + 2048 : end;
-        const int64_t whole_4 = first + ((stop - first) & -4);
-        for (int64_t j = first; j < whole_4; j += 4) {
-            *(f32x4_u *)(d_bias_total + j) = (f32x4){0};
-        }
-        for (int64_t j = whole_4; j < stop; ++j) {
-            d_bias_total[j] = 0.0f;
-        }
-        for (int64_t i = 0; i < 16; ++i) {
-            const float add_i = add_2[i];
-            const int32_t y_i = y[i];
-            for (int64_t j = first; j < stop; ++j) {
-                const float add_j = add[i * 4 + j];
-                const float d_y_j = (st_exp_f32(add_j - add_i) - (float)((int32_t)(j) == y_i)) * 0.0625f;
-                const float total = d_bias_total[j];
-                const float total_2 = total + d_y_j;
-                d_bias_total[j] = total_2;
-                d_y[i * 4 + j] = d_y_j;
-            }
-        }
-        const int64_t whole_4_2 = first + ((stop - first) & -4);
-        for (int64_t j = first; j < whole_4_2; j += 4) {
-            const f32x4 subtract_j = *(const f32x4_u *)(bias + j) - 0.1f * *(const f32x4_u *)(d_bias_total + j);
-            *(f32x4_u *)(subtract + j) = subtract_j;
-        }
-        for (int64_t j = whole_4_2; j < stop; ++j) {
-            subtract[j] = bias[j] - 0.1f * d_bias_total[j];
-        }
-    }
-}
 
 static inline __attribute__((always_inline)) void d_weight_epilogue(int64_t batch, int64_t row, int64_t col,
         int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_1, float *subtract_out) {
@@ -521,6 +486,43 @@ static void d_weight_2(const float *a, const float *b, const float *weight_1, fl
     d_weight_2_product(a, b, begin, end, weight_1, subtract_out);
 }
 
+// test_golden.py:41  return st.cross_entropy(out(h), y)
+// test_golden.py:47  opt.step(grads)
+// fused: sum, multiply, subtract
+static void d_bias_2(const float *d_y, const float *bias, float *subtract, unsigned char *scratch, int64_t begin,
+        int64_t end) {
+    float *const d_bias_total = (void *)scratch;
+    for (int64_t first = begin; first < end; first += 2048) {
+        const int64_t stop = first + 2048 < end ? first + 2048 : end;
+        const int64_t whole_4 = first + ((stop - first) & -4);
+        for (int64_t j = first; j < whole_4; j += 4) {
+            *(f32x4_u *)(d_bias_total + j) = (f32x4){0};
+        }
+        for (int64_t j = whole_4; j < stop; ++j) {
+            d_bias_total[j] = 0.0f;
+        }
+        for (int64_t i = 0; i < 16; ++i) {
+            const int64_t whole_4_2 = first + ((stop - first) & -4);
+            for (int64_t j = first; j < whole_4_2; j += 4) {
+                const f32x4 total = *(const f32x4_u *)(d_bias_total + j) + *(const f32x4_u *)(d_y + i * 4 + j);
+                *(f32x4_u *)(d_bias_total + j) = total;
+            }
+            for (int64_t j = whole_4_2; j < stop; ++j) {
+                const float total = d_bias_total[j] + d_y[i * 4 + j];
+                d_bias_total[j] = total;
+            }
+        }
+        const int64_t whole_4_2 = first + ((stop - first) & -4);
+        for (int64_t j = first; j < whole_4_2; j += 4) {
+            const f32x4 subtract_j = *(const f32x4_u *)(bias + j) - 0.1f * *(const f32x4_u *)(d_bias_total + j);
+            *(f32x4_u *)(subtract + j) = subtract_j;
+        }
+        for (int64_t j = whole_4_2; j < stop; ++j) {
+            subtract[j] = bias[j] - 0.1f * d_bias_total[j];
+        }
+    }
+}
+
 // ---- entry points ----------------------------------------------------------------------------
 int train(const train_args *args, void *arena, st_host *host) {
     unsigned char *const base = arena;
@@ -532,7 +534,6 @@ int train(const train_args *args, void *arena, st_host *host) {
         .h = (float *)(void *)base,
         .less_equal = (bool *)(void *)(base + 1792),
         .y = (float *)(void *)(base + 512),
-        .add = (float *)(void *)(base + 768),
         .d_y = (float *)(void *)(base + 1408),
         .d_y_2 = (float *)(void *)(base + 512),
         .scratch = base + 2048,
@@ -577,19 +578,18 @@ int train(const train_args *args, void *arena, st_host *host) {
             const int32_t *const y_2 = args->labels + multiply;
             // test_golden.py:41  return st.cross_entropy(out(h), y)
             float sum = 0.0f;
-            cross_entropy(m->y, y_2, m->add, &sum, host, 0, 1);
+            d_y(m->y, y_2, &sum, m->d_y, host, 0, 1);
             if (host->error_kind != ST_OK) {
                 return host->error_kind;
             }
             const float loss = sum * 0.0625f;
-            // test_golden.py:47  opt.step(grads)
-            d_y(m->y, m->add, y_2, m->bias_2, m->d_y, m->bias_2, m->scratch, 0, 4);
             // test_golden.py:40  h = st.relu(hidden(x))
             d_y_2(m->d_y, m->weight_2, m->less_equal, m->d_y_2, 0, 1);
             // test_golden.py:47  opt.step(grads)
             d_weight(m->d_y_2, x, m->weight, m->weight, 0, 1);
             d_bias(m->d_y_2, m->bias, m->bias, m->scratch, 0, 8);
             d_weight_2(m->d_y, m->h, m->weight_2, m->weight_2, 0, 1);
+            d_bias_2(m->d_y, m->bias_2, m->bias_2, m->scratch, 0, 4);
             // test_golden.py:48  total += loss
             total += loss;
         }
