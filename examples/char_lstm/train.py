@@ -8,7 +8,10 @@ python -m examples.char_lstm.train --show             # print the generated C an
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/char_lstm/train.py`
 
 from examples.char_lstm.model import CharLSTM
 from examples.char_rnn.train import main

@@ -9,10 +9,13 @@ python -m examples.char_rnn.train --show              # print the generated C an
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/char_rnn/train.py`
 
 import staged as st
 from examples.char_rnn.corpus import read

@@ -9,9 +9,12 @@ python examples/mnist/train.py --show                 # print the generated C an
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/mnist/train.py`
 
 import staged as st
 from examples.mnist.models import MODELS

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/treelstm/batched.py`
 
 import staged as st
 from examples.treelstm.model import TreeLSTM

@@ -9,9 +9,12 @@ python -m examples.treelstm.train --show                        # print the gene
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/treelstm/train.py`
 
 import staged as st
 from examples.treelstm.model import TreeLSTM
