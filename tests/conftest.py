@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -173,6 +174,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--all"):
         REQUIRED_LIBRARIES.update(ALSO_FOR_ALL)
+    # A shell starts its background jobs with Ctrl-C ignored, which processes pass on to the ones that they start: tests of Ctrl-C
+    # begin with Python's own handler.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # The programs that tests compile stay out of the user's own cache. They are kept between runs: a program's key is
     # its text, compiler and flags, so a stale one cannot be met. Set in the environment, for subprocesses too.
     os.environ.setdefault("STAGED_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,15 @@ def test_what_takes_long_or_needs_more_runs_with_all_or_by_name(tmp_path: Path, 
     assert "1 passed, 1 deselected" in run_suite(tmp_path, MARKED.format(mark)).stdout
     assert "2 passed" in run_suite(tmp_path, MARKED.format(mark), "--all").stdout
     assert "1 passed, 1 deselected" in run_suite(tmp_path, MARKED.format(mark), "-m", mark).stdout
+
+
+def test_an_ignored_ctrl_c_is_heard_by_tests(tmp_path: Path) -> None:
+    test = "import signal\ndef test_it():\n    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert "1 passed" in run_suite(tmp_path, test).stdout
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_golden_text_is_written_compared_and_left_beside(tmp_path: Path) -> None:
