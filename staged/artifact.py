@@ -123,6 +123,8 @@ class Artifact:
     """Whether the program runs on a stack of its own, of `host.stack_bytes`."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""
+    data: str = ""
+    """Text of "NAME_data.c", which has the program's large constant arrays; empty where it has none."""
     gpus: tuple[int, ...] = (0,)
     """The numbers of the GPUs that a program with kernels runs on."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -235,7 +237,11 @@ class Program:
         emulated device, which is in the folder. Arrays that the function closes over are written as `.npy` files.
         """
         machine = target_machine(target)
-        artifact = build(self._traced.function, machine, self._check_nan).emitted.artifact
+        constants = self._own_constants()
+        function = self._traced.function
+        given = len(self._traced.arguments)
+        function = function.replace(param_data=[*(None for _ in range(given)), *constants])
+        artifact = build(function, machine, self._check_nan).emitted.artifact
         if artifact.language == "cuda":
             files = cuda_export_files(artifact, device_texts(artifact))
         else:
@@ -247,10 +253,30 @@ class Program:
             (path / name).write_text(text, encoding="utf-8")
             written.append(path / name)
         labels = [parameter.label for parameter in artifact.parameters if parameter.role == "input"]
-        for label, array in zip(labels[len(self._traced.arguments) :], self._traced.hidden, strict=True):
+        inputs = [array for array, own in zip(self._traced.hidden, constants, strict=True) if own is None]
+        for label, array in zip(labels[given:], inputs, strict=True):
             np.save(path / f"{label}.npy", array)
             written.append(path / f"{label}.npy")
         return written
+
+    def _own_constants(self) -> list[Any]:
+        """For each closed-over array, the array if it is the program's own; None where something else may change it.
+
+        Nothing but the program holds an array that the staged function made itself.
+        """
+        gc.collect()
+        hidden = self._traced.hidden
+        return [hidden[i] if self._is_own(i) else None for i in range(len(hidden))]
+
+    def _is_own(self, index: int) -> bool:
+        array = self._traced.hidden[index]
+        if type(array) is not np.ndarray or sys.getrefcount(array) > 3:  # the tuple, the name here, the count's own
+            return False
+        while type(array.base) is np.ndarray:
+            array = array.base
+            if sys.getrefcount(array) > 3:  # the view, the name here, the count's own
+                return False
+        return array.base is None
 
 
 def _plain(value: Any) -> Any:

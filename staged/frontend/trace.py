@@ -21,6 +21,7 @@ from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_tree
 from staged.frontend.recursion import has_body
 from staged.frontend.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
+from staged.frontend.result_names import result_names
 from staged.frontend.scope import traced_as_program
 from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
@@ -33,7 +34,7 @@ from staged.ir.types import CPU, TensorType, dims_of
 from staged.ir.verifier import verify
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
-from staged.source import Position, position_of_function, position_of_recursion
+from staged.source import position_of_function, position_of_recursion
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def _trace_once(
     params = [
         Value(argument.type, None, index, _hint(argument.path)) for index, argument in enumerate(arguments.staged)
     ]
+    context.argument_names = {param.hint for param in params}
     with use_context(context):
         block = context.open_block()
         for param in params:
@@ -121,7 +123,7 @@ def _trace_once(
             except NeedsNameError:
                 context.undo_mutations()
                 raise
-    ir, hidden = _assemble(context, name, block.block, params, arguments, template, position_of_function(function))
+    ir, hidden = _assemble(context, name, block.block, params, arguments, template, function)
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify(ir, "tracing")
     return TracedFunction(
@@ -188,7 +190,7 @@ def _assemble(
     params: list[Value],
     arguments: Arguments,
     template: Template,
-    where: Position | None,
+    python: Callable[..., Any],
 ) -> tuple[Function, list[Any]]:
     """The function: hidden inputs that are used become parameters, hidden state is set first."""
     used: set[Value] = set()
@@ -205,15 +207,17 @@ def _assemble(
     prelude = context.prelude.ops if context.random is not None and _is_touched(context, touched) else []
     body = Block(all_params, [*prelude, *block.ops], block.end)
     _name_variables(touched)
-    paths = trees.paths(template.spec, "result")
+    inputs = [*(argument.path for argument in arguments.staged), *(value.hint for _, value in hidden)]
+    taken = {*inputs, *(variable.name for variable in touched)}
+    paths = result_names(python, trees.paths(template.spec, "result"), taken)
     _refuse_sizes(block, template, paths)
     function = Function(
         name,
         body,
         variables=touched,
-        param_paths=[*(argument.path for argument in arguments.staged), *(value.hint for _, value in hidden)],
+        param_paths=inputs,
         result_paths=[path for path, leaf in zip(paths, template.leaves, strict=True) if isinstance(leaf, TensorType)],
-        where=where,
+        where=position_of_function(python),
     )
     function = finish_functions(function, functions)
     if any(op.device != CPU for each in every_function(function) for op in walk_ops(each.block)):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from staged.errors import LeakError
+from staged.frontend.captured import name_of_captured, whole_behind, whole_view
 from staged.frontend.device_options import Options
 from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
@@ -27,6 +28,7 @@ from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive
 from staged.ops.record import RecordContext
+from staged.ops.shape import permute_dims, reshape
 from staged.source import Position
 
 if TYPE_CHECKING:
@@ -189,6 +191,7 @@ class TraceContext(RecordContext):
         self.frames: list[Locals] = []
         """The locals of the calls that are running, innermost last."""
         self.hidden: dict[int, tuple[Any, Value]] = {}
+        self.argument_names: set[str] = set()
         self.strict: Strict | None = None
         """The innermost region, if it takes nothing that it does not name."""
         self.options: Options = {}
@@ -378,13 +381,32 @@ class TraceContext(RecordContext):
         self.random.counter.value = counter + 1
         return self.random.seed, self.random.stream, counter
 
+    def lift(self, array: Any) -> Array:
+        """A handle for an array of Python's. A transpose or another shape of an array with a name is made from that one."""
+        if type(array) is np.ndarray and id(array) not in self.hidden:
+            known = (other for other, _ in self.hidden.values() if type(other) is np.ndarray)
+            owner = next((other for other in known if whole_view(array, other)), None)
+            owner = whole_behind(array) if owner is None else owner
+            if owner is not None:
+                view = whole_view(array, owner)
+                assert view is not None, "an array that is behind another one shows the same memory"
+                shape, axes = view
+                return permute_dims(reshape(super().lift(owner), shape), axes)
+        return super().lift(array)
+
+    def _hidden_name(self, array: Any) -> str:
+        """What the user calls it, unlike the other inputs."""
+        base = "".join(c if c.isalnum() else "_" for c in name_of_captured(array)) or f"hidden_{len(self.hidden)}"
+        taken = {value.hint for _, value in self.hidden.values()} | self.argument_names
+        return next(name for count in itertools.count(1) if (name := base if count == 1 else f"{base}_{count}") not in taken)
+
     def _hidden(self, array: Any) -> Value:
         known = self.hidden.get(id(array))
         if known is None:
             type_ = _type_of_array(array, self)
             value = self._made_before(array, type_)
             if value is None:
-                value = Value(type_, None, 0, f"hidden_{len(self.hidden)}")
+                value = Value(type_, None, 0, self._hidden_name(array))
             known = self.hidden[id(array)] = (array, value)
         return known[1]
 

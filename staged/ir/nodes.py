@@ -216,12 +216,14 @@ class Function:
 
     `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`). The program itself lists
     the `functions` that it calls, which list none, and the records of the `frames` that they leave. `param_devices` says where
-    each argument is when it is called; empty where all are on the host. `options` is what its regions ask of their device.
+    each argument is when it is called; empty where all are on the host. `param_data` has the arrays of those parameters that
+    the program has as constants (None for the others); empty where its caller gives all. `options` is what its regions ask of
+    their device.
     """
 
     __slots__ = (
         "name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames", "param_devices",
-        "options",
+        "param_data", "options",
     )  # fmt: skip
 
     def __init__(
@@ -236,6 +238,7 @@ class Function:
         functions: Sequence[Function] = (),
         frames: Sequence[FrameRecord] = (),
         param_devices: Sequence[Device] = (),
+        param_data: Sequence[Any] = (),
         options: DeviceOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.name = name
@@ -247,6 +250,7 @@ class Function:
         self.functions = tuple(functions)
         self.frames = tuple(frames)
         self.param_devices = tuple(param_devices)
+        self.param_data = tuple(param_data)
         self.options = options
 
     @property

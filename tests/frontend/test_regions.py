@@ -232,8 +232,8 @@ def test_staged_calls_take_what_a_region_keeps_from_the_device() -> None:
         return f.stage(*args).ir.splitlines()[0]
 
     with st.with_backend(st.GPU, X, other) as (kept, _):
-        assert signature(X, X * 2.0) == "func f(x: f32 (3,) on gpu, y: f32 (3,), hidden_0: f32 (3,) on gpu):"
-        assert signature(kept, kept) == "func f(x: f32 (3,) on gpu, y: f32 (3,) on gpu, hidden_0: f32 (3,) on gpu):"
+        assert signature(X, X * 2.0) == "func f(x: f32 (3,) on gpu, y: f32 (3,), other: f32 (3,) on gpu):"
+        assert signature(kept, kept) == "func f(x: f32 (3,) on gpu, y: f32 (3,) on gpu, other: f32 (3,) on gpu):"
         assert "on gpu" not in on_the_host.stage(X).ir
         with st.with_backend(st.CPU):
             assert "on gpu" not in f.stage(kept, X).ir

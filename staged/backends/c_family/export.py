@@ -58,6 +58,7 @@ def export_files(artifact: Artifact) -> dict[str, str]:
         f"{artifact.name}.c": artifact.source,
         f"{artifact.name}.h": artifact.header,
         **support,
+        **({f"{artifact.name}_data.c": artifact.data} if artifact.data else {}),
         f"{artifact.name}_npy.h": npy_header(artifact.name),
         "main.c": main_source(artifact),
         "Makefile": makefile(artifact),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from staged.artifact import Parameter
-from staged.backends.c_family.constants import emit_constant_table
+from staged.backends.c_family.constants import ConstantInputs, emit_constant_table
 from staged.backends.c_family.frames import field_origins, frame_text
 from staged.backends.c_family.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
 from staged.backends.c_family.kernel_text import KernelText
@@ -54,6 +54,7 @@ class FileWriter(ABC):
     language: OneOf["c", "cuda"]
     name: str
     function: Function
+    constant_inputs: ConstantInputs
     machine: Machine
     names: Names
     plan: Plan
@@ -107,10 +108,12 @@ class FileWriter(ABC):
         includes, support = self.render_support(structure, kernels)
         w = Writer()
         self.write_head(w, kernels)
+        constants = Writer()
+        self.write_constants(constants, structure)
         lines = {line for line in includes if line.startswith("#define")}
         lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
         bodies = [line for made in self.functions.values() for line in made.structure.w.lines]
-        texts = [*bodies, *structure.w.lines, *(kernel.text for kernel in kernels)]
+        texts = [*constants.lines, *bodies, *structure.w.lines, *(kernel.text for kernel in kernels)]
         if any("memcpy(" in text or "memset(" in text for text in texts):
             lines.add("#include <string.h>")
         if any("INFINITY" in text or "NAN" in text for text in texts):
@@ -124,7 +127,9 @@ class FileWriter(ABC):
             w.line(f'#include "{self.name}_support.h"  // printing, errors, maths: what every program of staged may use')
         self.write_frames(w)
         self.write_buffers(w, structure)
-        self.write_constants(w, structure)
+        if constants.lines:
+            w.section("constants")
+            w.lines += constants.lines
         for title, members in _sections(kernels, [*(made.structure for made in self.functions.values()), structure]):
             w.section(title)
             for kernel in members:
@@ -151,10 +156,9 @@ class FileWriter(ABC):
             for buffer in each.plan.buffers
             if buffer.kind == "constant"
         ]
-        if rows:
-            w.section("constants")
-            for name, buffer in rows:
-                emit_constant_table(w, name, buffer)
+        for name, buffer in rows:
+            emit_constant_table(w, name, buffer)
+        self.constant_inputs.write(w)
 
     def write_frames(self, w: Writer) -> None:
         """The records that calls leave for their reverse."""

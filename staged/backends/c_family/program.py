@@ -8,6 +8,7 @@ from typing import Literal as OneOf
 from typing import Protocol
 
 from staged.artifact import Artifact, Parameter, Site
+from staged.backends.c_family.constants import ConstantInputs
 from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name, Prefix
 from staged.backends.c_family.file import HEAD, FileWriter, State, describe, note_of
 from staged.backends.c_family.frames import storing_functions
@@ -74,6 +75,7 @@ class ProgramEmitter(FileWriter):
         self.site_index: dict[Position | None, int] = {}
         self.parameters: list[Parameter] = []
         self.fields = Names()
+        self.constant_inputs = ConstantInputs()
         self.wrappers: dict[str, str] = {}
         self.scratch_bytes = 0
         self.shared_bytes = 0
@@ -123,7 +125,7 @@ class ProgramEmitter(FileWriter):
         input_fields = self.declare_parameters(structure)
         for param, field in input_fields.items():
             if not param.tensor.shape:
-                structure.scalars[param] = Member(Name("args"), field)
+                structure.scalars[param] = self.constant_inputs.place(param) or Member(Name("args"), field)
         self.uses_store = bool(self.function.frames or self.storing) or structure.takes_store(self.function.block)
         self.name_buffers(structure)
         inner = self.declare_inner_scalars(structure)
@@ -159,6 +161,7 @@ class ProgramEmitter(FileWriter):
                 parallel,
             ),
             support=self.support,
+            data=self.constant_inputs.data_text(self.name),
             grows=self.has_release(),
             language=self.language,
             parameters=tuple(self.parameters),
@@ -341,6 +344,9 @@ class ProgramEmitter(FileWriter):
             path = function.param_paths[index] if index < len(function.param_paths) else param.hint or f"input_{index}"
             field = self.fields.fresh(path)
             fields[param] = field
+            if function.param_data and function.param_data[index] is not None:
+                self.constant_inputs.add(param, self.names.fresh(f"{self.name}_{field}"), function.param_data[index])
+                continue
             device = function.param_devices[index] if function.param_devices else CPU
             self.parameters.append(make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device))
         structure.variable_fields = {}
@@ -367,7 +373,11 @@ class ProgramEmitter(FileWriter):
         names.used |= {name for name, is_there in own.items() if is_there}  # see `add_state`
         for buffer in self.plan.buffers:
             if buffer.kind == "input":
-                structure.fields[buffer] = self.input_fields[self.function.params[buffer.index]]
+                param = self.function.params[buffer.index]
+                structure.fields[buffer] = self.input_fields[param]
+                constant = self.constant_inputs.place(param)
+                if constant is not None:
+                    structure.places[buffer] = constant
             elif buffer.kind == "output":
                 structure.places[buffer] = structure.results[buffer.index]
             elif buffer.kind == "variable":

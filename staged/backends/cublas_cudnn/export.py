@@ -132,6 +132,7 @@ def export_files(artifact: Artifact, emulated_device: Mapping[str, str]) -> dict
         f"{name}.h": artifact.header,
         **support,
         f"{name}_image.s": image_text(name, f"{name}.fatbin"),
+        **({f"{name}_data.c": artifact.data} if artifact.data else {}),
         f"{name}_npy.h": npy_header(name),
         "main.c": main_source(artifact, _DEVICE if has_device_arrays else ""),
         "Makefile": makefile(artifact),

@@ -35,7 +35,7 @@ def test_zeros_are_a_memset_and_elements_assignments():
     text = st.function(marks).stage(X, 3).source
     entry = text[text.index("\nint marks(") :]
     assert entry.count("memset(") == 1 and "dynamic_update" not in text
-    assert len(re.findall(r"result_0\[.*\] = ", entry)) == 2
+    assert len(re.findall(r"args->found\[.*\] = ", entry)) == 2
 
 
 def test_an_array_that_is_still_wanted_is_not_changed():

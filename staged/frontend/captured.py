@@ -1,0 +1,106 @@
+"""Arrays of Python that a function closes over: what the user calls them, and what they are views of."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from staged.frontend.locals import Locals
+
+_DEPTH = 3
+"""How far a path goes: `config.layers[0].table` is three steps."""
+_MOST_PARTS = 1000
+"""A container with more parts is not searched: a name is not worth that."""
+
+
+def name_of_captured(array: object) -> str:
+    """What the user's code calls an array from outside: `table`, `config_table`, `layers_0_weight`; "" where it has no name."""
+    return _find(lambda value: value is array)[0]
+
+
+def whole_behind(array: Any) -> Any:
+    """The array in C order of which `array` shows all elements in another order, where the user's code has a name for it; else None."""
+    if type(array) is not np.ndarray or array.base is None or array.flags.c_contiguous:
+        return None
+    return _find(lambda value: type(value) is np.ndarray and whole_view(array, value) is not None)[1]
+
+
+def _find(matches: Callable[[object], bool]) -> tuple[str, Any]:
+    """The name and the object that the running code can see and that matches; ("", None) without one.
+
+    It is looked for from the innermost function outwards: among local names, then those of closures and globals that the
+    code mentions, then among attributes, items and elements of what these stand for.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if not str(frame.f_globals.get("__name__", "")).startswith("staged."):
+            visible = dict(_visible(frame))
+            for name, value in visible.items():
+                if matches(value):
+                    return name, value
+            for name, value in visible.items():
+                path, found = _path_in(value, matches, _DEPTH)
+                if path:
+                    return "_".join([*([] if name == "self" else [name]), *path]), found
+        frame = frame.f_back
+    return "", None
+
+
+def _visible(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """The names of the user's that a frame's code can read, with their values."""
+    local = frame.f_locals
+    for value in local.values():
+        if isinstance(value, Locals):
+            yield from value.__dict__.items()
+    for name in frame.f_code.co_freevars:
+        if name in local and not isinstance(local[name], Locals):
+            yield name, local[name]
+    for name in _mentioned(frame.f_code):
+        if name in frame.f_globals:
+            yield name, frame.f_globals[name]
+
+
+def _mentioned(code: CodeType) -> Iterator[str]:
+    """The global names and attributes in a code object and the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _mentioned(constant)
+
+
+def _path_in(value: object, matches: Callable[[object], bool], depth: int) -> tuple[list[str], Any]:
+    """The way from an object to a part that matches, by attributes, keys and positions, and the part; ([], None) without one."""
+    parts: Iterator[tuple[object, Any]]
+    if isinstance(value, dict):
+        parts = iter(value.items())
+    elif isinstance(value, list | tuple):
+        parts = enumerate(value)
+    elif isinstance(value, type) or type(value).__module__.split(".")[0] in ("staged", "numpy", "builtins"):
+        return [], None
+    else:
+        parts = iter(getattr(value, "__dict__", {}).items())
+    inner = list(zip(range(_MOST_PARTS), parts, strict=False))
+    for _, (key, part) in inner:
+        if matches(part):
+            return [str(key)], part
+    if depth > 1:
+        for _, (key, part) in inner:
+            path, found = _path_in(part, matches, depth - 1)
+            if path:
+                return [str(key), *path], found
+    return [], None
+
+
+def whole_view(array: Any, owner: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """(shape, axes) where `array` shows the memory of `owner` as `owner.reshape(shape).transpose(axes)`; else None."""
+    if owner is array or owner.dtype != array.dtype or owner.size != array.size or not owner.size:
+        return None
+    if not owner.flags.c_contiguous or owner.ctypes.data != array.ctypes.data:
+        return None
+    order = sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], -array.shape[axis]))
+    spread = array.transpose(order)
+    return (spread.shape, tuple(order.index(axis) for axis in range(array.ndim))) if spread.flags.c_contiguous else None
