@@ -120,7 +120,7 @@ class Reverse:
                 where=self.where,
                 hint="take one of the two derivatives in forward mode: `st.jvp` of what `st.grad` gives",
             )
-        return self.builder.op("add", [left, right], [left.type], where=self.where).result
+        return self.builder.op("accumulate", [left, right], [left.type], where=self.where).result
 
     # ---- straight code ----
 

@@ -6,7 +6,7 @@ from staged.ir.nodes import Op, Value
 from staged.ir.order import OPAQUE
 
 MOVES = frozenset(
-    "cast reshape stop_gradient broadcast_to permute slice dynamic_slice copy element sequence_get".split()
+    "cast reshape stop_gradient broadcast_to permute slice dynamic_slice copy sequence_get".split()
 )
 """Ops whose result is their first operand at other places, as another type, or in part."""
 CONTROL = frozenset("if for while scope call constant absent frame_load frame_null".split())
@@ -24,7 +24,7 @@ def name_of(value: Value) -> str:
         return name_of(op.operands[0]) or op.name
     if op.name in OPAQUE:
         return _name_of_result(op, value)
-    if op.name == "check_index":
+    if op.name == "index_check":
         return "index"
     return "" if op.name in CONTROL else op.name
 

@@ -1,10 +1,15 @@
-"""Which integers a scalar may be, as far as constants and loop bounds tell: (lowest, highest), or None."""
+"""Which integers a scalar may be, as far as constants and loop bounds tell: (lowest, highest), or None.
+
+Each rule computes with whole numbers, without end. `Ranges.of` then looks whether the op's dtype has all of them: where one is
+outside, the op wraps around, and nothing is known of its result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from staged.ir.nodes import Value
+from staged.ir.numbers import fits
 from staged.ir.trips import constant_of
 
 Range = tuple[int, int]
@@ -20,7 +25,11 @@ class Ranges:
         self.known: dict[Value, Range] = {}
 
     def of_index(self, bounds: list[Value]) -> Range | None:
-        """The range of the index of a `for` with these start, stop and step."""
+        """The range of the index of a `for` with these start, stop and step.
+
+        Exact: an index that the body sees is never before the start nor at the stop, so that it cannot wrap around; of a loop of
+        no turns there is no index, and any range will do.
+        """
         start, stop, step = (self.of(value) for value in bounds[:3])
         if start is None or stop is None or step is None:
             return None
@@ -31,44 +40,113 @@ class Ranges:
         return None
 
     def of(self, value: Value, depth: int = 0) -> Range | None:
-        """The range of `value`, where something is known about both ends."""
+        """The range of an integer `value`, where something is known about both ends.
+
+        Exact: for integers of every dtype; a range that leaves the dtype of its op is unknown, since the op wraps around.
+        """
         if value in self.known:
             return self.known[value]
+        if not value.tensor.dtype.is_integer:
+            return None
         number = constant_of(value)
-        if number is not None:
-            return (int(number), int(number)) if isinstance(number, int) else None
+        found = self._computed(value, depth) if number is None else (int(number), int(number))
+        return found if fits(found, value.tensor.dtype) else None
+
+    def _computed(self, value: Value, depth: int) -> Range | None:
+        """The range of what an op makes, before it wraps around."""
         producer = value.producer
-        if producer is None or depth > _DEEPEST:
+        if producer is None or producer.name not in RANGES or depth > _DEEPEST:
             return None
-        if producer.name == "cast" and producer.operands[0].tensor.dtype.is_integer:
-            found = self.of(producer.operands[0], depth + 1)
-            # Within i32, no integer dtype but u8 changes a value.
-            fits = found is not None and value.tensor.dtype.size >= 4 and 0 <= found[0] and found[1] < 2**31
-            return found if fits else None
-        if producer.name not in _ARITHMETIC:
-            return None
-        left, right = (self.of(operand, depth + 1) for operand in producer.operands)
-        if left is None or right is None:
-            return None
-        return _ARITHMETIC[producer.name](left, right)
+        operands = [self.of(operand, depth + 1) for operand in producer.operands]
+        known = [span for span in operands if span is not None]
+        return RANGES[producer.name](*known) if len(known) == len(operands) else None
 
 
-def _product(a: Range, b: Range) -> Range:
+# ---- rules: the range of an op's result, from those of its operands -----------------------------
+
+RANGES: dict[str, Callable[..., Range | None]] = {}
+"""Rules by the name of the op."""
+
+
+def _rule(function: Callable[..., Range | None]) -> Callable[..., Range | None]:
+    """Enter a rule under its own name, which is that of the op."""
+    RANGES[function.__name__] = function
+    return function
+
+
+@_rule
+def add(a: Range, b: Range) -> Range:
+    """a + b
+
+    Exact: a sum is least at both lower ends.
+    """
+    return a[0] + b[0], a[1] + b[1]
+
+
+@_rule
+def subtract(a: Range, b: Range) -> Range:
+    """a - b
+
+    Exact: a difference is least at the lower end of `a` and the upper one of `b`.
+    """
+    return a[0] - b[1], a[1] - b[0]
+
+
+@_rule
+def multiply(a: Range, b: Range) -> Range:
+    """a * b
+
+    Exact: a product of signed numbers has its extremes at two of four corners, whatever the signs.
+    """
     corners = [x * y for x in a for y in b]
     return min(corners), max(corners)
 
 
-def _quotient(a: Range, b: Range) -> Range:
+@_rule
+def maximum(a: Range, b: Range) -> Range:
+    """max(a, b)
+
+    Exact: for integers, which have no NaN.
+    """
+    return max(a[0], b[0]), max(a[1], b[1])
+
+
+@_rule
+def minimum(a: Range, b: Range) -> Range:
+    """min(a, b)
+
+    Exact: for integers, which have no NaN.
+    """
+    return min(a[0], b[0]), min(a[1], b[1])
+
+
+@_rule
+def floor_divide(a: Range, b: Range) -> Range | None:
+    """a // b, rounded down
+
+    Exact: for divisors above 0, where a quotient rises with `a` and moves towards 0 as `b` grows.
+    """
+    if b[0] <= 0:
+        return None
     corners = [x // y for x in a for y in b]
     return min(corners), max(corners)
 
 
-_ARITHMETIC: dict[str, Callable[[Range, Range], Range | None]] = {
-    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "subtract": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "multiply": _product,
-    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "floor_divide": lambda a, b: _quotient(a, b) if b[0] > 0 else None,
-    "remainder": lambda a, b: (0, b[1] - 1) if b[0] > 0 else None,
-}
+@_rule
+def remainder(a: Range, b: Range) -> Range | None:
+    """a % b, with the sign of `b`
+
+    Exact: for divisors above 0; what is no less than 0 does not grow.
+    """
+    if b[0] <= 0:
+        return None
+    return 0, b[1] - 1 if a[0] < 0 else min(a[1], b[1] - 1)
+
+
+@_rule
+def cast(a: Range) -> Range:
+    """The same number in another dtype
+
+    Exact: from integers (what was a float has no range) to a dtype that has all the numbers; elsewhere it wraps around.
+    """
+    return a

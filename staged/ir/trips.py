@@ -28,7 +28,12 @@ def static_trip_count(op: Op) -> int | None:
     start, stop, step = (constant_of(value) for value in op.operands[:3])
     if start is None or stop is None or not step:
         return None
-    return len(range(int(start), int(stop), int(step)))
+    return count_of(int(start), int(stop), int(step))
+
+
+def count_of(start: int, stop: int, step: int) -> int:
+    """The length of `range(start, stop, step)`, also where Python's `len` cannot say it."""
+    return max(0, -((start - stop) // step))
 
 
 def trip_bound(op: Op) -> int | None:

@@ -12,6 +12,7 @@ from math import prod
 
 from staged.ir.loops import Axis
 from staged.ir.nodes import Op, Value
+from staged.ir.numbers import Number, as_held, same_number
 from staged.ir.types import Dim, Extent, Shape, bound
 from staged.kernels.kinds import FREE, GATHERS, REDUCTIONS, is_elementwise, shape_of
 
@@ -37,9 +38,14 @@ class Space:
         return out
 
     def unify(self, a: Run, b: Run) -> None:
-        """Make two runs the same, splitting axes at common factors."""
+        """Make two runs the same, splitting axes at common factors.
+
+        Exact: for runs of as many elements, which both are walked in row-major order; axes of one symbolic size are equal
+        only whole. What one pair changes may come again (`(i, j)` with `(j, i)`): each axis is looked up when its turn comes.
+        """
         left, right = self.leaves(a), self.leaves(b)
         while left and right:
+            left[:1], right[:1] = self.leaves((left[0],)), self.leaves((right[0],))
             x, y = left[0], right[0]
             if x.dim is not y.dim and x.dim != y.dim:
                 raise AxisConflict
@@ -65,7 +71,10 @@ class Space:
         return [first, rest]
 
     def regroup(self, run: Run, shape: Shape) -> Dims:
-        """One row-major run, cut into dimensions of these extents."""
+        """One row-major run, cut into dimensions of these extents.
+
+        Exact: for a shape of as many elements. Without elements nothing is walked.
+        """
         left = self.leaves(run)
         if 0 in shape:
             # Nothing is walked: any axes will do.
@@ -77,6 +86,7 @@ class Space:
                 missing = extent // prod(a.extent for a in taken)
                 if not left or extent % prod(a.extent for a in taken):
                     raise AxisConflict
+                left[:1] = self.leaves((left[0],))  # split by now, if it stands here twice
                 axis = left.pop(0)
                 if missing % axis.extent:
                     if axis.extent % missing or axis.dim is not None:
@@ -103,7 +113,8 @@ class Analysis:
         self.runs: dict[Value, Dims] = {}
         self.reduced: dict[Op, Run] = {}
         self.phantoms: set[Axis] = set()
-        self.padded: set[Axis] = set()
+        self.padded: dict[Axis, Number] = {}
+        """Axes under a pad, with the number that stands around."""
         self.operand_dims: dict[Op, Dims] = {}
         self.walks: list[tuple[Value, Dims]] = []
         """The ways in which values from outside are walked through."""
@@ -138,7 +149,11 @@ class Analysis:
         return frozenset(self.space.leaves(self.reduced[op]))
 
     def visit(self, value: Value, dims: Dims) -> None:
-        """`value` is wanted along `dims`."""
+        """`value` is wanted along `dims`.
+
+        Exact: an elementwise op is computed at each place that is read, as often as it is; a reduction or a gather is not computed
+        again at computed places, and nothing is computed under a pad, where an index may be outside.
+        """
         op = value.producer
         if self.is_boundary(value) or op is None:
             self.walks.append((value, dims))
@@ -170,6 +185,11 @@ class Analysis:
             raise AxisConflict
 
     def visit_free(self, op: Op, value: Value, dims: Dims) -> None:
+        """An op that moves elements: its operand is wanted along other axes.
+
+        Exact: elements are copied. Of a frame in a frame both must be of one number, to the sign of zero: an element is read or it
+        is not, and there is one number for all the rest.
+        """
         name, attrs = op.name, op.attrs
         if name in ("constant", "iota"):
             return
@@ -194,7 +214,11 @@ class Analysis:
             moves = self.shifted(op, value)
             inner = tuple(self.phantom(n) if moved else d for n, moved, d in zip(shape, moves, dims, strict=True))
             if name == "pad":
-                self.padded.update(axis for run, moved in zip(inner, moves, strict=True) if moved for axis in run)
+                fill = as_held(attrs["value"], value.tensor.dtype)
+                around = [self.padded[axis] for axis in self.leaves(dims) if axis in self.padded]
+                if not all(same_number(fill, other) for other in around):
+                    raise AxisConflict
+                self.padded |= {axis: fill for run, moved in zip(inner, moves, strict=True) if moved for axis in run}
             self.visit(source, inner)
             for operand in op.operands[1:]:
                 self.visit(operand, ())
@@ -205,7 +229,10 @@ class Analysis:
         return (axis,)
 
     def shifted(self, op: Op, value: Value) -> list[bool]:
-        """Which dimensions of a slice or pad walk its operand differently from its result."""
+        """Which dimensions of a slice or pad walk its operand differently from its result.
+
+        Exact: in steps of 1, as many elements are all of them, in order; a reverse has steps of -1.
+        """
         before, after = shape_of(op.operands[0]), shape_of(value)
         steps = op.attrs.get("step", (1,) * len(before))
         return [a != b or step != 1 for a, b, step in zip(before, after, steps, strict=True)]
@@ -240,7 +267,10 @@ class Analysis:
             self.visit(table, (*dims[:axis], self.phantom(extent), *dims[axis + 1 :]))
 
     def unify_results(self) -> None:
-        """Results of one shape share their loops, also where they have only inputs in common."""
+        """Results of one shape share their loops, also where they have only inputs in common.
+
+        Exact: every element is computed as before, in another order.
+        """
         first: dict[Shape, Value] = {}
         for result in self.results:
             if result not in self.runs:
@@ -251,7 +281,11 @@ class Analysis:
                     self.space.unify(a, b)
 
     def unify_reductions(self) -> None:
-        """Reductions over as many elements share the loop they reduce."""
+        """Reductions over as many elements share the loop they reduce.
+
+        Exact: each walks its own elements in row-major order. Where that cannot be one loop (`x` and its transpose) an axis comes
+        twice in a value, and the ops do not share loops.
+        """
         seen: list[Op] = []
         for op in self.reduced:
             size = _turns(self.reduced[op])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import prod
 
 from staged.ir.loops import (
     Accumulate,
@@ -30,16 +29,15 @@ from staged.ir.loops import (
     Tile,
 )
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.numbers import as_held, same_number
 from staged.ir.types import DType, i64
 from staged.kernels.axes import Analysis, AxisConflict, Dims, Structure
 from staged.kernels.indices import Indices, linear, reshaped, sorted_terms
 from staged.kernels.kinds import FREE, GATHERS, RANDOM, REDUCTIONS, array_of, extents, is_scalar, shape_of
 
-Key = tuple[Value, Indices, tuple[Bound, ...], Constant | None]
-"""What a scope has evaluated: an element of a value, in which bounds it may be read, and what stands outside of them."""
-
-MANY_QUOTIENTS = 16
-"""Divisions by the same number from which on one inverse pays."""
+Key = tuple[Value, Indices, tuple[Bound, ...], str]
+"""What a scope has evaluated: an element of a value, in which bounds it may be read, and what stands outside of them (as text, in
+which 0.0 and -0.0 differ)."""
 
 
 class Scope:
@@ -49,8 +47,6 @@ class Scope:
         self.axes = axes
         self.statements: list[Statement] = []
         self.memo: dict[Key, Operand] = {}
-        self.inverses: dict[Local, tuple[Local, Local]] = {}
-        """For a divisor: the scale and the inverse that stand for it (see `divide_by_row`)."""
 
 
 class Evaluation:
@@ -138,7 +134,7 @@ class Evaluation:
         """`operand` stands for `value` from here to the end of the innermost scope."""
         if isinstance(operand, Local):
             self.axes_of[operand] = axes
-        self.scopes[-1].memo[value, self.canonical(value), (), None] = operand
+        self.scopes[-1].memo[value, self.canonical(value), (), ""] = operand
 
     # ---- values ----
 
@@ -172,7 +168,7 @@ class Evaluation:
     def eval(self, value: Value, at: Indices, guards: tuple[Bound, ...] = (), fill: Constant | None = None) -> Operand:
         """The operand that holds element `at` of `value`."""
         # Two pads of one value may differ in nothing but what they fill in.
-        key: Key = (value, at, guards, fill if guards else None)
+        key: Key = (value, at, guards, repr(fill) if guards else "")
         for scope in reversed(self.scopes):
             if key in scope.memo:
                 return scope.memo[key]
@@ -197,10 +193,6 @@ class Evaluation:
         operands = [self.eval(operand, at if operand.tensor.shape else ()) for operand in op.operands]
         if op.name in RANDOM:
             operands.append(self.position(linear(at, extents(value)), i64, "element"))
-        if op.name == "divide" and self.divides_rows(operands):
-            quotient = self.divide_by_row(operands, hint)
-            self.scope_of(quotient).memo[key] = quotient
-            return quotient
         target = Local(hint or op.name, value.tensor.dtype)
         scope = self.put(
             Compute(target, op.name, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
@@ -211,33 +203,6 @@ class Evaluation:
     def scope_of(self, local: Local) -> Scope:
         """The outermost scope in which a local is known."""
         return next(scope for scope in self.scopes if self.axes_of[local] <= scope.axes)
-
-    def divides_rows(self, operands: Sequence[Operand]) -> bool:
-        """Whether many numbers are divided by the same one."""
-        x, divisor = operands
-        if not isinstance(x, Local) or not isinstance(divisor, Local):
-            return False
-        more = self.axes_of.get(x, frozenset()) - self.axes_of.get(divisor, frozenset())
-        return prod(axis.extent for axis in more) >= MANY_QUOTIENTS
-
-    def divide_by_row(self, operands: Sequence[Operand], hint: str) -> Local:
-        """x / d as x * s * (1 / (d * s)): one division for all; s, a power of two, keeps the inverse in range."""
-        x, divisor = operands
-        assert isinstance(x, Local) and isinstance(divisor, Local)
-        dtype = x.dtype
-        known = next((scope.inverses[divisor] for scope in self.scopes if divisor in scope.inverses), None)
-        if known is None:
-            scale, scaled, inverse = (Local(name, dtype) for name in ("scale", "multiply", "inverse"))
-            axes = self.operand_axes((divisor,))
-            scope = self.put(Compute(scale, "division_scale", (divisor,), {}), axes)
-            self.put(Compute(scaled, "multiply", (divisor, scale), {}), axes)
-            self.put(Compute(inverse, "divide", (Constant(1.0, dtype), scaled), {}), axes)
-            known = scope.inverses[divisor] = (scale, inverse)
-        scale, inverse = known
-        within, quotient = Local("multiply", dtype), Local(hint or "multiply", dtype)
-        self.put(Compute(within, "multiply", (x, scale), {}), self.operand_axes((x, scale)))
-        self.put(Compute(quotient, "multiply", (within, inverse), {}), self.operand_axes((within, inverse)))
-        return quotient
 
     def load(
         self,
@@ -291,7 +256,10 @@ class Evaluation:
                 for index, n, low, high in zip(inner, shape, attrs["low"], attrs["high"], strict=True)
                 if low or high
             )
-            return self.eval(source, inner, (*guards, *bounds), fill or Constant(attrs["value"], value.tensor.dtype))
+            around = Constant(as_held(attrs["value"], value.tensor.dtype), value.tensor.dtype)
+            if guards and not (fill is not None and same_number(fill.value, around.value)):
+                raise AxisConflict  # a frame in a frame of another number: fusion makes an array of the inner one first
+            return self.eval(source, inner, (*guards, *bounds), around)
         if name == "slice":
             steps = attrs.get("step", (1,) * len(shape))
             inner = tuple(index * step + start for index, step, start in zip(at, steps, attrs["start"], strict=True))

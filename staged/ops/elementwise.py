@@ -14,6 +14,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ProgramValueError, ProgramZeroDivisionError, ShapeError
 from staged.ir.nodes import FAIL, PURE, Effect
+from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, Type, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
 from staged.ops.context import bind
@@ -295,6 +296,15 @@ def _half(t: Any, mine: Any, other: Any) -> Any:
 
 
 add: Binary = _binary("add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.")
+accumulate: Binary = _binary(
+    "accumulate",
+    np.add,
+    FLOATS,
+    [lambda t, y, a, b: t, lambda t, y, a, b: t],
+    doc="The sum of two cotangents: a + b, but a zero of either sign may count as nothing, and terms add up in any order. "
+    "Reverse mode writes it, so that a part which is zero almost everywhere is added where it is not; `simplify` makes it `add`.",
+    enter=False,
+)
 subtract: Binary = _binary("subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.")
 multiply: Binary = _binary(
     "multiply", np.multiply, NUMBERS, [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a], doc="a * b."
@@ -441,9 +451,9 @@ def pow_(a: Any, b: Any) -> Array:
     if power == 4:
         return square(square(base))
     if power == 0.5:
-        return sqrt(base)
+        return sqrt(base + 0.0)  # -0.0 + 0.0 is 0.0, whose root is 0.0: so says IEEE of a power, and -0.0 of a root
     if power == -0.5:
-        return rsqrt(base)
+        return rsqrt(base + 0.0)
     if power == -1:
         return divide(1.0, base)
     if power == -2:
@@ -596,7 +606,21 @@ def where(condition: Any, a: Any, b: Any) -> Array:
 
 
 def _convert(x: np.ndarray[Any, Any], dtype: DType, weak: bool = False) -> np.ndarray[Any, Any]:
+    if x.dtype.kind == "f" and dtype.is_integer:
+        return _whole(x, dtype)
     return x.astype(dtype.numpy)
+
+
+def _whole(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """Floats as integers. NumPy leaves open what becomes of those that the dtype does not have; see `astype`."""
+    low, high = limits(dtype)
+    beyond = x >= float(high + 1)
+    inside = (np.trunc(x) >= float(low)) & ~beyond
+    found = np.where(inside, x, 0).astype(dtype.numpy)
+    found[~inside] = low
+    if dtype.kind == "u":
+        found[beyond] = high
+    return found
 
 
 _cast: Primitive = primitive(
@@ -616,7 +640,8 @@ _cast: Primitive = primitive(
         Sample(((3,),), {"dtype": i32}, dtypes=_SAMPLE_DTYPES[ANY], low=0, differentiate=()),
         Sample(((0, 2),), {"dtype": bool_}, dtypes=_SAMPLE_DTYPES[ANY], differentiate=()),
     ],
-    doc="The same values in another dtype: floats to integers drop the fraction, numbers to bools ask for != 0.",
+    doc="The same values in another dtype: floats to integers drop the fraction (see `astype` for those out of range), integers wrap "
+    "around, numbers to bools ask for != 0.",
 )
 
 
@@ -624,8 +649,9 @@ _cast: Primitive = primitive(
 def astype(x: Any, dtype: Any) -> Array:
     """`x` converted to `dtype`. Array API `astype`.
 
-    Floats to integers drop the fraction; integers that do not fit wrap around; numbers to bools ask for != 0. The
-    gradient passes between floats. Raises DTypeError for an unknown dtype.
+    Floats to integers drop the fraction. A float that the dtype does not have becomes its smallest integer (the nearer end of the
+    range where there is no sign), NaN becomes its smallest integer, 0 where there is no sign. Integers that do not fit wrap around;
+    numbers to bools ask for != 0. The gradient passes between floats. Raises DTypeError for an unknown dtype.
     """
     return cast(as_array(x), check_dtype(dtype))
 
@@ -669,13 +695,14 @@ def to_device(x: Any) -> Array:
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:
     """`x` kept within [min, max]; None leaves a side open. Array API `clip`.
 
-    At a bound the gradient is passed on, beyond it is 0, as in torch.
+    Where `min` is above `max`, every element is `max`, as in NumPy and torch. At a bound the gradient is passed on, beyond it is 0, as
+    in torch.
     """
     kept = as_array(x)
-    # Not maximum(minimum(x)), which would split the gradient at a bound. NaN compares false and so stays NaN.
-    if max is not None:
-        kept = where(greater(kept, max), max, kept)
+    # Not minimum(maximum(x)), which would split the gradient at a bound. NaN compares false and so stays NaN.
     if min is not None:
         kept = where(less(kept, min), min, kept)
+    if max is not None:
+        kept = where(greater(kept, max), max, kept)
     return kept
 

@@ -1,6 +1,8 @@
-"""The rules of `simplify`: each looks at one op, whose operands are simplified already, and gives what it equals.
+"""The rules of `simplify`: each looks at one op, whose operands are simplified already, and gives what it equals. Here those that
+compute; `movement.py` has those that move elements, `partial_sums.py` those for sums that are mostly of zeros.
 
-Floats: only rules that keep NaN and infinities as they are (so `x * 0` stays; the sign of a zero may change).
+A rule gives the same bits, of NaN, infinities and the sign of a zero too (so `x * 0` and `x + 0` of floats stay); the line of its
+docstring that begins with `Exact:` says when that is so. Sums of cotangents (`accumulate`) alone may take a zero for nothing.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from staged.errors import StagedError
 from staged.ir.nodes import Op, Value
+from staged.ir.numbers import Number, as_held, fits, limits
 from staged.ir.ranges import Ranges
-from staged.ir.types import Dim, DType, Extent, TensorType, Type, i64
+from staged.ir.types import Dim, DType, Extent, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
-
-Number = int | float | bool
 
 
 class Emitter(Protocol):
@@ -64,6 +66,13 @@ def number_of(value: Value) -> Number | None:
     return number if isinstance(number, bool | int | float) else None
 
 
+def adds_nothing(number: Number | None, op: Op) -> bool:
+    """Whether a sum with this number is the other operand: an integer 0, the float -0.0 (-0.0 + 0.0 is 0.0), any 0 of a cotangent."""
+    if number is None or number != 0:
+        return False
+    return op.name == "accumulate" or not op.result.tensor.dtype.is_float or math.copysign(1.0, number) < 0
+
+
 def made_by(value: Value, name: str) -> Op | None:
     """The op that makes `value`, if it is a `name`."""
     producer = value.producer
@@ -74,6 +83,7 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
     """An elementwise op on known numbers  ->  the number
 
     Leaves: results that are NaN or infinite, and what would stop the program: both are the program's to show.
+    Exact: the op's own meaning in its dtype; maths functions (`exp`) may differ from the program's by their rounding.
     """
     primitive = PRIMITIVES.get(op.name)
     if primitive is None or primitive.kind != "elementwise" or not op.operands:
@@ -83,11 +93,18 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
     numbers = [number_of(operand) for operand in op.operands]
     if any(number is None for number in numbers):
         return None
-    given = [np.asarray(n, v.tensor.dtype.numpy) for n, v in zip(numbers, op.operands, strict=True)]
+    given = [
+        np.asarray(as_held(n, v.tensor.dtype), v.tensor.dtype.numpy)
+        for n, v in zip(numbers, op.operands, strict=True)
+        if n is not None
+    ]
     if op.name in ("floor_divide", "remainder", "pow") and not given[-1] > 0:
         return None
-    with np.errstate(all="ignore"):
-        number = np.asarray(primitive.reference(*given, **op.attrs)).item()
+    try:
+        with np.errstate(all="ignore"):
+            number = np.asarray(primitive.reference(*given, **op.attrs)).item()
+    except StagedError:
+        return None  # it stops the program, where the program gets there
     if isinstance(number, float) and not math.isfinite(number):
         return None
     return emit.full(op.result.tensor, number)
@@ -97,7 +114,10 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
 
 
 def empty_result(op: Op, emit: Emitter) -> Value | None:
-    """An array without elements is as good as any other of its type."""
+    """An op that gives an array without elements  ->  such an array
+
+    Exact: two of them differ in nothing; an op with effects stays.
+    """
     type_ = op.result.type
     if op.effects or op.name not in PRIMITIVES or not isinstance(type_, TensorType) or not type_.is_static:
         return None
@@ -110,7 +130,10 @@ def empty_result(op: Op, emit: Emitter) -> Value | None:
 
 @rule("sum", "prod", "any", "all")
 def reduction_of_nothing(op: Op, emit: Emitter) -> Value | None:
-    """sum over no elements  ->  0, prod  ->  1, any  ->  False, all  ->  True"""
+    """sum over no elements  ->  0, prod  ->  1, any  ->  False, all  ->  True
+
+    Exact: by the meaning of these ops; `max` and `min` of nothing are refused before.
+    """
     (x,) = op.operands
     if not x.tensor.is_static or x.tensor.size:
         return None
@@ -119,56 +142,63 @@ def reduction_of_nothing(op: Op, emit: Emitter) -> Value | None:
 
 @rule("sum", "prod", "max", "min", "any", "all")
 def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
-    """sum(x) over axes of one element  ->  reshape(x)"""
+    """sum(x) over axes of one element, or over none  ->  reshape(x), for a sum of floats + 0
+
+    Exact: a sum begins at 0, so that the sum of -0.0 is 0.0; a product begins at 1, and x * 1 is x; extremes begin at x.
+    """
     (x,) = op.operands
     if any(x.tensor.shape[axis] != 1 for axis in op.attrs["axes"]) or x.tensor.dtype != op.result.tensor.dtype:
         return None
-    return emit.emit("reshape", [x], shape=op.result.tensor.shape)
+    return _from_zero(op, emit.emit("reshape", [x], shape=op.result.tensor.shape), emit)
+
+
+def _from_zero(op: Op, x: Value, emit: Emitter) -> Value:
+    """What a sum that came to `x` gives: a sum of floats begins at 0.0, so that it is never -0.0."""
+    if op.name != "sum" or not x.tensor.dtype.is_float:
+        return x
+    return emit.emit("add", [x, emit.full(x.tensor, 0.0)])
 
 
 @rule("matmul", "conv2d", "conv2d_backward_input", "conv2d_backward_weight")
 def product_of_nothing(op: Op, emit: Emitter) -> Value | None:
-    """x @ y, where one of them has no elements  ->  0"""
+    """x @ y, where one of them has no elements  ->  0
+
+    Exact: every element of the result is a sum of no products; NaN in the other operand is in none of them.
+    """
     if not any(operand.tensor.is_static and operand.tensor.size == 0 for operand in op.operands):
         return None
     return emit.full(op.result.tensor, 0)
 
 
-@rule("dynamic_slice", "dynamic_update")
-def start_of_whole_axis(op: Op, emit: Emitter) -> Value | None:
-    """A slice of a whole axis starts at 0, whatever its index is called: nobody needs to be told."""
-    sizes = op.attrs["sizes"] if op.name == "dynamic_slice" else op.operands[1].tensor.shape
-    given = op.operands[1:] if op.name == "dynamic_slice" else op.operands[2:]
-    extents = op.operands[0].tensor.shape
-    starts = [
-        emit.full(start.tensor, 0) if size == extent and number_of(start) is None else start
-        for start, size, extent in zip(given, sizes, extents, strict=True)
-    ]
-    if all(new is old for new, old in zip(starts, given, strict=True)):
-        return None
-    return emit.emit(op.name, [*op.operands[: -len(starts)], *starts], **op.attrs)
-
-
 @rule("argmax", "argmin")
 def position_of_one(op: Op, emit: Emitter) -> Value | None:
-    """argmax(x) along an axis of one element  ->  0"""
+    """argmax(x) along an axis of one element  ->  0
+
+    Exact: for NaN too: the only element is the first one.
+    """
     if op.operands[0].tensor.shape[op.attrs["axis"]] != 1:
         return None
     return emit.full(op.result.tensor, 0)
 
 
-@rule("add")
+@rule("add", "accumulate")
 def add_zero(op: Op, emit: Emitter) -> Value | None:
-    """x + 0  ->  x"""
+    """x + 0  ->  x
+
+    Exact: for integers; for floats where the zero is -0.0, since -0.0 + 0.0 is 0.0; of cotangents every zero is nothing.
+    """
     a, b = op.operands
-    if number_of(b) == 0:
+    if adds_nothing(number_of(b), op):
         return a
-    return b if number_of(a) == 0 else None
+    return b if adds_nothing(number_of(a), op) else None
 
 
-@rule("add")
+@rule("add", "accumulate")
 def add_negative(op: Op, emit: Emitter) -> Value | None:
-    """x + -y  ->  x - y"""
+    """x + -y  ->  x - y
+
+    Exact: IEEE defines x - y as x + -y; integers wrap around alike.
+    """
     a, b = op.operands
     if turned := made_by(b, "negative"):
         return emit.emit("subtract", [a, turned.operands[0]])
@@ -177,95 +207,17 @@ def add_negative(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
-@rule("add")
-def add_side_by_side(op: Op, emit: Emitter) -> Value | None:
-    """pad(u) + pad(v), where v begins in the axis where u ends  ->  pad(concat(u, v))
-
-    Why: the cotangent of what `split` cut up is its pieces, put together; as a sum it is written once for each of them.
-    """
-    first, second = map(_place_along_axis, op.operands)
-    if first is None or second is None or first[0] != second[0]:
-        return None
-    axis = first[0]
-    pieces = sorted((first[1:], second[1:]), key=lambda piece: piece[0])
-    if pieces[0][1] != pieces[1][0]:
-        return None
-    whole = op.result.tensor.shape[axis]
-    if not isinstance(whole, int):
-        return None
-    joined = emit.emit("concat", [piece for _, _, piece in pieces], axis=axis)
-    low, high = ([0] * op.result.tensor.ndim for _ in range(2))
-    low[axis], high[axis] = pieces[0][0], whole - pieces[1][1]
-    return emit.emit("pad", [joined], low=tuple(low), high=tuple(high), value=0)
-
-
-def _place_along_axis(x: Value) -> tuple[int, int, int, Value] | None:
-    """(axis, begin, end, u) if `x` is `u` at that place of an axis, and 0 around it."""
-    op = made_by(x, "pad")
-    if op is None or op.attrs["value"] != 0 or min(*op.attrs["low"], *op.attrs["high"]) < 0:
-        return None
-    axes = [axis for axis, around in enumerate(zip(op.attrs["low"], op.attrs["high"], strict=True)) if any(around)]
-    (piece,) = op.operands
-    if len(axes) != 1 or not isinstance(extent := piece.tensor.shape[axes[0]], int):
-        return None
-    begin: int = op.attrs["low"][axes[0]]
-    return axes[0], begin, begin + extent, piece
-
-
-@rule("add")
-def add_into_place(op: Op, emit: Emitter) -> Value | None:
-    """x + dynamic_update(zeros, u, start)  ->  dynamic_update(x, dynamic_slice(x, start) + u, start)
-
-    Why: the cotangent of `x[i]` is zero but for one place; adding it whole in a loop over `i` costs the square.
-    """
-    for total, term in (op.operands, op.operands[::-1]):
-        update = made_by(term, "dynamic_update")
-        if update is not None and number_of(update.operands[0]) == 0:
-            _, piece, *start = update.operands
-            before = emit.emit("dynamic_slice", [total, *start], sizes=piece.tensor.shape)
-            return emit.emit("dynamic_update", [total, emit.emit("add", [before, piece]), *start])
-    return None
-
-
-@rule("add")
-def add_into_slice(op: Op, emit: Emitter) -> Value | None:
-    """x + pad(u), where u is a small part of x  ->  dynamic_update(x, dynamic_slice(x, place) + u, place)
-
-    Why: as for `add_into_place`, for `x[2:4]`. A large part is left to fusion, which adds it as it goes along.
-    """
-    for total, term in (op.operands, op.operands[::-1]):
-        pad = made_by(term, "pad")
-        if pad is None or pad.attrs["value"] != 0 or min(*pad.attrs["low"], *pad.attrs["high"]) < 0:
-            continue
-        (piece,) = pad.operands
-        if term.tensor.is_static and piece.tensor.size * 8 <= term.tensor.size:
-            start = [emit.full(TensorType(i64), low) for low in pad.attrs["low"]]
-            before = emit.emit("dynamic_slice", [total, *start], sizes=piece.tensor.shape)
-            return emit.emit("dynamic_update", [total, emit.emit("add", [before, piece]), *start])
-    return None
-
-
-@rule("add")
-def add_into_scattered(op: Op, emit: Emitter) -> Value | None:
-    """x + scatter_add(zeros, indices, u)  ->  scatter_add(x, indices, u)
-
-    Why: as for `add_into_place`; the gradient of an embedding touches few of its rows.
-    """
-    for total, term in (op.operands, op.operands[::-1]):
-        for name in ("scatter_add", "scatter_add_along"):
-            scatter = made_by(term, name)
-            if scatter is not None and not scatter.effects and number_of(scatter.operands[0]) == 0:
-                return emit.emit(name, [total, *scatter.operands[1:]], **scatter.attrs)
-    return None
-
-
 @rule("subtract")
 def subtract_zero(op: Op, emit: Emitter) -> Value | None:
-    """x - 0  ->  x;  0 - x  ->  -x;  x - -y  ->  x + y"""
+    """x - 0  ->  x;  0 - x  ->  -x;  x - -y  ->  x + y
+
+    Exact: for integers; for floats x - 0.0 (not x - -0.0) and -0.0 - x (not 0.0 - x, which is 0.0 at 0.0), and x - -y.
+    """
     a, b = op.operands
-    if number_of(b) == 0:
+    left, right = number_of(a), number_of(b)
+    if right == 0 and (not a.tensor.dtype.is_float or math.copysign(1.0, right) > 0):
         return a
-    if number_of(a) == 0:
+    if adds_nothing(left, op):
         return emit.emit("negative", [b])
     turned = made_by(b, "negative")
     return emit.emit("add", [a, turned.operands[0]]) if turned else None
@@ -273,7 +225,10 @@ def subtract_zero(op: Op, emit: Emitter) -> Value | None:
 
 @rule("multiply")
 def multiply_by_one(op: Op, emit: Emitter) -> Value | None:
-    """x * 1  ->  x;  x * -1  ->  -x;  for integers x * 0  ->  0"""
+    """x * 1  ->  x;  x * -1  ->  -x;  for integers x * 0  ->  0
+
+    Exact: of floats too, signs of zeros included (NaN stays NaN); x * 0 of a float is NaN for infinities and NaN, and stays.
+    """
     for x, other in (op.operands, op.operands[::-1]):
         number = number_of(other)
         if number == 1:
@@ -287,7 +242,10 @@ def multiply_by_one(op: Op, emit: Emitter) -> Value | None:
 
 @rule("multiply")
 def multiply_negatives(op: Op, emit: Emitter) -> Value | None:
-    """-a * -b  ->  a * b;  -a * number  ->  a * -number"""
+    """-a * -b  ->  a * b;  -a * number  ->  a * -number
+
+    Exact: the sign of a float's product is that of its factors, zeros included; integers wrap around, the number too.
+    """
     a, b = op.operands
     left, right = made_by(a, "negative"), made_by(b, "negative")
     if left and right:
@@ -301,7 +259,10 @@ def multiply_negatives(op: Op, emit: Emitter) -> Value | None:
 
 @rule("divide")
 def divide_by_number(op: Op, emit: Emitter) -> Value | None:
-    """x / 1  ->  x;  x / 2^n  ->  x * 2^-n, which is exact"""
+    """x / 1  ->  x;  x / 2^n  ->  x * 2^-n
+
+    Exact: where 2^-n is a number of the dtype: quotient and product are then the same number, rounded once. No other reciprocal.
+    """
     a, b = op.operands
     number = number_of(b)
     if number is None or not number:
@@ -316,17 +277,23 @@ def divide_by_number(op: Op, emit: Emitter) -> Value | None:
 
 @rule("negative")
 def negative_of_negative(op: Op, emit: Emitter) -> Value | None:
-    """-(-x)  ->  x;  -(a - b)  ->  b - a"""
+    """-(-x)  ->  x;  -(a - b)  ->  b - a
+
+    Exact: -(-x) always; the other for integers, as -(a - a) of floats is -0.0.
+    """
     (x,) = op.operands
     if turned := made_by(x, "negative"):
         return turned.operands[0]
-    difference = made_by(x, "subtract")
+    difference = None if x.tensor.dtype.is_float else made_by(x, "subtract")
     return emit.emit("subtract", difference.operands[::-1]) if difference else None
 
 
 @rule("maximum", "minimum")
 def extremum_of_same(op: Op, emit: Emitter) -> Value | None:
-    """maximum(x, x)  ->  x;  and where the ranges of two indices do not overlap, the one that wins"""
+    """maximum(x, x)  ->  x;  and where the ranges of two indices do not overlap, the one that wins
+
+    Exact: of one value with itself, NaN included; ranges are those of integers that do not wrap around.
+    """
     a, b = op.operands
     if a is b:
         return a
@@ -335,18 +302,21 @@ def extremum_of_same(op: Op, emit: Emitter) -> Value | None:
     first, second = emit.ranges.of(a), emit.ranges.of(b)
     if first is None or second is None:
         return None
-    if op.name == "minimum":
-        first, second = second, first
     if first[0] >= second[1]:
-        return a if op.name == "maximum" else b
-    if second[0] >= first[1]:
-        return b if op.name == "maximum" else a
-    return None
+        larger, smaller = a, b
+    elif second[0] >= first[1]:
+        larger, smaller = b, a
+    else:
+        return None
+    return larger if op.name == "maximum" else smaller
 
 
 @rule("floor_divide", "remainder")
 def division_that_cannot_fail(op: Op, emit: Emitter) -> Value | None:
-    """An integer division by a number other than zero has no effect: it cannot stop the program."""
+    """n // 3 that may stop the program  ->  n // 3 that cannot
+
+    Exact: for integers by any number but 0; the least integer by -1 wraps around, and stops nothing.
+    """
     number = number_of(op.operands[1])
     if not op.effects or not number:
         return None
@@ -358,7 +328,10 @@ def division_that_cannot_fail(op: Op, emit: Emitter) -> Value | None:
 
 @rule("select")
 def select_known(op: Op, emit: Emitter) -> Value | None:
-    """select(True, a, b)  ->  a;  select(c, a, a)  ->  a;  select(not c, a, b)  ->  select(c, b, a)"""
+    """select(True, a, b)  ->  a;  select(c, a, a)  ->  a;  select(not c, a, b)  ->  select(c, b, a)
+
+    Exact: a choice copies bits; both values are computed anyway.
+    """
     condition, a, b = op.operands
     if a is b:
         return a
@@ -371,7 +344,10 @@ def select_known(op: Op, emit: Emitter) -> Value | None:
 
 @rule("logical_and", "logical_or")
 def logic_with_known(op: Op, emit: Emitter) -> Value | None:
-    """x and True  ->  x;  x and False  ->  False;  x and x  ->  x;  the same for `or`"""
+    """x and True  ->  x;  x and False  ->  False;  x and x  ->  x;  the same for `or`
+
+    Exact: of bools; what could stop the program is an op of its own and stays.
+    """
     a, b = op.operands
     if a is b:
         return a
@@ -387,6 +363,7 @@ def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
     """n == n  ->  True;  n < n  ->  False;  not for floats, where NaN differs from itself
 
     Why: compilers warn of it, and this is how a user's `0 <= i <= i` comes out.
+    Exact: for integers and bools.
     """
     a, b = op.operands
     if a is not b or a.tensor.dtype.is_float:
@@ -399,6 +376,7 @@ def compare_masked(op: Op, emit: Emitter) -> Value | None:
     """(n & 3) == 4  ->  False;  (n | 3) == 4  ->  False;  the same for `!=`, where no n can have these bits
 
     Why: compilers warn of it.
+    Exact: of the bits of two's complement, in which Python's integers compute with masks below 0 too.
     """
     for masked, other in (op.operands, op.operands[::-1]):
         wanted, maker = number_of(other), masked.producer
@@ -417,7 +395,10 @@ def compare_masked(op: Op, emit: Emitter) -> Value | None:
 
 @rule("logical_not")
 def not_of_not(op: Op, emit: Emitter) -> Value | None:
-    """not not x  ->  x"""
+    """not not x  ->  x
+
+    Exact: of bools.
+    """
     inverted = made_by(op.operands[0], "logical_not")
     return inverted.operands[0] if inverted else None
 
@@ -427,159 +408,40 @@ def not_of_not(op: Op, emit: Emitter) -> Value | None:
 
 @rule("cast")
 def cast_of_cast(op: Op, emit: Emitter) -> Value | None:
-    """A cast to its own type  ->  x;  a number  ->  the number;  cast(cast(x, wider), t)  ->  cast(x, t)"""
+    """A cast to its own type  ->  x;  a number  ->  the number;  cast(cast(x, wider), t)  ->  cast(x, t)
+
+    Exact: where `wider` has every value of x's dtype (f64 has not every i64) and both ways into an integer treat what does not
+    fit alike: integers wrap around, floats do not.
+    """
     (x,) = op.operands
     wanted = op.result.tensor
     if x.type == wanted:
         return x
     number = number_of(x)
     if number is not None and not (wanted.dtype.is_integer and isinstance(number, float)):
-        return emit.full(wanted, np.asarray(number).astype(wanted.dtype.numpy).item())
+        return emit.full(wanted, as_held(number, x.tensor.dtype))
     inner = made_by(x, "cast")
-    if inner is not None and _holds(x.tensor.dtype, inner.operands[0].tensor.dtype):
-        return emit.emit("cast", [inner.operands[0]], **op.attrs)
-    return None
+    if inner is None:
+        return None
+    (source,) = inner.operands
+    first, wide = source.tensor.dtype, x.tensor.dtype
+    wraps = first.is_integer and wide.is_float and wanted.dtype.is_integer and not fits(limits(first), wanted.dtype)
+    return emit.emit("cast", [source], **op.attrs) if _holds(wide, first) and not wraps else None
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is one of `wide`."""
-    return wide is narrow or bool(np.can_cast(narrow.numpy, wide.numpy, "safe"))
-
-
-# ---- shapes -------------------------------------------------------------------------------------
-
-
-@rule("broadcast_to")
-def broadcast_of_broadcast(op: Op, emit: Emitter) -> Value | None:
-    """broadcast(x) to its own shape  ->  x;  broadcast(broadcast(x))  ->  broadcast(x), past added extents of one"""
-    (x,) = op.operands
-    shape, axes = op.attrs["shape"], op.attrs["axes"]
-    if x.tensor.shape == shape and tuple(axes) == tuple(range(len(shape))):
-        return x
-    if inner := made_by(x, "broadcast_to"):
-        composed = tuple(axes[axis] for axis in inner.attrs["axes"])
-        return emit.emit("broadcast_to", [inner.operands[0]], shape=shape, axes=composed)
-    if inner := made_by(x, "reshape"):
-        source = inner.operands[0]
-        kept = [axis for axis, extent in enumerate(x.tensor.shape) if extent != 1]
-        if tuple(x.tensor.shape[axis] for axis in kept) == source.tensor.shape:
-            return emit.emit("broadcast_to", [source], shape=shape, axes=tuple(axes[axis] for axis in kept))
-    return None
-
-
-@rule("reshape")
-def reshape_of_reshape(op: Op, emit: Emitter) -> Value | None:
-    """reshape(x) to its own shape  ->  x;  reshape(reshape(x))  ->  reshape(x);  of one number  ->  that number"""
-    (x,) = op.operands
-    if x.tensor.shape == op.attrs["shape"]:
-        return x
-    if inner := made_by(x, "reshape"):
-        return emit.emit("reshape", [inner.operands[0]], shape=op.attrs["shape"])
-    return _of_number(op, emit)
-
-
-@rule("permute")
-def permute_of_permute(op: Op, emit: Emitter) -> Value | None:
-    """permute in order  ->  x;  permute(permute(x))  ->  permute(x);  moving only extents of one  ->  reshape"""
-    (x,) = op.operands
-    axes = tuple(op.attrs["axes"])
-    if axes == tuple(range(len(axes))):
-        return x
-    if inner := made_by(x, "permute"):
-        composed = tuple(inner.attrs["axes"][axis] for axis in axes)
-        return emit.emit("permute", [inner.operands[0]], axes=composed)
-    found = _of_number(op, emit)
-    if found is not None:
-        return found
-    moved = [axis for axis in axes if x.tensor.shape[axis] != 1]
-    if moved == sorted(moved):
-        return emit.emit("reshape", [x], shape=op.result.tensor.shape)
-    return None
-
-
-@rule("slice")
-def slice_of_all(op: Op, emit: Emitter) -> Value | None:
-    """x[:]  ->  x;  a slice of one number  ->  that number"""
-    (x,) = op.operands
-    if x.tensor.shape == op.result.tensor.shape and all(step == 1 for step in op.attrs["step"]):
-        return x
-    return _of_number(op, emit)
-
-
-@rule("pad")
-def pad_by_nothing(op: Op, emit: Emitter) -> Value | None:
-    """pad by zero elements  ->  x"""
-    return op.operands[0] if op.operands[0].tensor.shape == op.result.tensor.shape else None
-
-
-@rule("pad")
-def pad_of_one_element(op: Op, emit: Emitter) -> Value | None:
-    """pad(u) of a single element  ->  dynamic_update(full, u, place)
-
-    Why: the cotangent of `x[0]` is one number in an array of zeros: written at its place, not asked for at every place.
-    """
-    (piece,) = op.operands
-    if not piece.tensor.is_static or piece.tensor.size != 1 or min(op.attrs["low"]) < 0:
-        return None
-    if not op.result.tensor.is_static or op.result.tensor.size < 2:
-        return None
-    if any(low >= extent for low, extent in zip(op.attrs["low"], op.result.tensor.shape, strict=True)):
-        return None
-    start = [emit.full(TensorType(i64), low) for low in op.attrs["low"]]
-    return emit.emit("dynamic_update", [emit.full(op.result.tensor, op.attrs["value"]), piece, *start])
-
-
-@rule("concat")
-def concat_of_one(op: Op, emit: Emitter) -> Value | None:
-    """concat of one array  ->  it"""
-    return op.operands[0] if len(op.operands) == 1 else None
-
-
-@rule("concat")
-def concat_of_concats(op: Op, emit: Emitter) -> Value | None:
-    """concat(concat(x, y), z) along one axis  ->  concat(x, y, z)"""
-    inner = [made_by(x, "concat") for x in op.operands]
-    if not any(made is not None and made.attrs["axis"] == op.attrs["axis"] for made in inner):
-        return None
-    pieces: list[Value] = []
-    for x, made in zip(op.operands, inner, strict=True):
-        pieces += made.operands if made is not None and made.attrs["axis"] == op.attrs["axis"] else (x,)
-    return emit.emit("concat", pieces, axis=op.attrs["axis"])
-
-
-def _of_number(op: Op, emit: Emitter) -> Value | None:
-    number = number_of(op.operands[0])
-    return None if number is None else emit.full(op.result.tensor, number)
-
-
-@rule("matmul")
-def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
-    """matmul(transpose(a), b)  ->  matmul(a, b, transpose_a=True)
-
-    Why: a matrix product takes a transpose as a flag; making one reads and writes the whole matrix.
-    """
-    operands, attrs = list(op.operands), dict(op.attrs)
-    changed = False
-    for number, flag in enumerate(("transpose_a", "transpose_b")):
-        transpose = made_by(operands[number], "permute")
-        if transpose is not None:
-            axes = tuple(transpose.attrs["axes"])
-            rank = len(axes)
-            if axes == (*range(rank - 2), rank - 1, rank - 2):
-                operands[number] = transpose.operands[0]
-                attrs[flag] = not attrs.get(flag, False)
-                changed = True
-    return emit.emit("matmul", operands, **attrs) if changed else None
+    if wide is narrow or narrow.is_bool:
+        return True
+    if narrow.is_integer and wide.is_float:
+        bits = 24 if wide.size == 4 else 53  # f32 and f64 have all integers to 2^24 and 2^53
+        return max(map(abs, limits(narrow))) <= 1 << bits
+    if narrow.is_integer:
+        return fits(limits(narrow), wide)
+    return wide.is_float and wide.size >= narrow.size
 
 
 # ---- reductions ---------------------------------------------------------------------------------
-
-
-@rule("sum", "prod", "max", "min", "any", "all")
-def reduce_nothing(op: Op, emit: Emitter) -> Value | None:
-    """A reduction over no axes  ->  x"""
-    (x,) = op.operands
-    return x if not op.attrs["axes"] and x.type == op.result.type else None
 
 
 @rule("sum")
@@ -587,6 +449,7 @@ def sum_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     """sum of x over axes along which it was only repeated  ->  x times how often
 
     Why: the gradient of a mean of a mean, of a bias on a constant.
+    Exact: for integers, which wrap around alike; of floats it is the sum rounded fewer times, begun at 0. Not of no elements.
     """
     repeat = made_by(op.operands[0], "broadcast_to")
     if repeat is None or op.result.type != repeat.operands[0].tensor.with_shape(op.result.tensor.shape):
@@ -596,39 +459,9 @@ def sum_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     if set(placed) & set(reduced) or not all(isinstance(shape[axis], int) for axis in reduced):
         return None
     times = math.prod(shape[axis] for axis in reduced)
+    if not times:
+        return None  # inf * 0 is NaN, a sum of nothing is 0
     left = [axis for axis in range(len(shape)) if axis not in reduced]
-    scaled = emit.emit("multiply", [x, emit.full(x.tensor, times)])
+    scaled = _from_zero(op, emit.emit("multiply", [x, emit.full(x.tensor, times)]), emit)
     remaining: tuple[Extent, ...] = tuple(shape[axis] for axis in left)
     return emit.emit("broadcast_to", [scaled], shape=remaining, axes=tuple(left.index(axis) for axis in placed))
-
-
-# ---- indices ------------------------------------------------------------------------------------
-
-
-@rule("index_check")
-def index_known_to_fit(op: Op, emit: Emitter) -> Value | None:
-    """An index whose range is within the extent, with room for the window behind it, needs no check."""
-    (index,) = op.operands
-    extent = op.attrs["extent"]
-    found = emit.ranges.of(index)
-    width = op.attrs.get("width", 1)
-    width = width.max if isinstance(width, Dim) else width
-    if found is None or width is None or not isinstance(extent, int) or not 0 <= found[0] <= found[1] <= extent - width:
-        return None
-    return index if index.type == op.result.type else None
-
-
-@rule("dynamic_slice")
-def read_what_was_written(op: Op, emit: Emitter) -> Value | None:
-    """dynamic_slice(dynamic_update(x, u, start), start)  ->  u, where all of u is read"""
-    x, *start = op.operands
-    update = made_by(x, "dynamic_update")
-    if update is None or list(update.operands[2:]) != start or update.operands[1].type != op.result.type:
-        return None
-    return update.operands[1]
-
-
-@rule("stop_gradient")
-def forget_stop_gradient(op: Op, emit: Emitter) -> Value | None:
-    """stop_gradient(x)  ->  x, where no transform is left that would ask"""
-    return None if emit.transforms else op.operands[0]

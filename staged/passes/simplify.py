@@ -12,11 +12,13 @@ from typing import Any
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function, map_functions
 from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value, walk_ops
+from staged.ir.numbers import Number, as_held
 from staged.ir.ranges import Ranges
 from staged.ir.rewrite import Copier
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
+from staged.passes import movement, partial_sums  # noqa: F401  (they enter their rules)
 from staged.passes.algebra import RULES, empty_result, fold_constants
 from staged.source import Position
 
@@ -85,9 +87,12 @@ class Simplifier(Copier):
         (result,) = self.place(name, operands, types, attrs, primitive.effects_on([v.type for v in operands]))
         return result
 
-    def full(self, type: TensorType, number: int | float | bool) -> Value:
-        """A value of `type` whose elements are all `number`."""
-        number = bool(number) if type.dtype.is_bool else float(number) if type.dtype.is_float else int(number)
+    def full(self, type: TensorType, number: Number) -> Value:
+        """A value of `type` whose elements are all `number`.
+
+        Exact: `number` becomes what the dtype has for it: integers wrap around, floats are rounded once.
+        """
+        number = as_held(number, type.dtype)
         scalar = TensorType(type.dtype, (), type.weak)
         (value,) = self.place("constant", (), [scalar], {"value": number}, PURE)
         if type.shape:

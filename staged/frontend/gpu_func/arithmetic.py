@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from staged.errors import StagedError, StagingError
-from staged.frontend.gpu_func.ranges import Facts, fits, interval
+from staged.frontend.gpu_func.ranges import Facts, interval
 from staged.ir.builder import Builder
 from staged.ir.nodes import Value
+from staged.ir.numbers import fits
 from staged.ir.thread_kernel import Argument, Compute, Const, Expression, Local, Shuffle, walk
 from staged.ir.types import TensorType
 from staged.ops.array import StagedArray

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from staged.ir.numbers import fits, limits
+from staged.ir.ranges import Range
 from staged.ir.thread_kernel import (
     MOST_ELEMENTS,
     Argument,
@@ -24,28 +26,12 @@ from staged.ir.thread_kernel import (
     operands_of,
     walk,
 )
-from staged.ir.types import DType
 
-Range = tuple[int, int]
 MOST_GRID = (2**31 - 1, 65535, 65535)
 """The most blocks of a launch along each axis."""
 MOST_BLOCK = (1024, 1024, 64)
 MOST_THREADS = 1024
 """The most threads of a block, along each axis and in all."""
-
-
-def limits(dtype: DType) -> Range:
-    """The integers that a dtype has."""
-    if dtype.is_bool:
-        return 0, 1
-    bits = 8 * dtype.size
-    return (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
-def fits(span: Range | None, dtype: DType) -> bool:
-    """Whether a dtype has all these numbers."""
-    low, high = limits(dtype)
-    return span is not None and low <= span[0] and span[1] <= high
 
 
 @dataclass

@@ -26,7 +26,6 @@ def _suffix(dtype: DType) -> str:
 def _float_snippets(dtype: DType) -> list[Snippet]:
     t, f = dtype.c_name, _suffix(dtype)
     zero = f"0.0{f}"
-    high, low = ("0x1p64f", "0x1p-64f") if dtype is f32 else ("0x1p512", "0x1p-512")
 
     def snippet(name: str, comment: str, parameters: str, *body: str, needs: tuple[str, ...] = ()) -> Snippet:
         text = f"// {comment}\n" + _inline(t, f"st_{name}_{dtype}", parameters, *body)
@@ -37,13 +36,6 @@ def _float_snippets(dtype: DType) -> list[Snippet]:
             "sign", "-1, 0 or 1; NaN stays NaN.", f"{t} x", f"return isnan(x) ? x : ({t})((x > {zero}) - (x < {zero}));"
         ),
         snippet("square", "x times itself.", f"{t} x", "return x * x;"),
-        snippet(
-            "division_scale",
-            "A power of two s such that 1 / (x * s) is neither too large nor too small for its type.",
-            f"{t} x",
-            f"const {t} size = fabs{f}(x);",
-            f"return size > {high} ? {low} : size < {low} ? {high} : 1.0{f};",
-        ),
         snippet(
             "remainder",
             "Python's remainder: the sign of the divisor.",
