@@ -1,0 +1,60 @@
+"""What becomes of items that make no whole vector: results of loops whose last vector could cover some items twice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import staged as st
+
+SHAPES = [(20, 5, 20), (12, 3, 35), (9, 17), (17, 1, 33), (33, 31), (1, 19), (64, 65)]
+
+
+def test_totals_of_columns_take_every_item_once():
+    """A loop that adds to totals in memory reads what it writes: no vector of it is repeated."""
+    arrays = [np.random.default_rng(n).uniform(-1, 1, shape).astype(np.float32) for n, shape in enumerate(SHAPES)]
+
+    @st.function
+    def run(arrays):
+        return [(st.sum(st.exp(x), axis=0), st.max(st.tanh(x), axis=0), st.mean(st.log1p(x * x), axis=0)) for x in arrays]
+
+    for x, results in zip(arrays, run(arrays), strict=True):
+        wide = x.astype(np.float64)
+        right = (np.exp(wide).sum(0), np.tanh(wide).max(0), np.log1p(wide * wide).mean(0))
+        for got, wanted in zip(results, right, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_totals_of_rows_take_every_item_once():
+    """A last vector that covers items twice takes those lanes out of sums, and may keep them in extremes."""
+    arrays = [np.random.default_rng(n).uniform(-1, 1, (3, n)).astype(np.float32) for n in (1, 15, 16, 17, 31, 33, 65, 130)]
+
+    @st.function
+    def run(arrays):
+        return [
+            (st.sum(st.exp(x), axis=1), st.max(st.exp(x), axis=1), st.prod(1.0 + 0.01 * x, axis=1), st.softmax(x, axis=1))
+            for x in arrays
+        ]
+
+    for x, results in zip(arrays, run(arrays), strict=True):
+        wide = x.astype(np.float64)
+        e = np.exp(wide)
+        right = (e.sum(1), e.max(1), np.prod(1 + 0.01 * wide, 1), e / e.sum(1, keepdims=True))
+        for got, wanted in zip(results, right, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+def test_what_is_computed_in_place_is_computed_once():
+    """A result in its operand's memory: a repeated vector would read what the one before it wrote."""
+
+    @st.function
+    def run(x, n):
+        for _ in st.range(n):
+            x = st.exp(x) - 1.0
+        return x
+
+    for size in (1, 15, 17, 31, 33, 100):
+        x = np.linspace(-1, 0.4, size).astype(np.float32)
+        right = x.astype(np.float64)
+        for _ in range(3):
+            right = np.exp(right) - 1
+        np.testing.assert_allclose(run(x, 3), right, rtol=1e-4, atol=1e-6)
