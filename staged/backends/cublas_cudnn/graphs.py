@@ -115,6 +115,7 @@ class Graphs:
     def write(self, structure: StructureEmitter, steps: Sequence[Step]) -> None:
         """A run: `steps` are its calls, whose host's part has been written."""
         if not self.fit(steps):
+            structure.w.comment(f"no graph of these {len(steps)} calls: too much of what they read differs between turns")
             for step in steps:
                 self.write_step(structure, step, None)
             return
@@ -144,25 +145,34 @@ class Graphs:
             w.line("return host->error_kind;")
 
     def fit(self, steps: Sequence[Step]) -> bool:
-        """Whether a run can be a graph: its kernels can read what changes, and that is not too much for one launch."""
-        changing = 0
-        for step in steps:
+        """Whether a run can be a graph: its kernels can read what changes, and that is not too much for one launch.
+
+        Exact: a value that many calls read is one field of the turn's struct, as `Turn.address` has it.
+        """
+        changing: set[tuple[object, str]] = set()
+        for number, step in enumerate(steps):
             if isinstance(step, CopyStep):
-                changing += 2
+                changing |= {("from", str(step.source)), ("to", str(step.target))}
                 continue
             arguments = [*step.inputs, *step.outputs]
             kernel = self.program.kernels[step.op]
             if isinstance(kernel, CudaKernel):
                 positions = changing_arguments(kernel, arguments)
-                changing += len(positions)
+                changing |= {(kernel.parameters[position][0], str(arguments[position])) for position in positions}
                 if positions and not kernel.can_read(positions):
                     return False
             else:
-                moved = sum(not is_fixed(argument) for argument in arguments)
-                changing += 4 * moved
+                assert isinstance(kernel, LibraryCall)
+                values = [*step.op.operands, *step.op.results]
+                moved = [value for value, each in zip(values, arguments, strict=True) if not is_fixed(each)]
+                # An array is copied to a place of this call's, and from there; numbers are in the factors.
+                changing |= {(value, way) for value in moved if is_tensor(value) for way in ("to", "of", "from", "back")}
+                if kernel.factors is not None and kernel.reading is not None:
+                    numbers = [str(argument) for value, argument in zip(values, arguments, strict=True) if not is_tensor(value)]
+                    changing |= {(factor, f"{numbers}") for factor in kernel.factors}
                 if moved and not self.has_device_buffers:
                     return False
-        return changing <= MOST_VALUES
+        return len(changing) <= MOST_VALUES
 
     def shared(self) -> list[str]:
         """What the functions of graphs take besides the device and the host."""

@@ -288,3 +288,27 @@ def test_a_check_of_the_host_stops_a_turn_where_it_stands(device: cuda.Emulator)
             train(X, 9)
         results.append(w.numpy().copy())
     np.testing.assert_allclose(*results, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_a_value_that_many_calls_read_is_one_of_those_that_a_launch_takes(distinct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("staged.backends.cublas_cudnn.graphs.MOST_VALUES", 3)
+
+    @st.function
+    def run(x: Any, w: Any, n: Any) -> Any:
+        with with_backend(GPU, x, w):
+            h = x
+            for i in st.range(n):
+                rate = 1.0 + 0.1 * i
+                for layer in range(5):
+                    h = st.sin((st.tanh(h) @ w) * (rate + layer if distinct else rate))
+        return h
+
+    text = run.stage(X, SQUARE, 4).source
+    assert ("repeat(gpu, host" in text) is not distinct
+    assert ("no graph of these" in text) is distinct
+    h = X.astype(np.float64)
+    for i in range(4):
+        for layer in range(5):
+            h = np.sin((np.tanh(h) @ SQUARE) * (1 + 0.1 * i + (layer if distinct else 0)))
+    np.testing.assert_allclose(run(X, SQUARE, 4), h, rtol=1e-3, atol=1e-4)
