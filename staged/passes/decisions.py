@@ -20,16 +20,23 @@ def read_on_device(program: Function) -> frozenset[Value]:
     array is meant. An array of which only such pieces are taken (the children of a tree's nodes, offsets) need not be on
     the device, so that no decision waits for it.
     """
+    returned = [block.end.operands for block, _ in _blocks(program.block) if block.end.kind == "return"]
+    return _reaching(program, [value for operands in returned for value in operands])
+
+
+def computed_on_device(program: Function) -> frozenset[Value]:
+    """The same without what is a result of the program alone: the host takes that, wherever it is."""
+    return _reaching(program, [])
+
+
+def _reaching(program: Function, read: list[Value]) -> frozenset[Value]:
+    """What becomes one of the values that are `read`, or that the ops of regions read."""
     flow: dict[Value, list[Value]] = {}
-    read: list[Value] = []
     for target, sources in _flows(program):
         flow.setdefault(target, []).extend(sources)
     for function in every_function(program):
         for op in _ops(function.block):
             read += _read_there(op)
-    for block, _ in _blocks(program.block):
-        if block.end.kind == "return":
-            read += block.end.operands
     found: set[Value] = set()
     while read:
         value = read.pop()

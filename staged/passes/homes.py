@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_blocks, walk_ops
-from staged.ir.order import is_tensor, root_of
+from staged.ir.order import ends_of_branch, is_tensor, root_of
 from staged.ir.sequences import holds_frames
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
 from staged.ops.primitive import PRIMITIVES
-from staged.passes.decisions import read_on_device
+from staged.passes.decisions import computed_on_device, read_on_device
 
 STRUCTURED = frozenset(("if", "for", "while", "scope"))
 LOOPS = frozenset(("for", "while"))
@@ -53,10 +53,12 @@ class Homes:
         }
         """What stands for the fields of each frame."""
         self.read_on_device = read_on_device(program)
+        self.computed_on_device = computed_on_device(program)
         self.on_host_anyway = _pieces_of_what_the_host_takes(program)
         self.recorded = self.recorded_decisions(program)
         self.constants: set[Value] = set()
         self.targets: dict[Label, tuple[Value, ...]] = {}
+        self.scopes: set[Label] = set()
         self.runs_on: dict[Op, Device] = {}
         self.changed = True
         while self.changed:  # a value only ever moves from the host to a device, so this ends
@@ -135,7 +137,7 @@ class Homes:
             self.join(results, end.operands)
         elif end.kind == "return":
             self.join(self.returned, end.operands)
-        elif end.target is not None:
+        elif end.target is not None and end.target not in self.scopes:
             self.join(self.targets[end.target], end.operands)
 
     def visit_passing(self, op: Op) -> None:
@@ -185,9 +187,28 @@ class Homes:
         if op.name == "while":
             self.visit(op.blocks[0], ())
             self.visit(op.blocks[1], op.results)
+        elif op.name == "for":
+            self.visit(op.blocks[0], op.results)
         else:
+            if isinstance(label, Label):
+                self.scopes.add(label)
             for block in op.blocks:
-                self.visit(block, op.results)
+                self.visit(block, ())
+            self.meet(op)
+
+    def meet(self, op: Op) -> None:
+        """The results of a branch: on the device where all paths make them there, or where the device computes with them.
+
+        Else the host takes them, and the paths that make them on the device bring them: the others copy nothing.
+        """
+        ends = [end for _, end in ends_of_branch(op)]
+        for number, result in enumerate(op.results):
+            sources = [end.operands[number] for end in ends]
+            made = [source for source in sources if source not in self.constants]
+            anywhere = result in self.computed_on_device or not isinstance(result.type, TensorType)
+            if anywhere or all(self.of(source) != CPU for source in made):
+                for source in sources:
+                    self.join([result], [source])
 
     def note_names(self, op: Op, carried: Sequence[Value]) -> None:
         """All names of one carried value live in one place, whichever of its turns, or of its ways out, is seen first."""

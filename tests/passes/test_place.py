@@ -193,15 +193,58 @@ def test_constants_are_made_where_they_are_used() -> None:
     assert crossings(placed(f, X)) == [("x", "cpu->gpu", "input"), ("y", "gpu->cpu", "result")]
 
 
-def test_a_branch_that_yields_a_device_value_makes_it_one() -> None:
-    def f(x: Any, n: Any) -> Any:
+def in_branch(made: Function, n: int) -> list[tuple[str, str]]:
+    """(why, device) of the copies in branch `n` of the first `if`."""
+    branch = next(op for op in walk_ops(made.block) if op.name == "if")
+    return [(op.attrs["why"], str(op.device)) for op in walk_ops(branch.blocks[n]) if op.name == "copy"]
+
+
+def test_a_branch_brings_what_it_makes_on_a_device_and_the_others_copy_nothing() -> None:
+    def alone(x: Any, n: Any) -> Any:
         if n > 2:
             with with_backend(GPU, x):
                 x = x * 2.0
         return x
 
-    made = placed(f, X, 3)
-    assert [(t.what, t.why) for t in transfers(made)] == [("x", "input"), ("x", "result")]
+    def beside_the_host(x: Any, n: Any) -> Any:
+        if n > 2:
+            with with_backend(GPU, x):
+                y = st.exp(x)
+        else:
+            y = x - 1.0
+        return y
+
+    for f in (alone, beside_the_host):
+        made = placed(f, X, 3)
+        assert in_branch(made, 0) == [("input", "gpu"), ("value", "cpu")]
+        assert in_branch(made, 1) == []
+        assert len(transfers(made)) == 2
+
+
+def test_a_branch_that_a_device_computes_with_is_made_there() -> None:
+    def goes_on(x: Any, n: Any) -> Any:
+        if n > 2:
+            with with_backend(GPU, x):
+                y = st.exp(x)
+        else:
+            y = x - 1.0
+        with with_backend(GPU, y):
+            y = y * 2.0
+        return y
+
+    made = placed(goes_on, X, 3)
+    assert in_branch(made, 0) == [("input", "gpu")] and in_branch(made, 1) == [("value", "gpu")]
+    assert [t.why for t in transfers(made)] == ["input", "value", "result"]
+
+    def on_all_paths(x: Any, n: Any) -> Any:
+        with with_backend(GPU, x):
+            if n > 2:
+                x = st.exp(x)
+            else:
+                x = st.sin(x)
+        return x
+
+    assert [t.why for t in transfers(placed(on_all_paths, X, 3))] == ["input", "result"]
 
 
 @pytest.mark.parametrize("early", [False, True])
