@@ -150,7 +150,7 @@ class Graphs:
         Exact: a value that many calls read is one field of the turn's struct, as `Turn.address` has it.
         """
         changing: set[tuple[object, str]] = set()
-        for number, step in enumerate(steps):
+        for step in steps:
             if isinstance(step, CopyStep):
                 changing |= {("from", str(step.source)), ("to", str(step.target))}
                 continue
