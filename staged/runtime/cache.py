@@ -7,6 +7,7 @@ stored. An entry appears by one rename, so another process sees all of it or not
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import json
@@ -16,7 +17,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from pathlib import Path
 import platformdirs
 
 from staged.errors import CacheError
+from staged.runtime.shortage import ShortageError, shortage_of
 
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 _NOTE = "entry.json"
@@ -71,6 +74,26 @@ class Cache:
             return None
         return entry / file
 
+    def keep(self, key: str, name: str, file: str, make: Callable[[Path], None]) -> Path:
+        """The path of `file` of the entry `key`, named `name`: found, else made now, by `make` in an empty folder.
+
+        Where the machine has no room for the cache, or no files left, it is made beside the cache, with a note.
+        Raises: what `make` raises, in that case OSError or ShortageError too.
+        """
+        try:
+            found = self.find(key, file)
+            if found is None:
+                with self.workspace() as folder:
+                    make(folder)
+                    self.publish(key, name, folder)
+                found = self.find(key, file)
+        except (OSError, ShortageError) as error:
+            if not shortage_of(error):
+                raise
+            note_unwritten(self.root, shortage_of(error))
+            return _made_beside(file, make, shortage_of(error))
+        return found or _made_beside(file, make, "")
+
     @contextmanager
     def workspace(self) -> Iterator[Path]:
         """A fresh private folder on the cache's file system, removed afterwards."""
@@ -113,7 +136,15 @@ class Cache:
         return body.decode()
 
     def put_text(self, key: str, text: str) -> None:
-        """Store `text` under `key`, replacing what is there."""
+        """Store `text` under `key`, replacing what is there; with a note where the machine has no room for it."""
+        try:
+            self._put_text(key, text)
+        except OSError as error:
+            if not shortage_of(error):
+                raise
+            note_unwritten(self.root, shortage_of(error))
+
+    def _put_text(self, key: str, text: str) -> None:
         folder = self._folder("texts")
         body = text.encode()
         handle, path = tempfile.mkstemp(prefix="writing-", dir=folder)  # mode 0600
@@ -172,6 +203,8 @@ class Cache:
                     folder.mkdir(0o700)
             _check_own(folder, folder=True, private=True)
         except OSError as error:
+            if shortage_of(error):
+                raise
             raise CacheError(
                 f"the program cache {self.root} cannot be used: {error.strerror or error}",
                 hint="set STAGED_CACHE_DIR to a folder that you can write",
@@ -188,6 +221,22 @@ class Cache:
             yield
         finally:
             os.close(handle)
+
+
+def note_unwritten(root: Path, why: str) -> None:
+    """Say, once for each reason, that programs run without the cache."""
+    warnings.warn(f"the program cache {root} cannot be written ({why}): programs run without it", UserWarning, stacklevel=2)
+
+
+def _made_beside(file: str, make: Callable[[Path], None], why: str) -> Path:
+    """`file` in a new private folder that goes when this process ends; `why` says what the cache's disk is short of."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="staged-"))
+    except FileNotFoundError:  # Python's word for having tried every folder for temporary files
+        raise ShortageError(why) from None
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    make(folder)
+    return folder / file
 
 
 def _checked(key: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,7 @@ from staged.artifact import Artifact, Site
 from staged.errors import CompilerError
 from staged.runtime.cache import default_cache, digest, write_texts
 from staged.runtime.machine import cpu_signature
+from staged.runtime.shortage import ShortageError, shortage_in, shortage_of
 from staged.source import Position
 
 # -std=c11 alone would switch fused multiply-add off (-ffp-contract=off), at two thirds of the speed. Generated code never
@@ -114,6 +116,8 @@ def compile_shared(artifact: Artifact, options: CompileOptions | None = None) ->
         )
     except CompileFailure as failure:
         raise explained(artifact, failure) from None
+    except (ShortageError, OSError) as error:
+        raise short_of(artifact.name, error) from error
 
 
 def compile_text(
@@ -138,23 +142,28 @@ def compile_text(
         "program 2", name, source, header or "", support, *compiler.command, compiler.version, *ahead, "--", *behind, native,
         _package_version(),
     )  # fmt: skip
-    cache = default_cache()
     library = f"{name}.so"
-    found = cache.find(key, library)
-    if found is not None:
-        return found
-    with cache.workspace() as folder:
+
+    def make(folder: Path) -> None:
         write_texts(folder, texts)
-        command = [*compiler.command, *ahead, "-o", library, f"{name}.c", *behind]
         # Names of the private folder stay out of the library: the compiler works in it.
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", env=_environment())
-        if run.returncode != 0:
-            raise CompileFailure(run.stderr or run.stdout, command)
-        cache.publish(key, name, folder)
-    found = cache.find(key, library)
-    if found is None:
-        raise CompilerError(f"the compiled program `{name}` could not be stored in {cache.root}")
-    return found
+        run_compiler([*compiler.command, *ahead, "-o", library, f"{name}.c", *behind], folder)
+
+    return default_cache().keep(key, name, library, make)
+
+
+def run_compiler(command: list[str], folder: Path) -> None:
+    """Run a compiler in a folder.
+
+    Raises: CompileFailure with its words; ShortageError, OSError where the machine is short of something.
+    """
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", env=_environment())
+    if run.returncode != 0:
+        words = run.stderr or run.stdout
+        shortage = shortage_in(words) or ("it was killed: out of memory?" if run.returncode == -signal.SIGKILL else "")
+        if shortage:
+            raise ShortageError(shortage)
+        raise CompileFailure(words, command)
 
 
 # ---- the compiler -------------------------------------------------------------------------------
@@ -189,6 +198,8 @@ def _ask_version(command: tuple[str, ...], identity: tuple[int, ...]) -> Compile
         )
         problem = (run.stderr or run.stdout).strip() if run.returncode != 0 else None
     except OSError as error:
+        if shortage_of(error):
+            raise short_of(os.path.basename(command[0]), error) from error
         problem = str(error)
     if problem is not None:
         raise CompilerError(
@@ -250,6 +261,15 @@ def explained(
         details=details,
         hint=(f"check {settings} if you set them; otherwise this" if settings else "this")
         + " is a bug in staged: please report it with this message",
+    )
+
+
+def short_of(name: str, error: ShortageError | OSError) -> CompilerError:
+    """The machine is short of something that compiling needs: not the program's fault, and not ours."""
+    why = shortage_of(error) or str(error)
+    return CompilerError(
+        f"the program `{name}` could not be compiled on this machine now: {why}",
+        hint="make room (the compiler works in STAGED_CACHE_DIR and in TMPDIR), close files or programs, and call it again",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from staged.errors import CacheError
+from staged.errors import CacheError, CompilerError
+from staged.runtime import cache as cache_module
 from staged.runtime import compiler
 from staged.runtime.cache import Cache, default_cache, digest
 from staged.runtime.compiler import compile_shared
@@ -257,3 +259,82 @@ def test_a_hit_is_fast(root):
         compile_shared(ANSWER)
         times.append(time.perf_counter() - start)
     assert min(times) < 0.005
+
+
+# ---- a machine that is short of something -------------------------------------------------------
+
+
+def fails_below(monkeypatch, root, name, number):
+    """`cache.NAME` fails as the system would, for what lies in the cache."""
+    real = getattr(cache_module, name)
+
+    def failing(path, *rest):
+        if Path(path).is_relative_to(root):
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *rest)
+
+    monkeypatch.setattr(cache_module, name, failing)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE], ids=["full disk", "quota", "no open files"])
+def test_a_program_runs_without_a_cache_that_cannot_be_written(root, monkeypatch, number):
+    fails_below(monkeypatch, root, "_write_own", number)
+    with pytest.warns(UserWarning, match=f"cannot be written \\({os.strerror(number)}\\): programs run without it"):
+        assert load(ANSWER)()[0] == 42
+    assert default_cache().entries() == []
+
+
+def test_a_text_that_the_cache_has_no_room_for_is_a_note(root, monkeypatch):
+    def full(**options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cache_module.tempfile, "mkstemp", full)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        default_cache().put_text("0" * 16, "text")
+    assert default_cache().get_text("0" * 16) is None
+
+
+def test_a_cache_that_others_may_write_is_still_refused(root, monkeypatch):
+    fails_below(monkeypatch, root, "_write_own", errno.EACCES)
+    with pytest.raises(CompilerError, match="Permission denied"):
+        load(ANSWER)
+
+
+def compiler_that_says(tmp_path, monkeypatch, words, where="*"):
+    """A compiler which fails with these words in folders that match."""
+    script = tmp_path / "mycc"
+    script.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && echo mycc 1 && exit\ncase "$PWD" in {where}) echo "{words}" >&2; exit 1;; esac\n'
+        f'exec {shutil.which("cc")} "$@"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("STAGED_CC", str(script))
+
+
+FULL = "cc1: fatal error: error writing to /tmp/cc1.s: No space left on device"
+
+
+def test_a_disk_that_is_too_full_for_the_compiler_is_avoided(root, tmp_path, monkeypatch):
+    compiler_that_says(tmp_path, monkeypatch, FULL, where=f"{root}/*")
+    with pytest.warns(UserWarning, match="No space left on device"):
+        assert load(ANSWER)()[0] == 42
+
+
+@pytest.mark.parametrize("words", [FULL, "as: BFD: Too many open files", "cc1: out of memory allocating 65536 bytes"])
+def test_what_the_machine_is_short_of_is_no_bug_of_ours(root, tmp_path, monkeypatch, words):
+    compiler_that_says(tmp_path, monkeypatch, words)
+    with pytest.warns(UserWarning), pytest.raises(CompilerError) as caught:
+        load(ANSWER)
+    assert "could not be compiled on this machine now" in str(caught.value) and "bug in staged" not in str(caught.value)
+
+
+def test_a_process_without_open_files_left_says_so(root):
+    code = (
+        "import os, resource, warnings\nfrom tests.runtime.test_cache import ANSWER\nfrom staged.runtime.native import load\n"
+        "warnings.simplefilter('ignore')\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "held = []\ntry:\n    while True: held.append(os.open('/dev/null', os.O_RDONLY))\nexcept OSError: pass\n"
+        "try:\n    load(ANSWER)\nexcept Exception as error: print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("CompilerError") and "Too many open files" in done.stdout, done
+    assert "bug in staged" not in done.stdout

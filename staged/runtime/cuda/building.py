@@ -13,8 +13,9 @@ from pathlib import Path
 from staged.artifact import Artifact
 from staged.errors import CompilerError
 from staged.runtime.cache import default_cache, digest, write_texts
-from staged.runtime.compiler import CompileFailure
+from staged.runtime.compiler import CompileFailure, run_compiler, short_of
 from staged.runtime.machine import cpu_signature
+from staged.runtime.shortage import ShortageError
 
 # As for C: fused multiply-add where the machine has it, and no care for errno.
 # Without the vectorisers, which gcc 12 gets wrong (`runtime/compiler.py`).
@@ -35,19 +36,12 @@ def program_texts(artifact: Artifact) -> dict[str, str]:
 def kept(key: str, name: str, made: str, make: Callable[[Path], None]) -> Path:
     """The file `made` of the cache entry `key`: found there, else in the folder that `make` fills now.
 
-    Raises: CacheError, CompilerError where the cache loses it at once, and what `make` raises.
+    Raises: CacheError, CompilerError where the machine is short of something, and what `make` raises.
     """
-    store = default_cache()
-    found = store.find(key, made)
-    if found is not None:
-        return found
-    with store.workspace() as folder:
-        make(folder)
-        store.publish(key, name, folder)
-    found = store.find(key, made)
-    if found is None:
-        raise CompilerError(f"the compiled program `{name}` could not be stored in {store.root}")
-    return found
+    try:
+        return default_cache().keep(key, name, made, make)
+    except (ShortageError, OSError) as error:
+        raise short_of(name, error) from error
 
 
 def build(
@@ -63,17 +57,14 @@ def build(
     key = digest("cuda 2", name, made, *ordered, *(texts[path] for path in ordered), *depends, native)
 
     def make(built: Path) -> None:
-        with default_cache().workspace() as folder:
-            for path in ordered:
-                (folder / path).parent.mkdir(mode=0o700, exist_ok=True)
-            write_texts(folder, texts)
-            line = [*command, "-o", str(built / made), *tail]
-            # Names of the private folder stay out of what is made: the compiler works in it.
-            run = subprocess.run(
-                line, cwd=folder, capture_output=True, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}
-            )
-            if run.returncode != 0:
-                raise CompileFailure(run.stderr or run.stdout, line)
+        folder = built / "texts"
+        folder.mkdir(mode=0o700)
+        for path in ordered:
+            (folder / path).parent.mkdir(mode=0o700, exist_ok=True)
+        write_texts(folder, texts)
+        # Names of the private folder stay out of what is made: the compiler works in it.
+        run_compiler([*command, "-o", str(built / made), *tail], folder)
+        shutil.rmtree(folder)
         write_texts(built, {path: text for path, text in texts.items() if "/" not in path})
 
     return kept(key, name, made, make)

@@ -1,0 +1,37 @@
+"""What a machine can be short of (room on a disk, open files, memory), told apart from what is wrong with a program."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+_NUMBERS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EFBIG, errno.EIO}
+)
+# The words of the C library and of compilers, which speak English to us.
+_WORDS = re.compile(
+    r"No space left on device|Disk quota exceeded|Too many open files(?: in system)?|Cannot allocate memory"
+    r"|Resource temporarily unavailable|File too large|Input/output error|virtual memory exhausted|out of memory"
+    r"|memory exhausted|Killed signal terminated program|Killed \(program cc1|final link failed: file truncated"
+)
+
+
+class ShortageError(Exception):
+    """A tool stopped because the machine is short of something; `words` say of what."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
+def shortage_of(error: OSError | ShortageError) -> str:
+    """What the machine is short of, in words; empty where the error means something else."""
+    if isinstance(error, ShortageError):
+        return error.words
+    return (error.strerror or "") if error.errno in _NUMBERS else ""
+
+
+def shortage_in(words: str) -> str:
+    """The part of a tool's words that says what the machine is short of; empty where nothing does."""
+    found = _WORDS.search(words)
+    return found[0] if found else ""
