@@ -38,7 +38,6 @@ from staged.passes.homes import (
 )
 from staged.source import Position
 
-
 LONGEST_NAME = 40
 """Characters up to which the user's own expression names what is copied."""
 
