@@ -40,6 +40,7 @@ from staged.errors import (
 )
 from staged.frontend.batches import batches
 from staged.frontend.dimensions import dim
+from staged.frontend.foreign import pure
 from staged.frontend.gpu_func.function import gpu_func
 from staged.frontend.iterables import range_ as range
 from staged.frontend.regions import GPU, DeviceArray, to, with_backend
@@ -119,6 +120,7 @@ __all__ = [
     "nn",
     "optim",
     "progress",
+    "pure",
     "random",
     "range",
     "seed",

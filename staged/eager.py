@@ -28,6 +28,7 @@ from staged.errors import (
     StagingError,
 )
 from staged.frontend.effects import check_effect
+from staged.frontend.try_ import is_waited_for
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.composite import Composite
@@ -203,6 +204,9 @@ class EagerContext(Context):
         except ZeroDivisionError as error:
             raise ProgramZeroDivisionError(str(error), where=here()) from None
         results = made if isinstance(made, tuple) else (made,)
+        if primitive.name in ("divide", "floor_divide", "remainder") and types[0].weak and is_waited_for():
+            if not arrays[1]._data:  # a handler waits for what Python raises; compiled code is refused there
+                raise ProgramZeroDivisionError("float division by zero", where=here())
         assert len(results) == len(types), f"{primitive.name} gave {len(results)} results instead of {len(types)}"
         return tuple(_checked(primitive, result, type) for result, type in zip(results, types, strict=True))
 
