@@ -32,7 +32,7 @@ from staged.frontend.try_ import is_waited_for
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.composite import Composite
-from staged.ops.context import Context, context_or_none, set_default_context, use_context
+from staged.ops.context import Context, context_or_none, current_context, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.primitive import Primitive
 from staged.source import Position, here
@@ -170,6 +170,10 @@ class EagerContext(Context):
 
     def __init__(self, seed: int = 0) -> None:
         self.random_state = RandomState(seed)
+
+    @property
+    def is_plain(self) -> bool:
+        return _random.get() is None and not levels.get()
 
     # ---- ops ----
 
@@ -422,6 +426,11 @@ def is_eager(name: str = "") -> bool:
     """Whether a staged function called `name` runs eagerly here."""
     names = _eager_names.get()
     return _ALL in names or name in names
+
+
+def is_plain() -> bool:
+    """Whether this is plain Python, where arrays may become NumPy's: see `Context.is_plain`."""
+    return current_context().is_plain
 
 
 @contextmanager
