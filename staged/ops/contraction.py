@@ -185,8 +185,9 @@ def outer(a: Any, b: Any) -> Array:
 
 @public("vecdot")
 def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
-    """The sum of a * b along `axis`. Array API `vecdot`."""
-    return sum_(as_array(a) * b, axis)
+    """The sum of a * b along `axis`. Array API `vecdot`: of integers too in the dtype of the operands, as `matmul`."""
+    product = as_array(a) * b
+    return sum_(product, axis, dtype=product.dtype)
 
 
 @public("tensordot")

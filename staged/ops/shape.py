@@ -276,10 +276,8 @@ def permute(x: Any, *axes: Any) -> Array:
 
 @public("transpose")
 def transpose(x: Any, *axes: Any) -> Array:
-    """`x` with its axes reversed, or in the order of a tuple, as NumPy's; by two numbers these axes are swapped, as torch's."""
+    """`x` with its axes reversed, or in the order given. NumPy `transpose`."""
     array = as_array(x)
-    if len(axes) == 2:
-        return swapaxes(array, *axes)
     named = _shape_argument(axes)
     if not named or named == (None,):
         named = tuple(reversed(range(array.ndim)))
@@ -500,7 +498,7 @@ _pad_op: Primitive = primitive(
 
 
 @public("pad")
-def pad(x: Any, pad_width: Any, *, value: float = 0) -> Array:
+def pad(x: Any, pad_width: Any, value: float = 0) -> Array:
     """`x` with a constant around it. NumPy `pad`.
 
     `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis.
@@ -651,7 +649,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
         if indices_or_sections < 1 or extent % indices_or_sections:
             raise shape_error(f"split: {extent} elements do not make {indices_or_sections} equal parts", array)
         width = extent // indices_or_sections
-        cuts = list(range(width, extent, width)) if width else []
+        cuts = [width * number for number in range(1, indices_or_sections)]
     else:
         cuts = [min(max(cut + extent if cut < 0 else cut, 0), extent) for cut in indices_or_sections]
     edges = [0, *cuts, extent]

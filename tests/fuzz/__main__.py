@@ -3,7 +3,9 @@
 Programs run in worker processes that have the address sanitizer loaded, so that C at -O0 is checked by it; a worker that dies
 says which seed it was at. A failure is made smaller and printed as Python text that reproduces it.
 
-With `--gpu` the programs have regions and run on the emulated device, checked as `on_device.py` says.
+Most programs are many small functions, drawn from the declarations (`cells/`); one in `CONTROL` has deep control flow and
+derivatives of the whole (`generator.py`). With `--gpu` they have regions and run on the emulated device (`cells/device.py`,
+`on_device.py`). `--report` also says which cells (function, dtype, kind of shape, transform) were never drawn.
 """
 
 from __future__ import annotations
@@ -23,6 +25,11 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from tests.fuzz.cells.check import check_program
+from tests.fuzz.cells.device import check_cells_on_device, source_on_device
+from tests.fuzz.cells.programs import program_of
+from tests.fuzz.cells.reduce import reduce_program, reproduction
+from tests.fuzz.cells.report import Record, merged, report
 from tests.fuzz.check import FAST, SANITIZED, Case, Failure, check
 from tests.fuzz.generator import Generator
 from tests.fuzz.on_device import check_on_device, device_case_of
@@ -41,11 +48,32 @@ def case_of(seed: int) -> Case:
     return Case(text, tuple(shapes), seed, chance.choice((0, 1, 2, 3, 4)), second=seed % 6 == 0)
 
 
-def checked(gpu: bool, seed: int) -> str:
+CONTROL = 16
+"""One seed in so many is a program of deep control flow."""
+
+
+def is_control(seed: int) -> bool:
+    """Whether a seed's program has deep control flow, instead of many small functions."""
+    return seed % CONTROL == CONTROL - 1
+
+
+def checked(gpu: bool, seed: int, record: Record | None = None) -> str:
     """How the check of a seed's program ended that found nothing wrong."""
-    if gpu:
-        return check_on_device(device_case_of(seed))
-    return check(case_of(seed), LEVELS).value
+    if is_control(seed):
+        return (
+            check_on_device(device_case_of(seed // CONTROL)) if gpu else check(case_of(seed // CONTROL), LEVELS).value
+        )
+    program = program_of(cell_seed(seed))
+    refused: dict[object, str] = {}
+    compared = (check_cells_on_device if gpu else check_program)(program, refused=refused)
+    if record is not None:
+        record.enter(program, refused)
+    return f"cells {compared}"
+
+
+def cell_seed(seed: int) -> int:
+    """The number of a seed's program among those of cells: without gaps, so that every cell is met in turn."""
+    return seed - seed // CONTROL
 
 
 def checks(gpu: bool) -> list[Check]:
@@ -65,14 +93,15 @@ def main() -> int:
     parser.add_argument("--reduce", type=int, help="print the smallest program found with the failure of a seed")
     parser.add_argument("--seconds", type=float, default=120.0, help="how long to look for smaller ones")
     parser.add_argument("--keep-going", type=int, default=20, help="stop after so many failures")
+    parser.add_argument("--report", action="store_true", help="say at the end which cells were never drawn")
     parser.add_argument("--worker", nargs=3, type=int, metavar=("FIRST", "STOP", "STEP"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     gpu = options.gpu
     if gpu:
         os.environ["STAGED_CUDA"] = "emulate"
     if options.show is not None:
-        print((device_case_of if gpu else case_of)(options.show).source())
-        print(check_on_device(device_case_of(options.show)) if gpu else check(case_of(options.show)).value)
+        print(source_of(gpu, options.show))
+        print(checked(gpu, options.show))
         return 0
     if options.reduce is not None:
         if os.environ.get(_PREPARED):
@@ -84,7 +113,15 @@ def main() -> int:
     if options.worker:
         work(gpu, *options.worker)
         return 0
-    return drive(gpu, options.first, options.seeds, options.jobs, options.keep_going, options.seconds)
+    return drive(gpu, options.first, options.seeds, options.jobs, options.keep_going, options.seconds, options.report)
+
+
+def source_of(gpu: bool, seed: int) -> str:
+    """The text of a seed's module."""
+    if is_control(seed):
+        return (device_case_of if gpu else case_of)(seed // CONTROL).source()
+    program = program_of(cell_seed(seed))
+    return source_on_device(program) if gpu else program.source()
 
 
 _PREPARED = "STAGED_FUZZ_PREPARED"
@@ -101,12 +138,13 @@ def work(gpu: bool, first: int, stop: int, step: int) -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     out = os.fdopen(os.dup(1), "w")
+    record = Record(Path(os.environ["STAGED_CACHE_DIR"]), f"{first}.{os.getpid()}")
     for seed in range(first, stop, step):
         out.write(f"start {seed}\n")
         out.flush()
         signal.alarm(SECONDS)
         try:
-            word = checked(gpu, seed)
+            word = checked(gpu, seed, record)
         except Failure as failure:
             word = "failed " + failure.key
         except Exception as error:
@@ -173,15 +211,20 @@ def _environment(gpu: bool, cache: str) -> dict[str, str]:
     }
 
 
-def drive(gpu: bool, first: int, seeds: int, jobs: int, keep_going: int, seconds: float) -> int:
+def drive(
+    gpu: bool, first: int, seeds: int, jobs: int, keep_going: int, seconds: float, wants_report: bool = False
+) -> int:
     """Run all seeds, print what failed; 1 where something did."""
     begin = time.monotonic()
     counts: Counter[str] = Counter()
+    pieces = 0
     refusals: Counter[str] = Counter()
     failures: list[tuple[int, str, str]] = []
     with tempfile.TemporaryDirectory(prefix="staged-fuzz-") as cache:
         for seed, word, words in run(gpu, first, first + seeds, jobs, cache):
             counts[word.split(" ", 1)[0]] += 1
+            if word.startswith("cells "):
+                pieces += int(word.split()[1])
             if word.startswith("refused "):
                 refusals[word.removeprefix("refused ")] += 1
             if word.startswith(("failed", "died")):
@@ -194,10 +237,17 @@ def drive(gpu: bool, first: int, seeds: int, jobs: int, keep_going: int, seconds
                 print(f"{done} programs in {time.monotonic() - begin:.0f} s: {dict(counts)}", flush=True)
         for seed, word, words in failures[:3]:
             show(gpu, seed, word, words, cache, seconds)
+        cells, keywords, scenes = merged(Path(cache))
+        print(f"{len(cells)} cells (function, dtype, kind of shape, transform) drawn; {sum(scenes.values())} scenes")
+        if wants_report:
+            text, empty = report(cells, keywords, scenes)
+            print(text)
+            if empty and not failures:
+                return 1
     for words, count in refusals.most_common():
         print(f"refused {count} times: {words}")
     print(f"{sum(counts.values())} programs in {time.monotonic() - begin:.0f} s: {dict(counts)}")
-    print(f"{len(failures)} failed" + ("" if gpu else f"; gradients agree with differences in {counts['agree']}"))
+    print(f"{pieces} small functions compared; {len(failures)} failed")
     return 1 if failures else 0
 
 
@@ -243,6 +293,13 @@ def show(gpu: bool, seed: int, word: str, words: str, cache: str, seconds: float
 def reduce_here(gpu: bool, seed: int, seconds: float) -> None:
     """Print the smallest program found with the failure of this seed, in a process that was prepared for it."""
     os.environ.pop("LD_PRELOAD", None)
+    if not is_control(seed):
+        program, key = reduce_program(
+            program_of(cell_seed(seed)), check_cells_on_device if gpu else check_program, seconds
+        )
+        print(f"# {key or 'did not fail again'}\n{reproduction(program, gpu)}", flush=True)
+        return
+    seed //= CONTROL
     case, key = reduce_case((device_case_of if gpu else case_of)(seed), checks(gpu), seconds)
     print(f"# {key or 'did not fail again'}\n{case.reproduction()}", flush=True)
 

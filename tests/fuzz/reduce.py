@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tests.fuzz.check import Case, Failure
 
@@ -36,7 +37,7 @@ def reduce_case(case: Case, checks: Sequence[Check], seconds: float = 120.0) -> 
     return replace(case, text=text), key
 
 
-def failure_key(case: Case, check: Check) -> str:
+def failure_key(case: Any, check: Callable[[Any], object]) -> str:
     """What fails, as `Failure.key` says it; '' where nothing does. Checked in a process of its own, which may die."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -136,4 +137,4 @@ def _parses(text: str) -> bool:
         ast.parse(text)
     except SyntaxError:
         return False
-    return "def f(" in text
+    return "def f(" in text or "def piece(" in text

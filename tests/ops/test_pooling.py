@@ -72,6 +72,7 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
         (lambda x: st.adaptive_avg_pool2d(x, 0), "at least 1 x 1"),
         (lambda x: st.adaptive_avg_pool2d(x[0, 0], 2), r"input of \(N, C, H, W\)"),
         (lambda x: st.max_pool2d(x, 9), "larger"),
+        (lambda x: st.max_pool2d(x > 0, 2, ceil_mode=True), "takes numbers"),
         (lambda x: st.max_pool2d(x, 0, ceil_mode=True), "do not go"),
         (lambda x: st.avg_pool2d(x, 2, padding=2), "half the kernel"),
         (lambda x: st.max_pool1d(x, 2), r"input of \(N, C, L\)"),

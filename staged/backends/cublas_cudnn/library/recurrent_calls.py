@@ -220,7 +220,6 @@ class _Layer:
             ),
             (f"(void)cudaFree(gpu->{self.reserve});",),
             order=2,
-            beside=(("what a recurrent layer of cuDNN keeps for its reverse", None),),
         )
 
     def weights_part(self) -> DevicePart:
@@ -239,7 +238,6 @@ class _Layer:
             ),
             ("(void)cudaFree(gpu->recurrent_weights);",),
             order=2,
-            beside=(("the weights of a recurrent layer as cuDNN has them", None),),
         )
 
     def places_part(self) -> DevicePart:

@@ -1,0 +1,268 @@
+"""The oracles of a program of cells: eager mode, NumPy's reading, the compiled program, derivatives in another mode, differences.
+
+1. What eager mode gives is what NumPy reads in the same text (`tests.fuzz.plain`, which shares no code with `staged`).
+2. What the compiled program gives is what eager mode gives.
+3. Forward mode is reverse mode, second derivatives are symmetric, and both are the differences of the value that NumPy reads in f64,
+   where two step sizes agree.
+4. Where torch is installed and has the functions, its gradient in f64 is ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import staged as st
+from staged.errors import StagedError
+from staged.runtime.compiler import CompileOptions
+from staged.testing import load_snippet
+from tests.fuzz import plain
+from tests.fuzz.cells.piece import Piece, bare, wide, with_variables
+from tests.fuzz.cells.programs import Program
+from tests.fuzz.check import Failure, failing_at
+
+LEVELS = {
+    "light": CompileOptions("1", (), ("-g0", "-w")),
+    "fast": CompileOptions("3", (), ("-g0", "-Wall", "-Wextra", "-Werror")),
+    "sanitized": CompileOptions("0", ("undefined",), ("-g0", "-w")),
+}
+
+
+def level_of(seed: int) -> CompileOptions:
+    """How a seed's program is compiled: mostly lightly."""
+    rest = seed // 2 % 10
+    return LEVELS["fast" if rest == 3 else "sanitized" if rest == 7 else "light"]
+
+
+def check_program(
+    program: Program, options: CompileOptions | None = None, refused: dict[Any, str] | None = None
+) -> int:
+    """Raise Failure unless all oracles agree; gives how many pieces were compared.
+
+    Pieces that `staged` refuses in eager mode are left out, and entered into `refused`.
+    """
+    accepted, expected = in_eager_mode(program, {} if refused is None else refused)
+    for place, (piece, found) in enumerate(zip(accepted.pieces, expected, strict=True)):
+        if piece.wraps:
+            expected[place] = read_by_numpy(piece)
+            continue
+        _read(piece, found)
+        _derivatives(piece, found)
+    if accepted.pieces:
+        _compiled(accepted, expected, options or level_of(program.seed))
+    return len(accepted.pieces)
+
+
+def in_eager_mode(program: Program, refused: dict[Any, str]) -> tuple[Program, list[Any]]:
+    """The program without the pieces that are refused, and what eager mode gives for the others."""
+    module = load_snippet(program.source(), "cells")
+    pieces, expected = [], []
+    for name, piece in zip(program.names, program.pieces, strict=True):
+        try:
+            found = _run_eagerly(module, name, piece)
+        except StagedError as error:
+            refused[piece.cell or piece.label] = error.message
+        except Exception as error:
+            raise named(piece, failing_at("eager mode", error)) from error
+        else:
+            pieces.append(piece)
+            expected.append(found)
+    if len(pieces) == len(program.pieces):
+        program.module = module
+        return program, expected
+    return Program(program.seed, pieces), expected
+
+
+def eagerly(piece: Piece, text: str) -> Any:
+    """What eager mode gives for a text of this piece."""
+    return _run_eagerly(load_snippet(piece.module(text), "cell"), "piece", piece)
+
+
+def _run_eagerly(module: Any, name: str, piece: Piece) -> Any:
+    staged = st.function(getattr(module, name))
+    with st.eager(), np.errstate(all="ignore"):
+        found = with_variables(piece, module, lambda: staged(*(array.copy() for array in piece.arrays.values())))
+        return arrays_of(found)
+
+
+def with_all_variables(program: Program, module: Any, run: Any) -> tuple[Any, ...]:
+    """The result of each piece in one call of the whole program, with the Variables of each."""
+    if len(program.pieces) == 1:
+        found = arrays_of(with_variables(program.pieces[0], module, run))
+        return found if program.names != ["everything"] and not program.pieces[0].variables else (found,)
+    for piece in program.pieces:
+        with_variables(piece, module, lambda: None)
+    results = arrays_of(run())
+    return tuple(
+        (result, *(getattr(module, name).numpy() for name in piece.variables)) if piece.variables else result
+        for piece, result in zip(program.pieces, results, strict=True)
+    )
+
+
+def arrays_of(tree: Any) -> Any:
+    """A result as NumPy arrays."""
+    if isinstance(tree, dict):
+        return {key: arrays_of(value) for key, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        return tuple(arrays_of(item) for item in tree)
+    if hasattr(tree, "__dataclass_fields__"):
+        return tuple(arrays_of(getattr(tree, name)) for name in tree.__dataclass_fields__)
+    return np.asarray(tree)
+
+
+def named(piece: Piece, failure: Failure) -> Failure:
+    return Failure(f"{piece.label}: {failure.key}", f"{piece.label}: {failure}\n{piece.text}")
+
+
+# ---- comparison ---------------------------------------------------------------------------------
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, dict):
+        tree = tuple(tree[key] for key in sorted(tree))
+    if isinstance(tree, tuple | list):
+        for item in tree:
+            yield from leaves(item)
+    else:
+        yield tree
+
+
+def difference(have: Any, want: Any, piece: Piece, slack: float = 1.0) -> str:
+    """How two results differ; '' where they agree."""
+    left, right = list(leaves(have)), list(leaves(want))
+    if len(left) != len(right):
+        return f"{len(left)} results instead of {len(right)}"
+    for a, b in zip(left, right, strict=True):
+        words = _leaf(a, b, piece, slack)
+        if words:
+            return words
+    return ""
+
+
+def _leaf(a: Any, b: Any, piece: Piece, slack: float) -> str:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f"{a.dtype} {a.shape} instead of {b.dtype} {b.shape}"
+    if a.dtype.kind != "f":
+        wrong = a != b
+    else:
+        rtol = (2e-5 if piece.loose else 3e-6) if a.dtype.itemsize == 4 else (1e-9 if piece.loose else 1e-12)
+        rtol *= slack
+        with np.errstate(all="ignore"):
+            x, y = a.astype(np.float64), b.astype(np.float64)
+            finite = np.abs(y[np.isfinite(y)])
+            small = 1e-37 if a.dtype.itemsize == 4 else 1e-300
+            atol = rtol * max(1.0, float(finite.max()) if finite.size else 0.0) if piece.loose else small
+            wrong = ~((np.abs(x - y) <= atol + rtol * np.abs(y)) | (x == y) | (np.isnan(x) & np.isnan(y)))
+            if piece.signs:
+                wrong |= (x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))
+    if not np.any(wrong):
+        return ""
+    place = tuple(int(n[0]) for n in np.nonzero(wrong)) if a.ndim else ()
+    return f"{np.sum(wrong)} of {a.size} elements differ, at {place}: {a[place]!r} instead of {b[place]!r}"
+
+
+# ---- oracles ------------------------------------------------------------------------------------
+
+
+def _fail(piece: Piece, what: str, words: str) -> None:
+    if words:
+        raise Failure(f"{piece.label}: {what}", f"{piece.label}: {what}: {words}\n{piece.text}")
+
+
+def _read(piece: Piece, found: Any) -> None:
+    """NumPy's reading of the same text."""
+    if not piece.read or piece.other:
+        return
+    try:
+        wanted = read_by_numpy(piece)
+    except NotImplementedError:
+        return
+    _fail(piece, "eager mode is not what NumPy reads", difference(found, wanted, piece))
+
+
+def read_by_numpy(piece: Piece) -> Any:
+    """What NumPy reads in a piece's text. Raises Failure where it cannot read it, NotImplementedError where chance decides."""
+    try:
+        with np.errstate(all="ignore"):
+            names = plain.load(piece.module(piece.text))
+            run = partial(names["piece"], *(plain.Plain(array) for array in piece.arrays.values()))
+            return arrays_of(with_variables(piece, names, lambda: bare(run())))
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        raise named(piece, failing_at("NumPy's reading", error)) from error
+
+
+def _derivatives(piece: Piece, found: Any) -> None:
+    if not piece.other:
+        return
+    try:
+        other = eagerly(piece, piece.other)
+    except StagedError as error:
+        _fail(piece, "one mode differentiates, the other refuses", error.message)
+    assert piece.agree is not None
+    left, right = piece.agree(found, other)
+    single = any(array.dtype == np.float32 for array in piece.arrays.values())
+    margin = (2e-4 if single else 1e-8) * (1.0 + float(np.max(np.abs(right), initial=0.0)) + _size(found))
+    with np.errstate(all="ignore"):
+        apart = ~((np.abs(left - right) <= margin) | (left == right) | (np.isnan(left) & np.isnan(right)))
+    if np.any(apart):
+        _fail(piece, "forward and reverse mode differ", f"{left!r} and {right!r}")
+    if piece.transform in ("grad", "jvp"):
+        _differences(piece, float(left), single)
+
+
+def _size(found: Any) -> float:
+    return max((float(np.sum(np.abs(leaf))) for leaf in leaves(found) if leaf.size), default=0.0) / 100
+
+
+def _differences(piece: Piece, slope: float, single: bool) -> None:
+    """Central differences of the value that NumPy reads in f64."""
+    # What `stop_gradient` does is no derivative.
+    if not math.isfinite(slope) or "stop_gradient" in piece.value:
+        return
+    arrays = {name: wide(array) if array.dtype.kind == "f" else array for name, array in piece.arrays.items()}
+    function = plain.load(piece.module(piece.value))["piece"]
+
+    def at(step: float) -> float:
+        moved = {**arrays, piece.main: arrays[piece.main] + step * arrays["t"]}
+        return float(bare(function(*(plain.Plain(array) for array in moved.values()))))
+
+    with plain.wide(), np.errstate(all="ignore"):
+        try:
+            here, steps = at(0.0), {step: at(step) for step in (1e-5, -1e-5, 5e-6, -5e-6)}
+        except Exception as error:
+            raise named(piece, failing_at("NumPy's reading in f64", error)) from error
+    coarse, fine = (steps[1e-5] - steps[-1e-5]) / 2e-5, (steps[5e-6] - steps[-5e-6]) / 1e-5
+    right, left = (steps[5e-6] - here) / 5e-6, (here - steps[-5e-6]) / 5e-6
+    margin = 1e-4 * (1.0 + abs(fine) + abs(here) * 1e-2)
+    if not (abs(coarse - fine) <= margin and abs(right - left) <= 1e-2 * (1.0 + abs(fine))):
+        return  # a kink
+    if not abs(slope - fine) <= 10 * margin + (5e-4 * (1.0 + abs(fine)) if single else 0.0):
+        _fail(piece, "the derivative is not what differences say", f"{slope!r} and {fine!r}")
+
+
+def _compiled(program: Program, expected: list[Any], options: CompileOptions) -> None:
+    """The compiled program against eager mode; where it does not compile, the piece to blame is sought."""
+    try:
+        found = run_compiled(program, options)
+    except Exception as error:
+        for piece, wanted in zip(program.pieces, expected, strict=True):
+            if len(program.pieces) == 1:
+                raise named(piece, failing_at("compiled", error)) from error
+            _compiled(Program(program.seed, [piece]), [wanted], options)
+        raise failing_at("compiled, all together", error) from error
+    for piece, have, want in zip(program.pieces, found, expected, strict=True):
+        _fail(piece, "the compiled program is not eager mode", difference(have, want, piece))
+
+
+def run_compiled(program: Program, options: CompileOptions) -> tuple[Any, ...]:
+    """The compiled program's result for each piece."""
+    module = program.module or load_snippet(program.source(), "cells")
+    staged = st.function(module.everything)
+    staged.options = options
+    return with_all_variables(program, module, lambda: staged(*(array.copy() for array in program.arrays())))

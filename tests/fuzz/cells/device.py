@@ -1,0 +1,90 @@
+"""Programs of cells on the emulated device: regions around the pieces, against eager mode, in an order of work drawn by the seed."""
+
+from __future__ import annotations
+
+import gc
+import random
+import textwrap
+from typing import Any
+
+import numpy as np
+
+import staged as st
+from staged.runtime import cuda
+from staged.runtime.compiler import CompileOptions
+from staged.runtime.cuda import DeviceCounts
+from staged.testing import load_snippet
+from tests.fuzz.cells.check import difference, in_eager_mode, named, with_all_variables
+from tests.fuzz.cells.piece import module_of
+from tests.fuzz.cells.programs import Program
+from tests.fuzz.check import Failure, failing_at
+
+UNOPTIMISED = CompileOptions("0", (), ("-g0", "-w"))
+ORDERS = ("eager forward", "lazy reverse", "lazy shuffled")
+
+
+def source_on_device(program: Program) -> str:
+    """The module's text, with one region around all pieces or one around each."""
+    chance = random.Random(f"regions {program.seed}")
+    parts, calls, parameters = [], [], []
+    for number, piece in enumerate(program.pieces):
+        name = f"piece{number}"
+        parts.append(piece.renamed(name))
+        given = [f"p{number}_{argument}" for argument in piece.arrays]
+        parameters += given
+        calls.append(f"r{number} = {name}({', '.join(given)})")
+    inside = "\n".join(calls)
+    if chance.random() < 0.6:
+        body = "with st.with_backend(st.GPU):\n" + textwrap.indent(inside, "    ")
+    else:
+        body = "\n".join(f"with st.with_backend(st.GPU):\n    {call}" for call in calls)
+    results = ", ".join(f"r{number}" for number in range(len(calls)))
+    text = "\n\n".join(parts)
+    text += f"\n\ndef everything({', '.join(parameters)}):\n{textwrap.indent(body, '    ')}\n    return ({results},)\n"
+    return module_of(program.pieces, text)
+
+
+def check_cells_on_device(program: Program, refused: dict[Any, str] | None = None) -> int:
+    """Raise Failure unless the emulated device gives eager mode's answers, without misuse; gives how many pieces were compared."""
+    accepted, expected = in_eager_mode(program, {} if refused is None else refused)
+    if not accepted.pieces:
+        return 0
+    device = cuda.emulator()
+    gc.collect()
+    order = ORDERS[program.seed // 4 % len(ORDERS)]
+    device.configure(f"{order} seed={program.seed}" if "shuffled" in order else order)
+    before = device.counts()
+    try:
+        _compared(accepted, expected)
+    finally:
+        device.configure()
+    gc.collect()
+    left = device.counts() - before
+    if left.violations:
+        raise Failure("the emulated device found a misuse", device.last_violation())
+    alive = [name for name in DeviceCounts.__slots__ if name.startswith("live_") and getattr(left, name)]
+    if alive:
+        raise Failure(f"alive after the program: {', '.join(alive)}", "\n".join(device.live_objects()))
+    return len(accepted.pieces)
+
+
+def _compared(program: Program, expected: list[Any]) -> None:
+    try:
+        module = load_snippet(source_on_device(program), "cells")
+        staged = st.function(module.everything)
+        staged.options = UNOPTIMISED
+        with np.errstate(all="ignore"):
+            found = with_all_variables(program, module, lambda: staged(*(array.copy() for array in program.arrays())))
+    except Exception as error:
+        for piece, wanted in zip(program.pieces, expected, strict=True):
+            if len(program.pieces) == 1:
+                raise named(piece, failing_at("on the device", error)) from error
+            _compared(Program(program.seed, [piece]), [wanted])
+        raise failing_at("on the device, all together", error) from error
+    for piece, have, want in zip(program.pieces, found, expected, strict=True):
+        words = difference(have, want, piece, slack=4.0)
+        if words:
+            raise Failure(
+                f"{piece.label}: the device is not eager mode",
+                f"{piece.label}: the device is not eager mode: {words}\n{piece.text}",
+            )

@@ -1,0 +1,260 @@
+"""A piece: one small function of a program, with its arguments and what is known about it for the oracles."""
+
+from __future__ import annotations
+
+import random
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from staged.errors import StagedError
+from tests.fuzz import plain
+from tests.fuzz.cells.calls import CALLS
+from tests.fuzz.cells.draw import DTYPES, KINDS, Draw, NotACell
+
+Cell = tuple[str, str, str, str]
+"""(function, dtype, kind of shape, transform)."""
+
+TRANSFORMS = ("plain", "checkpoint", "vmap", "grad", "jvp", "twice")
+OF_FLOATS = ("grad", "jvp", "twice")
+
+
+@dataclass
+class Piece:
+    """One function of a program: `def NAME(arguments): ...`."""
+
+    text: str
+    """Its definition, under the name `piece`."""
+    arrays: dict[str, np.ndarray[Any, Any]]
+    cell: Cell | None = None
+    label: str = ""
+    loose: bool = False
+    """Whether floats are compared by the size of the largest: rounding of sums and products. Else each by itself."""
+    signs: bool = False
+    """Whether the sign of zero is compared."""
+    read: bool = True
+    """Whether NumPy reads it."""
+    other: str = ""
+    """Another way to a number that the results give: `def piece(arguments)` in eager mode, for derivatives."""
+    agree: Callable[[Any, Any], bool] | None = None
+    value: str = ""
+    """For derivatives: the scalar function, `def piece(arguments)`, which NumPy reads for differences."""
+    main: str = ""
+    transform: str = "plain"
+    heads: list[str] = field(default_factory=list)
+    """What the module begins with."""
+    variables: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    """Variables of the module, with what they hold before a call."""
+    wraps: bool = False
+    """Whether Python's integers of eager mode may leave 64 bits, so that what is right is what NumPy reads."""
+    keywords: set[str] = field(default_factory=set)
+
+    def module(self, text: str) -> str:
+        """A module with a definition of this piece's."""
+        return module_of([self], text)
+
+    def renamed(self, name: str) -> str:
+        """The definition under another name."""
+        return self.text.replace("def piece(", f"def {name}(", 1)
+
+
+EXACT = frozenset(
+    "negative abs sign floor ceil trunc round add subtract multiply divide sqrt square where astype relu stop_gradient "
+    "broadcast_to reshape flatten squeeze expand_dims unsqueeze permute_dims permute transpose matrix_transpose swapaxes moveaxis "
+    "flip roll pad concat stack split unstack tile repeat full zeros ones empty full_like zeros_like ones_like tril triu meshgrid "
+    "take take_along_axis dynamic_slice dynamic_update_slice set_item broadcast_arrays sin tan asin atan sinh tanh expm1 log1p".split()
+)
+"""Functions whose zeros have a sign that IEEE or the mathematics fixes."""
+
+ELEMENTWISE = EXACT | frozenset(
+    "exp log log2 log10 rsqrt cos acos cosh erf erfc maximum minimum atan2 floor_divide remainder pow sigmoid log_sigmoid "
+    "softplus silu elu leaky_relu clip max min any all argmax argmin count_nonzero".split()
+)
+"""Functions that are compared element by element."""
+
+
+def cells() -> list[Cell]:
+    """All cells that the declarations might have: those that are refused are found by asking."""
+    from tests.fuzz.cells import network_calls  # noqa: F401  (enters its own)
+
+    return [
+        (name, dtype, kind, transform)
+        for name in sorted(CALLS)
+        for dtype in DTYPES
+        for kind in KINDS
+        for transform in TRANSFORMS
+        if transform not in OF_FLOATS or dtype in ("f32", "f64")
+    ]
+
+
+def piece_of(cell: Cell, chance: random.Random, start: int = 0) -> Piece:
+    """A random call for this cell. Raises NotACell where there is none."""
+    name, dtype, kind, transform = cell
+    d = Draw(chance, dtype, kind, smooth=transform in OF_FLOATS)
+    d.start = start
+    call = CALLS[name](d)
+    main = d.main
+    if not main:
+        main = next(iter(d.arrays))
+    loose = name not in ELEMENTWISE or transform in ("grad", "jvp", "twice")
+    piece = Piece("", d.arrays, cell, " ".join(cell), loose, name in EXACT and not loose, keywords=d.keywords)
+    piece.main, piece.transform = main, transform
+    if d.likely(25):
+        call = _wrapped(call, d)
+    if transform == "plain":
+        piece.text = f"def piece({', '.join(d.arrays)}):\n    return {call}\n"
+    elif transform == "checkpoint":
+        piece.text = (
+            f"def piece({', '.join(d.arrays)}):\n"
+            f"    def inner({main}):\n        return {call}\n\n    return st.checkpoint(inner)({main})\n"
+        )
+    elif transform == "vmap":
+        _mapped(piece, d, call)
+    else:
+        _derivative(piece, d, call, transform)
+    return piece
+
+
+def _wrapped(call: str, d: Draw) -> str:
+    """The call on a view of an operand, of the operand's own shape: only where the operand stands by itself."""
+    several = [name for name, array in d.arrays.items() if array.ndim and f"{name}," not in call + "," or array.ndim]
+    if not several:
+        return call
+    name = d.chance.choice(several)
+    array = d.arrays[name]
+    if not array.ndim:
+        return call
+    axis = d.chance.randrange(array.ndim)
+    cut = ", ".join("1:-2" if number == axis else ":" for number in range(array.ndim))
+    widths = tuple((1, 2) if number == axis else (0, 0) for number in range(array.ndim))
+    order = tuple(d.chance.sample(range(array.ndim), array.ndim))
+    back = tuple(order.index(number) for number in range(array.ndim))
+    views = [
+        f"st.flip(st.flip({name}, axis={axis}), axis={axis})",
+        f"st.pad({name}, {widths!r})[{cut}]",
+        f"st.permute_dims(st.permute_dims({name}, {order!r}), {back!r})",
+        f"st.roll(st.roll({name}, 2, axis={axis}), -2, axis={axis})",
+        f"st.concat([{name}, {name}], axis=0)[{array.shape[0]}:]",
+        f"st.broadcast_to({name}, {(2, *array.shape)!r})[1]",
+        f"st.where({name} == {name}, {name}, {name})",
+    ]
+    return re.sub(rf"\b{name}\b(?!\.)", d.chance.choice(views).replace("\\", ""), call)
+
+
+def _mapped(piece: Piece, d: Draw, call: str) -> None:
+    main = piece.main
+    data = d.arrays[main]
+    axis = d.chance.choice((0, 0, 0, data.ndim))
+    count = d.pick(1, 3, 2)
+    several = np.stack(
+        [data] + [d.numbers.permutation(data.reshape(-1)).reshape(data.shape) for _ in range(count - 1)], axis
+    )
+    d.arrays[main] = several
+    others = f", in_axes={axis}" if axis else ""
+    piece.text = (
+        f"def piece({', '.join(d.arrays)}):\n"
+        f"    def inner({main}):\n        return {call}\n\n    return st.vmap(inner{others})({main})\n"
+    )
+
+
+def _derivative(piece: Piece, d: Draw, call: str, transform: str) -> None:
+    """The derivative of a call by one of its float operands."""
+    names = ", ".join(d.arrays)
+    found = result_of(f"def piece({names}):\n    return {call}\n", d.arrays)
+    if isinstance(found, tuple | list):
+        call = f"{call}[{d.chance.randrange(len(found))}]" if found else call
+    derive(piece, d, f"return {call}\n", transform)
+
+
+def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
+    """Make `piece` a derivative of the function with this body by one of the float arrays."""
+    floats = [name for name, array in d.arrays.items() if array.dtype.kind == "f"]
+    if not floats:
+        raise NotACell
+    main = piece.main = d.chance.choice([*floats, piece.main if piece.main in floats else floats[0]])
+    found = result_of(f"def piece({', '.join(d.arrays)}):\n{textwrap.indent(body, '    ')}", d.arrays)
+    if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind != "f":
+        raise NotACell
+    numbers = np.random.default_rng(d.chance.randrange(1 << 30))
+    d.arrays["w"] = np.asarray(numbers.choice((-1.0, 0.5, 1.0, 2.0), found.shape)).astype(found.dtype)
+    d.arrays["t"] = np.asarray(numbers.choice((-1.0, 0.5, 1.0, 0.25), d.arrays[main].shape)).astype(
+        d.arrays[main].dtype
+    )
+    names = ", ".join(d.arrays)
+    head = f"def piece({names}):\n    def inner({main}):\n{textwrap.indent(body, '        ')}\n"
+    inner = "st.checkpoint(inner)" if d.likely(20) else "inner"
+    whole = f"lambda {main}: st.sum({inner}({main}) * w)"
+    piece.value = f"{head}    return st.sum(inner({main}) * w)\n"
+    piece.transform = transform
+    forward = f"st.jvp({inner}, ({main},), (t,))"
+    gradient = d.pick(
+        f"st.grad({whole})({main})", f"st.value_and_grad({whole})({main})[1]", f"st.vjp({inner}, {main})[1](w)"
+    )
+    if transform == "grad":
+        piece.text = f"{head}    return {gradient}\n"
+        piece.other = f"{head}    return st.sum({forward}[1] * w)\n"
+        piece.agree = lambda gradient, number: (np.sum(wide(gradient) * wide(d.arrays["t"])), wide(number))
+    elif transform == "jvp":
+        piece.text = f"{head}    return {forward}[1]\n"
+        piece.other = f"{head}    return st.sum(st.grad({whole})({main}) * t)\n"
+        piece.agree = lambda slope, number: (np.sum(wide(slope) * wide(d.arrays["w"])), wide(number))
+    else:
+        piece.text = f"{head}    return st.jvp(st.grad({whole}), ({main},), (t,))[1]\n"
+        piece.other = (
+            f"{head}    return st.grad(lambda {main}: st.sum(st.jvp(inner, ({main},), (t,))[1] * w))({main})\n"
+        )
+        piece.agree = lambda left, right: (wide(left), wide(right))
+
+
+def module_of(pieces: list[Piece], text: str) -> str:
+    """A module with the text of these pieces."""
+    heads = list(dict.fromkeys(head for piece in pieces for head in piece.heads))
+    made = "".join(
+        f"{name} = st.Variable(np.zeros({array.shape!r}, np.{array.dtype.name}))\n"
+        for piece in pieces
+        for name, array in piece.variables.items()
+    )
+    imports = "import numpy as np\n\n\n" if "np." in text or made else ""
+    return imports + "".join(heads) + made + text
+
+
+def with_variables(piece: Piece, module: Any, run: Callable[[], Any]) -> Any:
+    """What a call gives, and what the module's Variables then hold."""
+    variables = [module[name] if isinstance(module, dict) else getattr(module, name) for name in piece.variables]
+    for variable, array in zip(variables, piece.variables.values(), strict=True):
+        variable.value = array.copy()
+    result = run()
+    return (result, *(variable.numpy() for variable in variables)) if variables else result
+
+
+def wide(x: Any) -> Any:
+    return np.asarray(x, dtype=np.float64)
+
+
+def result_of(text: str, arrays: dict[str, Any]) -> Any:
+    """What NumPy reads in a definition; raises NotACell where it fails."""
+    try:
+        with np.errstate(all="ignore"):
+            return bare(plain.load(text)["piece"](*(plain.Plain(array) for array in arrays.values())))
+    except (ValueError, TypeError, IndexError, NotImplementedError, ArithmeticError, MemoryError) as error:
+        raise NotACell(str(error)) from error
+
+
+def bare(tree: Any) -> Any:
+    """A tree of `Plain`s as arrays."""
+    if isinstance(tree, dict):
+        return {key: bare(value) for key, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        if type(tree) not in (tuple, list):
+            return type(tree)(*(bare(item) for item in tree))
+        return type(tree)(bare(item) for item in tree)
+    if isinstance(tree, plain.Plain):
+        return tree.a
+    return np.asarray(tree)
+
+
+REFUSED = (StagedError, NotACell)

@@ -1,0 +1,193 @@
+"""`Plain`: a NumPy array with the promotion rules that docs/ops.md states, and the operators of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+RANK = {"b": 0, "u": 1, "i": 1, "f": 2}
+
+
+class Precision:
+    """The dtype that `f32` stands for: float64 while derivatives are approximated by differences."""
+
+    single: Any = np.dtype(np.float32)
+
+
+class Plain:
+    """A NumPy array; `weak` where it is as flexible as a Python number: it adopts the dtype of the array it meets."""
+
+    __slots__ = ("a", "weak")
+    __array_priority__ = 2000
+
+    def __init__(self, a: Any, weak: bool = False) -> None:
+        self.a = np.asarray(a)
+        self.weak = weak
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.a.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.a.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.a.ndim
+
+    @property
+    def size(self) -> int:
+        return self.a.size
+
+    @property
+    def T(self) -> Plain:
+        return FUNCTIONS["matrix_transpose"](self)
+
+    mT = T  # noqa: N815 (the name in the language)
+
+    def __bool__(self) -> bool:
+        return bool(self.a)
+
+    def __index__(self) -> int:
+        return int(self.a)
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    def __iter__(self) -> Iterator[Plain]:
+        return iter([Plain(row) for row in self.a])
+
+    def __getitem__(self, key: Any) -> Plain:
+        return Plain(self.a[bare(key)])
+
+    def __repr__(self) -> str:
+        return f"Plain({self.a!r}{', weak' if self.weak else ''})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        function = FUNCTIONS[name]
+        return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""The reading of each public function."""
+
+
+def reads(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Enter a reading under its function's name."""
+    FUNCTIONS[function.__name__.rstrip("_")] = function
+    return function
+
+
+def _operator(name: str) -> None:
+    setattr(Plain, f"__{name}__", lambda self, other: FUNCTIONS[OPERATORS[name]](self, other))
+    setattr(Plain, f"__r{name}__", lambda self, other: FUNCTIONS[OPERATORS[name]](other, self))
+
+
+OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+for _name in OPERATORS:
+    _operator(_name)
+for _name, _function in (("neg", "negative"), ("abs", "abs"), ("invert", "bitwise_invert")):
+    setattr(Plain, f"__{_name}__", lambda self, _function=_function: FUNCTIONS[_function](self))
+Plain.__pos__ = lambda self: self  # type: ignore[attr-defined]
+
+
+def plain(x: Any) -> Plain:
+    """A `Plain` of an array, a number (weak) or a nested list."""
+    if isinstance(x, Plain):
+        return Plain(x.a, x.weak)
+    if isinstance(x, bool | int | float):
+        if isinstance(x, int) and not -(2**63) <= x < 2**63:
+            raise OverflowError(f"{x} is no i64")
+        return Plain(np.asarray(x), weak=True)
+    if isinstance(x, list | tuple):
+        if any(isinstance(item, Plain) for item in x):
+            return FUNCTIONS["stack"](list(x))
+        data = np.asarray([bare(item) for item in x])
+        return Plain(data.astype(Precision.single) if data.dtype == np.float64 or not data.size else data)
+    return Plain(np.asarray(x))
+
+
+def bare(x: Any) -> Any:
+    """What NumPy takes: the array of a `Plain`; the same inside of tuples, lists and slices."""
+    if isinstance(x, Plain):
+        return x.a if x.a.ndim else x.a[()]
+    if isinstance(x, tuple):
+        return tuple(bare(item) for item in x)
+    if isinstance(x, list):
+        return [bare(item) for item in x]
+    if isinstance(x, slice):
+        return slice(*(None if part is None else int(bare(part)) for part in (x.start, x.stop, x.step)))
+    return x
+
+
+def common(*operands: Any) -> tuple[Any, bool]:
+    """The dtype of operands together, and whether all are weak."""
+    arrays = [plain(x) for x in operands]
+    strong = [x.dtype for x in arrays if not x.weak]
+    weak = [x.dtype for x in arrays if x.weak]
+    if not strong:
+        found = weak[0]
+        for other in weak[1:]:
+            found = _pair(found, other)
+        return found, True
+    found = strong[0]
+    for other in strong[1:]:
+        found = _pair(found, other)
+    for other in weak:
+        if RANK[other.kind] > RANK[found.kind]:
+            found = Precision.single if other.kind == "f" else np.dtype(np.int64)
+    return found, False
+
+
+def _pair(a: Any, b: Any) -> Any:
+    if RANK[a.kind] != RANK[b.kind]:
+        return a if RANK[a.kind] > RANK[b.kind] else b
+    return np.promote_types(a, b)
+
+
+def as_float(dtype: Any, weak: bool) -> Any:
+    """The float dtype in which functions of floats work."""
+    if dtype.kind == "f":
+        return dtype
+    return np.dtype(np.float64) if weak else Precision.single
+
+
+def strong(x: Plain, filled: bool = True) -> Plain:
+    """A number that fills an array: floats get the default float."""
+    return Plain(x.a.astype(Precision.single) if x.a.dtype == np.float64 and x.weak else x.a)
+
+
+def together(*operands: Any, floats: bool = False) -> tuple[list[Any], bool]:
+    """The arrays in their common dtype, and whether the result is weak."""
+    arrays = [plain(x) for x in operands]
+    dtype, weak = common(*arrays)
+    if floats:
+        dtype = as_float(dtype, weak)
+    return [x.a.astype(dtype) for x in arrays], weak and all(x.ndim == 0 for x in arrays)

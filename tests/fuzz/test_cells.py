@@ -1,0 +1,189 @@
+"""The fuzzer's small functions: a few programs of each sort, and faults planted in `staged` that its oracles must see."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.ir.nodes import Value
+from staged.ops.primitive import PRIMITIVES
+from staged.runtime import cuda
+from tests.fuzz import plain
+from tests.fuzz.cells.calls import missing
+from tests.fuzz.cells.check import LEVELS, check_program
+from tests.fuzz.cells.device import check_cells_on_device
+from tests.fuzz.cells.draw import NotACell
+from tests.fuzz.cells.memory import places
+from tests.fuzz.cells.piece import Cell, Piece
+from tests.fuzz.cells.programs import Program, all_cells, drawn, program_of
+from tests.fuzz.cells.reduce import reproduction
+from tests.fuzz.cells.report import is_refused
+from tests.fuzz.cells.scenes import Scene, algebra, counters, views
+from tests.fuzz.check import Failure
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs_of_small_functions_agree(seed: int) -> None:
+    assert check_program(program_of(seed), LEVELS["light"]) > 0
+
+
+def test_a_random_program_of_small_functions_agrees_on_a_device(emulated_device: cuda.Emulator) -> None:
+    assert check_cells_on_device(program_of(2)) > 0
+
+
+def test_a_seed_is_a_program() -> None:
+    assert program_of(4).source() == program_of(4).source()
+    assert program_of(4).source() != program_of(6).source()
+
+
+def test_every_public_function_has_a_call_and_a_reading() -> None:
+    assert missing() == []
+    unread = set(st.ops.__all__) - set(vars(plain.namespace()))
+    assert not unread
+
+
+def test_the_reading_shares_no_code_with_staged() -> None:
+    for path in Path(plain.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not [name for name in names if name.split(".")[0] == "staged"], path
+
+
+def test_consecutive_seeds_meet_every_cell() -> None:
+    from tests.fuzz.cells.programs import _STRIDE
+
+    assert len({number * _STRIDE % len(all_cells()) for number in range(len(all_cells()))}) == len(all_cells())
+
+
+def test_what_a_type_rule_refuses_is_no_cell() -> None:
+    assert "integers" in is_refused(("bitwise_or", "f32", "odd", "plain"))
+    assert is_refused(("matmul", "f32", "scalar", "plain"))
+    assert is_refused(("floor", "f64", "odd", "plain")) == ""
+
+
+def test_a_reproduction_is_a_script(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    piece = Piece("def piece(x0):\n    return x0 + 1.0\n", {"x0": np.array([1.0, np.inf])}, label="planted")
+    exec(compile(reproduction(Program(0, [piece])), "reproduction", "exec"), {})
+    assert capsys.readouterr().out.count("inf") >= 2
+
+
+# ---- planted faults -----------------------------------------------------------------------------
+
+
+def found(pieces: Callable[[random.Random], Piece | None], count: int) -> str:
+    """The failure that so many pieces show; '' for none."""
+    chance = random.Random(0)
+    for _ in range(count):
+        try:
+            piece = pieces(chance)
+        except NotACell:
+            continue
+        if piece is None:
+            continue
+        try:
+            check_program(Program(0, [piece]), LEVELS["light"])
+        except Failure as failure:
+            return failure.key
+    return ""
+
+
+def calls(*cells: Cell) -> Callable[[random.Random], Piece | None]:
+    return lambda chance: drawn(chance.choice(cells), chance)
+
+
+@pytest.fixture
+def fresh_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No program comes from the cache: it would be the right one."""
+    monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path))
+
+
+Plant = Callable[..., None]
+
+
+@pytest.fixture
+def plant(fresh_programs: None) -> Iterator[Plant]:
+    """`plant("tanh", vjp=...)` changes a declaration, wherever it is held, until the test is over."""
+    before: list[tuple[object, str, object]] = []
+
+    def change(name: str, **fields: object) -> None:
+        for field, value in fields.items():
+            before.append((PRIMITIVES[name], field, getattr(PRIMITIVES[name], field)))
+            object.__setattr__(PRIMITIVES[name], field, value)
+
+    yield change
+    for declared, field, value in before:
+        object.__setattr__(declared, field, value)
+
+
+@pytest.mark.parametrize("rule", ["vjp", "jvp"])
+def test_a_wrong_derivative_in_one_mode_is_found_by_the_other(rule: str, plant: Plant) -> None:
+    wrong = {
+        "vjp": {"vjp": lambda ct, y, x: [ct * (1.0 - y)]},
+        "jvp": {"jvp": lambda tangents, y, operands: tangents[0] * (1.0 - y)},
+    }[rule]
+    cells = calls(("tanh", "f64", "odd", "grad"), ("tanh", "f32", "one", "jvp"))
+    assert found(cells, 4) == ""
+    plant("tanh", **wrong)
+    assert "forward and reverse mode differ" in found(cells, 4)
+
+
+def test_a_derivative_that_is_wrong_in_both_modes_is_found_by_differences(plant: Plant) -> None:
+    plant("cosh", vjp=lambda ct, y, x: [ct * y], jvp=lambda tangents, y, operands: tangents[0] * y)
+    assert "not what differences say" in found(calls(("cosh", "f64", "odd", "grad")), 4)
+
+
+def test_a_wrong_meaning_is_found_by_numpy(plant: Plant) -> None:
+    plant("round", reference=lambda x: np.floor(x + 0.5))
+    assert "not what NumPy reads" in found(
+        calls(("round", "f64", "odd", "plain"), ("round", "f32", "block", "plain")), 20
+    )
+
+
+@pytest.mark.usefixtures("fresh_programs")
+def test_a_wrong_spelling_in_c_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from staged.backends.c_family import scalars
+
+    monkeypatch.setitem(scalars.LIBM, "floor", "trunc")
+    assert "the compiled program is not eager mode" in found(calls(("floor", "f64", "scalar", "plain")), 8)
+
+
+def scenes(scene: Scene) -> Callable[[random.Random], Piece | None]:
+    return lambda chance: scene(chance)
+
+
+@pytest.mark.usefixtures("fresh_programs")
+@pytest.mark.parametrize("scene", [views, counters, algebra, places])
+def test_scenes_agree(scene: Scene) -> None:
+    assert found(scenes(scene), 2) == ""
+
+
+@pytest.mark.usefixtures("fresh_programs")
+def test_a_wrong_range_is_found_by_loops_with_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    from staged.ir.ranges import Ranges
+
+    def totals(chance: random.Random) -> Piece | None:
+        piece = counters(chance)
+        # A wrong range of an index would read foreign memory: loops without indices show it, too.
+        return piece if "out" not in piece.text and "seen" not in piece.text else None
+
+    usual = Ranges.of_index
+
+    def narrow(self: Ranges, bounds: list[Value]) -> tuple[int, int] | None:
+        span = usual(self, bounds)
+        return span and (span[0], span[0])
+
+    monkeypatch.setattr(Ranges, "of_index", narrow)
+    assert "counters" in found(totals, 200)
+
+
+def test_a_fill_that_is_forgotten_is_found_by_views_of_views(plant: Plant) -> None:
+    reference = PRIMITIVES["pad"].reference
+    plant("pad", reference=lambda x, **attrs: reference(x, **{**attrs, "value": type(attrs["value"])(0)}))
+    assert "views" in found(scenes(views), 20)
