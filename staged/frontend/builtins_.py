@@ -15,6 +15,7 @@ from staged.frontend.assign import delete_attribute, set_attribute
 from staged.frontend.boolean import truth
 from staged.frontend.files import open_
 from staged.frontend.iterables import (
+    ArrayRows,
     Enumerate,
     Range,
     StagedIterable,
@@ -22,7 +23,6 @@ from staged.frontend.iterables import (
     reversed_of,
     zipped,
 )
-from staged.frontend.join import is_staged
 from staged.frontend.mutation import note_made
 from staged.frontend.print_ import print_
 from staged.frontend.strings import Part, StagedString, format_parts, parts_of
@@ -67,12 +67,14 @@ def builtin(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 def range_(*bounds: Any) -> Any:
     """With a staged bound, one loop of the program."""
     bounds = tuple(map(_read, bounds))
-    return Range(*bounds) if any(map(is_staged, bounds)) else range(*bounds)
+    return Range(*bounds) if any(isinstance(bound, Array) for bound in bounds) else range(*bounds)
 
 
 @builtin(enumerate)
 def enumerate_(iterable: Any, start: Any = 0) -> Any:
     staged = as_staged_iterable(iterable)
+    if staged is None and isinstance(iterable, Array) and iterable.shape:
+        staged = ArrayRows(iterable)  # in eager mode: it counts as the program does
     return enumerate(iterable, start) if staged is None else Enumerate(staged, start)
 
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable
+from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable, counter
 from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.locals import Locals
 from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
@@ -16,7 +16,8 @@ from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.tracing import Body, Signal, TraceContext, current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value
-from staged.ops.array import StagedArray
+from staged.ops.array import Array, StagedArray
+from staged.ops.context import context_or_none
 from staged.source import Position, here
 
 LONG_UNROLLING = 200
@@ -91,7 +92,10 @@ def _run_now(
 
     def turns() -> Iterator[Body]:
         before = len(trace.block.ops) if trace is not None else 0
+        # In eager mode, what would be one loop of the program.
+        is_loop = trace is None and context_or_none() is not None and isinstance(items, StagedIterable | Array)
         for count, item in enumerate(items):
+            numbers = dict(scope.__dict__) if is_loop else {}
             if count == LONG_UNROLLING and trace is not None and len(trace.block.ops) - before >= count:
                 _warn_of_unrolling(trace, where)
 
@@ -99,9 +103,20 @@ def _run_now(
                 assign_item(item)
                 return body()
 
-            yield turn
+            try:
+                yield turn
+            finally:
+                _count_on(scope, numbers)
 
     return run_static(trace, scope, turns, f"the loop at line {line}", orelse)
+
+
+def _count_on(scope: Locals, before: dict[str, Any]) -> None:
+    """In eager mode: Python integers that a turn has changed are carried by the program's loop, and wrap around from here on."""
+    for name, old in before.items():
+        new = scope.__dict__.get(name)
+        if type(old) is int and type(new) is int and old != new:
+            scope.__dict__[name] = counter(new)
 
 
 def _warn_of_unrolling(trace: TraceContext, where: Position | None) -> None:
@@ -130,7 +145,7 @@ def record_for(
     what = f"the loop at line {where.line if where else 0}"
     given = staged.bounds()
     is_known = all(isinstance(bound, int) for bound in given)
-    is_empty = is_known and len(range(*given)) == 0
+    is_empty = is_known and not range(*given)
     # After a loop that is certain to run, a name is bound where every turn binds it.
     ends = frozenset({"yield", "continue", "break"} if is_known else ())
     bounds = [materialise(trace, bound, WEAK_INT) for bound in given]

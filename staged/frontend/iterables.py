@@ -15,8 +15,11 @@ from staged.errors import ProgramValueError, ShapeError, StagedValueError, Stagi
 from staged.frontend.assert_ import check
 from staged.frontend.locals import Locals
 from staged.frontend.tracing import current_trace
+from staged.ir.numbers import wrapped
+from staged.ir.types import TensorType, i64
 from staged.ops.array import METHODS, Array, StagedArray
-from staged.ops.promote import as_array
+from staged.ops.context import context_or_none
+from staged.ops.promote import as_array, cast, constant
 from staged.source import here
 
 
@@ -101,6 +104,8 @@ class Range(StagedIterable):
             raise StagingError(f"range takes 1 to 3 arguments, got {len(bounds)}", where=here())
         for value in bounds:
             _check_integer(value)
+        # Lengths and steps of unsigned bounds go below 0: all is computed as Python's integers are.
+        bounds = tuple(cast(value, i64, True) if isinstance(value, Array) else int(value) for value in bounds)
         self.start = 0 if len(bounds) == 1 else bounds[0]
         self.stop = bounds[0] if len(bounds) == 1 else bounds[1]
         self.step = bounds[2] if len(bounds) == 3 else 1
@@ -119,7 +124,7 @@ class Range(StagedIterable):
         return self.start, self.stop, self.step
 
     def element(self, index: Any) -> Any:
-        return index
+        return counter(index)
 
     def reverse(self) -> Range:
         if _is(self.step, 1):
@@ -134,7 +139,14 @@ class Range(StagedIterable):
     def at(self, turn: Any) -> Any:
         """The element of a turn, counted from 0."""
         distance = turn if _is(self.step, 1) else turn * self.step
-        return distance if _is(self.start, 0) else self.start + distance
+        return counter(distance if _is(self.start, 0) else self.start + distance)
+
+
+def counter(number: Any) -> Any:
+    """A number that a loop counts, as the program has it: in eager mode a staged Python integer, too, which wraps around."""
+    if type(number) is not int or current_trace() is not None or context_or_none() is None:
+        return number
+    return constant(wrapped(number, i64), TensorType(i64, (), weak=True))
 
 
 def _is(value: Any, number: int) -> bool:
@@ -197,7 +209,7 @@ class Enumerate(StagedIterable):
         return self._numbered(index, nth(self.inner, index))
 
     def _numbered(self, index: Any, value: Any) -> tuple[Any, Any]:
-        return (index if _is(self.start, 0) else index + self.start), value
+        return counter(index if _is(self.start, 0) else index + self.start), value
 
     @property
     def has_tail(self) -> bool:

@@ -166,7 +166,11 @@ class Evaluation:
         return frozenset(axes)
 
     def eval(self, value: Value, at: Indices, guards: tuple[Bound, ...] = (), fill: Constant | None = None) -> Operand:
-        """The operand that holds element `at` of `value`."""
+        """The operand that holds element `at` of `value`.
+
+        Exact: an op is computed with the same operands as alone, division too; what was computed once in a scope is taken again only
+        for the same element, the same bounds and the same number around, to the sign of zero.
+        """
         # Two pads of one value may differ in nothing but what they fill in.
         key: Key = (value, at, guards, repr(fill) if guards else "")
         for scope in reversed(self.scopes):
@@ -227,6 +231,11 @@ class Evaluation:
         return target
 
     def eval_free(self, op: Op, value: Value, at: Indices, guards: tuple[Bound, ...], fill: Constant | None) -> Operand:
+        """An op that moves elements: its operand at another index.
+
+        Exact: elements are copied. `guards` are the bounds within which the operand may be read, `fill` stands outside of all of them:
+        a frame in a frame of another number has no such form.
+        """
         name, attrs = op.name, op.attrs
         if name == "constant":
             number = attrs["value"]
@@ -273,11 +282,19 @@ class Evaluation:
         return self.eval(source, inner, guards, fill)
 
     def guarded(self, operand: Operand, guards: tuple[Bound, ...]) -> Operand:
+        """A number that is in no array.
+
+        Exact: where nothing bounds it; under a pad it must be read from memory, so that fusion makes an array of it.
+        """
         if guards:
-            raise AxisConflict  # padding of a number: fusion makes an array of it first
+            raise AxisConflict
         return operand
 
     def eval_gather(self, op: Op, at: Indices, key: Key) -> Operand:
+        """An element at a computed index.
+
+        Exact: the index is checked before anything is read with it, and where the program gets there only.
+        """
         table, indices = op.operands
         axis = op.attrs["axis"]
         rank = len(extents(indices))

@@ -7,12 +7,14 @@ that meets integers only gives f32, the default float). Numbers among themselves
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedError
+from staged.ir.numbers import limits
 from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind, current_context
@@ -149,15 +151,21 @@ def _from_numpy(data: np.ndarray[Any, Any], original: Any) -> Array:
 
 def constant(value: bool | int | float, type: TensorType) -> Array:
     """A scalar constant of `type`; a DTypeError for a number that its dtype cannot hold."""
-    if type.dtype.is_integer:
-        low, high = np.iinfo(type.dtype.numpy).min, np.iinfo(type.dtype.numpy).max
-        if not low <= int(value) <= high:
-            raise DTypeError(
-                f"{value} does not fit {type.dtype} ({low} to {high})",
-                where=here(),
-                hint="cast the array to a wider dtype first, for example `st.astype(x, st.i64)`",
-            )
+    check_fits(value, type.dtype)
     return current_context().constant(value, TensorType(type.dtype, (), type.weak))
+
+
+def check_fits(value: bool | int | float, dtype: DType) -> None:
+    """A DTypeError for a number that an integer dtype cannot hold."""
+    if not dtype.is_integer:
+        return
+    low, high = limits(dtype)
+    if not (math.isfinite(value) and low <= int(value) <= high):
+        raise DTypeError(
+            f"{value} does not fit {dtype} ({low} to {high})",
+            where=here(),
+            hint="cast the array to a wider dtype first, for example `st.astype(x, st.i64)`",
+        )
 
 
 def cast(x: Array, dtype: DType, weak: bool = False) -> Array:

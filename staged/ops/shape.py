@@ -22,6 +22,8 @@ from staged.ops.promote import (
     broadcast,
     broadcast_shapes,
     cast,
+    check_fits,
+    is_number,
     promoted,
     public,
     read,
@@ -501,9 +503,12 @@ _pad_op: Primitive = primitive(
 def pad(x: Any, pad_width: Any, value: float = 0) -> Array:
     """`x` with a constant around it. NumPy `pad`.
 
-    `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis.
+    `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis. Raises DTypeError for a `value` that
+    the array's dtype cannot hold.
     """
     array = as_array(x)
+    if is_number(value):
+        check_fits(value, array.dtype)
     widths: Any
     if isinstance(pad_width, int):
         widths = [(pad_width, pad_width)] * array.ndim

@@ -20,12 +20,14 @@ from staged.ops.promote import (
     broadcast,
     cast,
     check_dtype,
+    check_fits,
     constant,
     dtype_error,
     handle,
     is_number,
     number_type,
     public,
+    read,
     shape_error,
 )
 from staged.ops.shape import expand_dims, reshape
@@ -159,8 +161,14 @@ def ones_like(x: Any, dtype: Any = None) -> Array:
 
 @public("asarray")
 def asarray(x: Any, dtype: Any = None) -> Array:
-    """An array of a number, a NumPy array, or nested lists; f32, i64 or bool unless given. Array API `asarray`."""
-    array = as_array(x)
+    """An array of a number, a NumPy array, or nested lists; f32, i64 or bool unless given. Array API `asarray`.
+
+    Raises DTypeError for a number that `dtype` cannot hold, as `full` does.
+    """
+    value = read(x)
+    if is_number(value) and dtype is not None:
+        check_fits(value, check_dtype(dtype))
+    array = as_array(value)
     if dtype is not None:
         return cast(array, check_dtype(dtype))
     if array.type.weak:

@@ -44,6 +44,7 @@ def simplify(function: Function) -> Function:
     Why: vjp rules and promotion write general code (`x * 1`, casts of constants, broadcasts of broadcasts, the same
     product in primal and reverse); fusion and the memory plan should see what is left of it.
     Leaves: effects, all of them and in order; ops that nobody reads, for `eliminate_dead_code`.
+    Exact: where each rule is; equal ops are equal in name, operands, types, device and attributes, 0.0 and -0.0 being different.
     """
     return function.with_block(Simplifier(Builder()).block(function.block))
 
@@ -102,7 +103,11 @@ class Simplifier(Copier):
     def place(
         self, name: str, operands: Sequence[Value], types: Sequence[Type], attrs: Attrs, effects: tuple[Effect, ...]
     ) -> Sequence[Value]:
-        """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made."""
+        """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made.
+
+        Exact: an equal one stands before it in this block or one around it, so that it has run. Of effects only checks are merged: where
+        the first one passed, the second one does.
+        """
         op = Op(name, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
         if len(types) == 1:
             found = fold_constants(op, self) or empty_result(op, self)
@@ -139,7 +144,11 @@ class Simplifier(Copier):
         return opened.block
 
     def structured(self, op: Op) -> None:
-        """Control flow: decided where that is known, else its blocks are simplified."""
+        """Control flow: decided where that is known, else its blocks are simplified.
+
+        Exact: a constant condition takes its branch, unless that leaves the block; a loop of no turns gives what it began with (one
+        that collects has an empty sequence to give, and stays).
+        """
         if op.name == "if":
             decided = constant_of(self.value(op.operands[0]))
             if decided is not None:
@@ -177,6 +186,8 @@ class Simplifier(Copier):
     def merge_results(self, op: Op) -> None:
         """Results of an `if` that both branches yield as one value from outside are that value; results, and collected
         sequences, that are the same values inside are one value outside.
+
+        Exact: where both branches yield; of a loop only what it collects, since of no turns carried values differ as they began.
         """
         copy = self.values[op.results[0]].producer if op.results else None
         if copy is None or any(block.end.kind != "yield" for block in copy.blocks):
@@ -198,6 +209,8 @@ class Simplifier(Copier):
         """A carried value that every iteration passes on unchanged is its initial value: nothing is carried for it.
 
         The results keep their number: the slot stays, for `eliminate_dead_code` to drop once nobody reads it.
+        Exact: every way to the next iteration and out of the loop passes it on, `break` and `continue` too; of no turns it is the
+        initial value anyway.
         """
         skip, first = (1, 3) if op.name == "for" else (0, 0)
         body = op.blocks[-1]

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 import staged as st
+from staged.kernels import axes, evaluation
+from staged.passes import simplify
 from tests.passes.borders import borders, same_bits
 
 
@@ -145,3 +147,16 @@ def test_a_value_and_its_transpose_summed() -> None:
     y = np.arange(200.0).reshape(20, 10)
     right = (x.sum() * 4, (x * x.T).sum() * 4, y.sum() * 4, (x.sum(axis=0) + x.sum(axis=1)) * 2)
     check(sums, (x, y), right)
+
+
+def test_every_rewrite_of_indices_says_when_it_is_exact() -> None:
+    rewrites = [
+        axes.Space.unify, axes.Space.regroup, axes.Analysis.visit, axes.Analysis.visit_free, axes.Analysis.shifted,
+        axes.Analysis.unify_results, axes.Analysis.unify_reductions, evaluation.Evaluation.eval, evaluation.Evaluation.eval_free,
+        evaluation.Evaluation.eval_gather, evaluation.Evaluation.guarded, simplify.simplify, simplify.Simplifier.full,
+        simplify.Simplifier.place, simplify.Simplifier.structured, simplify.Simplifier.merge_results,
+        simplify.Simplifier.without_constants,
+    ]  # fmt: skip
+    for rewrite in rewrites:
+        lines = [line.strip() for line in (rewrite.__doc__ or "").splitlines()]
+        assert any(line.startswith("Exact: ") for line in lines), f"{rewrite.__qualname__} does not say when it is exact"

@@ -87,3 +87,23 @@ def test_powers_and_sums_at_zeros_of_both_signs() -> None:
     for found in (zeros(x, m), eager):
         for number, (one, other) in enumerate(zip(found, right, strict=True)):
             assert same_bits(one, other), (number, one, other)
+
+
+REFUSED = {
+    "a number": lambda x: st.asarray(300, dtype=st.u8) + x,
+    "a number below": lambda x: st.asarray(-1, dtype=st.u8) + x,
+    "a NaN": lambda x: st.asarray(math.nan, dtype=st.i64) + x,
+    "an array of a number": lambda x: st.full((1,), 300, dtype=st.u8) + x,
+    "an array of NaN": lambda x: st.full((1,), math.nan, dtype=st.u8) + x,
+    "a frame": lambda x: st.pad(x, 1, value=300),
+    "a frame of infinities": lambda x: st.pad(x, 1, value=math.inf),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_number_that_an_integer_dtype_has_not_is_refused(case: str) -> None:
+    x = np.array([1], np.uint8)
+    with pytest.raises(st.DTypeError, match="does not fit"):
+        st.function(REFUSED[case])(x)
+    with st.eager(), pytest.raises(st.DTypeError, match="does not fit"):
+        REFUSED[case](x)

@@ -23,8 +23,9 @@ from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Label, Op, Value
+from staged.ir.numbers import fits
 from staged.ir.order import OPAQUE, ends_of_loop, is_absent, is_tensor, root_of, view_of
-from staged.ir.types import SequenceType, TensorType
+from staged.ir.types import SequenceType, TensorType, i64
 
 
 @dataclass
@@ -136,16 +137,17 @@ class StructureEmitter(CallEmitter):
         if step_literal is None:
             step = self.settled(step, "step")  # not 0: the program has checked
             condition = f"{step} > 0 ? {index} < {stop} : {index} > {stop}"
-            advance = f"{index} += {step}"
         else:
             condition = f"{index} < {stop}" if step_literal > 0 else f"{index} > {stop}"
-            advance = (
-                f"++{index}"
-                if step_literal == 1
-                else f"--{index}"
-                if step_literal == -1
-                else f"{index} {'+' if step_literal > 0 else '-'}= {abs(step_literal)}"
-            )
+        if step_literal in (1, -1):
+            advance = f"{'++' if step_literal == 1 else '--'}{index}"
+        elif self.may_pass_end(*op.operands[1:3]):
+            self.need("advance")
+            advance = f"{index} = st_advance({index}, {step})"
+        elif step_literal is not None and step_literal < 0:
+            advance = f"{index} -= {-step_literal}"
+        else:
+            advance = f"{index} += {step}"
         trip = self.begin_trips(op, index if (literal_int(start), step_literal) == (0, 1) else "")
         mark = self.mark_turns(op)
         frame = self.enter(op, carried, trip)
@@ -159,6 +161,11 @@ class StructureEmitter(CallEmitter):
             self.finish_body(op, frame, trip != index)
         self.leave(op, frame)
         self.bind_results(op, carried)
+
+    def may_pass_end(self, stop: Value, step: Value) -> bool:
+        """Whether the counter of a `for`, one step beyond its last index, may be a number that int64_t has not."""
+        end, by = self.ranges.of(stop), self.ranges.of(step)
+        return end is None or by is None or not fits((end[0] + 1 + min(by[0], 0), end[1] - 1 + max(by[1], 0)), i64)
 
     def emit_while(self, op: Op) -> None:
         condition, body = op.blocks

@@ -162,6 +162,14 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
     return found
 
 
+_ADVANCE = """\
+// The next index of a loop, or the end of its type where that is beyond: no loop goes on from there.
+__attribute__((unused)) static inline int64_t st_advance(int64_t index, int64_t step) {
+    int64_t next;
+    return !__builtin_add_overflow(index, step, &next) ? next : step > 0 ? INT64_MAX : INT64_MIN;
+}
+"""
+
 _CHECK_INDEX = """\
 // An index from [-extent, extent), wrapped to [0, extent); anything else stops the program.
 __attribute__((unused)) static inline int64_t st_check_index(st_host *host, int site, int64_t index, int64_t extent) {
@@ -192,6 +200,7 @@ __attribute__((unused)) static inline int64_t st_check_window(
 
 SNIPPETS = (
     Snippet("math", "", (), _MATH),
+    Snippet("advance", _ADVANCE, (), ("#include <stdint.h>",)),
     *(snippet for dtype in _FLOATS for snippet in _float_snippets(dtype)),
     *(snippet for dtype in _INTEGERS for snippet in _integer_snippets(dtype)),
     Snippet("check_index", _CHECK_INDEX, ("fail",)),
