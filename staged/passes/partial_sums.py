@@ -84,6 +84,23 @@ def add_into_slice(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
+@rule("add", "accumulate")
+def add_into_scattered(op: Op, emit: Emitter) -> Value | None:
+    """x + scatter_add(zeros, indices, u)  ->  scatter_add(x, indices, u), where the indices are checked already
+
+    Why: as for `add_into_place`; the gradient of an embedding touches few of its rows.
+    Exact: for integers, which add up to the same in any order; cotangents are added in any order. Of `add` of floats it is not.
+    """
+    if op.name == "add" and op.result.tensor.dtype.is_float:
+        return None
+    for total, term in (op.operands, op.operands[::-1]):
+        for name in ("scatter_add", "scatter_add_along"):
+            scatter = made_by(term, name)
+            if scatter is not None and not scatter.effects and number_of(scatter.operands[0]) == 0:
+                return emit.place(name, [total, *scatter.operands[1:]], [op.result.type], scatter.attrs, ())[0]
+    return None
+
+
 @rule("accumulate")
 def accumulate_is_add(op: Op, emit: Emitter) -> Value | None:
     """accumulate(a, b)  ->  a + b, where no rule above has found that one of them is mostly nothing

@@ -105,8 +105,8 @@ class Simplifier(Copier):
     ) -> Sequence[Value]:
         """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made.
 
-        Exact: an equal one stands before it in this block or one around it, so that it has run. Of effects only checks are merged: where
-        the first one passed, the second one does.
+        Exact: an equal one stands before it in this block or one around it, so that it has run. Of effects only checks are
+        merged: where the first one passed, the second one does.
         """
         op = Op(name, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
         if len(types) == 1:

@@ -12,6 +12,7 @@ import pytest
 from staged.ir.builder import Builder
 from staged.ir.numbers import as_held, fits, limits, same_number, wrapped
 from staged.ir.ranges import RANGES, Ranges
+from staged.ir.trips import count_of
 from staged.ir.types import DType, TensorType, f32, f64, i32, i64, u8, u32
 from tests.passes.borders import INTEGERS, in_dtype
 
@@ -186,3 +187,9 @@ def test_numbers_as_a_float_dtype_holds_them() -> None:
 def test_the_same_number() -> None:
     assert same_number(0.5, 0.5) and same_number(float("nan"), float("nan"))
     assert not same_number(0.0, -0.0)
+
+
+def test_counts_of_loops() -> None:
+    for start, stop, step in itertools.product(range(-4, 5), range(-4, 5), (-3, -2, -1, 1, 2, 3)):
+        assert count_of(start, stop, step) == len(range(start, stop, step)), (start, stop, step)
+    assert count_of(-(2**63), 2**63 - 1, 1) == 2**64 - 1

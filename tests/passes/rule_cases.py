@@ -74,6 +74,13 @@ def placed(p: Program, u: Any, value: float, where: int = 1, size: int = 40) -> 
     return op("dynamic_update", whole, u, index(p, where))
 
 
+def scattered(p: Program, u: Any, value: float) -> Any:
+    """A vector of `value` with `u` added to one of its elements, nine times; nothing is left to check."""
+    whole = METHODS["broadcast_to"](p.constant(value, TensorType(u.dtype)), (4,))
+    indices = METHODS["broadcast_to"](index(p, 1), u.shape)
+    return p.op("scatter_add", [whole, indices, u], [whole.type], attrs={"axis": 0})[0]
+
+
 CASES = [
     Case("fold_constants", lambda p, x: (x + (number(p, 200, x) + number(p, 100, x)),), each(*NUMBERS)),
     Case(
@@ -152,6 +159,14 @@ CASES = [
         lambda p, x, u: (x + op("pad", u, low=(3,), high=(33,), value=0.0),),
         each(*FLOATS, count=2),
         ((40,), (4,)),
+        fires=False,
+    ),
+    Case("add_into_scattered", lambda p, x, u: (x + scattered(p, u, 0),), each(u8, i32, i64, count=2), ((4,), (9,))),
+    Case(
+        "add_into_scattered",
+        lambda p, x, u: (x + scattered(p, u, -0.0),),
+        each(*FLOATS, count=2),
+        ((4,), (9,)),
         fires=False,
     ),
     Case("accumulate_is_add", lambda p, x, y: (e.accumulate(x, y),), each(*FLOATS, count=2)),

@@ -21,7 +21,7 @@ from staged.ops.shape import pad
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.simplify import simplify
 from tests.ir_interpreter import Interpreter, run
-from tests.ir_programs import Program, function
+from tests.ir_programs import Leave, Program, function
 
 F = TensorType(f64)
 V = TensorType(f64, (3,))
@@ -112,7 +112,11 @@ BECOMES = {
     "n < n": (lambda p, n: (n < n, METHODS["less_equal"](n, n)), (I,), ["constant", "constant"]),
     "(n & 3) == 4": (lambda p, n: (METHODS["equal"](n & 3, 4), METHODS["not_equal"](4, 3 & n)), (I,), ["constant"] * 2),
     "(n | 3) == 4": (lambda p, n: (METHODS["equal"](n | 3, 4), METHODS["not_equal"](4, 3 | n)), (I,), ["constant"] * 2),
-    "(n & 3) == 2 stays": (lambda p, n: (METHODS["equal"](n & 3, 2),), (I,), ["constant", "bitwise_and", "constant", "equal"]),
+    "(n & 3) == 2 stays": (
+        lambda p, n: (METHODS["equal"](n & 3, 2),),
+        (I,),
+        ["constant", "bitwise_and", "constant", "equal"],
+    ),
     "x == x stays, for NaN": (lambda p, x: (METHODS["equal"](x, x),), (F,), ["equal"]),
     "not not": (lambda p, x: (e.select(e.logical_not(~(x > 0.0)), x, -x),), (F,), None),
     "pads side by side": (
@@ -330,3 +334,63 @@ def test_random_straight_programs_keep_their_values(data: st.DataObject) -> None
         return (values[-1], values[-2])
 
     clean(f, F, F)
+
+
+def test_division_by_zero_that_is_known_still_stops_the_program() -> None:
+    after = eliminate_dead_code(simplify(function(lambda p, n: (n // 0, n % 0), I)))
+    assert [op.name for op in walk_ops(after.block) if op.effects] == ["floor_divide", "remainder"]
+
+
+def test_concats_along_different_axes_stay() -> None:
+    def f(p: Program, x: Any, y: Any) -> Any:
+        tall = METHODS["concat"]([x, y], axis=0)
+        return (METHODS["concat"]([tall, METHODS["concat"]([x, x], axis=0)], axis=1),)
+
+    assert names(f, M, M).count("concat") == 3
+
+
+def test_an_index_one_behind_the_end_keeps_its_check() -> None:
+    x = TensorType(f64, (8,))
+
+    def f(p: Program, x: Any) -> Any:
+        return p.for_(8, [p.constant(0.0)], lambda loop, i, a: (a + x[i + 1],))
+
+    before = function(f, x)
+    assert "index_check" in [op.name for op in walk_ops(simplify(before).block)]
+
+
+def test_a_moved_batch_is_no_transpose_of_matrices() -> None:
+    x = TensorType(f64, (3, 3, 3))
+
+    def f(p: Program, x: Any) -> Any:
+        return tuple(
+            METHODS["matmul"](METHODS["permute"](x, axes), x) for axes in ((2, 1, 0), (1, 0, 2), (1, 2, 0), (2, 0, 1))
+        )
+
+    assert names(f, x).count("permute") == 4
+
+
+def test_a_carried_value_that_one_way_leaves_with_another_value_is_carried() -> None:
+    def f(p: Program, x: Any, c: Any) -> Any:
+        def turn(loop: Any, i: Any, a: Any, b: Any) -> Any:
+            p.if_(c, lambda: Leave("break", loop, (a, b + 1.0)), lambda: ())
+            return a + b, b
+
+        return p.for_(3, [x, x], turn)
+
+    before = function(f, F, B)
+    after = eliminate_dead_code(simplify(before))
+    for flag in (False, True):
+        assert run(before, 2.0, flag) == run(after, 2.0, flag)
+    assert run(after, 2.0, True) == [2.0, 3.0]
+
+
+def test_a_loop_that_collects_nothing_has_its_empty_sequence() -> None:
+    def f(p: Program, x: Any, n: Any) -> Any:
+        a, b = p.for_(n, [x, x], lambda loop, i, a, b: (a * 2.0, a * 2.0))
+        return a, b
+
+    before = function(f, F, I)
+    after = simplify(before)
+    for turns in (0, 1, 3):
+        assert run(before, 1.5, turns) == run(after, 1.5, turns)
