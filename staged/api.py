@@ -23,6 +23,7 @@ from staged.runtime.compiler import CompileOptions
 from staged.source import position_of_recursion
 from staged.system import machine as this_machine
 from staged.system import target as target_machine
+from staged.tracebacks import trims_traceback
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,6 +56,7 @@ class StagedFunction:
         bound.options = self.options
         return bound
 
+    @trims_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; see the class for how arguments are taken. Results come back as NumPy arrays in the function's tree."""
         if current_trace() is not None:
@@ -86,6 +88,7 @@ class StagedFunction:
                     raise
                 raise _too_deep(error) from None
 
+    @trims_traceback
     def stage(self, *args: Any, **kwargs: Any) -> Program:
         """The program for these arguments, without running it."""
         return self._program(self._trace(args, kwargs))

@@ -33,6 +33,7 @@ from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.emulated import device_texts
 from staged.runtime.native import NativeProgram, load
 from staged.system import target as target_machine
+from staged.tracebacks import trims_traceback
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ class Program:
 
     # ---- running it ----
 
+    @trims_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with arguments of the types it was staged for.
 

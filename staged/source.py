@@ -18,6 +18,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+BODY = "__staged_"
+"""In the qualified names of the functions that bodies of branches and loops are converted to."""
 _OPENS = re.compile(r"\s*(@|def\b|async\b|class\b)")
 
 
@@ -123,7 +125,7 @@ def _characters(file: str, line: int, utf8_column: int) -> int:
 
 def _function_name(code: CodeType) -> str:
     """The user's function a piece of converted code belongs to: block functions are named `name__if_12` by the front end."""
-    return code.co_name.split("__staged_", 1)[0] or code.co_name
+    return code.co_name.split(BODY, 1)[0] or code.co_name
 
 
 def position_of_function(function: Any) -> Position | None:

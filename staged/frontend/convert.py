@@ -31,7 +31,7 @@ from staged.frontend import (  # noqa: F401
 )
 from staged.frontend.function import convert_definition
 from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition
-from staged.source import Position, position_of_function
+from staged.source import BODY, Position, position_of_function
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LAYERS = os.path.join(_PACKAGE, "nn") + os.sep
@@ -143,7 +143,13 @@ def _convert(function: FunctionType) -> CodeType:
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     outer = next(item for item in compiled.co_consts if isinstance(item, CodeType))
     made_code = next(item for item in outer.co_consts if isinstance(item, CodeType) and item.co_name == name)
-    return made_code.replace(co_name=code.co_name, co_qualname=code.co_qualname)
+    return _named_as_by_user(made_code).replace(co_name=code.co_name, co_qualname=code.co_qualname)
+
+
+def _named_as_by_user(code: CodeType) -> CodeType:
+    """The code with the user's name on the bodies of its branches and loops, which tracebacks show."""
+    inner = tuple(_named_as_by_user(item) if isinstance(item, CodeType) else item for item in code.co_consts)
+    return code.replace(co_consts=inner, co_name=code.co_name.split(BODY, 1)[0] or code.co_name)
 
 
 def _copy(node: ast.FunctionDef) -> ast.FunctionDef:

@@ -15,8 +15,10 @@ from staged.ir.types import TensorType
 from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.source import here
+from staged.tracebacks import trims_traceback
 
 
+@trims_traceback
 def jvp(
     f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, ...]:

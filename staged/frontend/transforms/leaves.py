@@ -15,12 +15,17 @@ from staged.frontend.variable import Variable
 from staged.ops.array import Array, StagedArray
 from staged.ops.promote import as_array, cast
 from staged.source import Position
+from staged.tracebacks import trims_traceback
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function of ours that `functools.wraps` makes look like the user's, which would be converted."""
-    function.__staged_plain__ = True  # type: ignore[attr-defined]
-    return function
+    """Mark a function of ours that `functools.wraps` makes look like the user's, which would be converted.
+
+    It is where plain Python enters the library: errors leave it without our frames.
+    """
+    entry = trims_traceback(function)
+    entry.__staged_plain__ = True  # type: ignore[attr-defined]
+    return entry
 
 
 def name_of(f: Any) -> str:

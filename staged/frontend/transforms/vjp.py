@@ -13,8 +13,10 @@ from staged.ir.nodes import Op
 from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.source import Position, here
+from staged.tracebacks import trims_traceback
 
 
+@trims_traceback
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`(f(*primals), pullback)`: the pullback takes cotangents of the result and gives cotangents of `primals`.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.mutate.mutant import Mutant
 
 _COPIES = "tests/frontend/test_copies.py"
+_EFFECTS = "tests/frontend/test_effects.py"
 _LOOP_NAMES = "tests/frontend/test_names_of_loops.py"
+_TRACEBACKS = "tests/errors/test_tracebacks.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -42,5 +44,68 @@ MUTANTS: tuple[Mutant, ...] = (
         "            _open -= 1\n            if _open == 0:",
         "            _open -= 1\n            if _open >= 0:",
         ("tests/frontend/test_depth.py::test_limit_of_recursion_is_put_back",),
+    ),
+    Mutant(
+        "a call with effects runs once, while staging",
+        "staged/frontend/foreign.py",
+        "    if hint is not _MISSING:\n        if shown",
+        "    if False:\n        if shown",
+        (_EFFECTS,),
+    ),
+    Mutant(
+        "an unknown call in a loop of the program runs once, while staging",
+        "staged/frontend/foreign.py",
+        "    if trace.is_staged_control:\n        once",
+        "    if False:\n        once",
+        (_EFFECTS,),
+    ),
+    Mutant(
+        "a deque, or an array changed by NumPy, is not logged",
+        "staged/frontend/calls.py",
+        "    if changed is not None:\n",
+        "    if changed is not None and isinstance(changed, list | dict | set):\n",
+        (_EFFECTS,),
+    ),
+    Mutant(
+        "what a context manager of the user's prints is printed while staging",
+        "staged/frontend/with_.py",
+        "    return _Converted(manager)",
+        "    return manager",
+        (_EFFECTS,),
+    ),
+    Mutant(
+        "a division of floats is not refused under a handler of ZeroDivisionError",
+        "staged/frontend/try_.py",
+        "return () if second else (ZeroDivisionError,)",
+        "return ()",
+        ("tests/frontend/test_try.py",),
+    ),
+    Mutant(
+        "`math.log(-1.0)` is not refused under a handler of ValueError",
+        "staged/frontend/math_.py",
+        "if errors and trace.try_depth:",
+        "if errors and not trace.try_depth:",
+        ("tests/frontend/test_try.py",),
+    ),
+    Mutant(
+        "`except Exception` takes a refusal for what the program does",
+        "staged/frontend/try_.py",
+        "return all(kind in (Exception, BaseException) for kind in kinds if isinstance(error, kind))",
+        "return False",
+        ("tests/frontend/test_try.py",),
+    ),
+    Mutant(
+        "a traceback shows the frames between the caller and the user's line",
+        "staged/tracebacks.py",
+        "        if not after_ours:",
+        "        if True:",
+        (_TRACEBACKS,),
+    ),
+    Mutant(
+        "the frames of a fault of ours are cut out",
+        "staged/tracebacks.py",
+        "return not _last_file(error.__traceback__).startswith(_INNER)",
+        "return True",
+        (_TRACEBACKS,),
     ),
 )

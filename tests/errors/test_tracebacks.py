@@ -1,0 +1,130 @@
+"""Tracebacks end at the user's line, with one frame of ours at most; what the user's code raises keeps its frames."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.errors import ShapeError
+from staged.tracebacks import trims_traceback
+
+X = np.ones((2, 3), np.float32)
+OURS = str(Path(st.__file__).parent)
+
+
+def product(a):
+    if st.sum(a) > 0.0:
+        for _ in st.range(3):
+            a = a @ a
+    return a
+
+
+@st.function
+def wrong_shape(x):
+    y = product(x)
+    return y
+
+
+@st.function
+def wrong_key(x):
+    table = {"a": 1.0}
+    if st.sum(x) > 0.0:
+        x = x * table["b"]
+    return x
+
+
+@st.function
+def wrong_keyword(x):
+    return st.sum(x, bogus=3)
+
+
+@st.function
+def wrong_attribute(x):
+    return x.no_such_thing
+
+
+@st.function
+def wrong_index(x, i):
+    return x[i]
+
+
+def squared(w):
+    return st.sum(w @ w)
+
+
+def frames(call: Callable[[], Any]) -> tuple[list[str], list[str], BaseException]:
+    """The functions of this file and of ours in the traceback of `call`, innermost last, and the error."""
+    try:
+        call()
+    except Exception as error:
+        shown = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name not in ("frames", "<lambda>")]
+        ours = [frame.name for frame in shown if frame.filename.startswith(OURS)]
+        return [frame.name for frame in shown if frame.filename == __file__], ours, error
+    raise AssertionError("no error")
+
+
+@pytest.mark.parametrize(
+    ("call", "users", "last"),
+    [
+        (lambda: wrong_shape(X), ["wrong_shape", "product"], "a = a @ a"),
+        (lambda: wrong_shape.stage(X), ["wrong_shape", "product"], "a = a @ a"),
+        (lambda: wrong_key(X), ["wrong_key"], 'x = x * table["b"]'),
+        (lambda: wrong_keyword(X), ["wrong_keyword"], "return st.sum(x, bogus=3)"),
+        (lambda: wrong_attribute(X), ["wrong_attribute"], "return x.no_such_thing"),
+        (lambda: st.grad(squared)(X), ["squared"], "return st.sum(w @ w)"),
+        (lambda: st.vjp(squared, X), ["squared"], "return st.sum(w @ w)"),
+    ],
+    ids=["shape", "stage", "key", "keyword", "attribute", "grad", "vjp"],
+)
+def test_traceback_ends_at_the_users_line(call, users, last) -> None:
+    shown, ours, error = frames(call)
+    assert shown == users
+    assert ours == ["entry"]
+    assert traceback.extract_tb(error.__traceback__)[-1].line == last
+
+
+def test_eager_mode_shows_the_same() -> None:
+    with st.eager():
+        shown, ours, _ = frames(lambda: wrong_shape(X))
+    assert (shown, ours) == (["wrong_shape", "product"], ["entry"])
+
+
+def test_error_of_a_running_program_ends_at_the_call() -> None:
+    shown, ours, error = frames(lambda: wrong_index(X, 5))
+    assert (shown, ours) == ([], ["entry"])
+    assert isinstance(error, IndexError)
+
+
+def test_missing_argument_ends_at_the_call() -> None:
+    shown, ours, error = frames(lambda: wrong_shape())
+    assert (shown, ours) == ([], ["entry"])
+    assert [frame.name for frame in traceback.extract_tb(error.__traceback__)][-1] == "entry"
+
+
+def test_what_was_tried_before_is_not_shown() -> None:
+    _, _, error = frames(lambda: wrong_shape(X))
+    assert "During handling" not in "".join(traceback.format_exception(error))
+
+
+def test_all_frames_are_shown_where_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGED_TRACEBACK", "full")
+    shown, ours, error = frames(lambda: wrong_shape(X))
+    assert len(ours) > 5
+    assert isinstance(error, ShapeError)
+    assert "product" in shown
+
+
+@pytest.mark.parametrize(("folder", "kept"), [("passes", ["entry", "entry", "outer", "broken"]), ("nn", ["entry"])])
+def test_fault_of_ours_keeps_its_frames(folder: str, kept: list[str]) -> None:
+    """Only a fault of ours raises a KeyError below the passes; layers raise it for a wrong name."""
+    text = "def outer():\n    broken()\n\n\ndef broken():\n    raise KeyError('planted')\n"
+    names: dict[str, Any] = {}
+    exec(compile(text, str(Path(OURS) / folder / "planted.py"), "exec"), names)
+    _, ours, _ = frames(trims_traceback(names["outer"]))
+    assert ours == kept
