@@ -371,6 +371,24 @@ def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
     return emit.full(op.result.tensor, op.name in ("equal", "less_equal", "greater_equal"))
 
 
+@rule("less", "less_equal", "greater", "greater_equal")
+def compare_with_limit(op: Op, emit: Emitter) -> Value | None:
+    """n < 0  ->  False, of an unsigned n;  n >= 0  ->  True;  the same at each end of any dtype
+
+    Why: compilers warn of it.
+    Exact: for integers, which are never beyond the lowest and the highest of their dtype.
+    """
+    a, b = op.operands
+    if not a.tensor.dtype.is_integer:
+        return None
+    lowest, highest = limits(a.tensor.dtype)
+    # `n < lowest` is false, as is `highest < n`; `n > highest`, as is `lowest > n`.
+    ends = (lowest, highest) if op.name in ("less", "greater_equal") else (highest, lowest)
+    if number_of(b) != ends[0] and number_of(a) != ends[1]:
+        return None
+    return emit.full(op.result.tensor, op.name in ("less_equal", "greater_equal"))
+
+
 @rule("equal", "not_equal")
 def compare_masked(op: Op, emit: Emitter) -> Value | None:
     """(n & 3) == 4  ->  False;  (n | 3) == 4  ->  False;  the same for `!=`, where no n can have these bits

@@ -15,12 +15,12 @@ from staged.ir.nodes import Value
 from staged.ops.primitive import PRIMITIVES
 from staged.runtime import cuda
 from tests.fuzz import plain
-from tests.fuzz.cells.calls import missing
+from tests.fuzz.cells.calls import CALLS, missing
 from tests.fuzz.cells.check import LEVELS, check_program
 from tests.fuzz.cells.device import check_cells_on_device
 from tests.fuzz.cells.draw import NotACell
 from tests.fuzz.cells.memory import places
-from tests.fuzz.cells.piece import Cell, Piece
+from tests.fuzz.cells.piece import TRANSFORMS, Cell, Piece
 from tests.fuzz.cells.programs import Program, all_cells, drawn, program_of
 from tests.fuzz.cells.reduce import reproduction
 from tests.fuzz.cells.report import is_refused
@@ -46,6 +46,16 @@ def test_every_public_function_has_a_call_and_a_reading() -> None:
     assert missing() == []
     unread = set(st.ops.__all__) - set(vars(plain.namespace()))
     assert not unread
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_every_function_is_drawn_as_python(transform: str) -> None:
+    chance, known = random.Random(1), set(all_cells())
+    for name in sorted(CALLS):
+        for dtype in ("i64", "f64"):
+            cell = (name, dtype, "odd", transform)
+            piece = drawn(cell, chance) if cell in known else None
+            assert piece is None or ast.parse(piece.text)
 
 
 def test_the_reading_shares_no_code_with_staged() -> None:

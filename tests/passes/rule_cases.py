@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
@@ -252,6 +254,33 @@ CASES = [
         each(*FLOATS),
         fires=False,
     ),
+    Case(
+        "compare_with_limit",
+        lambda p, x: (
+            x < number(p, limits(x.dtype)[0], x),
+            x >= number(p, limits(x.dtype)[0], x),
+            x > number(p, limits(x.dtype)[1], x),
+            x <= number(p, limits(x.dtype)[1], x),
+            number(p, limits(x.dtype)[0], x) > x,
+            number(p, limits(x.dtype)[0], x) <= x,
+            number(p, limits(x.dtype)[1], x) < x,
+            number(p, limits(x.dtype)[1], x) >= x,
+        ),
+        each(*INTEGERS),
+    ),
+    Case(
+        "compare_with_limit",
+        lambda p, x: (
+            x <= number(p, limits(x.dtype)[0], x),
+            x > number(p, limits(x.dtype)[0], x),
+            x < number(p, limits(x.dtype)[1], x),
+            number(p, limits(x.dtype)[0], x) < x,
+            number(p, limits(x.dtype)[1], x) <= x,
+        ),
+        each(*INTEGERS),
+        fires=False,
+    ),
+    Case("compare_with_limit", lambda p, x: (x < number(p, 0.0, x), x >= number(p, -math.inf, x)), each(*FLOATS), fires=False),
     Case(
         "compare_masked",
         lambda p, x: tuple(

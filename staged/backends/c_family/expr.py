@@ -20,7 +20,8 @@ _BINARY = {
 _CONDITIONAL, _UNARY, _POSTFIX = 3, 14, 15
 
 # Mixing these without parentheses is right but makes gcc's -Wparentheses (and readers) unhappy.
-_AMBIGUOUS = {"<<", ">>", "&", "^", "|", "&&", "||", "==", "!=", "<", "<=", ">", ">="}
+_COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
+_AMBIGUOUS = {"<<", ">>", "&", "^", "|", "&&", "||", *_COMPARISONS}
 
 
 class Expr:
@@ -161,7 +162,9 @@ def _print(expr: Expr) -> tuple[str, int]:
 
 def _operand(op: str, operand: Expr, level: int) -> str:
     text, inner = _print(operand)
-    clash = isinstance(operand, Infix) and operand.op != op and (op in _AMBIGUOUS and operand.op in _AMBIGUOUS)
+    clash = isinstance(operand, Infix) and op in _AMBIGUOUS and operand.op in _AMBIGUOUS
+    # `a && b && c` is clear; `a != b != c` is not.
+    clash = clash and (operand.op != op or op in _COMPARISONS)
     mixed_bits = isinstance(operand, Infix) and op in {"&", "|", "^", "<<", ">>"}
     return f"({text})" if inner < level or clash or mixed_bits else text
 

@@ -502,8 +502,8 @@ def _(d: Draw) -> str:
         raise NotACell
     d.keywords |= {"dtype", "endpoint"}
     extent = d.extent()
-    return f"(st.linspace({d.pick('0, 1', '-1.0, 2.5', '3, 3')}, {extent}{_typed(d)}"
-    f"{d.keyword('endpoint', True, False)}), {d.new((extent,))})"
+    ends = d.pick("0, 1", "-1.0, 2.5", "3, 3")
+    return f"(st.linspace({ends}, {extent}{_typed(d)}{d.keyword('endpoint', True, False)}), {d.new((extent,))})"
 
 
 @call("eye")
@@ -515,8 +515,8 @@ def _(d: Draw) -> str:
 
 @call("one_hot")
 def _(d: Draw) -> str:
-    return f"st.one_hot({d.new(d.shape(ranks=(0, 1, 2)), values='below 4')}, {d.pick(4, 3, 1)}"
-    f"{d.keyword('dtype', 'st.f32', 'st.i64', 'st.bool_', 'st.f64')})"
+    dtype = d.keyword("dtype", "st.f32", "st.i64", "st.bool_", "st.f64")
+    return f"st.one_hot({d.new(d.shape(ranks=(0, 1, 2)), values='below 4')}, {d.pick(4, 3, 1)}{dtype})"
 
 
 # ---- indexing -----------------------------------------------------------------------------------

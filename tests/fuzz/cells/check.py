@@ -198,7 +198,8 @@ def read_by_numpy(piece: Piece) -> Any:
 
 
 def _derivatives(piece: Piece, found: Any) -> None:
-    if not piece.other:
+    # The gradient of nothing has no elements: it cannot say that the value itself is NaN.
+    if not piece.other or not piece.arrays[piece.main].size:
         return
     try:
         other = eagerly(piece, piece.other)

@@ -82,8 +82,8 @@ def _(d: Draw) -> str:
 def _(d: Draw) -> str:
     shape = _few(d, d.pick(2, 3, 4))
     x = d.new(shape, values="nonzero")
-    return f"st.batch_norm_training({x}{_weights(d, shape[1:2])}{d.keyword('eps', 1e-5, 0.1)}"
-    f"{d.keyword('correction', 0, 1, percent=30)})"
+    rest = d.keyword("eps", 1e-5, 0.1) + d.keyword("correction", 0, 1, percent=30)
+    return f"st.batch_norm_training({x}{_weights(d, shape[1:2])}{rest})"
 
 
 @call("group_norm")

@@ -1,0 +1,45 @@
+"""Faults that the fuzzer of small functions found, planted again."""
+
+from __future__ import annotations
+
+from tests.mutate.mutant import Mutant
+
+_FUNCTIONS = "tests/ops/test_functions.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a dot product of bytes is summed in i64",
+        "staged/ops/contraction.py",
+        "return sum_(product, axis, dtype=product.dtype)",
+        "return sum_(product, axis)",
+        (f"{_FUNCTIONS}::test_agrees_with_numpy",),
+    ),
+    Mutant(
+        "two parts of nothing are one part",
+        "staged/ops/shape.py",
+        "cuts = [width * number for number in range(1, indices_or_sections)]",
+        "cuts = list(range(width, extent, width)) if width else []",
+        (f"{_FUNCTIONS}::test_agrees_with_numpy",),
+    ),
+    Mutant(
+        "a pool over the edge of a bool image ends in NumPy's words",
+        "staged/ops/pooling.py",
+        "if ceil_mode and not array.dtype.is_bool:",
+        "if ceil_mode:",
+        ("tests/ops/test_pooling.py::test_bad_calls_are_refused_with_the_line",),
+    ),
+    Mutant(
+        "a comparison of comparisons without parentheses",
+        "staged/backends/c_family/expr.py",
+        "(operand.op != op or op in _COMPARISONS)",
+        "operand.op != op",
+        ("tests/backends/test_expr.py",),
+    ),
+    Mutant(
+        "a comparison with the lowest number that may be equal counts as decided",
+        "staged/passes/algebra.py",
+        'ends = (lowest, highest) if op.name in ("less", "greater_equal") else (highest, lowest)',
+        'ends = (lowest, highest) if op.name in ("less", "less_equal") else (highest, lowest)',
+        ("tests/passes/test_rules.py",),
+    ),
+)
