@@ -19,6 +19,7 @@ from staged import ops
 from staged.ir.types import TensorType
 from staged.ops.array import METHODS, Array
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample
+from staged.ops.torch_words import METHOD_WORDS
 
 PAGE = Path(__file__).parent / "ops.md"
 
@@ -31,6 +32,9 @@ HEAD = """\
 marked *m* are methods of arrays too: `st.sum(x)` is `x.sum()`. They take arrays, numbers and nested lists. Dtypes promote
 as in the Array API, an integer with a float gives the float's dtype, and Python numbers are weak: they take the dtype of
 the array they meet. `np.exp(x)` and the like on a staged `x` are the functions here, where there is one.
+
+Arguments have torch's names beside these: `dim` for `axis`, `keepdim` for `keepdims`, `input` for the first, and the like; the
+[guide](guide.md#torchs-words) says where torch means something else. More methods of arrays by torch's names: {words}.
 
 **Dtypes** are those that the operands may have: *floats* are f32 and f64, *integers* i32, i64, u8 and u32, *numbers* are
 both, *any* has bool too. Where a function computes in floats, others become f32 first.
@@ -123,7 +127,8 @@ MAKERS = {"full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_lik
 
 def page() -> str:
     """The text of docs/ops.md."""
-    parts = [HEAD]
+    named = sorted(word for word in METHOD_WORDS if word not in ops.__all__)
+    parts = [HEAD.replace("{words}", " ".join(f"`{word}`" for word in named))]
     shown = functions()
     for module, title in SECTIONS.items():
         rows = [row_of(name, function) for name, function in shown.items() if module_of(function) == module]

@@ -21,6 +21,7 @@ from staged import cuda, ops
 from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.errors import (
+    ArgumentError,
     CacheError,
     CarriedValueError,
     CompilerError,
@@ -34,12 +35,14 @@ from staged.errors import (
     StagedError,
     StagedValueError,
     StagingError,
+    StateDictError,
     StaticStateError,
     UnboundNameError,
     UnsupportedError,
 )
 from staged.frontend.batches import batches
 from staged.frontend.dimensions import dim
+from staged.frontend.foreign import pure
 from staged.frontend.gpu_func.function import gpu_func
 from staged.frontend.iterables import range_ as range
 from staged.frontend.regions import GPU, DeviceArray, to, with_backend
@@ -62,6 +65,7 @@ from staged.gradient_check import check_grads
 from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops import random
+from staged.ops.array import Array
 from staged.program import Program
 from staged.progress import progress
 from staged.source import here
@@ -72,6 +76,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CPU",
     "GPU",
+    "ArgumentError",
+    "Array",
     "DeviceArray",
     "CacheError",
     "CarriedValueError",
@@ -90,6 +96,7 @@ __all__ = [
     "StagedFunction",
     "StagedValueError",
     "StagingError",
+    "StateDictError",
     "StaticStateError",
     "UnboundNameError",
     "UnsupportedError",
@@ -119,6 +126,7 @@ __all__ = [
     "nn",
     "optim",
     "progress",
+    "pure",
     "random",
     "range",
     "seed",

@@ -28,10 +28,11 @@ from staged.errors import (
     StagingError,
 )
 from staged.frontend.effects import check_effect
+from staged.frontend.try_ import is_waited_for
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.composite import Composite
-from staged.ops.context import Context, context_or_none, set_default_context, use_context
+from staged.ops.context import Context, context_or_none, current_context, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.primitive import Primitive
 from staged.source import Position, here
@@ -170,6 +171,10 @@ class EagerContext(Context):
     def __init__(self, seed: int = 0) -> None:
         self.random_state = RandomState(seed)
 
+    @property
+    def is_plain(self) -> bool:
+        return _random.get() is None and not levels.get()
+
     # ---- ops ----
 
     def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> Arrays:
@@ -203,6 +208,9 @@ class EagerContext(Context):
         except ZeroDivisionError as error:
             raise ProgramZeroDivisionError(str(error), where=here()) from None
         results = made if isinstance(made, tuple) else (made,)
+        if primitive.name in ("divide", "floor_divide", "remainder") and types[0].weak and is_waited_for():
+            if not arrays[1]._data:  # a handler waits for what Python raises; compiled code is refused there
+                raise ProgramZeroDivisionError("float division by zero", where=here())
         assert len(results) == len(types), f"{primitive.name} gave {len(results)} results instead of {len(types)}"
         return tuple(_checked(primitive, result, type) for result, type in zip(results, types, strict=True))
 
@@ -418,6 +426,11 @@ def is_eager(name: str = "") -> bool:
     """Whether a staged function called `name` runs eagerly here."""
     names = _eager_names.get()
     return _ALL in names or name in names
+
+
+def is_plain() -> bool:
+    """Whether this is plain Python, where arrays may become NumPy's: see `Context.is_plain`."""
+    return current_context().is_plain
 
 
 @contextmanager

@@ -63,6 +63,14 @@ class DTypeError(StagedError, TypeError):
     """Dtypes that do not fit together, or an op that does not take this dtype."""
 
 
+class ArgumentError(StagedError, ValueError):
+    """An argument with a value that there is not: a negative rate, a probability above 1, an option by a wrong name."""
+
+
+class StateDictError(ArgumentError, KeyError):
+    """A `state_dict` whose names are not those of the module or optimiser that is to load it."""
+
+
 class StagingError(StagedError):
     """Python that cannot be staged: an unsupported statement, call or change of static state."""
 

@@ -30,10 +30,11 @@ class Row:
 class MemoryReport:
     """The memory plan of a program, in bytes.
 
-    `arena` is what a call needs (buffers share it), `peak` the most that is alive at once, `total` what the buffers would
-    take side by side. `bounded` is false where a loop without a bound keeps residuals that grow with its trips.
-    `devices` are the arenas of other devices. By recursive function, and device, `stack` and `calls` are what each open call
-    takes, and by frame `kept` is what each call leaves for its gradient.
+    `arena` is what a call needs of the host (buffers share it), `peak` the most that is alive there at once, `total` what the
+    buffers would take side by side. `bounded` is false where a loop without a bound keeps residuals that grow with its trips.
+    `devices` and `device_peaks` are arenas and peaks of other devices, `beside` what is allocated there for libraries: None where
+    the library says how much, when the program first runs. By recursive function, and device, `stack` and `calls` are what each
+    open call takes, and by frame `kept` is what each call leaves for its gradient.
     """
 
     name: str
@@ -46,6 +47,8 @@ class MemoryReport:
     devices: tuple[tuple[str, int], ...] = ()
     calls: tuple[tuple[str, str, int], ...] = ()
     kept: tuple[tuple[str, str, int], ...] = ()
+    device_peaks: tuple[tuple[str, int], ...] = ()
+    beside: tuple[tuple[str, str, int | None], ...] = ()
 
     @staticmethod
     def of(plan: Plan, name: str) -> MemoryReport:
@@ -67,7 +70,7 @@ class MemoryReport:
             )
             for buffer in buffers
         )
-        total = sum(buffer.nbytes for buffer in buffers)
+        total = sum(buffer.nbytes for buffer in buffers if buffer.device == CPU)
         bounded = not plan.stacks and not plan.keeps_frames
         return MemoryReport(
             name,
@@ -80,28 +83,42 @@ class MemoryReport:
             tuple((str(device), nbytes) for device, nbytes in plan.device_bytes.items()),
             _by_device(plan.calls_on_devices),
             _by_device(plan.kept_on_devices),
+            tuple((str(device), plan.device_peaks.get(device, 0)) for device in plan.device_bytes),
+            tuple((str(device), what, nbytes) for device, found in plan.beside.items() for what, nbytes in found),
         )
 
     def __str__(self) -> str:
-        lines = [f"memory of `{self.name}`: arena {self.arena:,} bytes, peak {self.peak:,}, without sharing {self.total:,}"]
+        on_host = " of the host" if self.devices else ""
+        sizes = f"arena{on_host} {self.arena:,} bytes, peak {self.peak:,}, without sharing {self.total:,}"
+        lines = [f"memory of `{self.name}`: {sizes}"]
         if not self.bounded:
             lines.append("what loops without a bound and calls keep for gradients comes on top and grows with their number")
         for name, nbytes in self.stack:
             lines.append(f"each call of `{name}` takes {nbytes:,} bytes of the program's stack for its buffers")
         for device, nbytes in self.devices:
-            lines.append(f"arena on {device}: {nbytes:,} bytes")
+            sharing = sum(row.nbytes for row in self.rows if row.device == device)
+            peak = dict(self.device_peaks)[device]
+            lines.append(f"arena on {device}: {nbytes:,} bytes, peak of values {peak:,}, without sharing {sharing:,}")
+        for device, what, beside in self.beside:
+            size = f"{beside:,} bytes" if beside is not None else "as many bytes as the library asks for"
+            lines.append(f"beside it on {device}: {size}, {what}")
         for name, device, nbytes in self.calls:
             lines.append(f"each call of `{name}` takes {nbytes:,} bytes on {device} for its buffers")
         for name, device, nbytes in self.kept:
             lines.append(f"each `{name}` keeps {nbytes:,} bytes on {device} for the gradient")
-        lines.append(f"{'offset':>10} {'bytes':>10}  {'alive':>11}  buffer")
-        for row in self.rows:
-            there = f" on {row.device}" if row.device else ""
-            lines.append(
-                f"{row.offset:>10} {row.nbytes:>10}  {row.first:>5}-{row.last:<5}  "
-                f"{row.name} {row.shape}{there} {row.line}".rstrip()
-            )
+        for device in ("", *(device for device, _ in self.devices)):
+            lines += self.table(device)
         return "\n".join(lines)
+
+    def table(self, device: str) -> list[str]:
+        """The lines of the host's buffers, or of a device's."""
+        heading = f"buffer on {device}" if device else "buffer of the host" if self.devices else "buffer"
+        lines = [f"{'offset':>10} {'bytes':>10}  {'alive':>11}  {heading}"]
+        for row in self.rows:
+            if row.device == device:
+                alive = f"{row.first:>5}-{row.last:<5}"
+                lines.append(f"{row.offset:>10} {row.nbytes:>10}  {alive}  {row.name} {row.shape} {row.line}".rstrip())
+        return lines if len(lines) > 1 or not device else []
 
 
 def _shown(device: Device) -> str:

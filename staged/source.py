@@ -40,6 +40,12 @@ class Position:
         return linecache.getline(self.file, self.line).strip()
 
     @property
+    def expression(self) -> str:
+        """The piece itself; empty where it has more than one line, or the file cannot be read."""
+        line = linecache.getline(self.file, self.line)
+        return line[self.column : self.end_column].strip() if self.end_line == self.line else ""
+
+    @property
     def short(self) -> str:
         """`mlp.py:21`, for comments in generated text (base name only: no path of the machine in the text)."""
         return f"{os.path.basename(self.file)}:{self.line}"

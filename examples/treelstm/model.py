@@ -8,7 +8,7 @@ from staged import nn
 
 def uniform(shape, bound, dtype):
     """A parameter drawn from U(-bound, bound)."""
-    return st.Variable(st.random.uniform(shape, -bound, bound, dtype=dtype))
+    return st.Variable(st.random.uniform(shape, low=-bound, high=bound, dtype=dtype))
 
 
 class TreeLSTM(nn.Module):

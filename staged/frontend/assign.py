@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator as py
+from collections import deque
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -248,6 +249,12 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
 
         call(described.fset, owner, value)
         return
+    record_attribute(owner, name)
+    setattr(owner, name, value)
+
+
+def record_attribute(owner: Any, name: str) -> None:
+    """Log an attribute of an object before it changes."""
     contents = contents_of(owner) if not isinstance(owner, list | dict) else None
     if contents is not None:
         own = contents.get(name, _ABSENT)
@@ -260,14 +267,13 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
 
         text = f"the attribute `{name}` of{{name}} (a {type(owner).__name__})"
         record_mutation(owner, text, lambda: getattr(owner, name, _ABSENT), undo)
-    setattr(owner, name, value)
 
 
 _ABSENT = object()
 
 
 def record_contents(container: Any) -> None:
-    """Log a list, dict or set before it changes."""
+    """Log a container or an array of Python before it changes."""
     if isinstance(container, list):
 
         def undo(before: Any) -> None:
@@ -281,6 +287,19 @@ def record_contents(container: Any) -> None:
             container.update(before)
 
         record_mutation(container, f"the {type(container).__name__}{{name}}", lambda: dict_or_set(container), undo_all)
+    elif isinstance(container, deque | bytearray):
+
+        def undo_each(before: Any) -> None:
+            container.clear()
+            container.extend(before)
+
+        record_mutation(container, f"the {type(container).__name__}{{name}}", lambda: list(container), undo_each)
+    elif isinstance(container, np.ndarray):
+
+        def undo_elements(before: Any) -> None:
+            container[...] = before
+
+        record_mutation(container, "the array{name} of NumPy", container.copy, undo_elements)
 
 
 def dict_or_set(container: Any) -> Any:

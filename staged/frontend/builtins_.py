@@ -117,6 +117,8 @@ def int_(value: Any = 0, *base: Any) -> Any:
     value = _read(value)
     if not isinstance(value, Array):
         return int(value, *base)
+    if value.dtype.is_float:
+        math_.note_raiser((ValueError, OverflowError), "`int`", int, (value,))
     return _convert(value, TensorType(i64, (), True), "int")
 
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from staged.errors import StagedError, StagedValueError, StagingError
 from staged.frontend import trees
-from staged.frontend.assign import record_contents
+from staged.frontend.assign import record_attribute, record_contents
 from staged.frontend.builtins_ import BUILTINS, REFUSED
+from staged.frontend.foreign import changed_by, check_call
 from staged.frontend.mutation import note_made, note_new, note_parts
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
@@ -23,9 +24,6 @@ from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
 from staged.source import here
 
-_MUTATING = frozenset(
-    "append extend insert remove pop clear sort reverse update setdefault popitem add discard __setitem__".split()
-)
 _HIGHER_ORDER: tuple[Any, ...] = (map, filter, functools.reduce, sorted, functools.partial)
 
 
@@ -73,7 +71,10 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(function, MethodType):
         inner = function.__func__
         if isinstance(inner, FunctionType):
-            return as_converted(inner)(function.__self__, *args, **kwargs)
+            converted = as_converted(inner)
+            if converted is inner and not getattr(inner, "__staged_converted__", False):
+                _check_foreign(function, args, kwargs)
+            return converted(function.__self__, *args, **kwargs)
         return function(*args, **kwargs)
     if isinstance(function, BuiltinFunctionType):
         return _call_builtin(function, tracing, args, kwargs)
@@ -86,16 +87,30 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return call_staged(function, args, kwargs)
     if isinstance(function, functools.partial):
         return call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
-    if tracing and (isinstance(function, np.ufunc) or _is_numpy_function(function)):
-        return function(*args, **kwargs)
     method = getattr(type(function), "__call__", None)  # noqa: B004 (the class's own, to convert it)
     if isinstance(method, FunctionType):
-        return as_converted(method)(function, *args, **kwargs)
+        return call(MethodType(method, function), *args, **kwargs)
+    _check_foreign(function, args, kwargs)
     return function(*args, **kwargs)
+
+
+def _check_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Before code that is not converted runs: refuse it where it has effects, log the container that it changes."""
+    trace = current_trace()
+    if trace is None:
+        return
+    check_call(trace, function, args, kwargs)
+    if function is object.__setattr__ and len(args) == 3:
+        record_attribute(args[0], args[1])  # as frozen dataclasses do it
+        return
+    changed = changed_by(function, args, kwargs)
+    if changed is not None:
+        record_contents(changed)
 
 
 def _call_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of code that is not converted. Where it cannot go on with a staged value, the error says so."""
+    _check_foreign(function, args, kwargs)
     try:
         return function(*args, **kwargs)
     except StagedError:
@@ -114,10 +129,6 @@ def _call_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         ) from error
 
 
-def _is_numpy_function(function: Any) -> bool:
-    return type(function).__module__.startswith("numpy")
-
-
 def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # In eager mode too, where numbers are arrays with a tape; in plain Python there is nothing to handle.
     handler = BUILTINS.get(function) if context_or_none() is not None else None
@@ -134,8 +145,6 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
         if function.__name__ == "format":
             return format_string(owner, args, kwargs)
         return _join(owner, *args)
-    if isinstance(owner, list | dict | set) and function.__name__ in _MUTATING:
-        record_contents(owner)
     result = _call_foreign(function, _converted_arguments(function, args), kwargs)
     if function.__name__ == "copy" and isinstance(result, list | dict | set):
         note_made(result)
@@ -165,6 +174,7 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
         if isinstance(made, cls):
             as_converted(type(made).__init__)(made, *args, **kwargs)
         return made
+    _check_foreign(cls, args, kwargs)
     made = cls(*_converted_arguments(cls, args), **kwargs)
     note_made(made)
     note_parts(made, args, kwargs)

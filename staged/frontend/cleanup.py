@@ -48,7 +48,8 @@ class cleanup:
         self.recorded_before = before + ops, log
 
     def recorded(self, trace: TraceContext) -> tuple[int, int]:
-        return len(trace.block.ops), len(trace.log)
+        """How many ops there are in the block, and changes of objects that the program carries."""
+        return len(trace.block.ops), sum(id(mutation.owner) in trace.made for mutation in trace.log)
 
     def __exit__(self, kind: Any, *_: object) -> None:
         trace = self.trace

@@ -57,10 +57,15 @@ def is_user_code(function: FunctionType) -> bool:
     file = function.__code__.co_filename
     if file == "<string>" and function.__name__.startswith("__"):
         return False  # methods that dataclasses and named tuples generate
+    return is_user_file(file) and (not file.startswith(_LAYERS) or function.__name__ in _LAYER_METHODS)
+
+
+def is_user_file(file: str) -> bool:
+    """Whether functions of this file may be converted: it is not of the standard library, an installed package, or our core."""
     known = _is_user_file.get(file)
     if known is None:
         known = _is_user_file[file] = _decide(file)
-    return known and (not file.startswith(_LAYERS) or function.__name__ in _LAYER_METHODS)
+    return known
 
 
 def _decide(file: str) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from staged.errors import StagedValueError, StagingError
+from staged.frontend.tracing import current_trace
+from staged.frontend.try_ import is_waited_for
 from staged.ir.types import TensorType, i64
 from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
@@ -180,6 +182,25 @@ def _read(value: Any) -> Any:
     return list(value) if hasattr(value, "__next__") else value
 
 
+_DOMAIN, _OVERFLOW = (ValueError,), (OverflowError,)
+_RAISES: dict[str, tuple[type[Exception], ...]] = {
+    **dict.fromkeys("sqrt log log2 log10 log1p asin acos acosh atanh sin cos tan fmod modf".split(), _DOMAIN),
+    **dict.fromkeys("exp exp2 expm1 cosh sinh ldexp fsum".split(), _OVERFLOW),
+    **dict.fromkeys("pow floor ceil trunc".split(), (ValueError, OverflowError)),
+}
+"""What Python raises for some numbers, where a program goes on with an infinity or NaN."""
+
+
+def note_raiser(errors: tuple[type[Exception], ...], what: str, plain: Callable[..., Any], values: Iterable[Any]) -> None:
+    """Note for the `try`s around that Python may raise here, and the program does not; eager mode raises as Python does."""
+    trace = current_trace()
+    if trace is not None:
+        if errors and trace.try_depth:
+            trace.raisers.append((errors, what, here()))
+    elif errors and is_waited_for():
+        plain(*(value.item() if isinstance(value, Array) else value for value in values))
+
+
 def _handler(name: str) -> Callable[..., Any]:
     plain = getattr(math, name)
     staged = STAGED.get(name)
@@ -189,6 +210,7 @@ def _handler(name: str) -> Callable[..., Any]:
         options = {key: _read(option) for key, option in options.items()}
         if not _scalars(name, (*values, *options.values())):
             return plain(*values, **options)
+        note_raiser(_RAISES.get(name, ()), f"`math.{name}`", plain, values)
         if staged is None:
             raise StagingError(f"`math.{name}` of a staged value cannot be staged", where=here(), hint=REFUSED[name])
         return staged(*values, **options)

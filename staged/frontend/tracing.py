@@ -230,6 +230,8 @@ class TraceContext(RecordContext):
         self.numbers = itertools.count()
         """Tell these names apart."""
         self.try_depth = 0
+        self.raisers: list[tuple[tuple[type[BaseException], ...], str, Position | None]] = []
+        """Calls that Python may leave by an exception, and the program does not: which, by what, where."""
         self.cleanups: list[cleanup] = []
         """The `finally`s and `with`s around what is being traced, innermost last."""
         self.path: list[object] = []

@@ -31,6 +31,11 @@ def _register_dataclass(node: Any) -> bool:
         register: Any = optree.register_pytree_node
         register(cls, flatten, unflatten, namespace=_NAMESPACE)
         _registered.add(cls)
+    elif isinstance(node, list) and cls is not list and cls not in _registered and hasattr(cls, "__staged_node__"):
+        # A list with more to it: rebuilt with other leaves it is a list.
+        register_list: Any = optree.register_pytree_node
+        register_list(cls, lambda items: (list(items), None), lambda _, leaves: list(leaves), namespace=_NAMESPACE)
+        _registered.add(cls)
     return False
 
 

@@ -5,17 +5,26 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable
+from contextvars import ContextVar, Token
 from typing import Any
 
 from staged.errors import StagingError
 from staged.frontend import cleanup  # noqa: F401  (its operator)
 from staged.frontend.assert_ import KINDS
 from staged.frontend.syntax import Converter, operator, place, statement, text
-from staged.frontend.tracing import current_trace
+from staged.frontend.tracing import (
+    BlockEndedError,
+    NeedsFunctionError,
+    NeedsNameError,
+    NeedsScopeError,
+    NeedsTrackingError,
+    current_trace,
+)
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value, walk_ops
 from staged.ir.trips import constant_of
 from staged.ir.types import TensorType
+from staged.source import Position
 
 
 @statement(ast.Try)
@@ -31,13 +40,15 @@ def convert_try(converter: Converter, node: ast.Try) -> list[ast.stmt]:
     handlers = []
     for handler in node.handlers:
         body = converter.block(handler.body)
-        name = None
+        name = converter.fresh("error")
         if handler.name is not None:
-            name = converter.fresh("error")
             target = ast.copy_location(ast.Name(handler.name, ast.Store()), handler)
             body = [*assign(converter, target, ast.Name(name, ast.Load()), handler), *body]
         kind = converter.expr(handler.type) if handler.type is not None else None
-        handlers.append(place(ast.ExceptHandler(kind, name, body), handler))
+        caught_here = converter.lambda_(handler.type) if handler.type is not None else text(None)
+        passes = converter.call("passes_on", ast.Name(name, ast.Load()), caught_here)
+        body = [ast.If(passes, [ast.Raise(None, None)], []), *body]
+        handlers.append(place(ast.ExceptHandler(kind or ast.Name("BaseException", ast.Load()), name, body), handler))
     made = ast.Try([place(guarded, node)], handlers, converter.block(node.orelse), converter.block(node.finalbody))
     if not node.finalbody:
         return [made]
@@ -59,25 +70,48 @@ class in_try:
         self.caught = caught
         self.is_bare = is_bare
         self.start: tuple[OpenBlock, int] | None = None
+        self.raisers = 0
+        self.token: Token[bool] | None = None
 
     def __enter__(self) -> None:
         trace = current_trace()
+        if self.step:
+            self.token = _waits.set(True)
         if trace is not None:
             trace.try_depth += self.step
             self.start = (trace.block, len(trace.block.ops))
+            self.raisers = len(trace.raisers)
 
     def __exit__(self, kind: Any, *_: object) -> None:
         trace = current_trace()
+        if self.token is not None:
+            _waits.reset(self.token)
         if trace is None:
             return
         trace.try_depth -= self.step
         if kind is None and self.step and self.start is not None and self.start[0] is trace.block:
-            self.refuse_failing(trace.block.ops[self.start[1] :])
+            self.refuse_failing(trace.block.ops[self.start[1] :], trace.raisers[self.raisers :])
 
-    def refuse_failing(self, ops: list[Op]) -> None:
-        """Raise where the handlers name what the program would stop with: they run while staging, it runs later."""
+    def refuse_failing(
+        self, ops: list[Op], raisers: list[tuple[tuple[type[BaseException], ...], str, Position | None]]
+    ) -> None:
+        """Raise where the handlers name what the program would stop with: they run while staging, it runs later.
+
+        Or what Python would raise: floats of a program go on with an infinity or NaN.
+        """
         kinds = BaseException if self.is_bare else _flat(self.caught())
-        for op in itertools.chain.from_iterable([op, *_inside(op)] for op in ops):
+        every = list(itertools.chain.from_iterable([op, *_inside(op)] for op in ops))
+        raisers = [*raisers, *((_raises(op), _OPERATORS[op.name], op.where) for op in every if op.name in _OPERATORS)]
+        for errors, what, where in raisers:
+            error = next((error for error in errors if issubclass(error, kinds)), None)
+            if error is not None:
+                raise StagingError(
+                    f"{what} goes on with an infinity or NaN where Python raises {_article(error.__name__)}, "
+                    "for which the `try` around it waits",
+                    where=where,
+                    hint="ask before: `if divisor != 0.0: ...`, `if x > 0.0: ...`; or leave the `try` to the caller",
+                )
+        for op in every:
             error = _stops_with(op)
             if error is not None and issubclass(error, kinds):
                 raise StagingError(
@@ -85,6 +119,42 @@ class in_try:
                     where=op.where,
                     hint="ask before: `if i < len(x): ...`, `if divisor != 0: ...`; or leave the `try` to the caller",
                 )
+
+
+_OPERATORS = {"divide": "`/`", "floor_divide": "`//`", "remainder": "`%`", "pow": "`**`"}
+
+
+def _raises(op: Op) -> tuple[type[BaseException], ...]:
+    """What Python raises for these operands of its own floats, at worst; arrays of NumPy raise nothing."""
+    (result,) = op.results
+    if not isinstance(result.type, TensorType) or not result.type.weak or not result.type.dtype.is_float:
+        return ()
+    second = constant_of(op.operands[1])
+    if op.name == "pow":
+        return (OverflowError,) if second is not None and second >= 0 else (OverflowError, ZeroDivisionError)
+    return () if second else (ZeroDivisionError,)
+
+
+_waits: ContextVar[bool] = ContextVar("staged_try", default=False)
+
+
+def is_waited_for() -> bool:
+    """Whether a handler of converted code is around, which may wait for what Python raises."""
+    return _waits.get()
+
+
+@operator
+def passes_on(error: BaseException, caught: Callable[[], Any] | None) -> bool:
+    """Whether a handler must not keep an error: what steers the trace, and a refusal that it does not name.
+
+    `except Exception` would take "this cannot be staged" for what the program does, and hide it.
+    """
+    if isinstance(error, BlockEndedError | NeedsScopeError | NeedsFunctionError | NeedsNameError | NeedsTrackingError):
+        return True
+    if current_trace() is None or not isinstance(error, StagingError):
+        return False
+    kinds = (BaseException,) if caught is None else _flat(caught())
+    return all(kind in (Exception, BaseException) for kind in kinds if isinstance(error, kind))
 
 
 def _inside(op: Op) -> list[Op]:

@@ -236,6 +236,10 @@ class Variable(Array):
         # Not through `buffer`, which would cut the array held in eager mode off its tape.
         return np.array(self._held, dtype=self._type.dtype.numpy)
 
+    def saved(self) -> Any:
+        """What a `state_dict` holds: in plain Python a NumPy array of the caller's own, in staged and eager code the value."""
+        return self.numpy() if current_context().is_plain else self.value
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if current_trace() is not None:
             return np.asarray(self.__staged_read__(), dtype=dtype)  # refused by the staged array, with the way out

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+from types import FunctionType
+from typing import Any
 
 from staged.frontend import cleanup  # noqa: F401  (its operator)
-from staged.frontend.syntax import Converter, place, statement, text
+from staged.frontend.syntax import Converter, operator, place, statement, text
+from staged.frontend.tracing import current_trace
 
 
 @statement(ast.With)
@@ -21,9 +24,45 @@ def convert_with(converter: Converter, node: ast.With) -> list[ast.stmt]:
             fresh = converter.fresh("entered")
             name = ast.Name(fresh, ast.Store())
             header += assign(converter, item.optional_vars, ast.Name(fresh, ast.Load()), node)
-        items.append(ast.withitem(converter.expr(item.context_expr), name))
+        items.append(ast.withitem(converter.call("context", converter.expr(item.context_expr)), name))
     whole = converter.fresh("cleanup")
     inside = ast.Attribute(ast.Name(whole, ast.Load()), "inside", ast.Load())
     body = ast.With([*items, ast.withitem(inside, None)], [*header, *converter.block(node.body)], None)
     guard = ast.withitem(converter.call("cleanup", text("with")), ast.Name(whole, ast.Store()))
     return [ast.With([guard], [place(body, node)], None)]
+
+
+# ---- what the call does -------------------------------------------------------------------------
+
+
+@operator
+def context(manager: Any) -> Any:
+    """What a `with` enters: an object of the user's with its two methods converted, anything else as it is."""
+    from staged.frontend.calls import as_converted
+
+    if current_trace() is None:
+        return manager
+    methods = [getattr(type(manager), name, None) for name in ("__enter__", "__exit__")]
+    if not all(isinstance(method, FunctionType) and as_converted(method) is not method for method in methods):
+        return manager
+    return _Converted(manager)
+
+
+class _Converted:
+    """A context manager of the user's: what it prints and writes as it begins and ends is recorded."""
+
+    def __init__(self, manager: Any) -> None:
+        self.manager = manager
+
+    def __enter__(self) -> Any:
+        from staged.frontend.calls import call
+
+        return call(type(self.manager).__enter__, self.manager)
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        from staged.frontend.calls import call
+
+        if kind is not None and not issubclass(kind, Exception):
+            # A path has ended, or a try of staging is taken back: there is no place to record into.
+            return type(self.manager).__exit__(self.manager, kind, error, traceback)
+        return call(type(self.manager).__exit__, self.manager, kind, error, traceback)

@@ -203,11 +203,15 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile:
-    """For each piece of at most `size` of the range of `axis`, the body; loops over `axis` inside run over the piece."""
+    """For each piece of at most `size` of the range of `axis`, the body; loops over `axis` inside run over the piece.
+
+    Tiles of smaller pieces may stand in it. `reductions` start before the first piece and end after the last.
+    """
 
     axis: Axis
     size: int
     body: tuple[Statement, ...]
+    reductions: tuple[Reduction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -337,8 +341,8 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
                 out.append(Accumulate(reduction, value, None if position is None else change(position)))
             case Loop(axis, inner, reductions):
                 out.append(Loop(axis, map_indices(inner, change), reductions))
-            case Tile(axis, size, inner):
-                out.append(Tile(axis, size, map_indices(inner, change)))
+            case Tile(axis, size, inner, reductions):
+                out.append(Tile(axis, size, map_indices(inner, change), reductions))
             case Guarded(bounds, inner):
                 changed = tuple(Bound(change(b.index), b.extent) for b in bounds)
                 out.append(Guarded(changed, map_indices(inner, change)))
@@ -405,7 +409,7 @@ def collapse(
     out: list[Statement] = []
     for s in body:
         if isinstance(s, Tile):
-            out.append(Tile(s.axis, s.size, collapse(s.body, merged)))
+            out.append(Tile(s.axis, s.size, collapse(s.body, merged), s.reductions))
         elif isinstance(s, Loop):
             out.append(_collapse_loop(Loop(s.axis, collapse(s.body, merged), s.reductions), merged))
         else:

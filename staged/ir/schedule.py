@@ -197,6 +197,14 @@ class Schedule:
         """Vectors per turn of a vectorised loop with totals."""
         return next((d.times for d in self.directives if isinstance(d, Unroll)), 1)
 
+    def vectors_per_turn(self, loop: Loop) -> int:
+        """Vectors that a turn of a vectorised loop with totals takes: as many as it has, up to `unroll`; one around loops."""
+        if any(isinstance(s, Loop) for s in loop.body):
+            return 1
+        count = max(1, min(self.unroll, loop.axis.extent // self.lanes))
+        # Where whole turns end is found by masking when the program counts them: a power of two.
+        return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
+
     @cached_property
     def chunk(self) -> int:
         """Turns of the outermost loop that a thread takes at a time; 0: threads do not pay, or are not allowed."""

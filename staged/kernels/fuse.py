@@ -16,6 +16,7 @@ from staged.ir.nodes import Block, End, Function, Op, Value, free_values, walk_o
 from staged.ir.types import CPU, Dim, dims_of, i64
 from staged.ir.zeros import is_zeros
 from staged.kernels.axes import AxisConflict
+from staged.kernels.cascade import cascade_sums
 from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
@@ -122,7 +123,10 @@ class _BlockFuser:
             body, operands, nest = self.lowered(ops, results, lambda value: value in direct and not _is_source(value))
         effects = tuple(dict.fromkeys(effect for op in ops for effect in op.effects))
         attrs: dict[str, object] = {"name": _name(ops, results), "fused": _fused(ops)}
-        attrs |= {"nest": nest, "schedule": schedule(nest, self.machine)}
+        scheduled = schedule(nest, self.machine)
+        if ops[-1].device == CPU:
+            nest, scheduled = cascade_sums(nest, scheduled)
+        attrs |= {"nest": nest, "schedule": scheduled}
         op = Op(
             "kernel",
             operands,

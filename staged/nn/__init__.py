@@ -1,6 +1,8 @@
 """Layers with the names, defaults, `state_dict` keys and layouts of `torch.nn`."""
 
+from staged.nn import init
 from staged.nn.activation import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
+from staged.nn.containers import Identity, ModuleDict, ModuleList, Sequential
 from staged.nn.convolution import Conv1d, Conv2d, ConvTranspose2d
 from staged.nn.layers import Dropout, Embedding, Flatten, Linear
 from staged.nn.losses import (
@@ -15,7 +17,7 @@ from staged.nn.losses import (
     NLLLoss,
     SmoothL1Loss,
 )
-from staged.nn.module import Identity, Module, ModuleList, Sequential
+from staged.nn.module import Module
 from staged.nn.normalization import (
     BatchNorm1d,
     BatchNorm2d,
@@ -27,6 +29,7 @@ from staged.nn.normalization import (
     LayerNorm,
     RMSNorm,
 )
+from staged.nn.parameters import Parameter
 from staged.nn.pooling import AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d
 from staged.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 
@@ -70,8 +73,10 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "Module",
+    "ModuleDict",
     "ModuleList",
     "NLLLoss",
+    "Parameter",
     "RMSNorm",
     "RNN",
     "RNNCell",
@@ -83,4 +88,5 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "init",
 ]

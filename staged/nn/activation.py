@@ -6,6 +6,7 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
+from staged.nn.parameters import check_option
 
 
 class ReLU(Module):
@@ -36,7 +37,12 @@ class GELU(Module):
     """x Phi(x), exactly or by the tanh approximation. Source: Hendrycks and Gimpel, 2016."""
 
     def __init__(self, approximate: str = "none") -> None:
+        check_option("GELU", "approximate", approximate, ("none", "tanh"))
         self.approximate = approximate
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"approximate={self.approximate!r}"
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
@@ -49,6 +55,10 @@ class Softmax(Module):
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
 
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"dim={self.dim}"
+
     def forward(self, x: Any) -> Any:
         """Apply it."""
         return st.softmax(x, axis=self.dim)
@@ -59,6 +69,10 @@ class LogSoftmax(Module):
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"dim={self.dim}"
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
@@ -71,6 +85,10 @@ class LeakyReLU(Module):
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = negative_slope
 
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"negative_slope={self.negative_slope}"
+
     def forward(self, x: Any) -> Any:
         """Apply it."""
         return st.leaky_relu(x, self.negative_slope)
@@ -81,6 +99,10 @@ class ELU(Module):
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"alpha={self.alpha}"
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
@@ -97,6 +119,10 @@ class SiLU(Module):
 
 class Softplus(Module):
     """log(1 + exp(x)), element by element."""
+
+    def extra_repr(self) -> str:
+        """What torch's is made with; ours has no other."""
+        return "beta=1.0, threshold=20.0"
 
     def forward(self, x: Any) -> Any:
         """Apply it."""

@@ -2,27 +2,77 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import staged as st
 from staged.nn.module import Module
-from staged.nn.parameters import check_dtype, pair, uniform
+from staged.nn.parameters import check_dtype, check_option, check_sizes, pair, uniform
 
 
-def check_groups(layer: str, in_channels: int, out_channels: int, groups: int) -> None:
-    """Channels divide into groups, or a ShapeError says so where the layer is made."""
-    if groups < 1 or in_channels % groups or out_channels % groups:
-        raise st.ShapeError(
-            f"{layer}: {in_channels} input and {out_channels} output channels do not divide into {groups} groups",
-            where=st.here(),
-        )
+class _Convolution(Module):
+    """What convolutions share: the checks of what they are made with, and how they print."""
+
+    axes: int
+    padding: Any
+
+    def check(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        groups: int,
+    ) -> None:
+        """Raises: ArgumentError for sizes that there are not, ShapeError where channels do not divide into groups."""
+        layer = type(self).__name__
+        check_sizes(layer, in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size)
+        check_sizes(layer, stride=stride, dilation=dilation)
+        if isinstance(padding, str):
+            check_option(layer, "padding", padding, ("valid", "same"))
+        else:
+            check_sizes(layer, 0, padding=padding)
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise st.ShapeError(
+                f"{layer}: {in_channels} input and {out_channels} output channels do not divide into {groups} groups",
+                where=st.here(),
+            )
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, self.per_axis(kernel_size)
+        self.stride, self.dilation, self.groups = self.per_axis(stride), self.per_axis(dilation), groups
+        self.padding = padding if isinstance(padding, str) else self.per_axis(padding)
+
+    def per_axis(self, size: Any) -> tuple[int, ...]:
+        """One size for each axis of the kernel."""
+        if isinstance(size, int):
+            return (size,) * self.axes
+        if len(size) != self.axes:
+            raise st.ShapeError(
+                f"{type(self).__name__} has {self.axes} axes to slide along, got sizes {size}", where=st.here()
+            )
+        return tuple(size)
+
+    def extra_repr(self) -> str:
+        """What it is made with, as far as it is not the default."""
+        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
+        zeros, ones = (0,) * self.axes, (1,) * self.axes
+        parts += [f"padding={self.padding}"] if self.padding != zeros else []
+        parts += [f"dilation={self.dilation}"] if self.dilation != ones else []
+        output_padding = getattr(self, "output_padding", zeros)
+        parts += [f"output_padding={output_padding}"] if output_padding != zeros else []
+        parts += [f"groups={self.groups}"] if self.groups != 1 else []
+        parts += ["bias=False"] if getattr(self, "bias", None) is None else []
+        return ", ".join(parts)
 
 
-class Conv2d(Module):
+class Conv2d(_Convolution):
     """2-D cross-correlation over (batch, channels, height, width), as torch computes it.
 
     Shapes: x (N, in_channels, H, W); weight (out_channels, in_channels / groups, kH, kW); bias (out_channels,).
     """
+
+    axes = 2
 
     def __init__(
         self,
@@ -34,16 +84,12 @@ class Conv2d(Module):
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
         bias: bool = True,
+        *,
         dtype: Any = st.f32,
     ) -> None:
-        check_groups("Conv2d", in_channels, out_channels, groups)
-        kernel = pair(kernel_size)
-        self.stride = pair(stride)
-        self.padding = padding if isinstance(padding, str) else pair(padding)
-        self.dilation = pair(dilation)
-        self.groups = groups
-        fan_in = in_channels // groups * kernel[0] * kernel[1]
-        self.weight = uniform((out_channels, in_channels // groups, *kernel), fan_in, dtype)
+        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        fan_in = in_channels // groups * math.prod(self.kernel_size)
+        self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
         self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
 
     def forward(self, x: Any) -> Any:
@@ -57,45 +103,47 @@ class Conv2d(Module):
         return y + st.reshape(self.bias.value, (1, -1, 1, 1))
 
 
-class Conv1d(Module):
+class Conv1d(_Convolution):
     """1-D cross-correlation over (batch, channels, length).
 
     Shapes: x (N, in_channels, L); weight (out_channels, in_channels / groups, K); bias (out_channels,).
     """
 
+    axes = 1
+
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int,
-        stride: int = 1,
-        padding: int | str = 0,
-        dilation: int = 1,
+        kernel_size: int | tuple[int],
+        stride: int | tuple[int] = 1,
+        padding: int | tuple[int] | str = 0,
+        dilation: int | tuple[int] = 1,
         groups: int = 1,
         bias: bool = True,
+        *,
         dtype: Any = st.f32,
     ) -> None:
-        check_groups("Conv1d", in_channels, out_channels, groups)
-        self.stride = stride
-        self.padding = padding
-        self.dilation = dilation
-        self.groups = groups
-        fan_in = in_channels // groups * kernel_size
-        self.weight = uniform((out_channels, in_channels // groups, kernel_size), fan_in, dtype)
+        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        fan_in = in_channels // groups * math.prod(self.kernel_size)
+        self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
         self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
 
     def forward(self, x: Any) -> Any:
         """Convolve `x` with the weight and add the bias of each output channel."""
         check_dtype("Conv1d", x, self.weight)
         bias = None if self.bias is None else self.bias.value
-        return st.conv1d(x, self.weight.value, bias, self.stride, self.padding, self.dilation, self.groups)
+        padding = self.padding if isinstance(self.padding, str) else self.padding[0]
+        return st.conv1d(x, self.weight.value, bias, self.stride[0], padding, self.dilation[0], self.groups)
 
 
-class ConvTranspose2d(Module):
+class ConvTranspose2d(_Convolution):
     """The transpose of `Conv2d`, which spreads each element of (N, C, H, W) by the kernel.
 
     Shapes: x (N, in_channels, H, W); weight (in_channels, out_channels / groups, kH, kW); bias (out_channels,).
     """
+
+    axes = 2
 
     def __init__(
         self,
@@ -108,18 +156,15 @@ class ConvTranspose2d(Module):
         groups: int = 1,
         bias: bool = True,
         dilation: int | tuple[int, int] = 1,
+        *,
         dtype: Any = st.f32,
     ) -> None:
-        check_groups("ConvTranspose2d", in_channels, out_channels, groups)
-        kernel = pair(kernel_size)
-        self.stride = pair(stride)
-        self.padding = pair(padding)
+        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        check_sizes("ConvTranspose2d", 0, output_padding=output_padding)
         self.output_padding = pair(output_padding)
-        self.groups = groups
-        self.dilation = pair(dilation)
         # torch counts the fan-in of the transposed weight: its axis 1.
-        fan_in = out_channels // groups * kernel[0] * kernel[1]
-        self.weight = uniform((in_channels, out_channels // groups, *kernel), fan_in, dtype)
+        fan_in = out_channels // groups * math.prod(self.kernel_size)
+        self.weight = uniform((in_channels, out_channels // groups, *self.kernel_size), fan_in, dtype)
         self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
 
     def forward(self, x: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
-from staged.nn.parameters import check_dtype, uniform
+from staged.nn.parameters import Parameter, check_dtype, check_probability, check_sizes, uniform
 
 
 class Linear(Module):
@@ -16,11 +16,16 @@ class Linear(Module):
     Shapes: x (..., in_features); weight (out_features, in_features); bias (out_features,); y (..., out_features).
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = st.f32) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = st.f32) -> None:
+        check_sizes("Linear", 0, in_features=in_features, out_features=out_features)
         self.in_features = in_features
         self.out_features = out_features
         self.weight = uniform((out_features, in_features), in_features, dtype)
         self.bias = uniform((out_features,), in_features, dtype) if bias else None
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
     def forward(self, x: Any) -> Any:
         """Apply the affine map to the last axis of `x`."""
@@ -42,6 +47,10 @@ class Flatten(Module):
         self.start_dim = start_dim
         self.end_dim = end_dim
 
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
     def forward(self, x: Any) -> Any:
         """Apply it."""
         end = self.end_dim % len(x.shape)
@@ -56,7 +65,12 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5) -> None:
+        check_probability("Dropout", p)
         self.p = p
+
+    def extra_repr(self) -> str:
+        """What it is made with; results are always new arrays."""
+        return f"p={self.p}, inplace=False"
 
     def forward(self, x: Any) -> Any:
         """Apply it; the identity in evaluation mode."""
@@ -69,13 +83,16 @@ class Embedding(Module):
     Shapes: indices (...) integer, 0 <= index < num_embeddings; result (..., embedding_dim).
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, dtype: Any = st.f32) -> None:
+    def __init__(self, num_embeddings: int, embedding_dim: int, *, dtype: Any = st.f32) -> None:
+        check_sizes("Embedding", 0, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.weight = st.Variable(st.random.normal((num_embeddings, embedding_dim), dtype=dtype))
+        self.weight = Parameter(st.random.normal((num_embeddings, embedding_dim), dtype=dtype))
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"{self.num_embeddings}, {self.embedding_dim}"
 
     def forward(self, indices: Any) -> Any:
         """Look up; an index out of range stops the program with the line."""
         return st.take(self.weight.value, indices, axis=0)
-
-

@@ -6,12 +6,19 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
+from staged.nn.parameters import check_option, check_probability
 
 
 class _Loss(Module):
-    """What losses share: `reduction` is "mean", "sum" or "none"."""
+    """What losses share: `reduction` is "mean", "sum" or "none".
 
-    def __init__(self, reduction: str = "mean") -> None:
+    Arguments that torch has at other positions, behind some of its own past, are given by name.
+    """
+
+    reductions: tuple[str, ...] = ("mean", "sum", "none")
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        check_option(type(self).__name__, "reduction", reduction, self.reductions)
         self.reduction = reduction
 
 
@@ -21,8 +28,14 @@ class _ClassLoss(_Loss):
     torch ignores -100 unless told otherwise; here nothing is ignored unless asked for, and a negative label is an error.
     """
 
-    def __init__(self, reduction: str = "mean", weight: Any = None, ignore_index: int | None = None) -> None:
-        super().__init__(reduction)
+    def __init__(self, weight: Any = None, *, ignore_index: int | None = None, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+        if isinstance(weight, str):
+            raise st.ArgumentError(
+                f"{type(self).__name__} takes the weight of each class first, got {weight!r}",
+                where=st.here(),
+                hint=f"`reduction={weight!r}`",
+            )
         self.weight = weight
         self.ignore_index = ignore_index
 
@@ -32,17 +45,26 @@ class CrossEntropyLoss(_ClassLoss):
 
     def __init__(
         self,
-        reduction: str = "mean",
         weight: Any = None,
+        *,
         ignore_index: int | None = None,
+        reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
-        super().__init__(reduction, weight, ignore_index)
+        super().__init__(weight, ignore_index=ignore_index, reduction=reduction)
+        check_probability("CrossEntropyLoss", label_smoothing)
         self.label_smoothing = label_smoothing
 
     def forward(self, logits: Any, labels: Any) -> Any:
         """Shapes: logits (batch, classes), labels (batch,) integer."""
-        return st.cross_entropy(logits, labels, self.reduction, self.weight, self.ignore_index, self.label_smoothing)
+        return st.cross_entropy(
+            logits,
+            labels,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
 
 
 class NLLLoss(_ClassLoss):
@@ -50,7 +72,7 @@ class NLLLoss(_ClassLoss):
 
     def forward(self, log_probs: Any, labels: Any) -> Any:
         """Shapes: log_probs (batch, classes), labels (batch,) integer."""
-        return st.nll_loss(log_probs, labels, self.reduction, self.weight, self.ignore_index)
+        return st.nll_loss(log_probs, labels, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class MSELoss(_Loss):
@@ -73,7 +95,7 @@ class HuberLoss(_Loss):
     """Squared differences up to `delta`, straight lines beyond."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.delta = delta
 
     def forward(self, prediction: Any, target: Any) -> Any:
@@ -84,8 +106,8 @@ class HuberLoss(_Loss):
 class SmoothL1Loss(_Loss):
     """`HuberLoss` divided by `beta`."""
 
-    def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
-        super().__init__(reduction)
+    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction=reduction)
         self.beta = beta
 
     def forward(self, prediction: Any, target: Any) -> Any:
@@ -112,8 +134,10 @@ class BCELoss(_Loss):
 class KLDivLoss(_Loss):
     """The Kullback-Leibler divergence of targets from log-probabilities; "batchmean" divides by the first axis."""
 
-    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction)
+    reductions = ("mean", "sum", "none", "batchmean")
+
+    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__(reduction=reduction)
         self.log_target = log_target
 
     def forward(self, log_probs: Any, target: Any) -> Any:
@@ -125,7 +149,7 @@ class CTCLoss(_Loss):
     """Minus the log-likelihood of label sequences under all their alignments. Source: Graves et al., 2006."""
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
-        super().__init__(reduction)
+        super().__init__(reduction=reduction)
         self.blank = blank
         self.zero_infinity = zero_infinity
 

@@ -2,79 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 import staged as st
+from staged.eager import is_plain
+from staged.nn.state import MatchedKeys, load
+
+
+class Found(list[Any]):
+    """What a module holds: a list, of which `next` takes one after the other, as of torch's iterators."""
+
+    __staged_node__ = True
+    _rest: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        if self._rest is None:
+            self._rest = iter(self)
+        return next(self._rest)
+
+
+class Parameters(Found):
+    """Parameters, each once, with their paths in `names`: an optimiser tells by these which gradient is whose."""
+
+    def __init__(self, named: Named) -> None:
+        super().__init__(variable for _, variable in named)
+        self.names = list(named.keys())
+
+
+class Named(Found):
+    """(path, what is there) in order, as torch gives them; also the dict of them: `["conv1.weight"]`, `.items()`, `dict(...)`."""
+
+    def keys(self) -> list[str]:
+        """The paths."""
+        return [name for name, _ in self]
+
+    def values(self) -> list[Any]:
+        """What is there."""
+        return [value for _, value in self]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """(path, what is there)."""
+        return list(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        for name, value in self:
+            if name == key:
+                return value
+        raise KeyError(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return any(name == key or pair is key for pair in self for name in pair[:1])
 
 
 class Module:
     """Base of all layers: a tree of modules and parameters with torch's names.
 
-    Parameters are `staged.Variable`s held as attributes, submodules are Modules held as attributes. What is kept and not
-    trained (running statistics) is a Variable too, entered by `register_buffer`. A module may be built inside a staged
-    function (its parameters then live in the program) or in plain Python (they keep their buffers between calls and are seen
-    from Python). Subclasses write `forward`.
+    Parameters are `staged.Variable`s (or `nn.Parameter`s) held as attributes, submodules are Modules held as attributes. What
+    is kept and not trained (running statistics, masks) is a Variable too, entered by `register_buffer`. A module may be built
+    inside a staged function (its parameters then live in the program) or in plain Python (they keep their buffers between
+    calls and are seen from Python). Subclasses write `forward`.
     """
 
     training: bool = True
     _buffers: tuple[str, ...] = ()
     """The names of the Variables that are no parameters."""
+    _unsaved: tuple[str, ...] = ()
+    """Those of them that a `state_dict` leaves out."""
 
     def __setattr__(self, name: str, value: Any) -> None:
+        held = {id(variable) for _, variable in self._variables()} if isinstance(value, Module) else set()
         object.__setattr__(self, name, value)
         if isinstance(value, st.Variable):
-            value.name = name
+            if "." not in value.name:  # a tied weight keeps the path that it has
+                value.name = name
         elif isinstance(value, Module):
-            value.prefix_names(name)
+            value.prefix_names(name, held)
 
-    def prefix_names(self, prefix: str) -> None:
-        """Put `prefix` before the names of Variables, which generated code carries."""
-        for path, variable in self._named_variables().items():
-            variable.name = f"{prefix}.{variable.name or path}"
+    def prefix_names(self, prefix: str, besides: Collection[int] = ()) -> None:
+        """Put `prefix` before the names of Variables, which generated code carries; but of those with an id in `besides`."""
+        done = set(besides)
+        for _, module in self._places():
+            module._refuse_hidden()
+        for path, variable in self._variables():
+            if id(variable) not in done:
+                variable.name = f"{prefix}.{variable.name or path}"
+                done.add(id(variable))
 
-    def register_buffer(self, name: str, buffer: Any) -> None:
-        """Hold a Variable that is saved with the parameters and not trained; None holds the name alone."""
+    def register_buffer(self, name: str, buffer: Any, persistent: bool = True) -> None:
+        """Hold an array that is saved with the parameters (unless it is not `persistent`) and not trained.
+
+        It becomes a Variable. None holds the name alone.
+        """
         object.__setattr__(self, "_buffers", (*self._buffers, name))
-        setattr(self, name, buffer)
+        if not persistent:
+            object.__setattr__(self, "_unsaved", (*self._unsaved, name))
+        setattr(self, name, buffer if buffer is None or isinstance(buffer, st.Variable) else st.Variable(buffer))
+
+    def register_parameter(self, name: str, parameter: Any) -> None:
+        """Hold a Variable that is trained; None holds the name alone."""
+        if parameter is not None and not isinstance(parameter, st.Variable):
+            raise TypeError(f"parameter `{name}` is a Variable or an nn.Parameter, got {type(parameter).__name__}")
+        setattr(self, name, parameter)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Hold a submodule by a name that may be no Python name; None holds the name alone."""
+        if not name or "." in name:
+            raise st.ArgumentError(f"a module's name has a letter and no dot, got {name!r}", where=st.here())
+        setattr(self, name, module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; every subclass has its own."""
         raise TypeError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+        return self.forward(*_handed(args), **dict(zip(kwargs, _handed(kwargs.values()), strict=True)))
 
     # ---- the tree ----
 
-    def children(self) -> list[tuple[str, Module]]:
-        """(name, submodule), in order of assignment."""
+    def _submodules(self) -> list[tuple[str, Module]]:
+        """(name, submodule) in order of assignment, one held by two names twice."""
         return [(name, value) for name, value in self.__dict__.items() if isinstance(value, Module)]
 
-    def named_parameters(self) -> dict[str, Any]:
-        """Every parameter by its path (`conv1.weight`), own ones before those of submodules, in order of assignment."""
-        named = {name: value for name, value in self._own_variables() if name not in self._buffers}
-        for name, child in self.children():
-            for path, parameter in child.named_parameters().items():
-                named[f"{name}.{path}"] = parameter
-        return named
+    def _places(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Module]]:
+        """(path with a dot at its end, module): this one and all below it, in order."""
+        yield prefix, self
+        for name, child in self._submodules() if recurse else ():
+            yield from child._places(f"{prefix}{name}.")
 
-    def named_buffers(self) -> dict[str, Any]:
-        """Every Variable that is no parameter, by its path: own ones before those of submodules."""
-        named = {name: value for name, value in self._own_variables() if name in self._buffers}
-        for name, child in self.children():
-            for path, buffer in child.named_buffers().items():
-                named[f"{name}.{path}"] = buffer
-        return named
+    def _variables(self) -> Iterator[tuple[str, Any]]:
+        """(path, Variable): of each module its parameters, then its buffers, then what is below it; shared ones repeat."""
+        for place, module in self._places():
+            own = [(name, value) for name, value in module.__dict__.items() if isinstance(value, st.Variable)]
+            for name, variable in sorted(own, key=lambda item: item[0] in module._buffers):
+                yield place + name, variable
 
-    def _own_variables(self) -> list[tuple[str, Any]]:
-        self._refuse_hidden()
-        return [(name, value) for name, value in self.__dict__.items() if isinstance(value, st.Variable)]
+    def _named(self, buffers: bool, prefix: str, recurse: bool, remove_duplicate: bool) -> Named:
+        found, seen = Named(), set()
+        for place, module in self._places(prefix and f"{prefix}.", recurse):
+            module._refuse_hidden()
+            for name, value in module.__dict__.items():
+                if not isinstance(value, st.Variable) or (name in module._buffers) != buffers:
+                    continue
+                if not remove_duplicate or id(value) not in seen:
+                    found.append((place + name, value))
+                seen.add(id(value))
+        return found
+
+    def children(self) -> Found:
+        """The submodules, each once, in order of assignment."""
+        return Found(self.named_children().values())
+
+    def named_children(self) -> Named:
+        """(name, submodule), each once, in order of assignment."""
+        return Named(_once(self._submodules()))
+
+    def modules(self) -> Found:
+        """This module and all below it, each once."""
+        return Found(self.named_modules().values())
+
+    def named_modules(self, prefix: str = "") -> Named:
+        """(path, module): this one, whose path is `prefix`, and all below it, each once."""
+        places = self._places(prefix and f"{prefix}.")
+        return Named(_once([(path.removesuffix("."), module) for path, module in places]))
+
+    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Named:
+        """(path, parameter), own ones before those of submodules, in order of assignment.
+
+        A parameter that is held by several names is there once, by the first of them: it is trained once.
+        """
+        return self._named(False, prefix, recurse, remove_duplicate)
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Named:
+        """(path, Variable) for what is kept and not trained: own ones before those of submodules."""
+        return self._named(True, prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Parameters:
+        """Every parameter once, in the order of `named_parameters`."""
+        return Parameters(self.named_parameters(recurse=recurse))
+
+    def buffers(self, recurse: bool = True) -> Found:
+        """Every buffer once, in the order of `named_buffers`."""
+        return Found(self.named_buffers(recurse=recurse).values())
 
     def _refuse_hidden(self) -> None:
-        """Raises: TypeError where a list or dict holds a module or Variable that is no attribute: nobody would train it."""
+        """Raises: TypeError where a list or dict holds a module or Variable that is no attribute: it would not be trained."""
         seen = {id(value) for value in self.__dict__.values()}
         for name, value in self.__dict__.items():
             held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
@@ -83,103 +199,90 @@ class Module:
                     what = "modules" if isinstance(each, Module) else "Variables"
                     raise TypeError(
                         f"`{type(self).__name__}.{name}` is a {type(value).__name__} of {what}, whose parameters are not found: "
-                        "put modules into an nn.ModuleList, Variables into attributes of their own"
+                        "put modules into an nn.ModuleList or nn.ModuleDict, Variables into attributes of their own"
                     )
 
-    def _named_variables(self) -> dict[str, Any]:
-        """Parameters and buffers by path, in torch's order: a module's own parameters, its buffers, its submodules."""
-        own = self._own_variables()
-        named = dict(sorted(own, key=lambda item: item[0] in self._buffers))
-        for name, child in self.children():
-            for path, variable in child._named_variables().items():
-                named[f"{name}.{path}"] = variable
-        return named
-
-    def parameters(self) -> list[Any]:
-        """Every parameter, in the order of `named_parameters`."""
-        return list(self.named_parameters().values())
-
-    def state_dict(self) -> dict[str, Any]:
-        """The present values of parameters and buffers by path, with torch's keys and layouts."""
-        return {name: variable.value for name, variable in self._named_variables().items()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set every parameter and buffer from `state` (arrays by path, as `state_dict` gives them).
-
-        Raises: KeyError where names are missing or left over, ShapeError where a shape differs.
-        """
-        own = self._named_variables()
-        missing = sorted(own.keys() - state.keys())
-        extra = sorted(state.keys() - own.keys())
-        if missing or extra:
-            raise KeyError(f"state_dict does not fit {type(self).__name__}: missing {missing}, not known {extra}")
-        for name, parameter in own.items():
-            value = state[name]
-            shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
-            if shape != parameter.shape:
-                raise st.ShapeError(f"`{name}` has shape {parameter.shape}, the state_dict has {shape}")
-            parameter.value = value
+    def apply(self, function: Callable[[Module], Any]) -> Module:
+        """Call `function` with every module below this one, children first, then with this one; returns it."""
+        for child in self.children():
+            child.apply(function)
+        function(self)
+        return self
 
     def train(self, mode: bool = True) -> Module:
         """Set training mode (static: it decides which code is generated)."""
-        self.training = mode
-        for _, child in self.children():
-            child.train(mode)
+        for module in self.modules():
+            module.training = mode
         return self
 
     def eval(self) -> Module:
         """Set evaluation mode: dropout does nothing, batch norm uses its running statistics."""
         return self.train(False)
 
+    # ---- what it holds ----
 
-class Sequential(Module):
-    """Modules one after the other; parameters are named `0.weight`, `0.bias`, `2.weight`, ... as in torch."""
+    def _saved(self) -> dict[str, Any]:
+        """What a `state_dict` is about: path to Variable, shared ones by each of their names."""
+        unsaved = {place + name for place, module in self._places() for name in module._unsaved}
+        for _, module in self._places():
+            module._refuse_hidden()
+        return {path: variable for path, variable in self._variables() if path not in unsaved}
 
-    def __init__(self, *modules: Module) -> None:
-        for index, module in enumerate(modules):
-            object.__setattr__(self, str(index), module)
-            module.prefix_names(f"{type(module).__name__.lower()}{index}")
+    def state_dict(self) -> dict[str, Any]:
+        """The present values of parameters and buffers by path, with torch's keys and layouts.
 
-    def __len__(self) -> int:
-        return len(self.children())
+        In plain Python they are NumPy arrays of the caller's own, ready to be saved; in staged and eager code arrays of those.
+        """
+        return {path: variable.saved() for path, variable in self._saved().items()}
 
-    def __getitem__(self, index: int) -> Module:
-        return [child for _, child in self.children()][index]
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> MatchedKeys:
+        """Set every parameter and buffer from `state_dict`: all of them, or none where one does not fit.
 
-    def forward(self, x: Any) -> Any:
-        """Apply each module to the result of the one before."""
-        for _, child in self.children():
-            x = child(x)
-        return x
+        Its values are torch tensors, NumPy arrays or lists of any real dtype, which become the parameter's, or arrays of ours.
+        Returns (missing_keys, unexpected_keys), both empty unless `strict` is off.
+        Raises: StateDictError (a KeyError) naming all names that are missing or left over, ShapeError naming all shapes that
+        differ, DTypeError for what is not an array of real numbers.
+        """
+        return load(type(self).__name__, self._saved(), state_dict, strict)
 
+    # ---- how it prints ----
 
-class ModuleList(Module):
-    """Modules in a list, to be used by a `forward` of one's own; parameters are named `0.weight`, `1.weight`, ..."""
+    def extra_repr(self) -> str:
+        """What stands in the parentheses when the module is printed; subclasses have their own."""
+        return ""
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
-        for module in modules:
-            self.append(module)
+    def _rows(self) -> list[tuple[str, str]]:
+        """(label, text) for what is printed below the module's name."""
+        return [(f"({name})", repr(child)) for name, child in self._submodules()]
 
-    def append(self, module: Module) -> ModuleList:
-        """Put a module at the end."""
-        index = len(self)
-        object.__setattr__(self, str(index), module)
-        module.prefix_names(f"{type(module).__name__.lower()}{index}")
-        return self
-
-    def __len__(self) -> int:
-        return len(self.children())
-
-    def __getitem__(self, index: int) -> Module:
-        return [child for _, child in self.children()][index]
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter([child for _, child in self.children()])
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        rows = [_indented(f"{label}: {text}") for label, text in self._rows()]
+        if not rows and "\n" not in extra:
+            return f"{type(self).__name__}({extra})"
+        lines = [*([_indented(extra)] if extra else []), *rows]
+        return "\n".join([f"{type(self).__name__}(", *lines, ")"])
 
 
-class Identity(Module):
-    """Gives what it takes."""
+def _handed(arguments: Iterable[Any]) -> list[Any]:
+    """What `forward` gets: in plain Python arrays of ours for NumPy's, so that they have the same methods as in a program."""
+    if not is_plain():
+        return list(arguments)
+    return [
+        st.asarray(argument)
+        if isinstance(argument, np.ndarray) and st.dtype_of(argument.dtype) is not None
+        else argument
+        for argument in arguments
+    ]
 
-    def forward(self, x: Any) -> Any:
-        """Apply it."""
-        return x
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def _once(named: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The first pair of each object."""
+    first: dict[int, tuple[str, Any]] = {}
+    for pair in named:
+        first.setdefault(id(pair[1]), pair)
+    return list(first.values())

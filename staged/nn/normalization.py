@@ -6,7 +6,7 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
-from staged.nn.parameters import check_dtype
+from staged.nn.parameters import Parameter, check_dtype, check_sizes
 
 
 def _value(variable: Any) -> Any:
@@ -22,12 +22,18 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        *,
         dtype: Any = st.f32,
     ) -> None:
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps = eps
-        self.weight = st.Variable(st.ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
-        self.bias = st.Variable(st.zeros(self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+        self.weight = Parameter(st.ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.bias = Parameter(st.zeros(self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        affine = f"elementwise_affine={self.weight is not None}, bias={self.bias is not None}"
+        return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
@@ -44,11 +50,16 @@ class RMSNorm(Module):
         normalized_shape: int | tuple[int, ...],
         eps: float | None = None,
         elementwise_affine: bool = True,
+        *,
         dtype: Any = st.f32,
     ) -> None:
         self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps = eps
-        self.weight = st.Variable(st.ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+        self.weight = Parameter(st.ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
@@ -62,8 +73,25 @@ class _ChannelNorm(Module):
 
     def __init__(self, channels: int, eps: float, affine: bool, dtype: Any) -> None:
         self.eps = eps
-        self.weight = st.Variable(st.ones((channels,), dtype=dtype)) if affine else None
-        self.bias = st.Variable(st.zeros((channels,), dtype=dtype)) if affine else None
+        self.weight = Parameter(st.ones((channels,), dtype=dtype)) if affine else None
+        self.bias = Parameter(st.zeros((channels,), dtype=dtype)) if affine else None
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        affine = f"affine={self.weight is not None}, bias={self.bias is not None}"
+        return f"{self.sizes()}, eps={self.eps}{self.following()}, {affine}{self.tracking()}"
+
+    def sizes(self) -> str:
+        """The sizes that it is made with."""
+        raise TypeError(f"{type(self).__name__} has no sizes()")
+
+    def following(self) -> str:
+        """How running statistics follow a batch, where the kind of norm may have them."""
+        return ""
+
+    def tracking(self) -> str:
+        """Whether it has running statistics, where the kind of norm may have them."""
+        return ""
 
     def check(self, x: Any, channels: int, ndims: tuple[int, ...]) -> None:
         """Refuse input of another dtype, number of axes or number of channels."""
@@ -85,11 +113,22 @@ class GroupNorm(_ChannelNorm):
     """Each sample's channels, in groups, brought to mean 0 and variance 1. Source: Wu and He, 2018."""
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, dtype: Any = st.f32
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = st.f32
     ) -> None:
+        check_sizes("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        if num_channels % num_groups:
+            raise st.ShapeError(
+                f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups",
+                where=st.here(),
+                hint="the number of groups comes first",
+            )
         self.num_groups = num_groups
         self.num_channels = num_channels
         super().__init__(num_channels, eps, affine, dtype)
+
+    def sizes(self) -> str:
+        """Groups and channels."""
+        return f"{self.num_groups}, {self.num_channels}"
 
     def forward(self, x: Any) -> Any:
         """Apply it to (N, C, ...)."""
@@ -117,6 +156,18 @@ class _StatisticsNorm(_ChannelNorm):
         for name, value in start.items():
             self.register_buffer(name, st.Variable(value) if track else None)
 
+    def sizes(self) -> str:
+        """The number of channels."""
+        return str(self.num_features)
+
+    def following(self) -> str:
+        """How running statistics follow a batch."""
+        return f", momentum={self.momentum}"
+
+    def tracking(self) -> str:
+        """Whether it has running statistics."""
+        return f", track_running_stats={self.track_running_stats}"
+
     def follow(self, mean: Any, var: Any) -> None:
         """Move the running statistics towards those of a batch by `momentum`, or to the mean of all batches without one."""
         tracked = self.num_batches_tracked
@@ -142,6 +193,7 @@ class _BatchNorm(_StatisticsNorm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        *,
         dtype: Any = st.f32,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
@@ -150,11 +202,11 @@ class _BatchNorm(_StatisticsNorm):
         """Apply it to (N, C, ...)."""
         self.check(x, self.num_features, self.ndims)
         weight, bias = _value(self.weight), _value(self.bias)
-        if not self.training and self.track_running_stats:
+        if not self.training and self.running_mean is not None:
             mean, var = self.running_mean.value, self.running_var.value
             return st.batch_norm(x, mean, var, weight, bias, eps=self.eps)
         y, mean, var = st.batch_norm_training(x, weight, bias, eps=self.eps, correction=1)
-        if self.track_running_stats:
+        if self.training and self.track_running_stats and self.running_mean is not None:
             self.follow(mean, var)
         return y
 
@@ -185,14 +237,27 @@ class _InstanceNorm(_ChannelNorm):
 
     ndims: tuple[int, ...] = ()
 
-    def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = False, dtype: Any = st.f32) -> None:
+    # torch has `momentum` between `eps` and `affine`.
+    def __init__(self, num_features: int, eps: float = 1e-5, *, affine: bool = False, dtype: Any = st.f32) -> None:
         self.num_features = num_features
         super().__init__(num_features, eps, affine, dtype)
+
+    def sizes(self) -> str:
+        """The number of channels."""
+        return str(self.num_features)
+
+    def following(self) -> str:
+        """torch's default, which is unused without running statistics."""
+        return ", momentum=0.1"
+
+    def tracking(self) -> str:
+        """There are no running statistics."""
+        return ", track_running_stats=False"
 
     def forward(self, x: Any) -> Any:
         """Apply it to (N, C, ...)."""
         self.check(x, self.num_features, self.ndims)
-        return st.instance_norm(x, _value(self.weight), _value(self.bias), eps=self.eps)
+        return st.instance_norm(x, weight=_value(self.weight), bias=_value(self.bias), eps=self.eps)
 
 
 class InstanceNorm1d(_InstanceNorm):

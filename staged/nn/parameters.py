@@ -1,4 +1,4 @@
-"""What layers share: pairs of sizes, the first values of weights, the check of their input."""
+"""What layers share: parameters, their first values, pairs of sizes, checks of what layers are made with and given."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ import math
 from typing import Any
 
 import staged as st
+
+
+class Parameter(st.Variable):
+    """A Variable by torch's name: held as an attribute of a Module it is trained."""
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, requires_grad: bool = True, name: str | None = None) -> None:
+        if requires_grad is not True:
+            raise st.ArgumentError(
+                "every parameter is trained",
+                where=st.here(),
+                hint="hold what is not trained with `self.register_buffer(name, array)`, or train some with `wrt=[...]`",
+            )
+        super().__init__(data, name)
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:
@@ -25,10 +40,33 @@ def check_dtype(layer: str, x: Any, weight: Any) -> None:
         )
 
 
+def check_sizes(layer: str, least: int = 1, **sizes: Any) -> None:
+    """Sizes are integers of at least `least`."""
+    for name, size in sizes.items():
+        for extent in size if isinstance(size, tuple | list) else (size,):
+            if isinstance(extent, bool) or not isinstance(extent, int) or extent < least:
+                raise st.ArgumentError(
+                    f"{layer}: {name} is an integer of at least {least}, got {size!r}", where=st.here()
+                )
+
+
+def check_probability(layer: str, p: Any) -> None:
+    """A probability that is a Python number is between 0 and 1; a staged one is what the program says."""
+    if isinstance(p, int | float) and not 0.0 <= p <= 1.0:
+        raise st.ArgumentError(f"{layer}: a probability is between 0 and 1, got {p}", where=st.here())
+
+
+def check_option(layer: str, name: str, value: Any, options: tuple[str, ...]) -> None:
+    """One of the options that there are."""
+    if value not in options:
+        known = ", ".join(f'"{option}"' for option in options)
+        raise st.ArgumentError(f"{layer}: {name} is one of {known}, got {value!r}", where=st.here())
+
+
 def uniform(shape: tuple[int, ...], fan_in: int, dtype: Any) -> Any:
     """A parameter drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)): torch's default for Linear and Conv2d.
 
     Source: `torch.nn.init.kaiming_uniform_` with a = sqrt(5), which comes to this bound.
     """
     bound = 1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0
-    return st.Variable(st.random.uniform(shape, low=-bound, high=bound, dtype=dtype))
+    return Parameter(st.random.uniform(shape, low=-bound, high=bound, dtype=dtype))

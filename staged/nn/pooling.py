@@ -6,6 +6,7 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
+from staged.nn.parameters import check_sizes
 
 
 class _Pool(Module):
@@ -14,30 +15,51 @@ class _Pool(Module):
     def __init__(
         self,
         kernel_size: int | tuple[int, ...],
-        stride: int | tuple[int, ...] | None = None,
-        padding: int | tuple[int, ...] = 0,
-        ceil_mode: bool = False,
+        stride: int | tuple[int, ...] | None,
+        padding: int | tuple[int, ...],
+        ceil_mode: bool,
     ) -> None:
+        layer = type(self).__name__
+        check_sizes(layer, kernel_size=kernel_size, stride=kernel_size if stride is None else stride)
+        check_sizes(layer, 0, padding=padding)
         self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
         self.ceil_mode = ceil_mode
 
 
-class MaxPool2d(_Pool):
+class _MaxPool(_Pool):
+    # torch has `dilation` and `return_indices` between `padding` and `ceil_mode`.
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        padding: int | tuple[int, ...] = 0,
+        *,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode)
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        window = f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+        return f"{window}, dilation=1, ceil_mode={self.ceil_mode}"
+
+
+class MaxPool2d(_MaxPool):
     """The maximum of each window of (N, C, H, W); ties give their gradient to the first."""
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
-        return st.max_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
+        return st.max_pool2d(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
 
 
-class MaxPool1d(_Pool):
+class MaxPool1d(_MaxPool):
     """The maximum of each window of (N, C, L); ties give their gradient to the first."""
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
-        return st.max_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode)
+        return st.max_pool1d(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
 
 
 class _AvgPool(_Pool):
@@ -56,6 +78,10 @@ class _AvgPool(_Pool):
 class AvgPool2d(_AvgPool):
     """The mean of each window of (N, C, H, W)."""
 
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
     def forward(self, x: Any) -> Any:
         """Apply it."""
         return st.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
@@ -63,6 +89,11 @@ class AvgPool2d(_AvgPool):
 
 class AvgPool1d(_AvgPool):
     """The mean of each window of (N, C, L)."""
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        sizes = {"kernel_size": self.kernel_size, "stride": self.stride, "padding": self.padding}
+        return ", ".join(f"{name}={(size,) if isinstance(size, int) else size}" for name, size in sizes.items())
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
@@ -72,6 +103,10 @@ class AvgPool1d(_AvgPool):
 class _Adaptive(Module):
     def __init__(self, output_size: int | tuple[int | None, int | None]) -> None:
         self.output_size = output_size
+
+    def extra_repr(self) -> str:
+        """What it is made with."""
+        return f"output_size={self.output_size}"
 
 
 class AdaptiveAvgPool2d(_Adaptive):

@@ -6,7 +6,7 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
-from staged.nn.parameters import check_dtype, uniform
+from staged.nn.parameters import check_dtype, check_option, check_probability, check_sizes, uniform
 
 
 class _Recurrent(Module):
@@ -29,8 +29,13 @@ class _Recurrent(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *,
         dtype: Any = st.f32,
     ) -> None:
+        name = type(self).__name__
+        check_sizes(name, 0, input_size=input_size)
+        check_sizes(name, hidden_size=hidden_size, num_layers=num_layers)
+        check_probability(name, dropout)
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.num_layers = num_layers
@@ -49,6 +54,12 @@ class _Recurrent(Module):
                     shapes |= {"bias_ih": (wide,), "bias_hh": (wide,)}
                 for name, shape in shapes.items():
                     setattr(self, f"{name}_l{layer}{direction}", uniform(shape, hidden_size, dtype))
+
+    def extra_repr(self) -> str:
+        """What it is made with, as far as it is not the default."""
+        options = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        given = [f"{name}={getattr(self, name)}" for name, usual in options.items() if getattr(self, name) != usual]
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *given])
 
     def parameters_of(self, layer: int, direction: str) -> dict[str, Any]:
         """The present weights and biases of one layer and direction, by the names that the functions have for them."""
@@ -120,12 +131,12 @@ class RNN(_OneState):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        *,
         dtype: Any = st.f32,
     ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise st.StagedValueError(f'RNN: nonlinearity is "tanh" or "relu", got {nonlinearity!r}', where=st.here())
+        check_option("RNN", "nonlinearity", nonlinearity, ("tanh", "relu"))
         self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype)
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype=dtype)
 
     def run_layer(self, x: Any, state: list[Any], parameters: dict[str, Any], reverse: bool) -> tuple[Any, list[Any]]:
         """One layer in one direction."""
@@ -168,7 +179,9 @@ class _Cell(Module):
 
     gates = 1
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, dtype: Any = st.f32) -> None:
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = st.f32) -> None:
+        check_sizes(type(self).__name__, 0, input_size=input_size)
+        check_sizes(type(self).__name__, hidden_size=hidden_size)
         self.input_size = input_size
         self.hidden_size = hidden_size
         wide = self.gates * hidden_size
@@ -176,6 +189,10 @@ class _Cell(Module):
         self.weight_hh = uniform((wide, hidden_size), hidden_size, dtype)
         self.bias_ih = uniform((wide,), hidden_size, dtype) if bias else None
         self.bias_hh = uniform((wide,), hidden_size, dtype) if bias else None
+
+    def extra_repr(self) -> str:
+        """What it is made with, as far as it is not the default."""
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias_ih is not None else ", bias=False")
 
     def one_step(self, x: Any, states: list[Any], function: Any, **options: Any) -> list[Any]:
         """The states after one step, by the function of the whole layer on a sequence of one."""
@@ -194,10 +211,11 @@ class RNNCell(_Cell):
     """One step of `RNN`."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", dtype: Any = st.f32
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", *, dtype: Any = st.f32
     ) -> None:
+        check_option("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
         self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, bias, dtype)
+        super().__init__(input_size, hidden_size, bias, dtype=dtype)
 
     def forward(self, x: Any, hx: Any = None) -> Any:
         """The next h."""

@@ -19,6 +19,13 @@ from staged.source import here
 METHODS: dict[str, Callable[..., Array]] = {}
 """The functions behind operators and methods: `add`, `matmul`, `sum`, `reshape`, `get_item`, ..."""
 
+WORDS: dict[str, Callable[..., Any]] = {}
+"""What `torch_words` and `numpy_map` add to arrays.
+
+`method` gives the function of a name or None, `missing` what to say of a name, `size` what is the size of a type, `numpy` NumPy's
+attribute of an array or NotImplemented.
+"""
+
 
 class Array:
     """An array of the language: its type is known, its elements may not be.
@@ -49,9 +56,9 @@ class Array:
         return len(self.type.shape)
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.type.size
+    def size(self) -> Any:
+        """The number of elements; called as torch does, `x.size()` is the shape and `x.size(0)` an extent."""
+        return WORDS["size"](self.type)
 
     @property
     def device(self) -> Device:
@@ -199,10 +206,24 @@ class Array:
     # ---- methods with NumPy's, the Array API's and torch's names ----
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in _METHOD_NAMES:
-            raise AttributeError(f"arrays have no attribute {name!r}", name=name, obj=self)
-        function = METHODS[name]
+        function: Callable[..., Any] | None = None
+        if not name.startswith("_"):
+            function = METHODS[name] if name in _METHOD_NAMES else WORDS["method"](name)
+        if function is None:
+            more = WORDS["missing"](name)
+            found = NotImplemented if more or name.startswith("_") else WORDS["numpy"](self, name)
+            if found is not NotImplemented:
+                return found
+            raise AttributeError(f"arrays have no attribute {name!r}{more}", name=name, obj=self)
         return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """For libraries that exchange arrays by DLPack, torch among them; the elements are a copy."""
+        return np.array(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The host, by DLPack's numbers."""
+        return 1, 0
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return METHODS["numpy_ufunc"](ufunc, method, inputs, kwargs)

@@ -40,6 +40,14 @@ class Context(ABC):
     def lift(self, array: Any) -> Array:
         """A handle for a NumPy array (or another context's concrete array) that exists outside: a hidden input."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is plain Python: no staged function runs, staged or eagerly, and no derivative is being taken.
+
+        There an array may become NumPy's. Elsewhere that would cut it off the program, or off what is differentiated.
+        """
+        return False
+
     def next_random(self) -> tuple[Array, Array, Array]:
         """(seed, stream, counter), i64 scalars, for one execution of a random op; counts it."""
         raise AssertionError("random ops are run by the user's program, transforms record none")

@@ -58,8 +58,8 @@ def _moved(x: Array, by: int, fill: float) -> Array:
     extent = x.shape[1]
     assert isinstance(extent, int)
     if by > 0:
-        return slice_axis(pad(x, [(0, 0), (by, 0)], fill), 1, 0, extent)
-    return slice_axis(pad(x, [(0, 0), (0, -by)], fill), 1, -by, extent - by)
+        return slice_axis(pad(x, [(0, 0), (by, 0)], value=fill), 1, 0, extent)
+    return slice_axis(pad(x, [(0, 0), (0, -by)], value=fill), 1, -by, extent - by)
 
 
 def _ways(alpha: Array, skips: Array) -> tuple[Array, Array, Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from staged.errors import ArgumentError
 from staged.ir.types import TensorType, shape_text
 from staged.ops.array import Array
 from staged.ops.composite import composite
@@ -29,6 +30,7 @@ from staged.ops.promote import (
 from staged.ops.reduction import extent_of, mean, sum_
 from staged.ops.shape import expand_dims, reshape
 from staged.ops.source import full, is_class, zeros_like
+from staged.source import here
 
 _REDUCTIONS = ("mean", "sum", "none")
 
@@ -36,7 +38,7 @@ _REDUCTIONS = ("mean", "sum", "none")
 def check_reduction(name: str, reduction: str) -> None:
     """Raise for a reduction that there is not."""
     if reduction not in _REDUCTIONS:
-        raise shape_error(f'{name}: reduction is "mean", "sum" or "none", got {reduction!r}')
+        raise ArgumentError(f'{name}: reduction is "mean", "sum" or "none", got {reduction!r}', where=here())
 
 
 def reduced(losses: Array, reduction: str) -> Array:
@@ -122,9 +124,10 @@ def _cross_entropy(logits: Array, labels: Array, *, reduction: str) -> tuple[Arr
 def cross_entropy(
     logits: Any,
     labels: Any,
-    reduction: str = "mean",
     weight: Any = None,
+    *,
     ignore_index: int | None = None,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Array:
     """Negative log-likelihood of `labels` under softmax(logits), in nats. torch `nn.functional.cross_entropy`.
@@ -154,6 +157,9 @@ def _weighted(
 ) -> Array:
     """The losses of rows that count differently: by the weight of their class, or not at all."""
     classes = log_probs.shape[-1]
+    if isinstance(weight, str):
+        message = f"{name} takes the weight of each class third, got {weight!r}"
+        raise ArgumentError(message, where=here(), hint=f"`reduction={weight!r}`")
     factors = None if weight is None else as_array(weight)
     if factors is not None:
         if factors.shape != (classes,):
@@ -192,7 +198,7 @@ def _nll_loss(log_probs: Array, labels: Array, *, reduction: str) -> Array:
 
 @public("nll_loss")
 def nll_loss(
-    log_probs: Any, labels: Any, reduction: str = "mean", weight: Any = None, ignore_index: int | None = None
+    log_probs: Any, labels: Any, weight: Any = None, *, ignore_index: int | None = None, reduction: str = "mean"
 ) -> Array:
     """Minus the log-probability of each label: (N, C) and (N,) to (). torch `nn.functional.nll_loss`.
 
@@ -220,7 +226,7 @@ def _pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:
 
 
 @public("mse_loss")
-def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Array:
+def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Array:
     """The mean (or sum, or each) of the squared differences. torch `nn.functional.mse_loss`."""
     check_reduction("mse_loss", reduction)
     left, right = _pair_of("mse_loss", prediction, target)
@@ -228,7 +234,7 @@ def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Array:
 
 
 @public("l1_loss")
-def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Array:
+def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Array:
     """The mean (or sum, or each) of the absolute differences. torch `nn.functional.l1_loss`."""
     check_reduction("l1_loss", reduction)
     left, right = _pair_of("l1_loss", prediction, target)
@@ -250,7 +256,7 @@ def _square_below(difference: Array, limit: Any) -> Array:
 
 
 @public("binary_cross_entropy_with_logits")
-def binary_cross_entropy_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Array:
+def binary_cross_entropy_with_logits(logits: Any, target: Any, *, reduction: str = "mean") -> Array:
     """Negative log-likelihood of targets in [0, 1] under sigmoid(logits), without overflow. torch's function."""
     check_reduction("binary_cross_entropy_with_logits", reduction)
     left, right = _pair_of("binary_cross_entropy_with_logits", logits, target)
@@ -259,7 +265,7 @@ def binary_cross_entropy_with_logits(logits: Any, target: Any, reduction: str = 
 
 
 @public("smooth_l1_loss")
-def smooth_l1_loss(prediction: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Array:
+def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Array:
     """`huber_loss` divided by `beta`: near 0 a parabola, beyond `beta` a line of slope 1. torch's function of this name."""
     check_reduction("smooth_l1_loss", reduction)
     left, right = _pair_of("smooth_l1_loss", prediction, target)
@@ -270,7 +276,7 @@ def smooth_l1_loss(prediction: Any, target: Any, reduction: str = "mean", beta: 
 
 
 @public("binary_cross_entropy")
-def binary_cross_entropy(probabilities: Any, target: Any, reduction: str = "mean") -> Array:
+def binary_cross_entropy(probabilities: Any, target: Any, *, reduction: str = "mean") -> Array:
     """Negative log-likelihood of targets in [0, 1] under probabilities; logarithms stop at -100. torch's function.
 
     `binary_cross_entropy_with_logits` is more accurate where the probabilities come from a sigmoid.
@@ -301,7 +307,7 @@ def _binary_cross_entropy(p: Array, target: Array) -> Array:
 
 
 @public("kl_div")
-def kl_div(log_probs: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Array:
+def kl_div(log_probs: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Array:
     """target * (log(target) - log_probs), of probabilities or (`log_target`) their logarithms. torch `functional.kl_div`.
 
     `reduction="batchmean"` is the divergence itself: the sum over all but the first axis.

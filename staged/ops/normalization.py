@@ -230,7 +230,7 @@ def _channels(name: str, x: Array) -> tuple[Any]:
 
 
 @public("batch_norm")
-def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
+def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias per channel, with statistics that are given: for inference.
 
     Shapes: x (N, C, ...); the others (C,). torch `nn.functional.batch_norm` with `training=False`; `nn.BatchNorm2d` keeps
@@ -250,7 +250,7 @@ def _is_single(x: Array, axes: Sequence[int]) -> bool:
 
 @public("batch_norm_training")
 def batch_norm_training(
-    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, correction: float = 0.0
+    x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, correction: float = 0.0
 ) -> tuple[Array, Array, Array]:
     """Batch norm with the statistics of x itself, and these: (y, mean, var), for training.
 
@@ -303,7 +303,7 @@ def _group_norm(name: str, x: Array, groups: int, weight: Any, bias: Any, eps: f
 
 
 @public("instance_norm")
-def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
+def instance_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
     """Each channel of each sample brought to mean 0 and variance 1. torch `nn.functional.instance_norm`.
 
     Shapes: x (N, C, ...) with more than one element per channel; weight and bias (C,).
@@ -324,15 +324,17 @@ def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-
 
 
 @public("normalize")
-def normalize(x: Any, axis: int = -1, eps: float = 1e-12) -> Array:
-    """x divided by its 2-norm along `axis`, at least `eps`. torch `nn.functional.normalize`."""
+def normalize(x: Any, p: float = 2.0, axis: int | None = None, eps: float = 1e-12) -> Array:
+    """x divided by its p-norm along `axis` (by default 1, or the only one), at least `eps`. torch `nn.functional.normalize`."""
     array = as_float(x, "normalize")
-    return array / maximum(norm(array, axis, keepdims=True), eps)
+    if axis is None:
+        axis = 0 if array.ndim == 1 else 1
+    return array / maximum(norm(array, p, axis, keepdims=True), eps)
 
 
 @public("norm")
-def norm(x: Any, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """The `ord`-norm over `axis` (None: all of them, an int or a tuple). Array API `linalg.vector_norm`.
+def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Array:
+    """The `ord`-norm over `axis` (None: all of them, an int or a tuple). NumPy and torch `linalg.norm` of vectors.
 
     1 sums absolute values, 2 is Euclid's, `inf` and `-inf` are the largest and the smallest absolute value, 0 counts what is
     not 0, any other number p is sum(abs(x)^p)^(1/p). Derivatives follow torch: 0 at 0, ties share evenly.

@@ -1,18 +1,25 @@
-"""NumPy's own functions on our arrays: `np.exp(x)` and `np.concatenate([x, y])` are carried out by ours, or refused.
+"""NumPy's own functions on our arrays: `np.exp(x)` and `np.concatenate([x, y])` are carried out by ours where there is one.
 
 NumPy hands them over by its protocols `__array_ufunc__` and `__array_function__`. What has no counterpart here, or is
-asked for with an option that ours lacks, is refused with the name of what to use; nothing is computed behind the back of
-the program that is being recorded.
+asked for with an option that ours lacks, is NumPy's in plain Python, on the elements, and its results are NumPy's. In a staged
+function (run eagerly, too) and in what is differentiated it is refused with the name of what to use: nothing is computed behind
+the back of the program that is being recorded, and no gradient is cut off.
 """
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from functools import cache
+from typing import Any
+
+import numpy as np
 
 from staged.errors import StagingError
-from staged.ops.array import METHODS, Array
+from staged.ir.types import dtype_of
+from staged.ops.array import METHODS, WORDS, Array, StagedArray
+from staged.ops.context import current_context
 from staged.ops.promote import public
 from staged.source import here
 
@@ -62,13 +69,16 @@ _SAME_FUNCTIONS = frozenset(
 )
 # Options of NumPy's that have another name here, or that say what we do anyway.
 _RENAMED = {"ddof": "correction", "a": "x", "arr": "x", "m": "x", "a_min": "min", "a_max": "max", "newshape": "shape"}
+_RENAMED |= {"ary": "x", "array": "x", "A": "x", "prototype": "x", "reps": "repetitions", "constant_values": "value"}
 _HARMLESS: dict[str, tuple[Any, ...]] = {
     "out": (None,),
     "where": (True,),
     "casting": ("same_kind",),
     "order": ("K", "C", None),
     "subok": (True, False),
-    "mode": ("raise",),
+    "mode": ("raise", "constant"),
+    "decimals": (0,),
+    "device": (None, "cpu"),
     "copy": (None, True, False),
     "dtype": (None,),
 }
@@ -80,9 +90,34 @@ def empty_like(x: Any, dtype: Any = None) -> Array:
     return METHODS["zeros_like"](x, dtype)
 
 
+class _MissingError(Exception):
+    """Ours cannot do what NumPy's function is asked for; `hint` says what can be done in a staged function."""
+
+    def __init__(self, what: str, hint: str = "use the functions of `staged`, or compute it before the staged function"):
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+
 @public("numpy_ufunc")
 def numpy_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """`ufunc(*inputs)`, or its `reduce`, by our function of that name. Raises StagingError where we have none."""
+    """`ufunc(*inputs)`, or its `reduce`, by our function of that name; by NumPy's where there is none, in plain Python."""
+    try:
+        return _ufunc_by_ours(ufunc, method, inputs, kwargs)
+    except _MissingError as missing:
+        return _by_numpy(getattr(ufunc, method), inputs, kwargs, missing)
+
+
+@public("numpy_function")
+def numpy_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A function of NumPy's by ours of that name; by NumPy's itself where there is none, in plain Python."""
+    try:
+        return _function_by_ours(function, args, kwargs)
+    except _MissingError as missing:
+        return _by_numpy(function, args, kwargs, missing)
+
+
+def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = ufunc.__name__
     options = _options(f"np.{name}", kwargs)
     ours = _UFUNCS.get(name, name if name in _SAME_UFUNCS else "")
@@ -91,19 +126,44 @@ def numpy_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[
         # NumPy's `reduce` goes over the first axis unless told otherwise.
         axis = options.pop("axis", 0)
         return METHODS[_REDUCTIONS[name]](inputs[0], axis=axis, **options)
-    if method != "__call__" or not ours:
-        _refuse(f"np.{name}" + ("" if method == "__call__" else f".{method}"))
+    if method != "__call__" or not ours or any(map(_is_foreign, inputs)):
+        raise _MissingError(f"np.{name}" + ("" if method == "__call__" else f".{method}"))
     return _call(f"np.{name}", METHODS[ours], inputs, options)
 
 
-@public("numpy_function")
-def numpy_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """A function of NumPy's by ours of that name. Raises StagingError where we have none, or lack an option."""
+def _function_by_ours(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = function.__name__
     ours = _FUNCTIONS.get(name, name if name in _SAME_FUNCTIONS else "")
     if not ours or not function.__module__.startswith("numpy") or "linalg" in function.__module__:
-        _refuse(f"{function.__module__}.{name}".replace("numpy", "np", 1))
-    return _call(f"np.{name}", METHODS[ours], args, _options(f"np.{name}", kwargs))
+        raise _MissingError(f"{function.__module__}.{name}".replace("numpy", "np", 1))
+    if any(map(_is_foreign, args)):
+        raise _MissingError(f"np.{name}")
+    positional, named = _by_name(function, METHODS[ours], args)
+    return _call(f"np.{name}", METHODS[ours], positional, _options(f"np.{name}", {**named, **kwargs}))
+
+
+def _is_foreign(value: Any) -> bool:
+    """Whether it is an array of NumPy's of a dtype that we do not have."""
+    return isinstance(value, np.ndarray | np.generic) and dtype_of(value.dtype) is None
+
+
+@cache
+def _names(function: Any) -> list[str]:
+    """The names of a function's parameters, as far as it says them."""
+    try:
+        return list(inspect.signature(function).parameters)
+    except ValueError:  # some of NumPy's that are written in C
+        return []
+
+
+def _by_name(function: Any, ours: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of NumPy's function, those by name that stand at another position of ours: the third of `np.sum` is a dtype."""
+    theirs, known = _names(function), _names(ours)
+    for place, name in enumerate(theirs[: len(args)]):
+        word = _RENAMED.get(name, name)
+        if place and (word in known or name in _HARMLESS) and known[place : place + 1] != [word]:
+            return list(args[:place]), dict(zip(theirs[place:], args[place:], strict=False))
+    return list(args), {}
 
 
 def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +174,7 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if known is not None and any(value is one or value == one for one in known if not isinstance(value, Array)):
             continue
         if key == "out":
-            _refuse(f"{name}(..., out=...)", "arrays are values: assign the result to a name")
+            raise _MissingError(f"{name}(..., out=...)", "arrays are values: assign the result to a name")
         options[_RENAMED.get(key, key)] = value
     return options
 
@@ -123,9 +183,57 @@ def _call(name: str, function: Callable[..., Any], args: Sequence[Any], options:
     try:
         inspect.signature(function).bind(*args, **options)
     except TypeError as error:
-        _refuse(f"{name} with these arguments ({error})", f"use `st.{function.__name__}`")
+        raise _MissingError(f"{name} with these arguments ({error})", f"use `st.{function.__name__}`") from None
     return function(*args, **options)
 
 
-def _refuse(what: str, hint: str = "use the functions of `staged`, or compute it before the staged function") -> NoReturn:
-    raise StagingError(f"{what} is not available on arrays of staged", where=here(), hint=hint)
+# ---- by NumPy itself --------------------------------------------------------------------------------
+
+
+def _by_numpy(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], missing: _MissingError) -> Any:
+    """NumPy's function on the elements, in plain Python; what it is to write into must be an array of NumPy's."""
+    out = kwargs.get("out")
+    if not current_context().is_plain or any(isinstance(each, Array) for each in (out if isinstance(out, tuple) else (out,))):
+        raise StagingError(f"{missing.what} is not available on arrays of staged", where=here(), hint=missing.hint) from None
+    given = {key: value if key == "out" else _elements(value) for key, value in kwargs.items()}
+    return _own(function(*map(_elements, args), **given))
+
+
+def _elements(value: Any) -> Any:
+    """`value` with NumPy's arrays for ours, which NumPy may read and not write: arrays are values."""
+    if isinstance(value, Array):
+        array = np.asarray(value)
+        array.flags.writeable = False
+        return array
+    if type(value) in (list, tuple):
+        return type(value)(map(_elements, value))
+    if type(value) is dict:
+        return {key: _elements(item) for key, item in value.items()}
+    return value
+
+
+def _own(made: Any) -> Any:
+    """A result that is a view of elements that may not be written, as a copy of the caller's own."""
+    if isinstance(made, np.ndarray):
+        with warnings.catch_warnings(action="ignore"):  # NumPy's, that results of `broadcast_arrays` will be read-only
+            return made if made.flags.writeable else made.copy()
+    if type(made) in (list, tuple):
+        return type(made)(map(_own, made))
+    return made
+
+
+def numpy_attribute(array: Array, name: str) -> Any:
+    """A method or property of NumPy's arrays that ours lack, in plain Python; NotImplemented where there is none.
+
+    Addresses are left out: the array that they would be of is gone at once.
+    """
+    if name in _ADDRESSES or isinstance(array, StagedArray) or not hasattr(np.ndarray, name):
+        return NotImplemented
+    if not current_context().is_plain:
+        return NotImplemented
+    found = getattr(_elements(array), name)
+    return (lambda *args, **kwargs: _own(found(*args, **kwargs))) if callable(found) else found
+
+
+_ADDRESSES = frozenset({"base", "ctypes", "data", "flags", "setflags"})
+WORDS["numpy"] = numpy_attribute

@@ -275,11 +275,11 @@ def _longer(image: Array, attrs: dict[str, Pair], value: Any) -> Array:
     if min(*kernel, *stride) < 1:
         return image  # refused by the type rule, with words
     more = [_more(image.shape[2 + axis], kernel[axis], stride[axis], padding[axis]) for axis in (0, 1)]
-    return pad(image, [(0, 0), (0, 0), (0, more[0]), (0, more[1])], value) if any(more) else image
+    return pad(image, [(0, 0), (0, 0), (0, more[0]), (0, more[1])], value=value) if any(more) else image
 
 
 @public("max_pool2d")
-def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Array:
+def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *, ceil_mode: bool = False) -> Array:
     """The maximum of each window; `stride` is the kernel size unless given. torch `nn.functional.max_pool2d`.
 
     Shapes: x (N, C, H, W) or (C, H, W). Ties give their gradient to the first. Padding is never chosen. With `ceil_mode`
@@ -404,12 +404,12 @@ def _on_lines(name: str, x: Any, pool: Callable[[Array], Array]) -> Array:
 
 
 @public("max_pool1d")
-def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Array:
+def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *, ceil_mode: bool = False) -> Array:
     """The maximum of each window of (N, C, L) or (C, L). torch `nn.functional.max_pool1d`; see `max_pool2d`."""
     kernel = single(kernel_size, "kernel_size")
     step = kernel if stride is None else single(stride, "stride")
     edge = single(padding, "padding")
-    return _on_lines("max_pool1d", x, lambda y: max_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode))
+    return _on_lines("max_pool1d", x, lambda y: max_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode=ceil_mode))
 
 
 @public("avg_pool1d")

@@ -21,19 +21,23 @@ from staged.ops.context import bind, current_context
 from staged.ops.dimension import extent_op
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import operand_line
+from staged.ops.torch_words import takes_torch_keywords
 from staged.source import here
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def public(name: str) -> Callable[[F], F]:
-    """Enter a function into `METHODS`, where operators, methods and `staged`'s namespace find it by `name`."""
+    """Enter a function into `METHODS`, where operators, methods and `staged`'s namespace find it by `name`.
+
+    It takes torch's names of its arguments beside its own.
+    """
 
     def enter(function: F) -> F:
         assert name not in METHODS, f"function {name} is declared twice"
         function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        METHODS[name] = function
-        return function
+        named = METHODS[name] = takes_torch_keywords(name, function)
+        return named
 
     return enter
 

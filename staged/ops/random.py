@@ -245,7 +245,7 @@ def bits(shape: Any = ()) -> Array:
 
 
 @public("random.uniform")
-def uniform(shape: Any = (), low: Any = 0.0, high: Any = 1.0, dtype: Any = f32) -> Array:
+def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f32) -> Array:
     """Floats spread evenly over [low, high), of `shape`.
 
     The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
@@ -265,7 +265,7 @@ def _as(value: Any, dtype: DType) -> Array:
 
 
 @public("random.normal")
-def normal(shape: Any = (), mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32) -> Array:
+def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32) -> Array:
     """Floats from the normal distribution with the given mean and standard deviation, of `shape`.
 
     Back ends agree within 4 ulp: their logarithms and sines differ.

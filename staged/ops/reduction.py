@@ -422,7 +422,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 @public("var")
-def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance over `axis`: squared distances to the mean over (n - correction). Array API `var`.
 
     `correction=0` divides by n (NumPy's default), 1 gives the unbiased estimate (torch's default). Two passes: no
@@ -436,9 +436,9 @@ def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
 
 
 @public("std")
-def std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
+def std(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The square root of `var`, with the same arguments; the derivative at 0 is 0. Array API `std`."""
-    spread = var(x, axis, correction, keepdims)
+    spread = var(x, axis, correction=correction, keepdims=keepdims)
     # The root sees no 0: its slope there is inf, and inf * 0 would be NaN. As in torch, the derivative there is 0.
     still = spread == 0
     return select(still, _zeros_like(spread), sqrt(select(still, _ones_like(spread), spread)))

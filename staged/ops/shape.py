@@ -278,8 +278,10 @@ def permute(x: Any, *axes: Any) -> Array:
 
 @public("transpose")
 def transpose(x: Any, *axes: Any) -> Array:
-    """`x` with its axes reversed, or in the order given. NumPy `transpose`."""
+    """`x` with its axes reversed, or in the order of a tuple, as NumPy's; by two numbers these axes are swapped, as torch's."""
     array = as_array(x)
+    if len(axes) == 2:
+        return swapaxes(array, *axes)
     named = _shape_argument(axes)
     if not named or named == (None,):
         named = tuple(reversed(range(array.ndim)))
@@ -500,7 +502,7 @@ _pad_op: Primitive = primitive(
 
 
 @public("pad")
-def pad(x: Any, pad_width: Any, value: float = 0) -> Array:
+def pad(x: Any, pad_width: Any, *, value: float = 0) -> Array:
     """`x` with a constant around it. NumPy `pad`.
 
     `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis. Raises DTypeError for a `value` that

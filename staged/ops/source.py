@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import Dim, DType, Extent, Shape, TensorType, f32, f64, i32, i64, shape_text, u8
+from staged.ir.types import Dim, DType, Extent, Shape, TensorType, dtype_of, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -122,22 +122,34 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     return broadcast(scalar, extents)
 
 
+def _filled(name: str, value: int, given: tuple[Any, ...], dtype: Any) -> Array:
+    """A shape in one piece, which a dtype may follow, or one extent after the other."""
+    shape, *more = given
+    if not more:
+        return full(shape, value, dtype)
+    if len(more) == 1 and not isinstance(more[0], int) and dtype_of(more[0]) is not None:
+        return full(shape, value, more[0])
+    if isinstance(shape, tuple | list):
+        raise shape_error(f"{name} takes one shape, got {given}", hint="a shape in one piece, or one extent after the other")
+    return full(given, value, dtype)
+
+
 @public("zeros")
-def zeros(shape: Any, dtype: Any = f32) -> Array:
-    """An array of zeros, f32 by default. Array API `zeros`."""
-    return full(shape, 0, dtype)
+def zeros(shape: Any, *more: Any, dtype: Any = f32) -> Array:
+    """An array of zeros, f32 by default: `zeros((2, 3))`, or as torch writes it `zeros(2, 3)`. Array API `zeros`."""
+    return _filled("zeros", 0, (shape, *more), dtype)
 
 
 @public("ones")
-def ones(shape: Any, dtype: Any = f32) -> Array:
-    """An array of ones, f32 by default. Array API `ones`."""
-    return full(shape, 1, dtype)
+def ones(shape: Any, *more: Any, dtype: Any = f32) -> Array:
+    """An array of ones, f32 by default: `ones((2, 3))`, or as torch writes it `ones(2, 3)`. Array API `ones`."""
+    return _filled("ones", 1, (shape, *more), dtype)
 
 
 @public("empty")
-def empty(shape: Any, dtype: Any = f32) -> Array:
+def empty(shape: Any, *more: Any, dtype: Any = f32) -> Array:
     """An array of zeros: nothing in a program is ever unset. Array API `empty`."""
-    return full(shape, 0, dtype)
+    return _filled("empty", 0, (shape, *more), dtype)
 
 
 @public("full_like")
@@ -207,7 +219,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Ar
 
 
 @public("linspace")
-def linspace(start: float, stop: float, num: int, dtype: Any = f32, endpoint: bool = True) -> Array:
+def linspace(start: float, stop: float, num: int, *, dtype: Any = f32, endpoint: bool = True) -> Array:
     """`num` evenly spaced numbers from `start` to `stop`. Array API `linspace`. Computed in f64, rounded once."""
     gaps = num - 1 if endpoint else num
     counter = iota((num,), 0, f64)

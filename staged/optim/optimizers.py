@@ -14,77 +14,66 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import staged as st
+from staged.optim.optimizer import Optimizer
 
 
-class Optimizer:
-    """Base: the parameters, the learning rate, and the loop over both."""
-
-    def __init__(self, params: Iterable[Any] | Mapping[str, Any], lr: Any) -> None:
-        self.params = list(params.values()) if isinstance(params, Mapping) else list(params)
-        if not self.params:
-            raise ValueError("the optimiser got no parameters")
-        self.lr = lr
-
-    def state(self, name: str, fill: float = 0.0) -> list[Any]:
-        """One state Variable per parameter, filled with a number and named after the parameter."""
-        return [
-            st.Variable(st.full(param.shape, fill, dtype=param.dtype), name=f"{name}_{param.name or index}")
-            for index, param in enumerate(self.params)
-        ]
-
-    def gradients(self, grads: Any) -> list[Any]:
-        """The gradients in the order of the parameters: a list of them, or what `wrt=model` gives (a dict by name)."""
-        ordered = list(grads.values()) if isinstance(grads, Mapping) else list(grads)
-        if len(ordered) != len(self.params):
-            raise ValueError(f"the optimiser has {len(self.params)} parameters, got {len(ordered)} gradients")
-        for param, grad in zip(self.params, ordered, strict=True):
-            if tuple(param.shape) != tuple(grad.shape):
-                raise st.ShapeError(f"parameter `{param.name}` has shape {param.shape}, its gradient {grad.shape}")
-        return ordered
-
-    def step(self, grads: Any) -> None:
-        """Update every parameter once."""
-        self.begin_step()
-        for index, (param, grad) in enumerate(zip(self.params, self.gradients(grads), strict=True)):
-            self.update(index, param, grad)
-
-    def begin_step(self) -> None:
-        """What happens once per step, before the parameters are updated."""
-
-    def update(self, index: int, param: Any, grad: Any) -> None:
-        """Update one parameter; every subclass has its own."""
-        raise TypeError(f"{type(self).__name__} has no update()")
+def _is_off(number: Any) -> bool:
+    """Whether an option is the Python number 0; a staged one is for the program to look at."""
+    return not isinstance(number, st.Array) and not number
 
 
 class SGD(Optimizer):
-    """p -= lr * (g + weight_decay * p), with momentum and Nesterov's variant as in torch.
+    """p -= lr * (g + weight_decay * p), with momentum, dampening and Nesterov's variant as in torch.
 
     Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
     """
+
+    options = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+    slots = (("momentum_buffer", "velocity"),)
 
     def __init__(
         self,
         params: Iterable[Any] | Mapping[str, Any],
         lr: Any = 1e-3,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
+        momentum: Any = 0.0,
+        dampening: Any = 0.0,
+        weight_decay: Any = 0.0,
         nesterov: bool = False,
     ) -> None:
         super().__init__(params, lr)
-        if nesterov and momentum <= 0.0:
-            raise ValueError("Nesterov's variant needs a momentum above 0")
+        self.check_number("momentum", momentum)
+        self.check_number("weight_decay", weight_decay)
+        if nesterov and (_is_off(momentum) or not _is_off(dampening)):
+            raise st.ArgumentError("SGD: Nesterov's variant needs a momentum above 0 and no dampening", where=st.here())
         self.momentum = momentum
+        self.dampening = dampening
         self.weight_decay = weight_decay
         self.nesterov = nesterov
-        self.velocity = self.state("velocity") if momentum else []
+        self.velocity = [] if _is_off(momentum) else self.state("velocity")
+        self.steps = None if _is_off(momentum) or _is_off(dampening) else self.counter()
+        self.share: Any = 1.0
+
+    def begin_step(self) -> None:
+        """The share of a gradient that goes into the velocity: all of the first one, then 1 - dampening."""
+        if _is_off(self.momentum):
+            return
+        self.must_have(self.velocity, "momentum")
+        if self.steps is None:
+            self.share = 1.0
+            if not _is_off(self.dampening):
+                self.must_have(self.steps, "dampening")
+            return
+        self.share = st.where(self.steps.value == 0, 1.0, 1.0 - self.dampening)
+        self.steps.value = self.steps.value + 1
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        if self.weight_decay:
+        if not _is_off(self.weight_decay):
             grad = grad + self.weight_decay * param.value
-        if self.momentum:
+        if not _is_off(self.momentum):
             # torch starts the velocity as the first gradient; from zeros the same formula gives the same.
-            velocity = self.momentum * self.velocity[index].value + grad
+            velocity = self.momentum * self.velocity[index].value
+            velocity = velocity + (grad if self.steps is None else st.astype(self.share, grad.dtype) * grad)
             self.velocity[index].value = velocity
             grad = grad + self.momentum * velocity if self.nesterov else velocity
         param.value = param.value - self.lr * grad
@@ -93,36 +82,50 @@ class SGD(Optimizer):
 class Adagrad(Optimizer):
     """p -= lr * g / (sqrt(sum of g^2) + eps). Source: Duchi, Hazan and Singer, 2011."""
 
+    options = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+    slots = (("sum", "total"),)
+
     def __init__(
         self,
         params: Iterable[Any] | Mapping[str, Any],
         lr: Any = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
+        lr_decay: Any = 0.0,
+        weight_decay: Any = 0.0,
         initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
+        eps: Any = 1e-10,
     ) -> None:
         super().__init__(params, lr)
+        for name, number in {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}.items():
+            self.check_number(name, number)
+        self.check_number("initial_accumulator_value", initial_accumulator_value)
         self.lr_decay = lr_decay
         self.weight_decay = weight_decay
         self.eps = eps
+        self.initial_accumulator_value = initial_accumulator_value
         self.total = self.state("total", initial_accumulator_value)
-        self.steps = st.Variable(st.zeros((), dtype=st.i64), name="adagrad_steps") if lr_decay else None
-        self.rate = lr
+        self.steps = None if _is_off(lr_decay) else self.counter()
+        self.decay: Any = 1.0
+
+    def first(self, name: str) -> float:
+        """What a sum begins with."""
+        return self.initial_accumulator_value
 
     def begin_step(self) -> None:
         """Count the step and let the rate decay."""
-        if self.steps is not None:
-            self.rate = self.lr / (1.0 + self.lr_decay * st.astype(self.steps.value, st.f64))
-            self.steps.value = self.steps.value + 1
+        if self.steps is None:
+            if not _is_off(self.lr_decay):
+                self.must_have(self.steps, "lr_decay")
+            return
+        self.decay = 1.0 + self.lr_decay * st.astype(self.steps.value, st.f64)
+        self.steps.value = self.steps.value + 1
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        if self.weight_decay:
+        if not _is_off(self.weight_decay):
             grad = grad + self.weight_decay * param.value
         total = self.total[index].value + grad * grad
         self.total[index].value = total
-        rate = st.astype(self.rate, param.dtype) if self.steps is not None else self.rate
+        rate = self.lr if self.steps is None else st.astype(self.lr / self.decay, param.dtype)
         param.value = param.value - rate * grad / (st.sqrt(total) + self.eps)
 
 
@@ -130,22 +133,28 @@ class Adam(Optimizer):
     """Adam with bias correction. Source: Kingma and Ba, 2015; `weight_decay` is added to the gradient, as in torch."""
 
     decoupled = False
+    options = ("lr", "betas", "eps", "weight_decay")
+    slots = (("exp_avg", "mean"), ("exp_avg_sq", "variance"))
 
     def __init__(
         self,
         params: Iterable[Any] | Mapping[str, Any],
         lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        betas: tuple[Any, Any] = (0.9, 0.999),
+        eps: Any = 1e-8,
+        weight_decay: Any = 0.0,
     ) -> None:
         super().__init__(params, lr)
+        self.check_number("eps", eps)
+        self.check_number("weight_decay", weight_decay)
+        for place, beta in enumerate(betas):
+            self.check_number(f"betas[{place}]", beta, below=1.0)
         self.betas = betas
         self.eps = eps
         self.weight_decay = weight_decay
         self.mean = self.state("mean")
         self.variance = self.state("variance")
-        self.steps = st.Variable(st.zeros((), dtype=st.i64), name="adam_steps")
+        self.steps = self.counter()
         self.correction: tuple[Any, Any] = (1.0, 1.0)
 
     def begin_step(self) -> None:
@@ -160,9 +169,9 @@ class Adam(Optimizer):
         """One step for one parameter."""
         first, second = self.betas
         value = param.value
-        if self.weight_decay and self.decoupled:
+        if not _is_off(self.weight_decay) and self.decoupled:
             value = value * (1.0 - self.lr * self.weight_decay)
-        elif self.weight_decay:
+        elif not _is_off(self.weight_decay):
             grad = grad + self.weight_decay * value
         mean = first * self.mean[index].value + (1.0 - first) * grad
         variance = second * self.variance[index].value + (1.0 - second) * grad * grad
@@ -182,8 +191,8 @@ class AdamW(Adam):
         self,
         params: Iterable[Any] | Mapping[str, Any],
         lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
+        betas: tuple[Any, Any] = (0.9, 0.999),
+        eps: Any = 1e-8,
+        weight_decay: Any = 1e-2,
     ) -> None:
         super().__init__(params, lr, betas, eps, weight_decay)

@@ -464,9 +464,11 @@ class _Planner:
         buffers += [buffer for buffer in self.outputs if buffer is not None and buffer not in buffers]
         buffers += storage.buffers
         staging = self.staging(place, buffers)
-        most = peak(buffers)
         slots: list[list[Buffer]] = []
         sizes = self.assign_devices(buffers)
+        # Once it is known where each buffer is.
+        peaks = {device: peak(buffer for buffer in buffers if buffer.device == device) for device in (CPU, *sizes)}
+        most = peaks.pop(CPU)
         arena_bytes, local_bytes = sizes.pop(CPU, 0), {}
         if self.called is not None and self.called.recursive:
             locals_ = [buffer for buffer in buffers if buffer.kind == "arena"]
@@ -483,13 +485,14 @@ class _Planner:
             frozenset(self.copied),
             arena_bytes,
             most,
-            sizes,
-            slots,
-            local_bytes,
-            handles,
-            copied_handles(self.function, self.live, handles),
-            self.fields,
-            self.kept,
+            device_bytes=sizes,
+            device_peaks=peaks,
+            slots=slots,
+            local_bytes=local_bytes,
+            handles=handles,
+            copied_handles=copied_handles(self.function, self.live, handles),
+            fields=self.fields,
+            kept=self.kept,
         )
 
     def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:

@@ -28,6 +28,8 @@ class Crossing:
     why: str
     where: Position | None
     uses: list[tuple[_Step, ...]] = field(default_factory=list)
+    name: str = ""
+    """What becomes of the value, where it has no name of its own: the Variable that it is written to."""
 
 
 class Crossings:
@@ -81,7 +83,8 @@ class Crossings:
             if op in self.homes.runs_on:
                 for number, operand in enumerate(op.operands):
                     device = operand_device(op, number, self.homes.runs_on[op])
-                    self.use(operand, device, _why(op, number), op.where, here)
+                    name = op.attrs["variable"].name if op.name == "variable_write" else ""
+                    self.use(operand, device, _why(op, number), op.where, here, name)
             return
         if op.name in LOOPS:
             initial = initial_operands(op)
@@ -96,7 +99,9 @@ class Crossings:
             is_condition = op.name == "while" and number == 0
             self.visit(block, here, () if is_condition else op.results, op.name in LOOPS)
 
-    def use(self, value: Value, device: Device, why: str, where: Position | None, here: tuple[_Step, ...]) -> None:
+    def use(
+        self, value: Value, device: Device, why: str, where: Position | None, here: tuple[_Step, ...], name: str = ""
+    ) -> None:
         home = self.homes.of(value)
         if value in self.homes.constants or home == device or isinstance(value.type, SequenceType):
             return
@@ -106,7 +111,7 @@ class Crossings:
         if crossing is None:
             if device != CPU:
                 why = self.what_it_is(value)
-            crossing = self.found[value, device] = Crossing(value, device, why, where)
+            crossing = self.found[value, device] = Crossing(value, device, why, where, name=name)
         crossing.uses.append(here)
 
     def what_it_is(self, value: Value) -> str:

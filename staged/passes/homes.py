@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_blocks, walk_ops
@@ -54,6 +54,7 @@ class Homes:
         """What stands for the fields of each frame."""
         self.read_on_device = read_on_device(program)
         self.computed_on_device = computed_on_device(program)
+        self.run_once = frozenset(_run_once(program.block))
         self.on_host_anyway = _pieces_of_what_the_host_takes(program)
         self.recorded = self.recorded_decisions(program)
         self.constants: set[Value] = set()
@@ -199,13 +200,14 @@ class Homes:
     def meet(self, op: Op) -> None:
         """The results of a branch: on the device where all paths make them there, or where the device computes with them.
 
-        Else the host takes them, and the paths that make them on the device bring them: the others copy nothing.
+        Else the host takes them, and the paths that make them on the device bring them: the others copy nothing. What a loop
+        or a function may run often stays where it is, so that it is copied once, after the last time.
         """
         ends = [end for _, end in ends_of_branch(op)]
         for number, result in enumerate(op.results):
             sources = [end.operands[number] for end in ends]
             made = [source for source in sources if source not in self.constants]
-            anywhere = result in self.computed_on_device or not isinstance(result.type, TensorType)
+            anywhere = op not in self.run_once or result in self.computed_on_device or not isinstance(result.type, TensorType)
             if anywhere or all(self.of(source) != CPU for source in made):
                 for source in sources:
                     self.join([result], [source])
@@ -270,6 +272,15 @@ def _pieces_of_what_the_host_takes(program: Function) -> set[Op]:
                     if op.operands[0] in taken:
                         found.add(op)
     return found
+
+
+def _run_once(block: Block) -> Iterator[Op]:
+    """The branches that run at most once in a call of the program: those inside no loop and no function."""
+    for op in block.ops:
+        if op.name in ("if", "scope"):
+            yield op
+            for inner in op.blocks:
+                yield from _run_once(inner)
 
 
 def devices_of_params(function: Function) -> tuple[Device, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from staged.ir.buffers import ALIGNMENT, Buffer, aligned
 from staged.passes.liveness import Interval
 
@@ -70,7 +72,7 @@ def merged(intervals: list[Interval]) -> list[Interval]:
     return found
 
 
-def peak(buffers: list[Buffer]) -> int:
+def peak(buffers: Iterable[Buffer]) -> int:
     """The largest number of bytes alive at once, over all positions."""
     events: list[tuple[int, int]] = []
     for buffer in buffers:

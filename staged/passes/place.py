@@ -38,6 +38,9 @@ from staged.passes.homes import (
 )
 from staged.source import Position
 
+LONGEST_NAME = 40
+"""Characters up to which the user's own expression names what is copied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -55,10 +58,13 @@ class Transfer:
     nbytes: int
     why: str
     where: Position | None
+    in_loop: bool = False
+    """Whether it takes place in every iteration of a loop of its function."""
 
     def __str__(self) -> str:
         place = f"  {self.where.short}  {self.where.text}" if self.where else ""
-        return f"{self.what}: {self.source} -> {self.target}, {self.nbytes:,} bytes, {self.why}{place}"
+        often = ", in a loop" if self.in_loop else ""
+        return f"{self.what}: {self.source} -> {self.target}, {self.nbytes:,} bytes, {self.why}{often}{place}"
 
 
 def transfers(function: Function) -> tuple[Transfer, ...]:
@@ -74,11 +80,24 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
         if variable.outer and variable.device != CPU:
             where = first[variable].where if variable in first else None
             found.append(Transfer(variable.name, CPU, variable.device, variable.type.nbytes, "resident", where))
+    in_loops = {
+        inner for op in ops if op.name in LOOPS for block in op.blocks for inner in walk_ops(block) if inner.name == "copy"
+    }
     for op in ops:
         if op.name == "copy":
             attrs, size = op.attrs, op.operands[0].tensor.nbytes
-            found.append(Transfer(attrs["what"], attrs["source"], op.device, size, attrs["why"], op.where))
+            where = op.where
+            found.append(Transfer(attrs["what"], attrs["source"], op.device, size, attrs["why"], where, op in in_loops))
     return tuple(found)
+
+
+def _name_of(value: Value) -> str:
+    """What people call a value: the user's name, else the user's words for it, else what makes it."""
+    producer = value.producer
+    if value.hint or producer is None:
+        return value.hint or "a value"
+    words = producer.where.expression if producer.where is not None else ""
+    return words if 0 < len(words) <= LONGEST_NAME else producer.name
 
 
 def _report_where_it_fails(op: Op, builder: Builder) -> Sequence[Value] | None:
@@ -208,7 +227,7 @@ class _Placer:
         for crossing in self.before.get((block, index), ()):
             value, home = crossing.value, self.homes.of(crossing.value)
             type = value.type if crossing.device == CPU else on_device(value.type)
-            what = value.hint or (value.producer.name if value.producer is not None else "a value")
+            what = crossing.name if crossing.name and not value.hint else _name_of(value)
             attrs = {"what": what, "source": home, "why": crossing.why}
             op = Op("copy", [self.values[value]], [type], attrs=attrs, device=crossing.device, where=crossing.where)
             op.result.hint = value.hint

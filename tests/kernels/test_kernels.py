@@ -353,7 +353,7 @@ def test_sums_of_padded_parts_are_a_vector_loop_for_each_part(widths, rows, mach
 
 def test_padded_parts_that_overlap_or_leave_gaps():
     def overlapping(x, y):
-        return S.pad(x, ((2, 30),), 1.5) * S.pad(y, ((20, 2),), -2.0)
+        return S.pad(x, ((2, 30),), value=1.5) * S.pad(y, ((20, 2),), value=-2.0)
 
     check(overlapping, tensor(f32, 40), tensor(f32, 50), count=1)
 

@@ -83,7 +83,7 @@ def gradient_of(module):
     @st.function
     def run(x, weights):
         def loss(x, weights):
-            for name, parameter in module.named_parameters().items():
+            for name, parameter in module.named_parameters():
                 parameter.value = weights[name]
             y = module(x)
             return st.sum(y * y), y
@@ -326,4 +326,4 @@ def test_a_list_of_modules_that_are_attributes_too_is_the_users_affair():
             self.order = [self.second, self.first]
             self.scales = [1.0, 2.0]
 
-    assert list(Named().named_parameters()) == ["first.weight", "first.bias", "second.weight", "second.bias"]
+    assert Named().named_parameters().keys() == ["first.weight", "first.bias", "second.weight", "second.bias"]

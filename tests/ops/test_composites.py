@@ -35,7 +35,7 @@ PAIRS = {
     "softmax_0": (lambda x: st.softmax(x, axis=0), lambda F, x: F.softmax(x, 0)),
     "log_softmax": (st.log_softmax, lambda F, x: F.log_softmax(x, -1)),
     "logsumexp": (lambda x: st.logsumexp(x, axis=1), lambda F, x: x.logsumexp(1)),
-    "normalize": (st.normalize, lambda F, x: F.normalize(x, dim=-1)),
+    "normalize": (lambda x: st.normalize(x, axis=-1), lambda F, x: F.normalize(x, dim=-1)),
     "layer_norm": (lambda x: st.layer_norm(x, 5), lambda F, x: F.layer_norm(x, (5,))),
     "layer_norm_2": (lambda x: st.layer_norm(x, (4, 5)), lambda F, x: F.layer_norm(x, (4, 5))),
     "clip": (lambda x: st.clip(x, -0.5, 0.5), lambda F, x: x.clamp(-0.5, 0.5)),

@@ -65,7 +65,7 @@ NORMALISATIONS = {
     ),
     "group_norm_plain": (lambda x: st.group_norm(x, 4), lambda F, x: F.group_norm(x, 4), (IMAGES,)),
     "instance_norm": (
-        lambda x, w, b: st.instance_norm(x, w, b),
+        lambda x, w, b: st.instance_norm(x, weight=w, bias=b),
         lambda F, x, w, b: F.instance_norm(x, weight=w, bias=b),
         (IMAGES, WEIGHT, BIAS),
     ),
@@ -99,7 +99,7 @@ def test_rms_norms_default_eps_is_the_dtypes() -> None:
 @pytest.mark.parametrize("axis", [None, 0, (1, 3), (0, 1, 2, 3)])
 def test_norms_over_any_axes_agree_with_torch(ord, axis) -> None:
     agree(
-        lambda x: st.norm(x, axis, ord=ord),
+        lambda x: st.norm(x, ord, axis),
         lambda F, x: vector_norm(x, ord, axis),
         IMAGES,
     )
@@ -113,7 +113,7 @@ def vector_norm(x, ord, axis):
 
 @pytest.mark.parametrize("ord", [1, 2, 3, math.inf])
 def test_compiled_norms_agree_with_torch(ord) -> None:
-    agree_compiled(lambda x: st.norm(x, (0, 2), ord=ord), lambda F, x: vector_norm(x, ord, (0, 2)), IMAGES)
+    agree_compiled(lambda x: st.norm(x, ord, (0, 2)), lambda F, x: vector_norm(x, ord, (0, 2)), IMAGES)
 
 
 @pytest.mark.parametrize("ord", [1, 2, 3, 0.5, math.inf])

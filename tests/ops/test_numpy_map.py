@@ -82,6 +82,33 @@ def test_every_mapped_name_is_one_of_ours() -> None:
         (lambda x: np.pad(x, 1, mode="edge"), "with these arguments"),
     ],
 )
-def test_the_rest_is_refused_with_words(call, match) -> None:
+def test_the_rest_is_refused_with_words_in_staged_and_differentiated_code(call, match) -> None:
+    run = st.function(lambda x: call(x))
     with pytest.raises(st.StagingError, match=match):
-        call(wrap(X))
+        run(X)
+    with st.eager(), pytest.raises(st.StagingError, match=match):
+        run(X)
+    with pytest.raises(st.StagingError, match=match):
+        st.grad(lambda x: st.sum(call(x)))(X)
+
+
+def test_a_position_means_what_it_means_in_numpy() -> None:
+    """The third argument of `np.sum` is a dtype, not ours, `keepdims`."""
+    x = X.astype(np.float32)
+    calls = [
+        lambda x: np.sum(x, 0, np.float64),
+        lambda x: np.prod(x, 1, np.float64),
+        lambda x: np.max(x, 0, None, True),
+        lambda x: np.var(x, 0, None, None, 1),
+        lambda x: np.pad(x, 1, "constant"),
+        lambda x: np.round(x, 0),
+        lambda x: np.full_like(x, 3, np.float64),
+    ]
+
+    @st.function
+    def run(x):
+        return [call(x) for call in calls]
+
+    for got, call in zip(run(x), calls, strict=True):
+        np.testing.assert_allclose(got, call(x), rtol=1e-6)
+        assert got.dtype == call(x).dtype

@@ -221,6 +221,22 @@ def test_a_branch_brings_what_it_makes_on_a_device_and_the_others_copy_nothing()
         assert len(transfers(made)) == 2
 
 
+def test_what_a_loop_chooses_on_a_device_is_copied_once_after_it() -> None:
+    def best(x: Any, n: Any) -> Any:
+        found = x
+        for i in st.range(n):
+            with with_backend(GPU, x):
+                y = st.exp(x)
+            if i > 2:
+                found = y
+        return found
+
+    made = placed(best, X, 3)
+    loop = next(op for op in walk_ops(made.block) if op.name == "for")
+    assert not [op for block in loop.blocks for op in walk_ops(block) if op.name == "copy"]
+    assert [t.why for t in transfers(made)][-1] == "result"
+
+
 def test_a_branch_that_a_device_computes_with_is_made_there() -> None:
     def goes_on(x: Any, n: Any) -> Any:
         if n > 2:
@@ -394,7 +410,7 @@ def test_a_function_takes_arrays_where_it_computes_and_the_host_keeps_what_it_de
     assert [op.attrs["devices"] for op in calls] == [(GPU, GPU)] * 3
     assert not [op for op in walk_ops(function.block) if op.name == "copy"]
     assert sorted(crossings(made)) == [
-        ("call", "gpu->cpu", "result"), ("call", "gpu->cpu", "result"),
+        *[("encode(0, children, vectors, weight)", "gpu->cpu", "result")] * 2,
         ("vectors", "cpu->gpu", "input"), ("weight", "cpu->gpu", "input"),
     ]  # fmt: skip
 

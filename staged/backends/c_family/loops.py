@@ -316,6 +316,8 @@ class LoopEmitter(VectorLoops):
     # ---- loops ----
 
     def tile(self, tile: Tile) -> None:
+        for reduction in tile.reductions:
+            self.start(reduction, tile)
         low, high = self.range_of(tile.axis)
         start, stop = self.names.fresh("first"), self.names.fresh("stop")
         with self.block(f"for ({self.index_type} {start} = {low}; {start} < {high}; {start} += {tile.size})"):
@@ -328,6 +330,8 @@ class LoopEmitter(VectorLoops):
                 del self.ranges[tile.axis]
             else:
                 self.ranges[tile.axis] = before
+        for reduction in tile.reductions:
+            self.finish(reduction, tile)
 
     def loop(self, loop: Loop) -> None:
         for reduction in loop.reductions:

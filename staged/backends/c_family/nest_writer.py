@@ -62,6 +62,8 @@ class NestWriter(ABC):
         """See `count_uses`."""
         self.unrolled: Name | None = None
         """The number of a vector among those of one turn."""
+        self.ends: dict[tuple[str, str, int], str] = {}
+        """Where whole turns of so many items end, in a range from here to there: what is known in this block."""
         self.repeats = False
         """Whether a loop computes elements twice: then a result must not overwrite an operand."""
         self.repeated = 0
@@ -102,11 +104,12 @@ class NestWriter(ABC):
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """A C block with names of its own."""
-        self.names = Names(self.names)
+        self.names, ends = Names(self.names), self.ends
+        self.ends = dict(ends)
         with self.w.block(head):
             yield
         assert self.names.outer is not None
-        self.names = self.names.outer
+        self.names, self.ends = self.names.outer, ends
 
     def bind(self, target: Local, expression: Expr, varies: bool, inline: bool, named: bool) -> None:
         """Give `target` its text: in place where it is used once here, else as a constant."""

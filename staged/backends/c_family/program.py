@@ -192,8 +192,14 @@ class ProgramEmitter(FileWriter):
             if made.signature.recursive
         }
         peak = self.plan.peak_bytes + max((made.plan.peak_bytes for made in self.functions.values()), default=0)
+        plans = [made.plan for made in self.functions.values()]
+        device_peaks = {
+            device: self.plan.device_peaks.get(device, 0) + max((each.device_peaks.get(device, 0) for each in plans), default=0)
+            for device in {*self.plan.device_peaks, *(device for each in plans for device in each.device_peaks)}
+        }
         return replace(
             self.plan,
+            device_peaks=device_peaks,
             buffers=buffers,
             stacks=self.stacks,
             arena_bytes=self.buffers_bytes,

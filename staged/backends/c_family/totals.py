@@ -12,7 +12,7 @@ from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Nam
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.scalars import EXTREMES, spell
 from staged.backends.c_family.support.lanes import reduce_snippet
-from staged.backends.c_family.vector_plan import feeding_loop, may_repeat, unroll_of
+from staged.backends.c_family.vector_plan import feeding_loop, may_repeat
 from staged.backends.c_family.vector_statements import VectorStatements
 from staged.backends.c_family.vectors import Vec
 from staged.ir.loops import (
@@ -24,6 +24,7 @@ from staged.ir.loops import (
     Nest,
     PositionOf,
     Reduction,
+    Tile,
     identity,
     segments,
     walk,
@@ -52,7 +53,7 @@ class TotalsEmitter(VectorStatements):
         super().__init__(nest, schedule, machine, site)
         self.totals: dict[Reduction, Total] = {}
 
-    def start(self, reduction: Reduction, loop: Loop) -> None:
+    def start(self, reduction: Reduction, loop: Loop | Tile) -> None:
         dtype = reduction.target.dtype
         name = self.names.fresh(reduction.target.name)
         feeding = feeding_loop(reduction, loop, self.schedule)
@@ -74,27 +75,29 @@ class TotalsEmitter(VectorStatements):
         if feeding is not None:
             type = self.types.type(dtype)
             vector = Name(self.names.fresh(f"{reduction.target.name}_v"))
-            count = unroll_of(feeding, self.schedule)
+            count = self.schedule.vectors_per_turn(feeding)
             splat = str(self.speller.splat(Vec(start, dtype, False)))
             if str(start) in ("0", "0.0", "0.0f"):
                 self.w.line(f"{type} {vector}[{count}] = {{0}};")
             else:
                 self.w.line(f"{type} {vector}[{count}] = {{{', '.join([splat] * count)}}};")
-        whole = feeding is not None and self.types.is_native(dtype) and self.is_whole(feeding)
+        whole = feeding is not None and self.types.is_native(dtype) and self.is_whole(feeding, loop)
         if not whole:
             self.w.line(f"{dtype.c_name} {name} = {start};")
         self.totals[reduction] = Total(Name(name), vector, False, whole)
 
-    def is_whole(self, loop: Loop) -> bool:
-        """Whether a vector loop has no single items left over."""
+    def is_whole(self, loop: Loop, outer: Loop | Tile) -> bool:
+        """Whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
         axis, lanes = loop.axis, self.schedule.lanes
         if axis in self.ranges or axis.dim is not None:
+            return False
+        if any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body))):
             return False
         pieces = ((0, axis.extent), *segments(loop))
         repeats = may_repeat(loop, self.speller)
         return all((high - low) % lanes == 0 or repeats and high - low >= lanes for low, high in pieces)
 
-    def varies_inside(self, reduction: Reduction, loop: Loop) -> bool:
+    def varies_inside(self, reduction: Reduction, loop: Loop | Tile) -> bool:
         """In a loop over vectors across rows: whether what is taken in differs by lane."""
         varying = {local for local, v in self.values.items() if v.varies}
         axis = self.vector_axis
@@ -112,6 +115,9 @@ class TotalsEmitter(VectorStatements):
                         varying.add(target)
                 case Accumulate(r, value) if r is reduction:
                     return isinstance(value, Local) and value in varying
+                case Accumulate(r, value):
+                    if value in varying:
+                        varying.add(r.target)
         return False
 
     def accumulate(self, s: Accumulate) -> None:
@@ -191,13 +197,13 @@ class TotalsEmitter(VectorStatements):
         else:
             self.w.line(f"{target} = {self.speller.extreme(name, x, Vec(target, dtype, True))};")
 
-    def finish(self, reduction: Reduction, loop: Loop) -> None:
+    def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
         total = self.totals[reduction]
         dtype = reduction.target.dtype
         if total.vector is not None and reduction.op not in ("argmax", "argmin"):
             feeding = feeding_loop(reduction, loop, self.schedule)
             assert feeding is not None
-            count = unroll_of(feeding, self.schedule)
+            count = self.schedule.vectors_per_turn(feeding)
             half = count
             while half > 1:  # pairs, then pairs of pairs: always the same order
                 keep = (half + 1) // 2
@@ -225,5 +231,5 @@ class TotalsEmitter(VectorStatements):
         self.values[reduction.target] = Vec(total.scalar, dtype, total.wide)
 
 
-def accumulated_dtype(reduction: Reduction, loop: Loop) -> DType:
+def accumulated_dtype(reduction: Reduction, loop: Loop | Tile) -> DType:
     return next(s.value.dtype for s in walk(loop.body) if isinstance(s, Accumulate) and s.reduction is reduction)

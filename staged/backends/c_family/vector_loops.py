@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from staged.backends.c_family.expr import Infix, Literal, Name
 from staged.backends.c_family.totals import TotalsEmitter
-from staged.backends.c_family.vector_plan import feeds, may_repeat, unroll_of
+from staged.backends.c_family.vector_plan import feeds, may_repeat
 from staged.ir.loops import Loop, Store, segments
 
 
@@ -50,7 +50,7 @@ class VectorLoops(TotalsEmitter):
         lanes = self.schedule.lanes
         axis = loop.axis
         fed = [r for r, total in self.totals.items() if total.vector is not None and feeds(loop, r)]
-        count = unroll_of(loop, self.schedule) if fed else 1
+        count = self.schedule.vectors_per_turn(loop) if fed else 1
         low, high = self.range_of(axis)
         i = self.scoped(axis)
         static = low.isdigit() and high.isdigit()
@@ -91,7 +91,9 @@ class VectorLoops(TotalsEmitter):
 
     def whole_turns(self, low: str, high: str, step: int) -> str:
         """A local: where whole turns of `step` items (a power of two) from `low` end."""
-        name = self.names.fresh(f"whole_{step}")
+        if (low, high, step) in self.ends:
+            return self.ends[low, high, step]
+        name = self.ends[low, high, step] = self.names.fresh(f"whole_{step}")
         value = f"{high} & -{step}" if low == "0" else f"{low} + (({high} - {low}) & -{step})"
         self.w.line(f"const int64_t {name} = {value};")
         return name

@@ -1,20 +1,11 @@
-"""How a vectorised loop goes: how many vectors a turn takes, and what becomes of items that make no whole vector."""
+"""How a vectorised loop goes: which totals it feeds, and what becomes of items that make no whole vector."""
 
 from __future__ import annotations
 
 from staged.backends.c_family.scalars import RANDOM_NAMES
 from staged.backends.c_family.vectors import VectorSpeller
-from staged.ir.loops import Accumulate, ArrayRef, Compute, Load, Loop, PositionOf, Reduction, Store, walk
+from staged.ir.loops import Accumulate, ArrayRef, Compute, Load, Loop, PositionOf, Reduction, Store, Tile, walk
 from staged.ir.schedule import Schedule
-
-
-def unroll_of(loop: Loop, schedule: Schedule) -> int:
-    """Vectors per turn: as many as the loop has, up to the schedule's; one around further loops."""
-    if any(isinstance(s, Loop) for s in loop.body):
-        return 1
-    count = max(1, min(schedule.unroll, loop.axis.extent // schedule.lanes))
-    # Where whole turns end is found by masking when the program counts them: a power of two.
-    return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
 
 
 def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
@@ -49,7 +40,8 @@ def feeds(loop: Loop, reduction: Reduction) -> bool:
     return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))
 
 
-def feeding_loop(reduction: Reduction, loop: Loop, schedule: Schedule) -> Loop | None:
+def feeding_loop(reduction: Reduction, loop: Loop | Tile, schedule: Schedule) -> Loop | None:
     """The vectorised loop (this one or one inside) whose turns a reduction takes in."""
     inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
-    return next((s for s in (loop, *inner) if s in schedule.vectorised and feeds(s, reduction)), None)
+    own = [loop] if isinstance(loop, Loop) else []
+    return next((s for s in (*own, *inner) if s in schedule.vectorised and feeds(s, reduction)), None)

@@ -59,6 +59,8 @@ class DevicePart:
     checks: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()
     order: int = 0
+    beside: tuple[tuple[str, int | None], ...] = ()
+    """What it allocates on the device beside the arena, in words, and its bytes; None where a library says how many."""
 
     @property
     def nbytes(self) -> int:
@@ -171,6 +173,7 @@ static int fill_{dtype}(const Device *gpu, st_host *host, int site, {c_type} val
         (f"if ({fill} != ST_OK) {{", "    return host->error_kind;", "}"),
         (f"(void)cudaFree(gpu->{name});",),
         helpers=(helper,),
+        beside=((f"{count:,} elements that are all {value:g}", count * dtype.size),),
     )
 
 

@@ -219,6 +219,9 @@ class CudaProgram(ProgramEmitter):
         return replace(
             plan,
             device_bytes={device: self.device_bytes(device) for device in self.devices},
+            beside={
+                device: tuple(each for part in self.device_parts(device) for each in part.beside) for device in self.devices
+            },
             kept_on_devices={name: found for name, found in kept.items() if found},
         )
 

@@ -124,7 +124,7 @@ class _Target:
 
     def _by_variables(self, wrt: Any) -> None:
         named = getattr(wrt, "named_parameters", None)
-        tree = named() if named is not None else wrt
+        tree = dict(named()) if named is not None else wrt
         leaves, self.spec = trees.flatten(dict(tree) if isinstance(tree, Mapping) else tree)
         self.is_single = True
         self.chosen = []

@@ -39,9 +39,10 @@ from staged.ir.types import bound
 
 WORKSPACE_BYTES = "CUBLAS_WORKSPACE_BYTES"
 """The name of the size, in the text, of the memory that cuBLAS may use."""
+_NBYTES = 4 << 20
 _WORKSPACE = f"""\
 // Memory that products work in. The program's own, so that cuBLAS allocates none: not in a loop, nor in a graph.
-#define {WORKSPACE_BYTES} {4 << 20}
+#define {WORKSPACE_BYTES} {_NBYTES}
 """
 LARGEST = 2**31 - 1
 """Sizes are of type int."""
@@ -58,6 +59,7 @@ def workspace_part(site: int) -> DevicePart:
         (check("CUDA_CHECK", site, f"cudaMalloc(&gpu->cublas_workspace, {WORKSPACE_BYTES})"),),
         ("(void)cudaFree(gpu->cublas_workspace);",),
         checks=(_WORKSPACE,),
+        beside=(("workspace of cuBLAS", _NBYTES),),
     )
 
 

@@ -56,6 +56,7 @@ def workspace_part(site: int) -> DevicePart:
         ("(void)cudaFree(gpu->cudnn_workspace);",),
         # Only then is it known how much.
         order=2,
+        beside=(("workspace of cuDNN", None),),
     )
 
 

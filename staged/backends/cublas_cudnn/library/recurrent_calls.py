@@ -220,6 +220,7 @@ class _Layer:
             ),
             (f"(void)cudaFree(gpu->{self.reserve});",),
             order=2,
+            beside=(("what a recurrent layer of cuDNN keeps for its reverse", None),),
         )
 
     def weights_part(self) -> DevicePart:
@@ -238,6 +239,7 @@ class _Layer:
             ),
             ("(void)cudaFree(gpu->recurrent_weights);",),
             order=2,
+            beside=(("the weights of a recurrent layer as cuDNN has them", None),),
         )
 
     def places_part(self) -> DevicePart:

@@ -78,13 +78,11 @@ static void softmax(const float *logits, float *divide, unsigned char *scratch, 
         sum_v[1] += sum_v[3];
         sum_v[0] += sum_v[1];
         const float sum = st_sum_f32v(sum_v);
-        const float scale = st_division_scale_f32(sum);
-        const float inverse = 1.0f / (sum * scale);
         for (int64_t j = 0; j < 96; j += 16) {
-            *(f32v_u *)(divide + i * 100 + j) = *(const f32v_u *)(row + j) * scale * inverse;
+            *(f32v_u *)(divide + i * 100 + j) = *(const f32v_u *)(row + j) / sum;
         }
         for (int64_t j = 96; j < 100; ++j) {
-            divide[i * 100 + j] = row[j] * scale * inverse;
+            divide[i * 100 + j] = row[j] / sum;
         }
     }
 }

@@ -401,22 +401,20 @@ static void d_bias(const float *d_y, const float *bias, float *subtract, unsigne
             d_bias_total[j] = 0.0f;
         }
         for (int64_t i = 0; i < 16; ++i) {
-            const int64_t whole_8_2 = first + ((stop - first) & -8);
-            for (int64_t j = first; j < whole_8_2; j += 8) {
+            for (int64_t j = first; j < whole_8; j += 8) {
                 const f32v total = *(const f32v_u *)(d_bias_total + j) + *(const f32v_u *)(d_y + i * 8 + j);
                 *(f32v_u *)(d_bias_total + j) = total;
             }
-            for (int64_t j = whole_8_2; j < stop; ++j) {
+            for (int64_t j = whole_8; j < stop; ++j) {
                 const float total = d_bias_total[j] + d_y[i * 8 + j];
                 d_bias_total[j] = total;
             }
         }
-        const int64_t whole_8_2 = first + ((stop - first) & -8);
-        for (int64_t j = first; j < whole_8_2; j += 8) {
+        for (int64_t j = first; j < whole_8; j += 8) {
             const f32v subtract_j = *(const f32v_u *)(bias + j) - 0.1f * *(const f32v_u *)(d_bias_total + j);
             *(f32v_u *)(subtract + j) = subtract_j;
         }
-        for (int64_t j = whole_8_2; j < stop; ++j) {
+        for (int64_t j = whole_8; j < stop; ++j) {
             subtract[j] = bias[j] - 0.1f * d_bias_total[j];
         }
     }
@@ -502,22 +500,20 @@ static void d_bias_2(const float *d_y, const float *bias, float *subtract, unsig
             d_bias_total[j] = 0.0f;
         }
         for (int64_t i = 0; i < 16; ++i) {
-            const int64_t whole_4_2 = first + ((stop - first) & -4);
-            for (int64_t j = first; j < whole_4_2; j += 4) {
+            for (int64_t j = first; j < whole_4; j += 4) {
                 const f32x4 total = *(const f32x4_u *)(d_bias_total + j) + *(const f32x4_u *)(d_y + i * 4 + j);
                 *(f32x4_u *)(d_bias_total + j) = total;
             }
-            for (int64_t j = whole_4_2; j < stop; ++j) {
+            for (int64_t j = whole_4; j < stop; ++j) {
                 const float total = d_bias_total[j] + d_y[i * 4 + j];
                 d_bias_total[j] = total;
             }
         }
-        const int64_t whole_4_2 = first + ((stop - first) & -4);
-        for (int64_t j = first; j < whole_4_2; j += 4) {
+        for (int64_t j = first; j < whole_4; j += 4) {
             const f32x4 subtract_j = *(const f32x4_u *)(bias + j) - 0.1f * *(const f32x4_u *)(d_bias_total + j);
             *(f32x4_u *)(subtract + j) = subtract_j;
         }
-        for (int64_t j = whole_4_2; j < stop; ++j) {
+        for (int64_t j = whole_4; j < stop; ++j) {
             subtract[j] = bias[j] - 0.1f * d_bias_total[j];
         }
     }

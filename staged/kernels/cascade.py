@@ -1,0 +1,452 @@
+"""Long sums in pieces: a total takes in few numbers before it is passed on, so that it rounds little.
+
+    for i < 100000: total += x[i]   ->   for each piece of 2048 i: (for i in the piece: partial += x[i]); wide_total += partial
+
+One f32 total of n numbers has up to n roundings in the end: 33 million ones come to 16777216. Here the totals of short pieces are
+f32, and what adds these up is f64, which becomes f32 once, at the end. Nothing is wider than f64: its long sums are totals of
+totals of totals, with as many roundings as there are turns on the levels together. Sums that wait in a row of workspace (one for
+each column) go the same way. Pieces follow from sizes and from the width of vectors alone, never from the number of threads.
+
+Exact for every size, one found when the program runs included: pieces are of the loop's range, whatever it is. Only sums of floats
+are cut: those of integers have no roundings, and a product rounds as often in any order.
+Source: Higham, The accuracy of floating point summation, 1993, section 3, for sums in blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from staged.ir.loops import (
+    Accumulate,
+    Affine,
+    ArrayRef,
+    Compute,
+    Constant,
+    Guarded,
+    Load,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    Reduction,
+    Statement,
+    Store,
+    Tile,
+    identity,
+    walk,
+)
+from staged.ir.schedule import Schedule, Vectorise
+from staged.ir.types import f32, f64
+
+LONGEST, PIECE = 32, 16
+"""Numbers that a total takes in where no level is above it, and where there is one, before it is passed on."""
+LONGEST_BESIDE, PIECE_BESIDE = 64, 32
+"""The same of vector totals: their lanes, and the vectors beside, are added up in pairs, and each has roundings of its own."""
+FEWEST_BESIDE = 8
+"""Totals side by side from which on that holds."""
+
+
+def levels(turns: int, longest: int, piece: int) -> tuple[int, ...]:
+    """The turns after which totals are passed on, from the innermost level out; none where one level is enough.
+
+    The outer levels share what is left alike: their roundings are the ones that show.
+    """
+    if turns <= longest:
+        return ()
+    pieces = -(-turns // piece)
+    outer = 1 if pieces <= 8 else 2 if pieces <= 256 else 3 if pieces <= 4096 else 4
+    each = 2
+    while each**outer < pieces:
+        each *= 2
+    return (piece, *(size for level in range(1, outer) if (size := piece * each**level) < turns))
+
+
+def cascade_sums(nest: Nest, schedule: Schedule) -> tuple[Nest, Schedule]:
+    """A nest with its long sums in pieces, and its schedule for the loops that it has then."""
+    cascade = _Cascade(schedule)
+    body = cascade.body(nest.body)
+    if body == nest.body:
+        return nest, schedule
+    directives = tuple(
+        replace(d, loops=frozenset(cascade.vectorised)) if isinstance(d, Vectorise) else d for d in schedule.directives
+    )
+    return replace(nest, body=body, scratch=(*nest.scratch, *cascade.rows)), Schedule(directives)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Sums of columns, each in an element of workspace, that some loop adds to."""
+
+    array: ArrayRef
+    index: Affine
+    columns: tuple[Loop, ...]
+    """The loops over the columns, from the outside in."""
+
+
+class _Cascade:
+    """Rewrites the statements of one nest."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.vectorised: set[Loop] = set(schedule.vectorised)
+        self.rows: list[ArrayRef] = []
+        """Workspace for the totals of further levels."""
+
+    def body(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        """Statements with their long sums in pieces; the same object where there are none."""
+        found: list[Statement] = []
+        for s in body:
+            match s:
+                case Loop():
+                    found += self.loop(s)
+                case Tile(axis, size, inner, reductions):
+                    changed = self.body(inner)
+                    found.append(s if changed == inner else Tile(axis, size, changed, reductions))
+                case Guarded(bounds, inner):
+                    changed = self.body(inner)
+                    found.append(s if changed == inner else Guarded(bounds, changed))
+                case _:
+                    found.append(s)
+        return tuple(found)
+
+    def loop(self, loop: Loop) -> tuple[Statement, ...]:
+        """A loop, or the pieces that it goes in."""
+        if rows := list(_rows_of(loop)):
+            is_narrow = all(row.array.dtype is f32 for row in rows)
+            return self.widened_columns(loop, rows) if is_narrow else self.column_loop(loop, rows)
+        loop = self.rebuilt(loop, self.body(loop.body), loop.reductions)
+        sums = [r for r in loop.reductions if r.op == "sum" and r.target.dtype.is_float]
+        if not sums or all(self.is_short((loop,), r) for r in sums):
+            return (loop,)
+        is_narrow = all(r.target.dtype is f32 for r in sums)
+        return self.widened(loop, sums) if is_narrow else (self.total_loop(loop, sums),)
+
+    def rebuilt(self, loop: Loop, body: tuple[Statement, ...], reductions: tuple[Reduction, ...]) -> Loop:
+        """The same loop with another body; it runs over vectors if the first did."""
+        if body == loop.body and reductions == loop.reductions:
+            return loop
+        made = Loop(loop.axis, body, reductions)
+        if loop in self.vectorised:
+            self.vectorised.add(made)
+        return made
+
+    # ---- totals in registers ----
+
+    def beside(self, loop: Loop) -> int:
+        """How many totals of its own a loop has for each sum that it takes in."""
+        if loop not in self.vectorised:
+            return 1
+        return self.schedule.lanes * self.schedule.vectors_per_turn(loop)
+
+    def additions(self, body: Sequence[Statement], reduction: Reduction) -> int:
+        """How many numbers one total of a reduction takes in."""
+        count = 0
+        for s in body:
+            match s:
+                case Accumulate(into):
+                    count += into is reduction
+                case Loop(axis, inner):
+                    if each := self.additions(inner, reduction):
+                        count += -(-axis.extent // self.beside(s)) * each
+                case Tile(_, _, inner) | Guarded(_, inner):
+                    count += self.additions(inner, reduction)
+        return count
+
+    def most_beside(self, body: Sequence[Statement], reduction: Reduction) -> int:
+        """The most totals side by side that take in numbers of a reduction."""
+        feeding = (s for s in walk(tuple(body)) if isinstance(s, Loop) and self.additions(s.body, reduction))
+        return max(map(self.beside, feeding), default=1)
+
+    def limits(self, body: Sequence[Statement], reduction: Reduction) -> tuple[int, int]:
+        """How many numbers one total may take in alone, and as one of several pieces."""
+        is_beside = self.most_beside(body, reduction) >= FEWEST_BESIDE
+        return (LONGEST_BESIDE, PIECE_BESIDE) if is_beside else (LONGEST, PIECE)
+
+    def is_short(self, body: Sequence[Statement], reduction: Reduction) -> bool:
+        return self.additions(body, reduction) <= self.limits(body, reduction)[0]
+
+    def widened(self, loop: Loop, sums: Sequence[Reduction]) -> tuple[Statement, ...]:
+        """A loop whose sums are f64 totals of f32 totals of pieces."""
+        wide = {
+            r: Reduction(Local(f"{r.target.name}_total", f64), "sum") for r in sums if not self.is_short((loop,), r)
+        }
+        rest = tuple(r for r in loop.reductions if r not in wide)
+        narrowed = (Compute(r.target, "cast", (total.target,), {}) for r, total in wide.items())
+        return (*self.in_pieces(loop, wide, (*wide.values(), *rest)), *narrowed)
+
+    def in_pieces(
+        self, loop: Loop, wide: dict[Reduction, Reduction], kept: tuple[Reduction, ...]
+    ) -> tuple[Statement, ...]:
+        """A loop that adds to f64 totals what pieces of it, or of the loops in it, come to. `kept` start before all of it."""
+        own = [r for r in wide if self.additions((loop,), r)]
+        if not own:
+            return (loop,)
+        limits = [self.limits((loop,), r) for r in own]
+        longest, piece = min(longest for longest, _ in limits), min(piece for _, piece in limits)
+        each, width = max(self.additions(loop.body, r) for r in own), self.beside(loop)
+        if each > piece:
+            inner: list[Statement] = []
+            for s in loop.body:
+                match s:
+                    case Loop():
+                        inner += self.in_pieces(s, wide, s.reductions)
+                    case Accumulate(r, value) if r in wide:
+                        inner += self.taken_in(value, wide[r])
+                    case _:
+                        inner.append(s)
+            return (self.rebuilt(loop, tuple(inner), kept),)
+        partial = {r: _partial(r) for r in own}
+        body = self.redirected(loop.body, partial)
+        joins = [s for r, p in partial.items() for s in self.taken_in(p.target, wide[r])]
+        if -(-loop.axis.extent // width) * each <= longest:
+            return (self.rebuilt(loop, body, (*kept, *partial.values())), *joins)
+        summed = self.rebuilt(loop, body, tuple(partial.values()))
+        return (Tile(loop.axis, max(1, piece // each) * width, (summed, *joins), kept),)
+
+    def taken_in(self, value: Operand, total: Reduction) -> tuple[Statement, ...]:
+        """An f32 number that an f64 total takes in."""
+        widened = Local("cast", f64)
+        return Compute(widened, "cast", (value,), {}), Accumulate(total, widened)
+
+    def total_loop(self, loop: Loop, sums: Sequence[Reduction]) -> Loop | Tile:
+        """A loop whose sums are totals of totals, where they are long."""
+        sums = [r for r in sums if not self.is_short((loop,), r)]
+        if not sums:
+            return loop
+        each = max(self.additions(loop.body, r) for r in sums)
+        longest, piece = min(self.limits((loop,), r) for r in sums)
+        if each > piece:  # a total for each turn
+            loop = self.rebuilt(loop, self.with_own_totals(loop.body, sums), loop.reductions)
+            each, longest, piece = max(self.additions(loop.body, r) for r in sums), LONGEST, PIECE
+        width = self.beside(loop)
+        sizes = levels(-(-loop.axis.extent // width), longest // each, max(1, piece // each))
+        if not sizes:
+            return loop
+        partial = {r: _partial(r) for r in sums}
+        rest = tuple(r for r in loop.reductions if r not in partial)
+        inner: Loop | Tile = self.rebuilt(loop, self.redirected(loop.body, partial), tuple(partial.values()))
+        for size in sizes[:-1]:
+            further = {r: _partial(r) for r in sums}
+            passed_on = tuple(Accumulate(further[r], partial[r].target) for r in sums)
+            inner = Tile(loop.axis, size * width, (inner, *passed_on), tuple(further.values()))
+            partial = further
+        passed_on = tuple(Accumulate(r, partial[r].target) for r in sums)
+        return Tile(loop.axis, sizes[-1] * width, (inner, *passed_on), (*sums, *rest))
+
+    def with_own_totals(self, body: tuple[Statement, ...], sums: Sequence[Reduction]) -> tuple[Statement, ...]:
+        """Statements in which each loop that takes in numbers of a sum has a total of its own, which joins the sum after it."""
+        found: list[Statement] = []
+        for s in body:
+            match s:
+                case Loop(_, inner):
+                    partial = {r: _partial(r) for r in sums if self.additions(inner, r)}
+                    if partial:
+                        own = tuple(partial.values())
+                        s = self.rebuilt(s, self.redirected(inner, partial), (*s.reductions, *own))
+                        found.append(self.total_loop(s, own))
+                        found += [Accumulate(r, p.target) for r, p in partial.items()]
+                    else:
+                        found.append(s)
+                case Tile(axis, size, inner, reductions):
+                    found.append(Tile(axis, size, self.with_own_totals(inner, sums), reductions))
+                case Guarded(bounds, inner):
+                    found.append(Guarded(bounds, self.with_own_totals(inner, sums)))
+                case _:
+                    found.append(s)
+        return tuple(found)
+
+    def redirected(self, body: tuple[Statement, ...], to: dict[Reduction, Reduction]) -> tuple[Statement, ...]:
+        """Statements that add to other totals."""
+        found: list[Statement] = []
+        for s in body:
+            match s:
+                case Accumulate(reduction, value, position) if reduction in to:
+                    found.append(Accumulate(to[reduction], value, position))
+                case Loop(_, inner, reductions):
+                    found.append(self.rebuilt(s, self.redirected(inner, to), reductions))
+                case Tile(axis, size, inner, reductions):
+                    found.append(Tile(axis, size, self.redirected(inner, to), reductions))
+                case Guarded(bounds, inner):
+                    found.append(Guarded(bounds, self.redirected(inner, to)))
+                case _:
+                    found.append(s)
+        return tuple(found)
+
+    # ---- totals in rows of workspace ----
+
+    def widened_columns(self, loop: Loop, rows: Sequence[_Row]) -> tuple[Statement, ...]:
+        """A loop that adds to rows of f32 sums, which f64 totals take in after every piece of it."""
+        if _row_additions((loop,), rows[0].array) <= LONGEST:
+            return (loop,)
+        wide = {row.array: ArrayRef(f"{row.array.name}_wide", f64, row.array.size, "scratch") for row in rows}
+        self.rows += wide.values()
+        joined: list[Statement] = []
+        narrowed: list[Statement] = []
+        for row in rows:
+            sums, totals, at = row.array, wide[row.array], row.index
+            before, sum_, widened, after = (
+                Local("total", f64),
+                Local("sum", f32),
+                Local("cast", f64),
+                Local("total", f64),
+            )
+            joined += [
+                Load(before, totals, at),
+                Load(sum_, sums, at),
+                Compute(widened, "cast", (sum_,), {}),
+                Compute(after, "add", (before, widened), {}),
+                Store(totals, at, after),
+                Store(sums, at, _zero(row)),
+            ]
+            total, narrow = Local("total", f64), Local("cast", f32)
+            narrowed += [Load(total, totals, at), Compute(narrow, "cast", (total,), {}), Store(sums, at, narrow)]
+        begun = tuple(Store(wide[row.array], row.index, identity("sum", f64)) for row in rows)
+        pieces = self.row_pieces(loop, rows, tuple(joined))
+        return self.over_columns(rows[0], begun), *pieces, self.over_columns(rows[0], tuple(narrowed))
+
+    def row_pieces(self, loop: Loop, rows: Sequence[_Row], joined: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        """A loop over rows of numbers, with what is `joined` for each column after every piece."""
+        each = _row_additions(loop.body, rows[0].array)
+        if each <= PIECE:
+            return (Tile(loop.axis, PIECE // each, (loop, self.over_columns(rows[0], joined))),)
+        inner: list[Statement] = []
+        for s in loop.body:
+            feeds = isinstance(s, Loop) and _row_additions((s,), rows[0].array)
+            inner += self.row_pieces(s, rows, joined) if isinstance(s, Loop) and feeds else [s]
+        return (self.rebuilt(loop, tuple(inner), loop.reductions),)
+
+    def column_loop(self, loop: Loop, rows: Sequence[_Row]) -> tuple[Statement, ...]:
+        """A loop that adds to rows of sums, which are rows of totals of totals where the loop is long."""
+        each = _row_additions(loop.body, rows[0].array)
+        if loop.axis.extent * each <= LONGEST:
+            return (loop,)
+        begun: list[Statement] = []
+        if each > PIECE:  # the loops inside are long enough for rows of their own
+            partial = {row.array: self.further(row) for row in rows}
+            begun += self.zeros(rows, [partial])
+            joined = self.joins(rows, partial, {row.array: row.array for row in rows})
+            inner: list[Statement] = []
+            for s in self.with_arrays(loop.body, partial):
+                feeds = _row_additions((s,), partial[rows[0].array])
+                inner += [*self.body((s,)), *joined] if feeds else [s]
+            loop, each = self.rebuilt(loop, tuple(inner), loop.reductions), 1
+        sizes = levels(loop.axis.extent, LONGEST // each, max(1, PIECE // each))
+        if not sizes:
+            return (*begun, loop)
+        arrays = [{row.array: self.further(row) for row in rows} for _ in sizes]
+        begun += self.zeros(rows, arrays)
+        arrays.append({row.array: row.array for row in rows})
+        s = self.rebuilt(loop, self.with_arrays(loop.body, arrays[0]), loop.reductions)
+        for size, own, into in zip(sizes, arrays, arrays[1:], strict=False):
+            s = Tile(loop.axis, size, (s, *self.joins(rows, own, into)))
+        return (*begun, s)
+
+    def further(self, row: _Row) -> ArrayRef:
+        """Workspace for one more row of totals."""
+        made = ArrayRef(f"partial_{row.array.name.removesuffix('_total')}", row.array.dtype, row.array.size, "scratch")
+        self.rows.append(made)
+        return made
+
+    def over_columns(self, row: _Row, body: tuple[Statement, ...]) -> Loop:
+        """The body for each column, in vectors if the sums are made so."""
+        for column in reversed(row.columns):
+            made = Loop(column.axis, body)
+            if column in self.vectorised:
+                self.vectorised.add(made)
+            body = (made,)
+        return made
+
+    def zeros(self, rows: Sequence[_Row], arrays: Sequence[dict[ArrayRef, ArrayRef]]) -> tuple[Statement, ...]:
+        """Rows of totals that have taken in nothing yet."""
+        stores = [Store(own[row.array], row.index, _zero(row)) for own in arrays for row in rows]
+        return (self.over_columns(rows[0], tuple(stores)),)
+
+    def joins(
+        self, rows: Sequence[_Row], own: dict[ArrayRef, ArrayRef], into: dict[ArrayRef, ArrayRef]
+    ) -> tuple[Statement, ...]:
+        """Totals that the next level takes in; they begin again."""
+        body: list[Statement] = []
+        for row in rows:
+            dtype = row.array.dtype
+            before, partial, after = Local("total", dtype), Local("partial", dtype), Local("total", dtype)
+            body += [
+                Load(before, into[row.array], row.index),
+                Load(partial, own[row.array], row.index),
+                Compute(after, "add", (before, partial), {}),
+                Store(into[row.array], row.index, after),
+                Store(own[row.array], row.index, _zero(row)),
+            ]
+        return (self.over_columns(rows[0], tuple(body)),)
+
+    def with_arrays(self, body: tuple[Statement, ...], to: dict[ArrayRef, ArrayRef]) -> tuple[Statement, ...]:
+        """Statements whose sums wait in other rows."""
+        found: list[Statement] = []
+        for s in body:
+            match s:
+                case Load(target, array, index) if array in to:
+                    found.append(Load(target, to[array], index))
+                case Store(array, index, value) if array in to:
+                    found.append(Store(to[array], index, value))
+                case Loop(_, inner, reductions):
+                    found.append(self.rebuilt(s, self.with_arrays(inner, to), reductions))
+                case Tile(axis, size, inner, reductions):
+                    found.append(Tile(axis, size, self.with_arrays(inner, to), reductions))
+                case Guarded(bounds, inner):
+                    found.append(Guarded(bounds, self.with_arrays(inner, to)))
+                case _:
+                    found.append(s)
+        return tuple(found)
+
+
+def _zero(row: _Row) -> Constant:
+    return identity("sum", row.array.dtype)
+
+
+def _partial(reduction: Reduction) -> Reduction:
+    """A total of a part of what another is the total of."""
+    name = reduction.target.name.removeprefix("partial_")
+    return Reduction(Local(f"partial_{name}", reduction.target.dtype), reduction.op)
+
+
+def _rows_of(loop: Loop) -> Iterator[_Row]:
+    """The rows of workspace that a loop does nothing with but add to them, in every turn."""
+    accesses: dict[ArrayRef, list[Load | Store]] = {}
+    for s in walk(loop.body):
+        if isinstance(s, Load | Store) and s.array.role == "scratch" and s.array.dtype.is_float:
+            accesses.setdefault(s.array, []).append(s)
+    computed = {s.target: s for s in walk(loop.body) if isinstance(s, Compute)}
+    for array, found in accesses.items():
+        match found:
+            case [Load(before, _, index, ()), Store(_, into, value)] if index == into and not index.stride(loop.axis):
+                made = computed.get(value) if isinstance(value, Local) else None
+                if made is not None and made.op == "add" and before in made.operands:
+                    columns = tuple(_columns(loop.body, array, index))
+                    if columns:
+                        yield _Row(array, index, columns)
+
+
+def _columns(body: Sequence[Statement], array: ArrayRef, index: Affine) -> Iterator[Loop]:
+    """The loops around what is done with an array that go along it."""
+    for s in body:
+        if isinstance(s, Loop | Tile | Guarded) and any(
+            isinstance(t, Store) and t.array is array for t in walk(s.body)
+        ):
+            if isinstance(s, Loop) and index.stride(s.axis):
+                yield s
+            yield from _columns(s.body, array, index)
+
+
+def _row_additions(body: Sequence[Statement], array: ArrayRef) -> int:
+    """How many rows of numbers a row of sums takes in."""
+    count = 0
+    for s in body:
+        match s:
+            case Store(into):
+                count += into is array
+            case Loop(axis, inner):
+                along = any(isinstance(t, Store) and t.array is array and t.index.stride(axis) for t in walk(inner))
+                count += _row_additions(inner, array) * (1 if along else axis.extent)
+            case Tile(_, _, inner) | Guarded(_, inner):
+                count += _row_additions(inner, array)
+    return count

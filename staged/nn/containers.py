@@ -1,0 +1,137 @@
+"""Modules that hold modules: in a row, in a list, in a dict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import staged as st
+from staged.nn.module import Module
+
+
+class _Numbered(Module):
+    """Modules by position; parameters are named `0.weight`, `0.bias`, `2.weight`, ... as in torch."""
+
+    def append(self, module: Module) -> Any:
+        """Put a module at the end."""
+        held = {id(variable) for _, variable in self._variables()}
+        index = len(self)
+        object.__setattr__(self, str(index), module)
+        module.prefix_names(f"{type(module).__name__.lower()}{index}", held)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Any:
+        """Put modules at the end."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._submodules())
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter([child for _, child in self._submodules()])
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = [child for _, child in self._submodules()][index]
+        if not isinstance(index, slice):
+            return chosen
+        part = type(self).__new__(type(self))  # its modules have their names already
+        part.__dict__.update({str(number): child for number, child in enumerate(chosen)}, training=self.training)
+        return part
+
+
+class Sequential(_Numbered):
+    """Modules one after the other: `Sequential(first, second)`, or a dict of them by names of one's own."""
+
+    def __init__(self, *modules: Any) -> None:
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            for name, module in modules[0].items():
+                self.add_module(name, module)
+        else:
+            self.extend(modules)
+
+    def forward(self, x: Any) -> Any:
+        """Apply each module to the result of the one before."""
+        for _, child in self._submodules():
+            x = child(x)
+        return x
+
+
+class ModuleList(_Numbered):
+    """Modules in a list, to be used by a `forward` of one's own."""
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        self.extend(modules)
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """Neighbours that print alike stand in one row."""
+        rows = []
+        for text, group in groupby(super()._rows(), key=lambda row: row[1]):
+            labels = [label.strip("()") for label, _ in group]
+            count = len(labels)
+            rows.append(
+                (f"({labels[0]})", text) if count == 1 else (f"({labels[0]}-{labels[-1]})", f"{count} x {text}")
+            )
+        return rows
+
+
+class ModuleDict(Module):
+    """Modules by name, to be used by a `forward` of one's own: `self.heads["policy"](x)`, or `self.heads.policy(x)`."""
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()) -> None:
+        self.update(modules)
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Enter modules from a dict or from (name, module) pairs."""
+        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
+            self[name] = module
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return [name for name, _ in self._submodules()]
+
+    def values(self) -> list[Module]:
+        """The modules."""
+        return [child for _, child in self._submodules()]
+
+    def items(self) -> list[tuple[str, Module]]:
+        """(name, module)."""
+        return self._submodules()
+
+    def __getitem__(self, name: str) -> Module:
+        return dict(self._submodules())[name]
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        if hasattr(type(self), name):
+            raise st.ArgumentError(f"a ModuleDict has a method `{name}`: give the module another name", where=st.here())
+        setattr(self, name, module)
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self, self._known(name))
+
+    def _known(self, name: str) -> str:
+        if name not in self.keys():
+            raise KeyError(name)
+        return name
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
+
+    def __len__(self) -> int:
+        return len(self._submodules())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+
+class Identity(Module):
+    """Gives what it takes; like torch's, it may be made with any arguments."""
+
+    def __init__(self, *unused: Any, **unused_too: Any) -> None:
+        pass
+
+    def forward(self, x: Any) -> Any:
+        """Apply it."""
+        return x

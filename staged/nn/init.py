@@ -1,0 +1,117 @@
+"""First values for parameters, with the names and formulas of `torch.nn.init`: each writes a Variable and returns it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import staged as st
+from staged.nn.parameters import check_option
+
+_GAINS = {"linear": 1.0, "identity": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
+_GAINS |= dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0)
+
+
+def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0) -> Any:
+    """Draw from U(a, b)."""
+    return _write(tensor, st.random.uniform(tensor.shape, low=a, high=b, dtype=tensor.dtype))
+
+
+def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0) -> Any:
+    """Draw from N(mean, std^2)."""
+    return _write(tensor, st.random.normal(tensor.shape, mean=mean, std=std, dtype=tensor.dtype))
+
+
+def trunc_normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Any:
+    """Draw from N(mean, std^2), of which only [a, b] is taken: each number is mapped there by the distribution itself.
+
+    Numerics: the normal distribution's inverse is found by bisection, to the last bits of the dtype.
+    """
+    if not std > 0 or not a < b:
+        raise st.ArgumentError(f"trunc_normal_: std is above 0 and a < b, got std={std}, a={a}, b={b}", where=st.here())
+    low, high = (math.erf((edge - mean) / (std * math.sqrt(2.0))) for edge in (a, b))
+    if not low < high:
+        raise st.ArgumentError(
+            f"trunc_normal_: [{a}, {b}] is too far from the mean {mean} to draw from", where=st.here()
+        )
+    wanted = st.random.uniform(tensor.shape, low=low, high=high, dtype=tensor.dtype)
+    below, above = st.full_like(wanted, a), st.full_like(wanted, b)
+    for _ in range(30 if tensor.dtype == st.f32 else 60):
+        middle = 0.5 * (below + above)
+        is_above = st.erf((middle - mean) / (std * math.sqrt(2.0))) > wanted
+        below, above = st.where(is_above, below, middle), st.where(is_above, middle, above)
+    return _write(tensor, 0.5 * (below + above))
+
+
+def constant_(tensor: Any, val: float) -> Any:
+    """Fill with one number."""
+    return _write(tensor, st.full(tensor.shape, val, dtype=tensor.dtype))
+
+
+def zeros_(tensor: Any) -> Any:
+    """Fill with 0."""
+    return constant_(tensor, 0)
+
+
+def ones_(tensor: Any) -> Any:
+    """Fill with 1."""
+    return constant_(tensor, 1)
+
+
+def eye_(tensor: Any) -> Any:
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    if len(tensor.shape) != 2:
+        raise st.ShapeError(f"eye_ takes a matrix, got {tensor.shape}", where=st.here())
+    return _write(tensor, st.eye(tensor.shape[0], tensor.shape[1], dtype=tensor.dtype))
+
+
+def xavier_uniform_(tensor: Any, gain: float = 1.0) -> Any:
+    """Draw from U(-b, b), b = gain sqrt(6 / (fan_in + fan_out)). Source: Glorot and Bengio, 2010."""
+    bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Any, gain: float = 1.0) -> Any:
+    """Draw from N(0, gain^2 2 / (fan_in + fan_out)). Source: Glorot and Bengio, 2010."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))))
+
+
+def kaiming_uniform_(tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Any:
+    """Draw from U(-b, b), b = gain sqrt(3 / fan). Source: He et al., 2015."""
+    bound = math.sqrt(3.0) * _kaiming(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Any:
+    """Draw from N(0, gain^2 / fan). Source: He et al., 2015."""
+    return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity))
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """By what a nonlinearity is to be made up for: `param` is the negative slope of `leaky_relu`."""
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2.0 / (1.0 + (0.01 if param is None else param) ** 2))
+    check_option("calculate_gain", "nonlinearity", nonlinearity, (*_GAINS, "leaky_relu"))
+    return _GAINS[nonlinearity]
+
+
+def _kaiming(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
+    check_option("kaiming", "mode", mode, ("fan_in", "fan_out"))
+    fan = _fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
+def _fans(tensor: Any) -> tuple[int, int]:
+    """How many inputs each output has, and outputs each input."""
+    shape = tensor.shape
+    if len(shape) < 2:
+        raise st.ShapeError(f"a fan needs a weight of at least 2 axes, got {shape}", where=st.here())
+    window = math.prod(shape[2:])
+    return shape[1] * window, shape[0] * window
+
+
+def _write(tensor: Any, value: Any) -> Any:
+    if not isinstance(tensor, st.Variable):
+        raise st.DTypeError(f"nn.init writes Variables, got {type(tensor).__name__}", where=st.here())
+    tensor.value = value
+    return tensor

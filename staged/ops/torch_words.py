@@ -1,0 +1,426 @@
+"""torch's words for what arrays and functions here have by NumPy's: the one place that knows them.
+
+`METHOD_WORDS` has the methods of a torch tensor that NumPy's arrays lack, each with our function or a few lines on them.
+`KEYWORDS` has torch's names of arguments; every function declared by `public` takes them beside ours. Where torch means
+something else by the same call (`DIM_MEANS`), the torch's keyword gives torch's meaning, or a refusal that names both.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from staged.errors import ArgumentError, DTypeError, ShapeError
+from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u8
+from staged.ops.array import METHODS, WORDS, Array
+from staged.source import here
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# ---- names of arguments -----------------------------------------------------------------------------
+
+KEYWORDS: dict[str, tuple[str, ...]] = {
+    "dim": ("axis", "axes"),
+    "dims": ("axis", "axes", "repetitions"),
+    "axis": ("dim",),
+    "keepdim": ("keepdims",),
+    "diagonal": ("k",),
+    "end": ("stop",),
+    "steps": ("num",),
+    "size": ("shape",),
+    "tensors": ("arrays",),
+    "shifts": ("shift",),
+    "dim0": ("axis1",),
+    "dim1": ("axis2",),
+    "index": ("indices",),
+    "other": ("b",),
+    "target": ("labels",),
+    "p": ("ord",),
+    "running_mean": ("mean",),
+    "running_var": ("var",),
+}
+"""torch's name of an argument, and what it may be called here. `input` is the first argument of every function."""
+
+
+def takes_torch_keywords(name: str, function: F) -> F:
+    """`function`, called `name`, which takes torch's names of its arguments too."""
+    parameters = list(inspect.signature(function).parameters)
+    renamed = {"input": parameters[0]} if parameters else {}
+    for word, candidates in KEYWORDS.items():
+        renamed[word] = next((candidate for candidate in candidates if candidate in parameters), "")
+    renamed = {word: ours for word, ours in renamed.items() if ours and word not in parameters}
+    special = DIM_MEANS.get(name)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and not renamed.keys().isdisjoint(kwargs):
+            given = {renamed.get(word, word): value for word, value in kwargs.items()}
+            doubled = len(given) < len(kwargs) or any(word in given for word in parameters[: len(args)])
+            if doubled:
+                words = " and ".join(f"`{word}`" for word in kwargs if word in renamed or word in renamed.values())
+                raise ArgumentError(
+                    f"{name}: an argument is given twice, by {words}", where=here(), hint="use one of the names"
+                )
+            if special is not None and "dim" in kwargs:
+                return special(function, *args, **given)
+            kwargs = given
+        elif special is not None and "unbiased" in kwargs:
+            return special(function, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return called  # type: ignore[return-value]
+
+
+class Extreme(NamedTuple):
+    """What `max(dim=...)` gives in torch: the extremes, and where the first of each is."""
+
+    values: Array
+    indices: Array
+
+
+def _extreme(position: str) -> Callable[..., Extreme]:
+    def both(function: Any, x: Any, axis: Any, keepdims: bool = False) -> Extreme:
+        # The gradient goes to the element that `indices` names, as in torch.
+        indices = METHODS[position](x, axis=axis, keepdims=True)
+        values = METHODS["take_along_axis"](x, indices, axis)
+        if keepdims:
+            return Extreme(values, indices)
+        return Extreme(METHODS["squeeze"](values, axis), METHODS["squeeze"](indices, axis))
+
+    return both
+
+
+def _spread(function: Any, x: Any, axis: Any = None, **options: Any) -> Array:
+    if "unbiased" in options:
+        options["correction"] = 1.0 if options.pop("unbiased") else 0.0
+    if "correction" not in options:
+        raise ArgumentError(
+            f"{function.__name__} over `dim` divides by n - 1 in torch, here as in NumPy by n: say which",
+            where=here(),
+            hint="`correction=1` is torch's, `correction=0` NumPy's",
+        )
+    result: Array = function(x, axis, **options)
+    return result
+
+
+def _split_by_dim(function: Any, x: Any, sections: Any = None, **options: Any) -> Any:
+    raise ArgumentError(
+        "split makes so many equal parts here, as in NumPy, and parts of so many elements in torch",
+        where=here(),
+        hint="`x.split(size, dim=...)` is torch's, `st.split(x, sections, axis=...)` NumPy's",
+    )
+
+
+DIM_MEANS: dict[str, Callable[..., Any]] = {
+    "max": _extreme("argmax"),
+    "min": _extreme("argmin"),
+    "std": _spread,
+    "var": _spread,
+    "split": _split_by_dim,
+}
+"""Functions that torch has too and that mean something else there, once the axis is called `dim`."""
+
+# ---- the size of an array ---------------------------------------------------------------------------
+
+
+class Size(int):
+    """The number of elements, which is NumPy's `x.size`; called, the shape or an extent, which is torch's `x.size(0)`."""
+
+    shape: Shape
+
+    def __new__(cls, count: int, shape: Shape) -> Size:
+        made = super().__new__(cls, count)
+        made.shape = shape
+        return made
+
+    def __call__(self, dim: int | None = None) -> Any:
+        """The shape, or its extent along one axis."""
+        return _extent(self.shape, dim)
+
+    def __reduce__(self) -> Any:
+        return Size, (int(self), self.shape)
+
+
+class StagedSize(Array):
+    """The number of elements of an array with a symbolic dimension: a number of the program. Called like `Size`."""
+
+    __slots__ = ("shape_of",)
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape_of = shape
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        return TensorType(i64, (), weak=True)
+
+    def __staged_read__(self) -> Any:
+        total: Any = 1
+        for extent in self.shape_of:
+            total = METHODS["multiply"](extent, total)
+        return total
+
+    def __call__(self, dim: int | None = None) -> Any:
+        """The shape, or its extent along one axis."""
+        return _extent(self.shape_of, dim)
+
+
+def _extent(shape: Shape, dim: int | None) -> Any:
+    if dim is None:
+        return shape
+    if not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
+        raise ShapeError(f"size: axis {dim} does not exist in an array of shape {shape_text(shape)}", where=here())
+    return shape[dim]
+
+
+def size_of(type: TensorType) -> Any:
+    """What `.size` gives."""
+    return Size(type.size, type.shape) if type.is_static else StagedSize(type.shape)
+
+
+# ---- methods ----------------------------------------------------------------------------------------
+
+
+def _view(x: Array, *shape: Any) -> Array:
+    if len(shape) == 1 and dtype_of(shape[0]) is not None and not isinstance(shape[0], tuple | list | int):
+        raise DTypeError(
+            "the bits of an array cannot be viewed as another dtype", where=here(), hint="`x.astype(dtype)`"
+        )
+    result: Array = METHODS["reshape"](x, *shape)
+    return result
+
+
+def _masked_fill(x: Array, mask: Any, value: Any) -> Array:
+    chosen = METHODS["asarray"](mask)
+    if not chosen.dtype.is_bool:
+        raise DTypeError(
+            f"masked_fill takes a mask of bools, got {chosen.type}",
+            where=here(),
+            hint="compare it: `mask == 0`, `mask != 0`",
+        )
+    fill = METHODS["asarray"](value)
+    if fill.ndim:
+        raise ShapeError(
+            f"masked_fill fills with one number, got {fill.type}", where=here(), hint="`st.where(mask, values, x)`"
+        )
+    if fill.dtype.is_float and not x.dtype.is_float:
+        raise DTypeError(
+            f"masked_fill cannot put a {fill.dtype} into {x.type}", where=here(), hint="cast x: `x.float()`"
+        )
+    if not isinstance(value, bool | int | float):
+        value = METHODS["astype"](fill, x.dtype)
+    result: Array = METHODS["where"](chosen, value, x)
+    if result.shape != x.shape:
+        raise ShapeError(f"masked_fill: a mask {shape_text(chosen.shape)} does not fit {x.type}", where=here())
+    return result if result.dtype == x.dtype else METHODS["astype"](result, x.dtype)
+
+
+def _split(x: Array, split_size_or_sections: Any, dim: int = 0) -> list[Array]:
+    extent = _fixed("split", x, dim)
+    if isinstance(split_size_or_sections, int):
+        if split_size_or_sections < 1:
+            raise ShapeError(f"split: parts have at least one element, got {split_size_or_sections}", where=here())
+        cuts = list(range(split_size_or_sections, extent, split_size_or_sections))
+    else:
+        sizes = list(split_size_or_sections)
+        if sum(sizes) != extent or min(sizes, default=0) < 0:
+            raise ShapeError(
+                f"split: parts of {sizes} elements do not make up {extent}, axis {dim} of {x.type}", where=here()
+            )
+        cuts = [sum(sizes[:count]) for count in range(1, len(sizes))]
+    parts: Any = METHODS["split"](x, cuts, axis=dim)
+    return list(parts)
+
+
+def _chunk(x: Array, chunks: int, dim: int = 0) -> list[Array]:
+    extent = _fixed("chunk", x, dim)
+    if not isinstance(chunks, int) or chunks < 1:
+        raise ShapeError(f"chunk makes at least one part, got {chunks}", where=here())
+    return _split(x, max(-(-extent // chunks), 1), dim)
+
+
+def _fixed(name: str, x: Array, dim: int) -> int:
+    extent = _extent(x.shape, dim)
+    if isinstance(extent, Dim):
+        raise ShapeError(f"{name} needs a size fixed while staging, got {x.type}", where=here())
+    return int(extent)
+
+
+def _to(x: Array, target: Any) -> Array:
+    dtype = target.dtype if isinstance(target, Array) else dtype_of(target)
+    if dtype is None:
+        raise ArgumentError(
+            f"an array goes to a dtype here, got {target!r}",
+            where=here(),
+            hint="where code runs is said by `with st.with_backend(st.GPU, x):`",
+        )
+    return _cast(x, dtype)
+
+
+def _cast(x: Array, dtype: DType) -> Array:
+    result: Array = METHODS["astype"](x, dtype)
+    return result
+
+
+def _t(x: Array) -> Array:
+    if x.ndim > 2:
+        raise ShapeError(
+            f"t() takes a matrix, got {x.type}",
+            where=here(),
+            hint="`x.transpose(1, 2)` swaps two axes, `x.mT` the last",
+        )
+    result: Array = METHODS["transpose"](x)
+    return result
+
+
+def _expand(x: Array, *sizes: Any) -> Array:
+    shape = list(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes)
+    first = len(shape) - x.ndim
+    for position, extent in enumerate(shape):
+        if extent == -1:
+            if position < first:
+                raise ShapeError(f"expand: a new axis has no extent to keep, got {tuple(shape)}", where=here())
+            shape[position] = x.shape[position - first]
+    result: Array = METHODS["broadcast_to"](x, tuple(shape))
+    return result
+
+
+def _narrow(x: Array, dim: int, start: int, length: int) -> Array:
+    axis, extent = dim % max(x.ndim, 1), _fixed("narrow", x, dim)
+    first = start + extent if start < 0 else start
+    if not 0 <= first <= first + length <= extent:
+        raise ShapeError(f"narrow: {length} elements from {start} do not lie in axis {dim} of {x.type}", where=here())
+    return x[(slice(None),) * axis + (slice(first, first + length),)]
+
+
+def _select(x: Array, dim: int, index: Any) -> Array:
+    _extent(x.shape, dim)
+    return x[(slice(None),) * (dim % x.ndim) + (index,)]
+
+
+def _index_select(x: Array, dim: int, index: Any) -> Array:
+    result: Array = METHODS["take"](x, index, axis=dim)
+    return result
+
+
+def _unflatten(x: Array, dim: int, sizes: Sequence[int]) -> Array:
+    _extent(x.shape, dim)
+    axis = dim % x.ndim
+    sizes = list(sizes)
+    if -1 in sizes:
+        rest = 1
+        for size in sizes:
+            rest *= 1 if size == -1 else size
+        sizes[sizes.index(-1)] = _fixed("unflatten", x, dim) // max(rest, 1)
+    result: Array = METHODS["reshape"](x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
+    return result
+
+
+def _value(x: Array) -> Array:
+    """What an array is: arrays are values, so that a copy of one is that one; of a Variable, what it holds now."""
+    reader = getattr(x, "__staged_read__", None)
+    return x if reader is None else reader()
+
+
+def _amount(x: Array) -> Any:
+    """The number of elements as a Python int, or a number of the program."""
+    return int(x.size) if isinstance(x.size, Size) else x.size.__staged_read__()
+
+
+METHOD_WORDS: dict[str, str | Callable[..., Any]] = {
+    # shapes
+    "view": _view,
+    "view_as": lambda x, other: METHODS["reshape"](x, other.shape),
+    "reshape_as": lambda x, other: METHODS["reshape"](x, other.shape),
+    "expand": _expand,
+    "expand_as": lambda x, other: METHODS["broadcast_to"](x, other.shape),
+    "ravel": "flatten",
+    "unflatten": _unflatten,
+    "t": _t,
+    "swapdims": "swapaxes",
+    "movedim": "moveaxis",
+    "split": _split,
+    "chunk": _chunk,
+    "unbind": lambda x, dim=0: METHODS["unstack"](x, axis=dim),
+    "narrow": _narrow,
+    "select": _select,
+    "index_select": _index_select,
+    "repeat_interleave": lambda x, repeats, dim=None: METHODS["repeat"](x, repeats, axis=dim),
+    "dim": lambda x: x.ndim,
+    "ndimension": lambda x: x.ndim,
+    "numel": _amount,
+    "nelement": _amount,
+    # the same array
+    "contiguous": _value,
+    "clone": _value,
+    "copy": _value,
+    "cpu": _value,
+    "detach": "stop_gradient",
+    # dtypes
+    "float": lambda x: _cast(x, f32),
+    "double": lambda x: _cast(x, f64),
+    "int": lambda x: _cast(x, i32),
+    "long": lambda x: _cast(x, i64),
+    "byte": lambda x: _cast(x, u8),
+    "bool": lambda x: _cast(x, bool_),
+    "to": _to,
+    "type_as": lambda x, other: _cast(x, other.dtype),
+    "is_floating_point": lambda x: x.dtype.is_float,
+    # arithmetic
+    "masked_fill": _masked_fill,
+    "where": lambda x, condition, other: METHODS["where"](condition, x, other),
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "true_divide": "divide",
+    "neg": "negative",
+    "absolute": "abs",
+    "reciprocal": lambda x: METHODS["divide"](1.0, x),
+    "clamp": "clip",
+    "clamp_min": lambda x, min: METHODS["clip"](x, min, None),
+    "clamp_max": lambda x, max: METHODS["clip"](x, None, max),
+    "mm": "matmul",
+    "bmm": "matmul",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "amax": lambda x, dim=None, keepdim=False: METHODS["max"](x, dim, keepdim),
+    "amin": lambda x, dim=None, keepdim=False: METHODS["min"](x, dim, keepdim),
+}
+"""Methods of a torch tensor: the name of our function that they are, or what they do."""
+
+METHOD_WORDS |= {
+    name: name
+    for name in """add multiply divide subtract negative pow remainder floor_divide matmul dot outer vecdot softmax log_softmax
+    logsumexp norm sigmoid tanh relu erf erfc sin cos tan sinh cosh asin acos atan expm1 log1p log2 log10 rsqrt sign floor
+    ceil round trunc isnan isinf isfinite maximum minimum logical_and logical_or logical_xor logical_not equal not_equal
+    less less_equal greater greater_equal tril triu flip roll tile moveaxis permute_dims count_nonzero expand_dims take
+    take_along_axis unstack""".split()
+}
+
+_TWO_MEANINGS = {
+    "repeat": "`st.tile(x, counts)` is torch's repeat, `st.repeat(x, count)` NumPy's",
+}
+
+
+def method_named(name: str) -> Callable[..., Any] | None:
+    """The function behind a method by torch's name; None where there is none."""
+    found = METHOD_WORDS.get(name)
+    return METHODS[found] if isinstance(found, str) else found
+
+
+def missing(name: str) -> str:
+    """What to say of a method that there is not, where that is known; else nothing."""
+    if name in _TWO_MEANINGS:
+        return f": {_TWO_MEANINGS[name]}"
+    plain = name.removesuffix("_")
+    if name.endswith("_") and (plain in METHOD_WORDS or plain in METHODS):
+        return f": arrays are values, write `x = x.{plain}(...)`"
+    return ""
+
+
+WORDS |= {"method": method_named, "missing": missing, "size": size_of}

@@ -1,0 +1,233 @@
+"""What optimisers share: their parameters, what they keep for each, the gradients in the right order, what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import staged as st
+from staged.nn.state import elements, shape_of
+
+Slots = tuple[tuple[str, str], ...]
+
+
+class Optimizer:
+    """Base: the parameters, the learning rate, and the loop over both.
+
+    All numbers (`lr`, `weight_decay`, ...) are read at every step: setting one changes the steps that follow. Each may be a
+    Python number, or a staged scalar or Variable.
+    """
+
+    options: tuple[str, ...] = ("lr",)
+    """The numbers and flags that it is made with: attributes, and entries of the one group in `param_groups`."""
+    slots: Slots = ()
+    """What is kept for each parameter: (torch's name in a `state_dict`, the attribute, a list of Variables)."""
+    unknown_options = ("amsgrad", "maximize")
+    """Options of torch's that would make other steps; a `state_dict` that has them on is refused."""
+    steps: Any = None
+
+    def __init__(self, params: Iterable[Any] | Mapping[str, Any], lr: Any) -> None:
+        self.names, self.params = _named(type(self).__name__, params)
+        self.check_number("lr", lr)
+        self.lr = lr
+
+    # ---- what it is made with ----
+
+    def check_number(self, name: str, value: Any, below: float | None = None) -> None:
+        """A Python number is at least 0, and below a bound where there is one."""
+        if isinstance(value, st.Array):
+            return
+        if not value >= 0.0 or (below is not None and not value < below):
+            wanted = "at least 0" if below is None else f"at least 0 and below {below}"
+            raise st.ArgumentError(f"{type(self).__name__}: {name} is {wanted}, got {value}", where=st.here())
+
+    def state(self, name: str, fill: float = 0.0) -> list[Any]:
+        """One state Variable per parameter, filled with a number and named after the parameter."""
+        return [
+            st.Variable(st.full(param.shape, fill, dtype=param.dtype), name=f"{name}_{param.name or index}")
+            for index, param in enumerate(self.params)
+        ]
+
+    def counter(self) -> Any:
+        """A Variable that counts steps."""
+        return st.Variable(st.zeros((), dtype=st.i64), name=f"{type(self).__name__.lower()}_steps")
+
+    def must_have(self, kept: Any, option: str) -> None:
+        """Refuse an option that was turned on later, where what it needs is kept from the first step on."""
+        if not isinstance(kept, st.Variable) and not kept:
+            raise st.StagingError(
+                f"{type(self).__name__} was made with {option} = 0, and keeps nothing for it",
+                where=st.here(),
+                hint=f"make it with the {option}: it can change afterwards",
+            )
+
+    # ---- a step ----
+
+    def gradients(self, grads: Any) -> list[Any]:
+        """The gradients in the order of the parameters: a list of them, or what `wrt=model` gives (a dict by name)."""
+        _refuse_pair(grads)
+        ordered = list(grads.values()) if isinstance(grads, Mapping) else list(grads)
+        if len(ordered) != len(self.params):
+            raise st.ArgumentError(
+                f"the optimiser has {len(self.params)} parameters, got {len(ordered)} gradients", where=st.here()
+            )
+        if isinstance(grads, Mapping) and set(grads) == set(self.names):
+            ordered = [grads[name] for name in self.names]
+        for param, grad in zip(self.params, ordered, strict=True):
+            if tuple(param.shape) != tuple(grad.shape):
+                raise st.ShapeError(
+                    f"parameter `{param.name}` has shape {param.shape}, its gradient {grad.shape}", where=st.here()
+                )
+        return ordered
+
+    def step(self, grads: Any) -> None:
+        """Update every parameter once."""
+        ordered = self.gradients(grads)
+        self.begin_step()
+        for index, (param, grad) in enumerate(zip(self.params, ordered, strict=True)):
+            self.update(index, param, grad)
+
+    def begin_step(self) -> None:
+        """What happens once per step, before the parameters are updated."""
+
+    def update(self, index: int, param: Any, grad: Any) -> None:
+        """Update one parameter; every subclass has its own."""
+        raise TypeError(f"{type(self).__name__} has no update()")
+
+    # ---- saving and loading ----
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it needs to go on, in torch's layout: `{"state": {0: {...}, 1: {...}}, "param_groups": [{"lr": ..., ...}]}`.
+
+        Arrays are NumPy's in plain Python, as in `Module.state_dict`.
+        """
+        state: dict[int, dict[str, Any]] = {index: {} for index in range(len(self.params))}
+        for index, entry in state.items():
+            if self.steps is not None:
+                entry["step"] = self.steps.saved()
+            for name, attribute in self.slots:
+                kept = getattr(self, attribute)
+                if kept:
+                    entry[name] = kept[index].saved()
+        numbers = {option: getattr(self, option) for option in self.options}
+        group = {name: value.saved() if isinstance(value, st.Variable) else value for name, value in numbers.items()}
+        group["params"] = list(range(len(self.params)))
+        return {"state": {index: entry for index, entry in state.items() if entry}, "param_groups": [group]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on where the optimiser went that `state_dict` is of, one of ours or of torch's: all of it is set, or nothing.
+
+        Parameters that it has no state for start anew. Raises: StateDictError (a KeyError) where it is of another optimiser
+        or of another number of parameters, ShapeError and DTypeError where an array does not fit.
+        """
+        group, state = self._checked(state_dict)
+        writes: list[tuple[Any, Any]] = []
+        counts = []
+        for index in range(len(self.params)):
+            entry = {name: value for name, value in dict(state.get(index, {})).items() if value is not None}
+            counts.append(entry.pop("step", 1 if entry else 0))
+            known = {name: getattr(self, attribute) for name, attribute in self.slots if getattr(self, attribute)}
+            if entry and entry.keys() != known.keys():
+                self._refuse(f"keeps {sorted(known)} for a parameter, the state_dict has {sorted(entry)}")
+            for name, variables in known.items():
+                writes.append((variables[index], self._fitting(name, index, entry.get(name), variables[index])))
+        if self.steps is not None:
+            writes.append((self.steps, self._count(counts)))
+        numbers = {option: _number(group[option]) for option in self.options if option in group}
+        for option, value in list(numbers.items()):
+            if isinstance(getattr(self, option), st.Variable):
+                writes.append((getattr(self, option), elements(option, value, getattr(self, option).dtype)))
+                del numbers[option]
+        for variable, value in writes:
+            variable.value = value
+        for option, value in numbers.items():
+            setattr(self, option, value)
+
+    def _checked(self, state_dict: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[int, Any]]:
+        """The group and the state of a `state_dict` that is of an optimiser like this one."""
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= state_dict.keys():
+            self._refuse('takes {"state": ..., "param_groups": ...}, as `state_dict()` gives it')
+        groups = list(state_dict["param_groups"])
+        if len(groups) != 1:
+            self._refuse(f"has one group of parameters, the state_dict has {len(groups)}")
+        count = len(groups[0].get("params", self.params))
+        state = {int(index): entry for index, entry in state_dict["state"].items()}
+        if count != len(self.params) or not set(state) <= set(range(count)):
+            self._refuse(f"has {len(self.params)} parameters, the state_dict has {max(count, len(state))}")
+        on = [option for option in self.unknown_options if groups[0].get(option)]
+        if on:
+            self._refuse(f"makes no steps with {' and '.join(on)}")
+        return groups[0], state
+
+    def _refuse(self, what: str) -> None:
+        raise st.StateDictError(f"state_dict does not fit: {type(self).__name__} {what}", where=st.here())
+
+    def _fitting(self, name: str, index: int, value: Any, variable: Any) -> Any:
+        if value is None:
+            return st.full(variable.shape, self.first(name), dtype=variable.dtype)
+        label = f"{name} of {variable.name}"
+        array = elements(label, value, variable.dtype)
+        if shape_of(array) != variable.shape:
+            raise st.ShapeError(
+                f"`{label}` has shape {variable.shape}, the state_dict has {shape_of(array)}", where=st.here()
+            )
+        return array
+
+    def first(self, name: str) -> float:
+        """What a slot holds before the first step."""
+        return 0.0
+
+    def _count(self, counts: list[Any]) -> Any:
+        """The one number of steps that all parameters have made."""
+        arrays = [elements("step", count, st.i64) for count in counts]
+        if any(not isinstance(array, st.Array) and int(array) != int(arrays[0]) for array in arrays):
+            self._refuse(
+                f"counts the steps of all parameters at once, the state_dict has {sorted(set(map(int, arrays)))}"
+            )
+        return st.reshape(arrays[0], ())
+
+
+def _named(owner: str, params: Iterable[Any] | Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+    """The parameters, and their names as far as they are known: from a dict, from pairs, or from `model.parameters()`."""
+    if isinstance(params, Mapping):
+        names, values = list(params), list(params.values())
+    else:
+        values = list(params)
+        names = list(getattr(params, "names", ()))
+        if values and all(isinstance(value, tuple) and len(value) == 2 for value in values):
+            names, values = [name for name, _ in values], [value for _, value in values]
+    if not values:
+        raise st.ArgumentError(f"{owner}: the optimiser got no parameters", where=st.here())
+    seen: set[int] = set()
+    for value in values:
+        if isinstance(value, Mapping):
+            raise st.ArgumentError(
+                f"{owner} has one group of parameters", where=st.here(), hint="make an optimiser for each group"
+            )
+        if not isinstance(value, st.Variable):
+            raise st.DTypeError(f"{owner} trains Variables, got a {type(value).__name__}", where=st.here())
+        if id(value) in seen:
+            raise st.ArgumentError(
+                f"{owner}: the Variable `{value.name}` is there twice, and would be updated twice a step",
+                where=st.here(),
+                hint="name each Variable once; `model.parameters()` has a shared one once",
+            )
+        seen.add(id(value))
+    return names, values
+
+
+def _refuse_pair(grads: Any) -> None:
+    """Raises: ArgumentError for what `clip_grad_norm` returns, taken for gradients."""
+    if isinstance(grads, tuple) and len(grads) == 2 and isinstance(grads[0], Mapping | list | tuple):
+        raise st.ArgumentError(
+            "step takes gradients, got a pair of gradients and something else, such as `clip_grad_norm` returns",
+            where=st.here(),
+            hint="take the pair apart: `grads, norm = optim.clip_grad_norm(grads, max_norm)`",
+        )
+
+
+def _number(value: Any) -> Any:
+    """A Python number for a number of any library; staged ones and other things as they are."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_number, value))
+    return value.item() if hasattr(value, "item") and not isinstance(value, st.Array) else value

@@ -1,0 +1,122 @@
+"""Plain Python: what our functions give there is taken by NumPy's functions, and by the libraries that stand on them."""
+
+import io
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import nn
+
+X = np.array([[3.0, 1.5, 2.25], [0.5, -1.0, 4.0]], np.float32)
+
+FUNCTIONS = {
+    "argsort": np.argsort,
+    "sort": lambda x: np.sort(x, axis=0),
+    "median": np.median,
+    "percentile": lambda x: np.percentile(x, [10, 90]),
+    "unique": np.unique,
+    "round": lambda x: np.round(x, 1),
+    "histogram": lambda x: np.histogram(x, bins=3),
+    "cov": np.cov,
+    "einsum": lambda x: np.einsum("ij,kj->ik", x, X),
+    "inv": lambda x: np.linalg.inv(x @ x.T),
+    "fft": np.fft.rfft,
+    "frexp": np.frexp,
+    "accumulate": np.add.accumulate,
+    "initial": lambda x: np.sum(x, initial=3.0),
+    "edge": lambda x: np.pad(x, 1, mode="edge"),
+    "out": lambda x: np.exp(x, out=np.zeros((2, 3), np.float32)),
+    "f16": lambda x: np.add(x, X.astype(np.float16)),
+    "lists": lambda x: np.block([[x, x], [x, X]]),
+    "method": lambda x: x.argsort(axis=1),
+    "cumsum": lambda x: x.cumsum(),
+    "tobytes": lambda x: np.frombuffer(x.tobytes(), np.float32),
+    "nbytes": lambda x: x.nbytes + x.itemsize,
+    "searchsorted": lambda x: np.searchsorted(np.sort(x[0]), 2.0),
+}
+MADE = {
+    "asarray": lambda: st.asarray(X),
+    "gradient": lambda: st.grad(lambda x: st.sum(x * x) / 2)(X),
+    "layer": lambda: nn.Identity()(st.asarray(X)),
+    "Variable": lambda: st.Variable(X, name="w"),
+    "transposed": lambda: st.transpose(st.asarray(X.T.copy())),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("made", MADE)
+def test_numpys_functions_take_it(name, made):
+    got, expected = FUNCTIONS[name](MADE[made]()), FUNCTIONS[name](X)
+    assert type(got) is type(expected)
+    for one, right in zip(*((v if isinstance(v, tuple) else (v,)) for v in (got, expected)), strict=True):
+        np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-5)
+        assert np.asarray(one).dtype == np.asarray(right).dtype
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_it_is_compared_saved_iterated_and_added_into(made):
+    x = MADE[made]()
+    assert np.allclose(x, X) and np.array_equal(x, X) and len(x) == 2
+    assert [float(row.sum()) for row in x] == [6.75, 3.5]
+    file = io.BytesIO()
+    np.savez(file, a=x, b=[x, x])
+    file.seek(0)
+    loaded = np.load(file)
+    np.testing.assert_array_equal(loaded["a"], X)
+    np.testing.assert_array_equal(loaded["b"], [X, X])
+    total = np.ones_like(X)
+    total += x
+    np.testing.assert_array_equal(total, X + 1)
+    np.testing.assert_array_equal(np.from_dlpack(x), X)
+
+
+def test_nothing_that_numpy_does_changes_a_value():
+    x = st.asarray(X)
+    view = np.atleast_3d(x)
+    view[:] = 0.0  # the caller's own
+    for change in (
+        lambda: np.copyto(x, 0.0),
+        lambda: np.fill_diagonal(x, 0.0),
+        lambda: x.sort(),
+        lambda: x.fill(0.0),
+        lambda: np.exp(X, out=x),
+    ):
+        with pytest.raises((ValueError, st.StagingError)):
+            change()
+    np.testing.assert_array_equal(x, X)
+    assert not hasattr(x, "ctypes") and not hasattr(x, "data")  # addresses of a copy that is gone
+
+
+def test_torch_takes_it(library):
+    torch = library("torch")
+    for made in (*(make() for make in MADE.values()), st.asarray(X)[0, 0], st.asarray(X) > 0, st.zeros((0, 3))):
+        tensor = torch.as_tensor(made)
+        np.testing.assert_array_equal(tensor.numpy(), np.asarray(made))
+        assert str(tensor.dtype) in ("torch.float32", "torch.bool")
+
+
+def test_matplotlib_draws_it(library):
+    library("matplotlib").use("Agg")
+    from matplotlib.figure import Figure
+
+    x = st.asarray(X)
+    axes = Figure().subplots()
+    axes.plot(x[0], x[1])
+    axes.errorbar(x[0], x[1], yerr=x[0])
+    axes.hist(st.flatten(x))
+    axes.imshow(x)
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), X[1])
+
+
+def test_staged_values_are_not_handed_over():
+    @st.function
+    def run(x):
+        return x.argsort()
+
+    with pytest.raises(AttributeError, match="no attribute 'argsort'"):
+        run(X)
+    with st.eager(), pytest.raises(AttributeError, match="no attribute 'argsort'"):
+        run(X)
+    with st.eager():
+        assert np.median(st.asarray(X)) == np.median(X)  # the `with` itself is plain Python

@@ -1,0 +1,165 @@
+"""`try`: what Python would raise and the program does not is refused where a handler waits; refusals are not swallowed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.errors import StagingError, StaticStateError
+from staged.frontend.trace import trace
+from tests.frontend.harness import interpret
+
+
+def reciprocal(x):
+    try:
+        return 1.0 / x
+    except ZeroDivisionError:
+        return 0.0
+
+
+def power(x):
+    try:
+        y = x**-1.5
+    except ArithmeticError:
+        y = 0.0
+    return y
+
+
+def logarithm(x):
+    try:
+        y = math.log(x)
+    except ValueError:
+        y = 0.0
+    return y
+
+
+def exponential(x):
+    try:
+        y = math.exp(x)
+    except OverflowError:
+        y = 0.0
+    return y
+
+
+def truncated(x):
+    try:
+        y = int(x)
+    except (ValueError, OverflowError):
+        y = 0
+    return y
+
+
+def in_a_helper(x):
+    def root(v):
+        return math.sqrt(v)
+
+    try:
+        y = root(x) if x > -100.0 else 0.0
+    except Exception:
+        y = 9.0
+    return y
+
+
+def any_handler(x):
+    try:
+        y = x % (x * 2.0)
+    except:  # noqa: E722
+        y = 9.0
+    return y
+
+
+WAITED_FOR = [
+    (reciprocal, 0.0, "`/` goes on with an infinity or NaN where Python raises a ZeroDivisionError"),
+    (power, 0.0, "`**` goes on with an infinity or NaN where Python raises an OverflowError"),
+    (logarithm, -1.0, "`math.log` goes on with an infinity or NaN where Python raises a ValueError"),
+    (exponential, 1e4, "`math.exp` goes on with an infinity or NaN where Python raises an OverflowError"),
+    (truncated, math.inf, "`int` goes on with an infinity or NaN where Python raises a ValueError"),
+    (in_a_helper, -1.0, "`math.sqrt` goes on with an infinity or NaN where Python raises a ValueError"),
+    (any_handler, 0.0, "`%` goes on with an infinity or NaN where Python raises a ZeroDivisionError"),
+]
+
+
+@pytest.mark.parametrize(("program", "x", "message"), WAITED_FOR)
+def test_what_a_handler_waits_for_is_refused(program, x, message) -> None:
+    with pytest.raises(StagingError) as caught:
+        trace(program, (x,))
+    assert message in caught.value.message
+    assert "ask before" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(("program", "x"), [(p, x) for p, x, _ in WAITED_FOR if p is not power])
+def test_eager_mode_raises_as_python_does(program, x) -> None:
+    with st.eager():
+        assert st.function(program)(x) == program(x)
+
+
+def divided_by_a_number(x):
+    try:
+        y = x / 2.0 + x**2.0 % 3.0
+    except ZeroDivisionError:
+        y = 0.0
+    return y
+
+
+def other_handler(x):
+    try:
+        y = math.log(x) / x
+    except KeyError:
+        y = 0.0
+    return y
+
+
+def arrays_of_numpy(x):
+    try:
+        y = st.sum(np.ones(3) / (np.zeros(3) + x))
+    except ZeroDivisionError:
+        y = 0.0
+    return y
+
+
+@pytest.mark.parametrize("program", [divided_by_a_number, other_handler, arrays_of_numpy])
+def test_what_raises_nothing_or_is_not_waited_for_is_staged(program) -> None:
+    np.testing.assert_allclose(interpret(trace(program, (4.0,))), program(4.0))
+
+
+def test_refusal_is_not_taken_by_a_handler_of_everything() -> None:
+    def program(x):
+        out = [1]
+        try:
+            for _ in st.range(3):
+                out.append(x)
+        except Exception:
+            return 7.0
+        return x
+
+    with pytest.raises(StaticStateError, match="`out` changes its length"):
+        trace(program, (1.0,))
+
+
+@pytest.mark.parametrize("x", [1.0, -1.0])
+def test_return_through_a_handler_of_everything(x) -> None:
+    def program(x):
+        y = 0.0
+        try:
+            if x > 0.0:
+                return x
+            y = x * 2.0
+        except:  # noqa: E722
+            y = 5.0
+        return y
+
+    assert interpret(trace(program, (x,))) == program(x)
+
+
+def test_handler_that_names_an_error_of_staging_gets_it() -> None:
+    def program(x):
+        try:
+            y = st.zeros((2,)) + st.zeros((3,))
+        except ValueError:
+            y = st.zeros((1,)) + x
+        return y
+
+    assert interpret(trace(program, (1.0,))) == 1.0

@@ -1,0 +1,156 @@
+"""Optimisers read their numbers at every step, and are made with numbers that there are."""
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import nn, optim
+
+P = np.array([2.0, -3.0])
+G = np.array([0.5, 1.0])
+
+
+def moved(make, change, steps=3):
+    """Where the parameter goes in steps of one gradient, `change(opt)` before the last one; by a program, and eagerly."""
+    ends = []
+    for context in (None, st.eager):
+        w = st.Variable(P, name="w")
+        opt = make([w])
+
+        @st.function
+        def step(grad):
+            opt.step([grad])  # noqa: B023
+
+        for number in range(steps):
+            if number == steps - 1:
+                before = w.numpy()
+                change(opt)
+            if context is None:
+                step(G)
+            else:
+                with context():
+                    step(G)
+        ends.append((before, w.numpy()))
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-12)
+    return ends[0]
+
+
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad])
+def test_a_rate_of_0_moves_nothing(make):
+    before, after = moved(lambda ps: make(ps, lr=0.5), lambda opt: setattr(opt, "lr", 0.0))
+    np.testing.assert_array_equal(after, before)
+
+
+def test_every_number_is_read_at_the_step():
+    """The last step by torch's formula with the number set then, from what the steps before it left."""
+    sgd = lambda **options: lambda ps: optim.SGD(ps, lr=0.1, **options)  # noqa: E731
+    before, after = moved(sgd(), lambda opt: setattr(opt, "weight_decay", 0.5))
+    np.testing.assert_allclose(after, before - 0.1 * (G + 0.5 * before), rtol=1e-12)
+    before, after = moved(sgd(momentum=0.9), lambda opt: setattr(opt, "momentum", 0.5))
+    np.testing.assert_allclose(after, before - 0.1 * (0.5 * 1.9 * G + G), rtol=1e-12)
+    before, after = moved(sgd(momentum=0.9), lambda opt: setattr(opt, "nesterov", True))
+    np.testing.assert_allclose(after, before - 0.1 * (G + 0.9 * 2.71 * G), rtol=1e-12)
+    before, after = moved(sgd(momentum=0.9, dampening=0.5), lambda opt: setattr(opt, "dampening", 0.25))
+    np.testing.assert_allclose(after, before - 0.1 * (0.9 * 1.4 * G + 0.75 * G), rtol=1e-12)
+    before, after = moved(lambda ps: optim.Adagrad(ps, lr=0.1), lambda opt: setattr(opt, "eps", 10.0))
+    np.testing.assert_allclose(after, before - 0.1 * G / (np.sqrt(3 * G * G) + 10.0), rtol=1e-12)
+    decaying = lambda ps: optim.Adagrad(ps, lr=0.1, lr_decay=0.1, eps=0.0)  # noqa: E731
+    before, after = moved(decaying, lambda opt: setattr(opt, "lr_decay", 1.0))
+    np.testing.assert_allclose(after, before - 0.1 / 3.0 * G / np.sqrt(3 * G * G), rtol=1e-12)
+    before, after = moved(lambda ps: optim.Adam(ps, lr=0.1), lambda opt: setattr(opt, "betas", (0.0, 0.0)))
+    np.testing.assert_allclose(after, before - 0.1 * np.sign(G), rtol=1e-6)
+    before, after = moved(lambda ps: optim.AdamW(ps, lr=0.1), lambda opt: setattr(opt, "weight_decay", 0.5))
+    np.testing.assert_allclose(after, 0.95 * before - 0.1 * np.sign(G), rtol=1e-6)
+    before, after = moved(lambda ps: optim.Adam(ps, lr=0.1), lambda opt: setattr(opt, "eps", 1.0))
+    np.testing.assert_allclose(after, before - 0.1 * G / (np.abs(G) + 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value"),
+    [(optim.SGD, "momentum", 0.9), (optim.Adagrad, "lr_decay", 0.1)],
+)
+def test_what_would_need_a_past_that_was_not_kept_is_refused(make, name, value):
+    opt = make([st.Variable(P, name="w")], lr=0.1)
+    setattr(opt, name, value)
+    with pytest.raises(st.StagingError, match=f"made with {name} = 0"):
+        opt.step([G])
+    opt = optim.SGD([st.Variable(P, name="w")], lr=0.1, momentum=0.9)
+    opt.dampening = 0.5
+    with pytest.raises(st.StagingError, match="made with dampening = 0"):
+        opt.step([G])
+
+
+def test_the_first_gradient_is_not_dampened():
+    w = st.Variable(P, name="w")
+    opt = optim.SGD([w], lr=1.0, momentum=0.5, dampening=0.25)
+    velocity, expected = np.zeros(2), P.copy()
+
+    @st.function
+    def run():
+        for _ in st.range(4):
+            opt.step([st.asarray(G)])
+
+    run()
+    for number in range(4):
+        velocity = 0.5 * velocity + (G if number == 0 else 0.75 * G)
+        expected = expected - velocity
+    np.testing.assert_allclose(w.numpy(), expected, rtol=1e-12)
+
+
+W = [st.Variable(P, name="w")]
+REFUSED = {
+    "SGD lr": lambda: optim.SGD(W, -0.1),
+    "SGD lr nan": lambda: optim.SGD(W, float("nan")),
+    "SGD momentum": lambda: optim.SGD(W, momentum=-0.9),
+    "SGD weight_decay": lambda: optim.SGD(W, weight_decay=-1.0),
+    "SGD nesterov alone": lambda: optim.SGD(W, nesterov=True),
+    "SGD nesterov dampened": lambda: optim.SGD(W, momentum=0.9, dampening=0.1, nesterov=True),
+    "Adam lr": lambda: optim.Adam(W, lr=-1),
+    "Adam eps": lambda: optim.Adam(W, eps=-1e-8),
+    "Adam beta of 1": lambda: optim.Adam(W, betas=(0.9, 1.0)),
+    "Adam beta below": lambda: optim.Adam(W, betas=(-0.1, 0.9)),
+    "AdamW weight_decay": lambda: optim.AdamW(W, weight_decay=-0.1),
+    "Adagrad lr_decay": lambda: optim.Adagrad(W, lr_decay=-0.1),
+    "Adagrad eps": lambda: optim.Adagrad(W, eps=-0.1),
+    "Adagrad accumulator": lambda: optim.Adagrad(W, initial_accumulator_value=-0.1),
+    "one twice": lambda: optim.SGD([*W, *W]),
+    "none": lambda: optim.SGD([]),
+    "groups": lambda: optim.SGD([{"params": W}]),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_torch_refuses_is_refused_with_the_line(what):
+    with pytest.raises(st.ArgumentError) as refused:
+        REFUSED[what]()
+    assert "test_options.py" in str(refused.value)
+
+
+def test_positions_are_torchs():
+    opt = optim.SGD(W, 0.1, 0.9, 0, 1e-4)
+    assert (opt.momentum, opt.dampening, opt.weight_decay, opt.nesterov) == (0.9, 0, 1e-4, False)
+    with pytest.raises(st.DTypeError, match="trains Variables, got a ndarray"):
+        optim.SGD([P])
+
+
+def test_gradients_by_name_find_their_parameters_in_any_order():
+    a, b = st.Variable(P, name="a"), st.Variable(P, name="b")
+    opt = optim.SGD({"a": a, "b": b}, lr=1.0)
+    opt.step({"b": np.ones(2), "a": np.zeros(2)})
+    np.testing.assert_array_equal(a.numpy(), P)
+    np.testing.assert_array_equal(b.numpy(), P - 1.0)
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    before = model.state_dict()
+    optim.SGD(model.parameters(), lr=1.0).step({"1.weight": np.ones((2, 2), np.float32), "0.weight": np.zeros((2, 2), np.float32)})
+    np.testing.assert_array_equal(model.state_dict()["0.weight"], before["0.weight"])
+    with pytest.raises(st.ArgumentError, match="2 parameters, got 1 gradients"):
+        opt.step([G])
+
+
+def test_a_pair_is_not_taken_for_gradients():
+    a, b = st.Variable(P, name="a"), st.Variable(P, name="b")
+    opt = optim.SGD([a, b], lr=1.0)
+    pair = optim.clip_grad_norm([st.asarray(G), st.asarray(G)], 1.0)
+    with pytest.raises(st.ArgumentError, match=r"pair of gradients.*\n[^$]*opt.step\(pair\)[^$]*take the pair apart"):
+        opt.step(pair)
+    opt.step((G, G))  # a tuple of two gradients is what it says
