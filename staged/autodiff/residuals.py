@@ -251,7 +251,11 @@ class _Fetch:
     # ---- what every iteration computes alike ----
 
     def is_invariant(self, value: Value) -> bool:
-        """Whether a loop computes `value` from nothing of the iteration, and without effects."""
+        """Whether a loop computes `value` from nothing of the iteration, and without effects.
+
+        Exact: nothing that may stop the program, draws or reads a Variable is made in front of a loop, which may have
+        no turns.
+        """
         if self.count is None:
             return False
         if value not in self.made:
@@ -290,7 +294,11 @@ class _Fetch:
     # ---- what the next iteration begins with ----
 
     def hand_down(self, value: Value) -> bool:
-        """Let the reverse loop carry `value`, where it is the next value of a carried one that is kept anyway."""
+        """Let the reverse loop carry `value`, where it is the next value of a carried one that is kept anyway.
+
+        Exact: the next value is the very bits of the carried one of the iteration behind; only where both are kept
+        whole.
+        """
         if self.count is None or self.op is None or value.producer is None:
             return False
         carried, _ = carried_of(self.op)
@@ -304,6 +312,11 @@ class _Fetch:
         return False
 
     def remake(self, value: Value) -> None:
+        """Make a value again from what is at hand.
+
+        Exact: the same op on the same bits gives the same bits; its checks have been made by the primal, in this very
+        block.
+        """
         producer = value.producer
         assert producer is not None
         for operand in producer.operands:

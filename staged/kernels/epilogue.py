@@ -26,7 +26,10 @@ def matrix_shape(root: Op) -> tuple[int, int, int]:
 
 
 def lower_epilogue(root: Op, body: Block) -> Nest:
-    """The nest of an epilogue block (parameters: accumulator, inputs). Raises AxisConflict where it has no such form."""
+    """The nest of an epilogue block (parameters: accumulator, inputs). Raises AxisConflict where it has no such form.
+
+    Exact: elementwise on finished elements: those of the tile's own place, each once, in any order of pieces.
+    """
     shape = matrix_shape(root)
     lowering = _Epilogue("epilogue", body)
     nest = lowering.nest()

@@ -264,7 +264,11 @@ class Groups:
         return True
 
     def may_run_together(self, a: Node, b: Node) -> bool:
-        """Whether no other node must run between the two."""
+        """Whether no other node must run between the two.
+
+        Exact: whatever other step needs one of the two and is needed by the other stands between them; `absorb` keeps
+        that order.
+        """
         return not any(
             between is not first and between.before >> first.number & 1
             for first, second in ((a, b), (b, a))
@@ -308,7 +312,10 @@ class Groups:
         return True
 
     def feeds_itself(self, ops: Sequence[Op]) -> bool:
-        """Whether a group takes from outside what is made of its own results: a slice that starts where it says."""
+        """Whether a group takes from outside what is made of its own results: a slice that starts where it says.
+
+        Exact: looks through moves alone; any other op between makes a node that `may_run_together` sees.
+        """
         inside = set(ops)
         seen: set[Value] = set()
 
@@ -324,6 +331,11 @@ class Groups:
         return any(map(comes_from_inside, self.boundaries(ops)))
 
     def is_epilogue(self, root: Op, ops: Sequence[Op]) -> bool:
+        """Whether the ops behind a contraction can be its epilogue.
+
+        Exact: same shape element by element; a symbolic size is the product's own; `lower_epilogue` refuses elements
+        of another place.
+        """
         if any(
             not is_elementwise(op) or shape_of(op.results[0]) != shape_of(root.results[0])
             for op in ops
@@ -355,7 +367,10 @@ class Groups:
         return is_view(op) and self.is_boundary(op.operands[0], inside) and not is_scalar(op.operands[0])
 
     def leaving(self, ops: Sequence[Op]) -> list[Value]:
-        """The values of a group that others need; what may fail is computed also for nobody."""
+        """The values of a group that others need; what may fail is computed also for nobody.
+
+        Exact: what may stop the program is computed although unused; nothing else without users is.
+        """
         inside = set(ops)
         return [
             result
@@ -391,7 +406,11 @@ class Groups:
                         self.try_merge(a, b)
 
     def updates_last(self) -> None:
-        """What changes an array in part runs after what reads it as it was, where it can: then it need not copy the rest."""
+        """What changes an array in part runs after what reads it as it was, where it can: then it need not copy the rest.
+
+        Exact: order alone: each reader has the old array by its operand, so a reader that cannot come first only
+        costs a copy.
+        """
         for node in self.nodes:
             if node is None:
                 continue
@@ -464,7 +483,11 @@ def inputs_of(op: Op) -> list[Value]:
 
 
 def is_view(op: Op) -> bool:
-    """Whether an op's result is a piece of its operand's memory, as it lies there."""
+    """Whether an op's result is a piece of its operand's memory, as it lies there.
+
+    Exact: steps of 1, and at most one axis cut that is not whole behind leading axes of one element; no scalar has
+    memory to look at.
+    """
     if op.name in ("reshape", "stop_gradient"):
         return not is_scalar(op.operands[0]) and not is_scalar(op.results[0])
     if op.name not in ("slice", "dynamic_slice") or is_scalar(op.results[0]):

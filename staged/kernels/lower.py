@@ -328,7 +328,11 @@ COMBINE = {
 def find_in_place(
     body: Sequence[Statement], outputs: Sequence[ArrayRef], inputs: Sequence[ArrayRef | Local]
 ) -> Iterator[tuple[int, int]]:
-    """(output, input) pairs where every element is read, at the same index, before it is written."""
+    """(output, input) pairs where every element is read, at the same index, before it is written.
+
+    Exact: one store; each load of the operand before it, unguarded, of the same element, dtype and size. Loops of no
+    turns store nothing.
+    """
     accesses = [s for s in walk(tuple(body)) if isinstance(s, Load | Store)]
     for o, output in enumerate(outputs):
         stores = [n for n, s in enumerate(accesses) if isinstance(s, Store) and s.array is output]

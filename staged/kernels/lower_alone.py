@@ -177,7 +177,11 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
 
 
 def _scatter(name: str, p: _Parts) -> Nest:
-    """Writing rows, or adding to them: the array, then row by row where the indices say."""
+    """Writing rows, or adding to them: the array, then row by row where the indices say.
+
+    Exact: updates in the order of their places, so that of equal places the last stands and sums have one order;
+    indices are checked first.
+    """
     axis = p.op.attrs["axis"]
     shape, indices = p.shapes[0], p.shapes[1]
     before, extent, after = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
@@ -291,7 +295,10 @@ def _max_pool_pairs(name: str, p: _Parts, w: _Window) -> Nest:
 
 
 def larger(body: list[Statement], x: Local, best: Operand) -> Local:
-    """Whether `x` replaces `best`: it is larger, or it is the first NaN."""
+    """Whether `x` replaces `best`: it is larger, or it is the first NaN.
+
+    Exact: IEEE: the first of ties, and the first NaN, wins; of -0.0 and 0.0 the first.
+    """
     if not x.dtype.is_float:
         wins = Local("wins", bool_)
         body.append(Compute(wins, "greater", (x, best), {}))

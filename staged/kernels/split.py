@@ -25,7 +25,11 @@ _CUT = frozenset(("sum", "prod", "max", "min", "any", "all"))
 
 
 def split_long_reductions(function: Function) -> Function:
-    """`function` with every long reduction to one number in two steps."""
+    """`function` with every long reduction to one number in two steps.
+
+    Exact: integers, extremes and bools; sums and products of floats in another order, which sizes alone decide. Never
+    of symbolic sizes.
+    """
     return rewrite(function, _split)
 
 

@@ -17,7 +17,11 @@ LARGE = 1 << 14
 
 
 def tile_transposes(nest: Nest) -> Nest:
-    """`nest` with tiles around every pair of loops that some array walks crosswise."""
+    """`nest` with tiles around every pair of loops that some array walks crosswise.
+
+    Exact: the same turns in another order: for loops without totals, whose body holds no loop, and where no turn
+    reads what another writes.
+    """
     body = tuple(_tiled(s) for s in nest.body)
     return replace(nest, body=body) if body != nest.body else nest
 

@@ -121,7 +121,11 @@ class Crossings:
         return {"variable_read": "variable", "constant": "constant"}.get(producer, "value")
 
     def position(self, crossing: Crossing) -> tuple[Block, int]:
-        """Before the first op that leads to a use, in the innermost block around all uses, outside of needless loops."""
+        """Before the first op that leads to a use, in the innermost block around all uses, outside of needless loops.
+
+        Exact: a copy moves in front of a loop only where the value is made outside of it; into a branch only where
+        all uses are in it.
+        """
         first = crossing.uses[0]
         made_at = self.depth[crossing.value]
         level = made_at

@@ -26,6 +26,8 @@ def eliminate_dead_code(function: Function) -> Function:
     A carried value that only feeds itself is dead too, and a collected sequence that nobody reads costs memory.
     Leaves: effects, in order; exits (`break`, `return`, `raise`) of live code; loops that may not end are dropped when
     nothing of them is used.
+
+    Exact: what is unused and has no effects; what may stop the program, or run for ever, is an effect.
     """
     live = _Live(function.block)
     return function.with_block(_Sweep(live).block(function.block))

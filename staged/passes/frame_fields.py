@@ -20,6 +20,8 @@ def join_frames(planner: _Planner) -> None:
     values goes there if none of its others is needed when the frame is saved or later. Parameters, results of the function
     and values of Variables have places already: those are copied, as is one that is kept twice. A `frame_save` inside of
     control flow copies: whether it runs, and how often, is not known at the start.
+
+    Exact: one value alone is needed from the save on; whatever else shares its buffer is dead by then.
     """
     for op in planner.function.block.ops:
         if op.name == "frame_save":

@@ -25,6 +25,8 @@ def join_histories(planner: _Planner, places: Mapping[Value, Buffer | Stack]) ->
     A slot exists for one turn, so a group of values goes there if all of them live inside the loop's body: what is carried, or
     comes from outside of the loop, is copied, and so is what is kept twice. A stack (for a loop without a bound, and for
     the loops inside of it) grows when the turn ends, and may move: what goes there is copied too.
+
+    Exact: each group that goes to a slot lives inside of one turn, whole; a loop of no turns makes no slot.
     """
     for op in planner.loops():
         collected = op.attrs.get("collected", 0)

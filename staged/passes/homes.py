@@ -31,6 +31,9 @@ class Homes:
     A function has one place for each of its parameters and results, whoever calls it, and so has a field of a frame. A
     parameter is on the device where the function computes with it there, or a caller has it there: so whoever calls the
     function first makes the copy.
+
+    Exact: every value has one home, whichever path makes it; a crossing copies bits, so where an op runs changes its
+    rounding alone.
     """
 
     def __init__(self, program: Function) -> None:

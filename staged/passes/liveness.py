@@ -37,7 +37,10 @@ class Liveness:
 
 
 def liveness(function: Function) -> Liveness:
-    """Positions and live intervals of every value of `function`."""
+    """Positions and live intervals of every value of `function`.
+
+    Exact: no interval is too short: a loop's body is taken to run again, either branch to be the one that runs.
+    """
     result = Liveness()
     _number(function.block, result)
     _Backward(result).block(function.block, {})

@@ -13,6 +13,8 @@ def assign_offsets(buffers: list[Buffer], alignment: int = ALIGNMENT) -> int:
 
     Greedy by size: the largest first, each at the lowest offset that is free for all of its life. (Pisarchyk and Lee,
     Efficient Memory Management for Deep Neural Net Inference, 2020.)
+
+    Exact: lives are closed intervals: buffers that meet in one position do not share.
     """
     placed: list[tuple[int, int, list[Interval]]] = []
     total = 0

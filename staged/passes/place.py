@@ -133,6 +133,8 @@ def place(program: Function) -> Function:
     its device is the one it copies to, its attrs are `what` (a name for people), `source` and `why`. A program of one device has none.
     A function that is called says where it takes its parameters (`param_devices`), a call or a `frame_load` where its results
     are (`devices`), a record where its fields are.
+
+    Exact: copies are of bits; a number of the host reaches a kernel by value, in its own dtype.
     """
     ops = [op for function in every_function(program) for op in walk_ops(function.block)]
     if all(op.device == CPU for op in ops):

@@ -25,7 +25,10 @@ class SequencePlan:
 def plan_sequences(
     function: Function, live: Liveness, handles: Handles, devices: Mapping[Value, Device]
 ) -> SequencePlan:
-    """Arrays where the trip count has a bound, stacks where it has none. Handles need a stack while they grow."""
+    """Arrays where the trip count has a bound, stacks where it has none. Handles need a stack while they grow.
+
+    Exact: an array only where the trip count has a bound; a loop of no turns leaves a sequence of no elements.
+    """
     plan = SequencePlan()
     branches = _sequences_of_branches(function)
 
@@ -113,6 +116,9 @@ def copied_handles(function: Function, live: Liveness, handles: Handles) -> froz
 
     Adding happens where the elements stand. So whoever takes a sequence to change it must be the last to need it, and nobody may
     know it under another name: what a function is given, what is in a frame or in another sequence is always copied.
+
+    Exact: a handle that something reads after another adds to it is a copy; in a loop, what comes earlier in the text
+    is later too.
     """
     if not handles.changed:
         return frozenset()

@@ -200,8 +200,9 @@ def stub(taken: int, given: int) -> Function:
 class Memory:
     """Runs a function abstractly: which token does each buffer hold?"""
 
-    def __init__(self, function: Function, plan: Plan, seed: int) -> None:
+    def __init__(self, function: Function, plan: Plan, seed: int, in_place: dict[Op, list[tuple[int, int]]]) -> None:
         self.function, self.plan, self.random = function, plan, random.Random(seed)
+        self.in_place = in_place
         self.content: dict[object, object] = {}
         self.tokens: dict[Value, object] = {}
         self.variables = {v: next(b for b in plan.buffers if b.variable is v) for v in function.variables}
@@ -322,6 +323,11 @@ class Memory:
             for result in op.results:
                 token = self.tokens[result] = object()
                 self.store(self.plan.place[result], token)
+            for number, operand in enumerate(op.operands):
+                # Element by element: an operand is read until the end, but for one that a result may overwrite.
+                pairs = self.in_place.get(op, ())
+                if self.place(operand) not in [self.plan.place[op.results[r]] for r, n in pairs if n == number]:
+                    self.read(operand)
         elif op.name == "call":
             self.call(op)
         elif op.name == "check":
@@ -378,7 +384,7 @@ def test_no_value_is_overwritten_while_it_is_needed(chunk):
         function = generator.function()
         plan = plan_buffers(function, lambda op: generator.in_place.get(op, ()))  # noqa: B023
         for run in range(6):
-            Memory(function, plan, run).run()
+            Memory(function, plan, run, generator.in_place).run()
 
 
 @pytest.mark.parametrize("recursive", [True, False])
@@ -392,7 +398,7 @@ def test_functions_that_are_called_return_from_anywhere_and_make_results_in_plac
         for param, result in pairs:
             assert plan.place[function.params[param]].kind == "output" and plan.place[function.params[param]].index == result
         for run in range(4):
-            Memory(function, plan, run).run()
+            Memory(function, plan, run, generator.in_place).run()
 
 
 def test_what_a_frame_holds_is_made_there_and_stays():
@@ -405,7 +411,7 @@ def test_what_a_frame_holds_is_made_there_and_stays():
         copied += 4 - len(plan.fields)
         assert {buffer.kind for buffer in plan.fields.values()} <= {"frame"}
         for run in range(4):
-            Memory(function, plan, run).run()
+            Memory(function, plan, run, generator.in_place).run()
     assert made > 400 and copied > 400
 
 
@@ -419,7 +425,7 @@ def test_a_plan_that_shares_too_much_is_caught():
             buffer.offset = 0
         try:
             for run in range(6):
-                Memory(function, plan, run).run()
+                Memory(function, plan, run, generator.in_place).run()
         except AssertionError:
             caught += 1
     assert caught > 30

@@ -45,8 +45,8 @@ class CollectingGenerator(Generator):
 class HistoryMemory(Memory):
     """A history is a buffer with a token for each place in it; a slot is one such place."""
 
-    def __init__(self, function, plan, seed: int) -> None:
-        super().__init__(function, plan, seed)
+    def __init__(self, function, plan, seed: int, in_place) -> None:
+        super().__init__(function, plan, seed, in_place)
         self.bases: dict[Value, int] = {}
         self.storage = dict(plan.sequences)
         self.slots: dict[object, tuple[object, int]] = {}
@@ -161,16 +161,17 @@ def plans(seeds: range, called: Called | None = None):
     for seed in seeds:
         generator = CollectingGenerator(seed, leaves=called is not None)
         function = generator.function()
-        yield function, plan_buffers(function, lambda op: generator.in_place.get(op, ()), called)  # noqa: B023
+        plan = plan_buffers(function, lambda op: generator.in_place.get(op, ()), called)  # noqa: B023
+        yield function, plan, generator.in_place
 
 
 @pytest.mark.parametrize("called", [None, Called(recursive=True), Called()])
 def test_what_a_loop_keeps_is_made_in_its_slot_and_stays(called):
     made = copied = 0
-    for function, plan in plans(range(80), called):
+    for function, plan, in_place in plans(range(80), called):
         kept = [(op, pair) for op in structural_ops(function.block) for pair in collected_by(op) if is_tensor(pair[1])]
         made += len(plan.kept)
         copied += len(kept) - len(plan.kept)
         for run in range(3):
-            HistoryMemory(function, plan, run).run()
+            HistoryMemory(function, plan, run, in_place).run()
     assert made > 50 and copied > 50

@@ -144,7 +144,10 @@ class TotalsEmitter(VectorStatements):
         self.take_in(op, total.scalar, value, dtype)
 
     def without_repeated(self, value: Vec, dtype: DType) -> Vec:
-        """`value` with 0 in the lanes whose items are in the sum already."""
+        """`value` with 0 in the lanes whose items are in the sum already.
+
+        Exact: the lanes that are in the sum already become +0, also where they hold NaN or infinity.
+        """
         lanes, mask = ", ".join(map(str, range(self.schedule.lanes))), self.types.mask()
         fresh = self.names.fresh("is_new")
         self.w.line(f"const {mask} {fresh} = ({mask}){{{lanes}}} >= {self.repeated};")

@@ -399,7 +399,10 @@ def is_written_out(argument: Expr) -> bool:
 
 
 def changing_arguments(kernel: CudaKernel, arguments: Sequence[Expr]) -> tuple[int, ...]:
-    """The positions of a launch's arguments that may differ between turns, or between calls of the program."""
+    """The positions of a launch's arguments that may differ between turns, or between calls of the program.
+
+    Exact: whatever is not a fixed place or a number in the text counts as changing.
+    """
     pairs = zip(kernel.parameters, arguments, strict=True)
     return tuple(
         number

@@ -35,6 +35,9 @@ def join_launches(function: Function) -> Function:
     """`function`, and what it calls, with alike, independent kernels of one element per thread as one `kernel` op each.
 
     A joined op's nest holds the arrays of all; its attr `joined` has the nests one by one.
+
+    Exact: members need nothing of one another, nor of what stands between; no operand of one is another's place; no
+    op with effects moves.
     """
     return map_functions(function, lambda each: each.with_block(_Joiner(Builder()).block(each.block)))
 

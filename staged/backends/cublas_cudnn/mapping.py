@@ -74,7 +74,11 @@ class Spread:
 
 
 def map_nest(nest: Nest) -> Spread:
-    """How a nest is spread over threads."""
+    """How a nest is spread over threads.
+
+    Exact: only loops whose turns write elements of their own, read none that another writes, and carry no total
+    become threads.
+    """
     copies = tuple(s for s in nest.body if isinstance(s, Copy))
     body = without_single_turns(tuple(s for s in nest.body if not isinstance(s, Copy)))
     body, scratch = without_unread_rows(body, nest.scratch)
@@ -234,7 +238,10 @@ def without_single_turns(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 def without_unread_rows(
     body: tuple[Statement, ...], scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
-    """`body` without the stores to workspace that nothing reads: a row of equal numbers, which later loops have at hand."""
+    """`body` without the stores to workspace that nothing reads: a row of equal numbers, which later loops have at hand.
+
+    Exact: a store that nothing reads; loops of nothing else go with it, checks of indices stay.
+    """
     read = {s.array for s in walk(body) if isinstance(s, Load | LoadPair)}
     read |= {a for s in walk(body) if isinstance(s, CallSupport) for a in s.arguments if isinstance(a, ArrayRef)}
     kept = tuple(array for array in scratch if array in read)
@@ -310,6 +317,9 @@ def totals_as_reductions(
     """A total that waits in workspace of one element (store the start; loop: load, combine, store; load)  ->  a reduction.
 
     Why: a reduction can be shared by the threads of a block, and needs no memory.
+
+    Exact: the workspace begins as the identity of the reduction, and is read once after the loop; a loop of no turns
+    gives the identity.
     """
     kept = []
     for array in scratch:

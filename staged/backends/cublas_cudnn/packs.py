@@ -49,6 +49,9 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[int
     """(elements that a thread takes at once, the accesses that are packs); 1 where it does not pay or is not proven.
 
     `alignment`: bytes that the address of each array is a multiple of.
+
+    Exact: each access of a pack starts at a multiple of its size: strides, offset and address are; the last pack is
+    whole.
     """
     none = 1, frozenset[Access]()
     if part.items < gpu.busy_items or part.scratch or not part.axes:

@@ -58,7 +58,10 @@ static __device__ inline void st_block_permutation(int64_t *order, int *heads, i
 
 
 def permutation_by_block(part: Part, gpu: Gpu) -> tuple[Part, Schedule] | None:
-    """A part that makes a permutation, with the workspace that a block of threads needs for it; None for others."""
+    """A part that makes a permutation, with the workspace that a block of threads needs for it; None for others.
+
+    Exact: the permutation of the host's exchanges, element for element, for any number of threads.
+    """
     match part.body:
         case (CallSupport("st_permutation", _, (ArrayRef() as order, Constant(n), *key)),) if gpu.warp <= n <= MOST:
             heads, links = (ArrayRef(name, i32, int(n), "scratch") for name in ("heads", "links"))

@@ -31,7 +31,10 @@ def reduction_name(team: str, op: str, dtype: DType) -> str:
 
 
 def reduction_function(name: str) -> tuple[tuple[str, ...], str] | None:
-    """(names of functions that it calls, text) of a reduction; None if `name` is none."""
+    """(names of functions that it calls, text) of a reduction; None if `name` is none.
+
+    Exact: every thread reads the same bits; NaN wins an extreme, of equals the lower place.
+    """
     found = _FUNCTION.fullmatch(name)
     if found is None:
         return None

@@ -33,7 +33,11 @@ _PASSIVE = frozenset("constant absent sequence_empty sequence_get variable_read 
 
 
 def runs_of(block: Block, kernels: Mapping[Op, KernelText], plan: Plan) -> list[range]:
-    """The runs of a block of at least `LEAST_CALLS` calls, as ranges of its ops, in order."""
+    """The runs of a block of at least `LEAST_CALLS` calls, as ranges of its ops, in order.
+
+    Exact: no decision, no output, and after a write that outlives the program's end nothing that may stop it: the
+    host's part may come first.
+    """
     found: list[range] = []
     start = calls = 0
     writes = False

@@ -100,7 +100,10 @@ def scatter_with_atomics(part: Part) -> Part | None:
 
 
 def scatter_by_search(part: Part, copies: Sequence[Copy], gpu: Gpu) -> tuple[Part, Schedule] | None:
-    """The part of a scatter of rows, with a warp for each row of its result, and its schedule; None for other parts."""
+    """The part of a scatter of rows, with a warp for each row of its result, and its schedule; None for other parts.
+
+    Exact: in the order of places; each lane looks at an index of its own, which must not differ by column.
+    """
     scatter = scatter_of(part)
     if scatter is None:
         return None
@@ -160,7 +163,11 @@ def _at(index: Affine, found: Local, row: Axis) -> Affine:
 
 
 def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
-    """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay."""
+    """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay.
+
+    Exact: of equal places the last stands; sums are base + (u1 + u2 ...), where the host adds each to the base; an
+    element that no place means keeps its bits.
+    """
     scatter = scatter_of(part)
     if scatter is None:
         return None
@@ -187,11 +194,21 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         read_base = (Load(base, copied.source, place),)
     if before is not None:
         total = Reduction(Local("total", store.array.dtype), "sum")
+        totals = [total]
         inner: Sequence[Statement] = (*tail, Accumulate(total, update))
         end: list[Statement] = [Compute(result, "add", (base, total.target), {})] if read_base else []
         value = result if read_base else total.target
+        if read_base and dtype.is_float:  # -0.0 + 0.0 is 0.0: what nothing is meant for stays as it is
+            met, whole = Reduction(Local("met", bool_), "any"), Local("sum", dtype)
+            totals.append(met)
+            inner = (*inner, Accumulate(met, Constant(True, bool_)))
+            end = [
+                Compute(whole, "add", (base, total.target), {}),
+                Compute(result, "select", (met.target, whole, base), {}),
+            ]
     else:
         total = Reduction(Local("last", i64), "max")  # of several, the last one stands
+        totals = [total]
         turn, found = Local("turn", i64), Local("found", bool_)
         inner = (PositionOf(turn, Affine.of(loop.axis)), Accumulate(total, turn))
         end = [Compute(found, "greater_equal", (total.target, Constant(0, i64)), {})]
@@ -210,7 +227,7 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         end.append(Compute(result, "select", (found, update, base), {}))
         value = result
     body = (
-        Loop(loop.axis, (*head, Guarded(here, tuple(inner))), (total,)),
+        Loop(loop.axis, (*head, Guarded(here, tuple(inner))), tuple(totals)),
         *read_base,
         *end,
         Store(store.array, place, value),

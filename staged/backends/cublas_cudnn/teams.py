@@ -40,7 +40,10 @@ WARP_ROW = 1024
 
 
 def shared_by_teams(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> Schedule | None:
-    """Which threads share the items of a part, and how; None where each thread does items of its own."""
+    """Which threads share the items of a part, and how; None where each thread does items of its own.
+
+    Exact: no turn reads what another writes; the order of additions follows from sizes alone, and integers wrap.
+    """
     loops = [s for s in part.body if isinstance(s, Loop)]
     if not any(loop.reductions for loop in loops) or not is_shareable(part.body):
         return None
@@ -116,7 +119,10 @@ def _computes(s: Statement) -> bool:
 
 
 def is_shareable(body: Sequence[Statement]) -> bool:
-    """Whether threads may share the loops of an item: no turn of one reads what another turn writes."""
+    """Whether threads may share the loops of an item: no turn of one reads what another turn writes.
+
+    Exact: loops one after another may read results of earlier ones from workspace alone, behind a barrier.
+    """
     written = {s.array for s in walk(tuple(body)) if isinstance(s, Store)}
     for s in body:
         if isinstance(s, Loop):
@@ -169,7 +175,11 @@ def last_of(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
 def may_overwrite(part: Part, source: ArrayRef, target: ArrayRef) -> bool:
     """Whether the result `target` may lie where an operand does, though an item's threads do not keep step: each element is
-    only read by the thread that writes it."""
+    only read by the thread that writes it.
+
+    Exact: the pair is one of the nest's in-place pairs, so that reads come first in each turn; here is only who reads
+    when.
+    """
     reading = [s for s in part.body if any(isinstance(t, Load) and t.array is source for t in walk((s,)))]
     last = last_of(part.body)
     if all(s in last for s in reading) and any(isinstance(s, Store) and s.array is target for s in last):

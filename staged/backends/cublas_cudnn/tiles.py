@@ -38,7 +38,11 @@ class Tiles:
 
 
 def in_tiles(part: Part, gpu: Gpu) -> Schedule | None:
-    """The schedule of a part that reads crosswise; None where it does not, or where tiles do not pay."""
+    """The schedule of a part that reads crosswise; None where it does not, or where tiles do not pay.
+
+    Exact: the tile's loads have no guards and no index that is found at run time; ragged edges are checked element by
+    element.
+    """
     if part.items < gpu.busy_items or part.scratch or len(part.axes) < 2:
         return None
     if not all(isinstance(s, Load | Store | Compute | PositionOf) for s in part.body):

@@ -69,7 +69,10 @@ class _Side:
 
 
 def pooling_as_gather(op: Op) -> Part | None:
-    """The part of a kernel that is the gradient of pooling, with threads for all of its result; None for other kernels."""
+    """The part of a kernel that is the gradient of pooling, with threads for all of its result; None for other kernels.
+
+    Exact: windows in rising order of rows and columns; those of the padding are left out; no images, no items.
+    """
     if len(op.blocks[0].ops) != 1 or op.blocks[0].ops[0].name not in POOLING:
         return None
     (pooling,) = op.blocks[0].ops

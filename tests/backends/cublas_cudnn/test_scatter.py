@@ -52,3 +52,14 @@ def test_rows_are_added_and_put(rows, columns, count, emulated_device):
         right += [one, gradient]
     for got, wanted in zip(found, right, strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("shape", [(5,), (40, 3), (7, 40)])
+def test_what_nothing_is_added_to_keeps_the_sign_of_its_zero(shape, emulated_device):
+    x = np.full(shape, -0.0, np.float32)
+    u = np.full((3, *shape[1:]), 0.0, np.float32)
+    i = np.array([1, 3, 1])
+    added = x.copy()
+    np.add.at(added, i, u)
+    found = on_gpu(lambda x, i, u: st.scatter_add(x, i, u))(x, i, u)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(added))

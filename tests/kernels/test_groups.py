@@ -1,0 +1,191 @@
+"""What may share a kernel, and in which order: programs that one wrong step of fusion makes wrong, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import staged as st
+
+RANDOM = np.random.default_rng(11)
+X = RANDOM.integers(-4, 5, (33, 17)).astype(np.float32)
+Y = RANDOM.integers(-4, 5, (33, 17)).astype(np.float32)
+SQUARE = RANDOM.integers(-4, 5, (40, 40)).astype(np.float32)
+
+
+def same(found, right):
+    for number, (got, wanted) in enumerate(zip(found, right, strict=True)):
+        np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-5, atol=1e-5, err_msg=f"result {number}")
+
+
+def test_pieces_and_turns_of_what_a_group_makes():
+    """A reversed, shifted or thinned-out array is no operand in whose place, or in whose loops, the result may be made."""
+
+    @st.function
+    def run(x, y, square):
+        a = x * 2.0
+        b = y + 1.0
+        turned = a + st.flip(a, 0)
+        c = b - 3.0
+        moved = c + st.roll(c, 1, 1)
+        thin = st.exp(x)[::2] + y[:17]
+        inner = y[:, 3:9] * 2.0
+        inner_view = st.sum(y[:, 3:9])
+        column = x[:, 2] @ y[:, 4]
+        s = square + 1.0
+        crosswise = s + st.permute_dims(s, (1, 0))
+        return turned, moved, thin, inner, inner_view, column, crosswise, x[::2] @ y[::2].T, y[3:9, 2:4] @ x[:2, :3]
+
+    a, c, s = X * 2, Y - 2, SQUARE + 1
+    right = (
+        a + a[::-1], c + np.roll(c, 1, 1), np.exp(X)[::2] + Y[:17], Y[:, 3:9] * 2, Y[:, 3:9].sum(), X[:, 2] @ Y[:, 4],
+        s + s.T, X[::2] @ Y[::2].T, Y[3:9, 2:4] @ X[:2, :3],
+    )  # fmt: skip
+    same(run(X, Y, SQUARE), right)
+
+
+def test_an_array_is_changed_in_place_only_by_what_reads_the_same_element():
+    """A loop's carried array could be the place of each of these results: the operand is read elsewhere too."""
+
+    @st.function
+    def run(x, square, n):
+        a, b, c, d = x, x, square, x
+        for _ in st.range(n):
+            a = st.flip(a, 1) + 1.0
+            b = b + b[::-1]
+            c = st.permute_dims(c, (1, 0)) + c
+            d = st.concat([d[1:], d[:1]], axis=0)
+        return a, b, c, d
+
+    a, b, c, d = X, X, SQUARE, X
+    for _ in range(3):
+        a, b, c, d = a[:, ::-1] + 1, b + b[::-1], c.T + c, np.concatenate([d[1:], d[:1]])
+    same(run(X, SQUARE, 3), (a, b, c, d))
+
+
+def test_an_array_that_is_read_again_is_read_before_it_is_written():
+    """Two results of one kernel: what the second needs of the operand has been read when the first takes its place."""
+
+    @st.function
+    def run(x, n):
+        a, b = x, x * 0.5
+        for _ in st.range(n):
+            total = st.sum(a * b, axis=1, keepdims=True)
+            a, b = a - b * 0.5, b + st.flip(a, 0) * 0.25 + total * 0.125
+        return a, b
+
+    a, b = X, X * 0.5
+    for _ in range(2):
+        a, b = a - b * 0.5, b + a[::-1] * 0.25 + (a * b).sum(1, keepdims=True) * 0.125
+    same(run(X, 2), (a, b))
+
+
+def test_steps_that_need_one_another_run_in_order():
+    """Between two groups with the same loops a product, a loop or a slice that starts where the first says."""
+
+    @st.function
+    def run(x, y, n):
+        a = st.tanh(x) + y
+        p = st.permute_dims(a, (1, 0)) @ a
+        b = a * 2.0 + (y @ p) * 0.01
+        c = a
+        for _ in st.range(n):
+            c = c * 0.5 + st.flip(c, 0)
+        d = a + b + c
+        at = st.argmax(a[:, 0])
+        e = a[at] + d[at] * 2.0
+        return b, d, e, st.sum(d) * a
+
+    a = np.tanh(X) + Y
+    b = a * 2 + (Y @ (a.T @ a)) * 0.01
+    c = a
+    for _ in range(2):
+        c = c * 0.5 + c[::-1]
+    d = a + b + c
+    at = a[:, 0].argmax()
+    same(run(X, Y, 2), (b, d, a[at] + d[at] * 2, d.sum() * a))
+
+
+def test_a_piece_that_starts_where_a_group_says_is_taken_after_it():
+    @st.function
+    def run(x, table, y):
+        best = table[st.argmax(x)] * x
+        last = table[st.argmin(y)] + y - st.sum(y)
+        return best, last
+
+    x, y = X[0] + np.arange(17, dtype=np.float32), Y[1] - np.arange(17, dtype=np.float32)
+    same(run(x, SQUARE[:17, :17].copy(), y), (SQUARE[x.argmax(), :17] * x, SQUARE[y.argmin(), :17] + y - y.sum()))
+
+
+def test_variables_are_read_before_they_are_written_and_after():
+    v = st.Variable(np.float32([1, 2, 3, 4]))
+
+    @st.function
+    def run(x):
+        before = v.value
+        v.value = x * 2.0
+        middle = v.value
+        v.value = v.value + before
+        return before + 1.0, middle + 1.0, v.value + 1.0, before * middle
+
+    x = np.float32([5, 6, 7, 8])
+    found = run(x)
+    first = np.float32([1, 2, 3, 4])
+    same((*found, v.value), (first + 1, x * 2 + 1, x * 2 + first + 1, first * x * 2, x * 2 + first))
+
+
+def test_what_stops_the_program_does_so_after_what_was_printed_before(capfd):
+    @st.function
+    def run(x, i):
+        print("first", st.sum(x))
+        x[i]
+        print("second", st.max(x))
+        return x * 2.0
+
+    with pytest.raises(IndexError):
+        run(np.ones(4, np.float32), 9)
+    assert capfd.readouterr().out == "first 4.0\n"
+    run(np.ones(4, np.float32), 2)
+    assert capfd.readouterr().out == "first 4.0\nsecond 1.0\n"
+
+
+def test_an_unused_result_may_still_stop_the_program():
+    @st.function
+    def run(x, i, n):
+        x[i]
+        n // i[0]
+        return x * 2.0
+
+    x = np.ones(4, np.float32)
+    same([run(x, np.array([1, 3]), 4)], [x * 2])
+    with pytest.raises(IndexError):
+        run(x, np.array([1, 4]), 4)
+    with pytest.raises(ZeroDivisionError):
+        run(x, np.array([0, 1]), 4)
+
+
+def test_epilogues_take_the_elements_of_their_own_place():
+    @st.function
+    def run(x, y):
+        p = x @ st.permute_dims(y, (1, 0))
+        q = x @ st.permute_dims(y, (1, 0))
+        r = x @ st.permute_dims(y, (1, 0))
+        t = x @ st.permute_dims(y, (1, 0))
+        return st.flip(p, 1) * 2.0, q[:, ::2] + 1.0, r + st.permute_dims(r, (1, 0)), st.roll(t, 1, 0), st.pad(t, 1) * 2.0
+
+    p = X @ Y.T
+    same(run(X, Y), (p[:, ::-1] * 2, p[:, ::2] + 1, p + p.T, np.roll(p, 1, 0), np.pad(p, 1) * 2))
+
+
+def test_long_reductions_take_every_element_once():
+    """Cut in two from 131,072 elements on, along each axis, at sizes with and without a divisor."""
+    arrays = [np.arange(n).astype(np.float64).reshape(shape) for n, shape in (
+        (1 << 17, (1 << 17,)), (131_101, (131_101,)), (600 * 400, (600, 400)), (8 * 130 * 130, (8, 130, 130)), (262_144, (2, 131_072)),
+    )]  # fmt: skip
+
+    @st.function
+    def run(arrays):
+        return [(st.sum(x), st.max(x), st.min(x - 7.0), st.any(x < 1.0), st.all(x >= 0.0)) for x in arrays]
+
+    for x, found in zip(arrays, run(arrays), strict=True):
+        assert found == (x.sum(), x.max(), -7.0, True, True)

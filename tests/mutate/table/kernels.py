@@ -1,0 +1,131 @@
+"""Planted faults of fusion, of loop nests, and of how they become loops over vectors."""
+
+from tests.mutate.mutant import Mutant
+
+GROUPS = "staged/kernels/groups.py"
+LANES = "staged/backends/c_family/support/lanes.py"
+PRODUCTS = "staged/backends/c_family/contraction/loops.py"
+ON_FUSION = ("tests/kernels/test_groups.py",)
+ON_INTEGERS = ("tests/backends/c_family/test_integers_in_kernels.py", "-k", "host")
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "tiles around a loop that carries a total",
+        "staged/kernels/tile.py",
+        "if outer.reductions or inner.reductions or any(",
+        "if any(",
+        ("tests/kernels/test_tile.py",),
+    ),
+    Mutant(
+        "the last vector is repeated where a loop reads what it writes",
+        "staged/backends/c_family/vector_plan.py",
+        "return pays and not read & written",
+        "return pays",
+        ("tests/backends/c_family/test_vector_plan.py",),
+    ),
+    Mutant(
+        "the lanes of a repeated vector are summed twice",
+        "staged/backends/c_family/totals.py",
+        'if self.repeated and op == "sum":',
+        'if self.repeated and op == "prod":',
+        ("tests/backends/c_family/test_vector_plan.py",),
+    ),
+    Mutant(
+        "a repeated vector may lie where its operand does",
+        "staged/backends/c_family/loops.py",
+        "() if self.repeats else self.nest.in_place",
+        "self.nest.in_place",
+        ("tests/backends/c_family/test_vector_plan.py",),
+    ),
+    Mutant(
+        "any index counts as the one that is written",
+        "staged/kernels/lower.py",
+        "not s.guards and same_index(s.index, store.index)",
+        "not s.guards",
+        ON_FUSION,
+    ),
+    Mutant(
+        "an array may be overwritten before it is read",
+        "staged/kernels/lower.py",
+        "if all(n < stores[0] and not s.guards",
+        "if all(not s.guards",
+        ("tests/kernels/test_lower.py",),
+    ),
+    Mutant(
+        "a group takes from outside what is made of its own results",
+        GROUPS,
+        "elif not self.shares_loops(ops) or self.feeds_itself(ops):",
+        "elif not self.shares_loops(ops):",
+        ON_FUSION,
+    ),
+    Mutant(
+        "two groups become one though another step must run between them",
+        GROUPS,
+        "or not self.may_run_together(a, b):",
+        "or False:",
+        ON_FUSION,
+    ),
+    Mutant(
+        "every second element is a view",
+        GROUPS,
+        'if op.name == "slice" and any(step != 1 for step in op.attrs.get("step", ())):',
+        'if op.name == "slice" and any(step < 1 for step in op.attrs.get("step", ())):',
+        ON_FUSION,
+    ),
+    Mutant(
+        "a piece of inner axes is a view",
+        GROUPS,
+        "return after[leading + 1 :] == before[leading + 1 :]",
+        "return len(after) == len(before)",
+        ON_FUSION,
+    ),
+    Mutant(
+        "what may fail is dropped where its result is unused",
+        GROUPS,
+        "if self.used_outside(result, inside) or (may_fail(op) and not self.users.get(result))",
+        "if self.used_outside(result, inside)",
+        ON_FUSION,
+    ),
+    Mutant(
+        "an epilogue takes elements of a product that its tile does not have",
+        "staged/kernels/epilogue.py",
+        "if moved or isinstance(statement, LoadPair) or statement.guards:",
+        "if isinstance(statement, LoadPair):",
+        ON_FUSION,
+    ),
+    Mutant(
+        "a number that is put into an array made of it is not found",
+        "staged/kernels/lower_alone.py",
+        "if value in self.number:\n            held",
+        "if True:\n            held",
+        ("tests/kernels/test_lower_alone.py",),
+    ),
+    Mutant(
+        "a long reduction leaves out its first axes",
+        "staged/kernels/split.py",
+        "return [_reduce(op, builder, parts, op.results[0].tensor, tuple(range(first)))]",
+        "return [_reduce(op, builder, parts, op.results[0].tensor, tuple(range(1, first)))]",
+        ("tests/kernels/test_groups.py", "-k", "long"),
+    ),
+    Mutant(
+        "small integers have no extremes of whole vectors",
+        LANES,
+        'for dtype in ("f32", "f64", "i32", "i64", "u8", "u32"):',
+        'for dtype in ("f32", "f64", "i32", "i64", "u32"):',
+        ON_INTEGERS,
+    ),
+    Mutant(
+        "the largest of the lanes forgets their upper half",
+        LANES,
+        'f"    memcpy(&{high}, (const char *){source} + {last}, {last});",',
+        'f"    memcpy(&{high}, (const char *){source}, {last});",',
+        ON_INTEGERS,
+    ),
+    Mutant(
+        "products of small integers do not wrap",
+        PRODUCTS,
+        'return f"tile[s] = ({C_TYPES[dtype]})(({u})tile[s] + ({u})x * ({u})right[{index}]);"',
+        'return f"tile[s] = ({C_TYPES[dtype]})((double)tile[s] + (double)x * (double)right[{index}]);"',
+        ON_INTEGERS,
+    ),
+)
