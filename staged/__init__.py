@@ -63,6 +63,7 @@ from staged.frontend.transforms import (
 from staged.frontend.variable import Variable, seed
 from staged.gradient_check import check_grads
 from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
+from staged.ir.types import bool_ as bool
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops import random
 from staged.ops.array import Array
@@ -102,6 +103,7 @@ __all__ = [
     "UnsupportedError",
     "Variable",
     "batches",
+    "bool",
     "bool_",
     "check_grads",
     "checkpoint",

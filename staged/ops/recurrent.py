@@ -310,7 +310,12 @@ def _operands(
         ("w_hh", state_weight, (wide, hidden)),
     ]
     if (b_ih is None) != (b_hh is None):
-        raise shape_error(f"{name} takes both biases or none", sequence)
+        given = "b_ih" if b_ih is not None else "b_hh"
+        raise shape_error(
+            f"{name} takes both biases or none, got `{given}` alone",
+            sequence,
+            hint=f"give zeros for the other one: `st.zeros_like({given})`",
+        )
     if b_ih is not None:
         parts += [("b_ih", as_array(b_ih), (wide,)), ("b_hh", as_array(b_hh), (wide,))]
     first = [as_array(state) if state is not None else zeros((batch, hidden), sequence.dtype) for state in states]

@@ -152,7 +152,7 @@ def test_early_return_in_the_differentiated_function() -> None:
         (lambda x: st.grad(lambda y: (y.sum(), y))(x), "needs a float scalar, it returns a tuple"),
         (lambda x: st.grad(lambda y: y.sum(), argnums=3)(x), "the gradient is by number 3"),
         (lambda x: st.grad(lambda y: y.sum(), argnums=0, wrt=[])(x), "exclude each other"),
-        (lambda x: st.value_and_grad(lambda y: y.sum(), wrt=[x])(x), "it takes Variables or a Module"),
+        (lambda x: st.value_and_grad(lambda y: y.sum(), wrt=[x])(x), "it takes Variables and Modules, in any tree"),
         (lambda x: st.value_and_grad(lambda y: y.sum(), has_aux=True)(x), "returns a pair"),
     ],
 )

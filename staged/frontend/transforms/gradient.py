@@ -40,7 +40,8 @@ def value_and_grad(
     """A function that gives `f(*args)` and its gradient.
 
     With `argnums` (an int or several; default 0) the gradient is by positional arguments, in their tree. With `wrt` (a
-    Variable, a tree of Variables, or a Module) it is by those, in the same tree (for a Module a dict from name to array).
+    Variable, a Module, or any tree of these) it is by those, in the same tree (for a Module a dict from name to array).
+    What is named twice has its gradient twice.
     f returns a float scalar; with `has_aux`, a pair of it and anything else.
     Variables that f writes are written once, and its prints happen once.
 
@@ -82,6 +83,8 @@ class _Target:
         self.kwargs = kwargs
         self.where = here()
         self.variables: list[Variable] = []
+        self.asked: list[int] = []
+        """By what the gradient is, in the user's order: places among the arguments or Variables that are differentiated."""
         self.primals: list[Array] = []
         self.labels: list[str] = []
         if wrt is None:
@@ -100,15 +103,18 @@ class _Target:
 
     def _by_arguments(self, argnums: int | Sequence[int] | None) -> None:
         self.is_single = argnums is None or isinstance(argnums, int)
-        chosen = [argnums or 0] if isinstance(argnums, int | None) else list(argnums)
-        for number in chosen:
+        asked = [argnums or 0] if isinstance(argnums, int | None) else list(argnums)
+        for number in asked:
             if not -len(self.args) <= number < len(self.args):
                 raise GradientError(
                     f"`{self.name}` got {len(self.args)} positional arguments, the gradient is by number {number}",
                     where=self.where,
                     hint="arguments count from 0; `wrt=...` differentiates by Variables and models",
                 )
-        self.chosen = [number % len(self.args) for number in chosen]
+        asked = [number % len(self.args) for number in asked]
+        # An argument that is named twice is differentiated once, and its gradient given twice.
+        self.chosen = list(dict.fromkeys(asked))
+        self.asked = [self.chosen.index(number) for number in asked]
         leaves, self.spec = trees.flatten([self.args[number] for number in self.chosen])
         for leaf in leaves:
             if not is_array(leaf):
@@ -123,20 +129,28 @@ class _Target:
         self.labels = self.labels[: len(self.primals)]
 
     def _by_variables(self, wrt: Any) -> None:
-        named = getattr(wrt, "named_parameters", None)
-        tree = dict(named()) if named is not None else wrt
-        leaves, self.spec = trees.flatten(dict(tree) if isinstance(tree, Mapping) else tree)
         self.is_single = True
         self.chosen = []
+        found: list[Variable] = []
+        self.specs: list[Any] = []
+        leaves, self.spec = trees.flatten(dict(wrt) if isinstance(wrt, Mapping) else wrt)
         for leaf in leaves:
-            if not isinstance(leaf, Variable):
-                raise GradientError(
-                    f"`wrt` holds a {type(leaf).__name__}, it takes Variables or a Module",
-                    where=self.where,
-                    hint="pass arrays as arguments and name them with `argnums`",
-                )
-            self.variables.append(leaf)
-            self.labels.append(f"the Variable `{leaf.name}`")
+            named = getattr(leaf, "named_parameters", None)
+            inside, spec = trees.flatten(leaf if named is None else dict(named()))
+            self.specs.append(spec)
+            for variable in inside:
+                if not isinstance(variable, Variable):
+                    raise GradientError(
+                        f"`wrt` holds a {type(variable).__name__}, it takes Variables and Modules, in any tree",
+                        where=self.where,
+                        hint="pass arrays as arguments and name them with `argnums`",
+                    )
+                found.append(variable)
+        # A Variable that is there twice is differentiated once, and its gradient given twice.
+        self.variables = list({id(variable): variable for variable in found}.values())
+        places = {id(variable): place for place, variable in enumerate(self.variables)}
+        self.asked = [places[id(variable)] for variable in found]
+        self.labels = [f"the Variable `{variable.name}`" for variable in self.variables]
         self.primals = [variable.value for variable in self.variables]
 
     def run(self, primals: Sequence[Array]) -> tuple[Array, Any]:
@@ -173,9 +187,14 @@ class _Target:
 
     def result(self, loss: Any, aux: Any, gradients: Sequence[Any]) -> Any:
         """What the user gets."""
-        tree = trees.unflatten(self.spec, list(gradients))
-        if not self.variables:
-            tree = tree[0] if self.is_single else tuple(tree)
+        if self.variables:
+            leaves = iter([gradients[place] for place in self.asked])
+            parts = [trees.unflatten(spec, [next(leaves) for _ in range(spec.num_leaves)]) for spec in self.specs]
+            tree = trees.unflatten(self.spec, parts)
+        else:
+            by_argument = trees.unflatten(self.spec, list(gradients))
+            each = [by_argument[place] for place in self.asked]
+            tree = each[0] if self.is_single else tuple(each)
         return ((loss, aux) if self.has_aux else loss), tree
 
 

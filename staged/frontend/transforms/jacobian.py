@@ -115,7 +115,10 @@ class _Call:
                     f"`{self.name}` got {len(args)} positional arguments, the Jacobian is by number {number}",
                     where=where,
                 )
-        chosen = [number % len(args) for number in numbers]
+        asked = [number % len(args) for number in numbers]
+        # An argument that is named twice is differentiated once, and its Jacobian given twice.
+        chosen = list(dict.fromkeys(asked))
+        self.asked = [chosen.index(number) for number in asked]
         self.given = Primals(self.name, "the Jacobian", [args[number] for number in chosen], where)
         self.outputs: Outputs
 
@@ -164,4 +167,4 @@ class _Call:
     def tree(self, parts: Sequence[Any]) -> Any:
         """The tree of the arguments with these leaves."""
         made = self.given.rebuild(parts)
-        return made[0] if self.is_single else made
+        return made[0] if self.is_single else tuple(made[place] for place in self.asked)
