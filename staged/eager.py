@@ -35,6 +35,7 @@ from staged.ops.composite import Composite
 from staged.ops.context import Context, context_or_none, current_context, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.primitive import Primitive
+from staged.ops.promote import check_class
 from staged.source import Position, here
 from staged.tape import Node, Tangents, Tape, levels, only, run_custom, show
 
@@ -378,6 +379,7 @@ def wrap(value: Any) -> EagerArray:
         return value
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
         return weak_number(value)
+    check_class(value)
     data = np.array(value)
     dtype: DType | None = dtype_of(data.dtype)
     if dtype is None:

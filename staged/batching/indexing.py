@@ -52,8 +52,8 @@ def _is_static(*extents: Extent) -> bool:
     return all(isinstance(extent, int) for extent in extents)
 
 
-def _checked(indices: Array, extent: Extent) -> Array:
-    (found,) = apply("take", [iota((extent,)), cast(indices, i64)], {"axis": 0})
+def _checked(indices: Array, extent: Extent, labels: bool = False) -> Array:
+    (found,) = apply("take", [iota((extent,)), cast(indices, i64)], {"axis": 0, "labels": labels})
     return found
 
 
@@ -62,18 +62,18 @@ def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exten
     x, indices = operands
     axis = op.attrs["axis"]
     if not flags[1]:
-        return apply("take", operands, {"axis": axis + 1})
+        return apply("take", operands, {**op.attrs, "axis": axis + 1})
     if not flags[0]:
-        return [_moved(apply("take", operands, {"axis": axis})[0], axis, 0)]
+        return [_moved(apply("take", operands, dict(op.attrs))[0], axis, 0)]
     if not _is_static(size, x.shape[axis + 1]):
         return each_lane(op, operands, flags, size)
-    return [_pick(x, True, _checked(indices, x.shape[axis + 1]), axis)]
+    return [_pick(x, True, _checked(indices, x.shape[axis + 1], op.attrs.get("labels", False)), axis)]
 
 
 def gather_along(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     """`take_along` and its transpose: the leading axis is one of those that go along."""
     full = [x if flag else repeat(x, size) for x, flag in zip(operands, flags, strict=True)]
-    return apply(op.name, full, {"axis": op.attrs["axis"] + 1})
+    return apply(op.name, full, {**op.attrs, "axis": op.attrs["axis"] + 1})
 
 
 def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:

@@ -15,6 +15,7 @@ from staged.frontend import trees
 from staged.frontend.join import number_type
 from staged.ir.types import TensorType, dtype_of, shape_text
 from staged.ops.array import Array
+from staged.ops.promote import check_class
 from staged.source import Position, here
 
 _CASTS = {"e": "np.float32", "f": "np.float64", "i": "np.int64", "u": "np.int64"}
@@ -150,6 +151,7 @@ def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
     if isinstance(leaf, int | float) and not isinstance(leaf, np.generic):
         return number_type(leaf)
     if isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "__array__"):
+        check_class(leaf, f"`{path}`")
         array = np.asarray(leaf)
         dtype = dtype_of(array.dtype)
         if dtype is None or not array.dtype.isnative:

@@ -19,6 +19,7 @@ from staged.errors import ShapeError, StagedValueError, StagingError, StaticStat
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_made, record_mutation
 from staged.frontend.names import subscript_root
+from staged.frontend.number_tables import element_of
 from staged.frontend.objects import contents_of
 from staged.frontend.syntax import Converter, expression, operator, place, statement, text
 from staged.frontend.tracing import current_trace
@@ -313,6 +314,10 @@ def get_item(owner: Any, key: Any) -> Any:
     if isinstance(owner, np.ndarray) and current_trace() is not None and _has_staged(key):
         return METHODS["get_item"](owner, key)
     _check_key(owner, key)
+    if isinstance(owner, list | tuple) and isinstance(key, StagedArray):
+        element = element_of(owner, key)
+        if element is not None:
+            return element
     found = owner[key]
     if isinstance(key, slice) and isinstance(owner, list):
         note_made(found)

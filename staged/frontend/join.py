@@ -19,6 +19,7 @@ from staged.frontend.tracing import TraceContext
 from staged.ir.nodes import Value
 from staged.ir.types import TensorType, bool_, dtype_of, f64, i64
 from staged.ops.array import Array, StagedArray
+from staged.ops.promote import wider_hint
 from staged.source import Position
 
 WEAK_INT = TensorType(i64, (), True)
@@ -249,6 +250,14 @@ def _start_of(before: Any, after: Any) -> str | None:
     return value if type_.shape else ("0.0" if type_.dtype.is_float else "0")
 
 
+def _wider(name: str, before: Any, after: Any) -> str | None:
+    """What to write instead of an f32 that becomes f64."""
+    first, then = _only(before), _only(after)
+    if not isinstance(first, TensorType | Array) or not isinstance(then, TensorType | Array) or first.shape != then.shape:
+        return None
+    return wider_hint(name, first, then, f"`st.astype({name}, st.{first.dtype})` would round it")
+
+
 def mismatch(name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where: Position | None) -> Poison:
     """A name whose values do not join: an error at the next read."""
     difference = f"`{name}` is {describe(a)} {labels[0]} and {describe(b)} {labels[1]}: {why}"
@@ -264,6 +273,8 @@ def mismatch(name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where
         hint = f"two objects are not joined: change the attributes of one, or make `{type(_only(b)).__name__}` a dataclass"
     elif (start := _start_of(a, b)) is not None:
         hint = f"let `{name}` be of that type from the start: `{name} = {start}`"
+    elif (wider := _wider(name, a, b)) is not None:
+        hint = wider
     if "a Variable of" in difference:
         hint = f"bind `{name}` to what the Variable holds (`{name} = v.value`)"
     return Poison(

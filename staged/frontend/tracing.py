@@ -359,6 +359,10 @@ class TraceContext(RecordContext):
         return bool(self.regions)
 
     @property
+    def is_certain(self) -> bool:
+        return not self.regions
+
+    @property
     def awaits_result(self) -> bool:
         """Whether a path has ended in a call of a recursive function of whose result nothing is known yet."""
         return any(open_.instance is not None and open_.instance.is_unknown for open_ in self.activations)

@@ -152,14 +152,21 @@ class PositionOf:
     index: Affine
 
 
+LABEL_ERROR = "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckIndex:
-    """target = index wrapped from [-extent, extent) to [0, extent); the program stops where it is out of range."""
+    """target = index wrapped from [-extent, extent) to [0, extent); the program stops where it is out of range.
+
+    `labels`: the index is a class label, which never wraps; what stops the program names it as such.
+    """
 
     target: Local
     index: Operand
     extent: Extent
     where: Position | None = None
+    labels: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

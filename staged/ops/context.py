@@ -48,6 +48,11 @@ class Context(ABC):
         """
         return False
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether what is carried out now runs in any case, so that what is wrong with it may be said at once."""
+        return True
+
     def next_random(self) -> tuple[Array, Array, Array]:
         """(seed, stream, counter), i64 scalars, for one execution of a random op; counts it."""
         raise AssertionError("random ops are run by the user's program, transforms record none")

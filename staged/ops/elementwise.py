@@ -18,6 +18,7 @@ from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, Type, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
 from staged.ops.context import bind
+from staged.ops.number_list import NumberList
 from staged.ops.primitive import BadSample, Primitive, Sample, Slope, diagonal, primitive
 from staged.ops.promote import (
     as_array,
@@ -436,6 +437,8 @@ def pow_(a: Any, b: Any) -> Array:
     while staging is a float; one that is not stops the program with the line. Array API `pow`.
     """
     base, power = handle(a), handle(b)
+    if isinstance(base, NumberList) and is_number(power):
+        base = as_array(base)
     if not is_number(power) or isinstance(power, bool) or not isinstance(base, Array) or base.dtype.is_bool:
         return _general_power(base, power)
     if isinstance(power, float) and not base.dtype.is_float:
@@ -483,6 +486,8 @@ greater_equal: Binary = _compare("greater_equal", np.greater_equal, "a >= b")
 def _truth(x: Any) -> Any:
     """`x` as bools: numbers are true where they are not 0, as in Python."""
     x = handle(x)
+    if not is_number(x):
+        x = as_array(x)
     if isinstance(x, Array) and not x.dtype.is_bool:
         return not_equal(x, 0)
     return bool(x) if is_number(x) else x

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ProgramIndexError, ShapeError
+from staged.ir.loops import LABEL_ERROR
 from staged.ir.nodes import FAIL
 from staged.ir.types import Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import METHODS, Array
@@ -200,15 +201,20 @@ def _check_axis(name: str, x: TensorType, axis: int) -> None:
         raise ShapeError(f"{name} along axis {axis} does not fit {x}")
 
 
-def _wrapped(indices: np.ndarray[Any, Any], extent: int) -> np.ndarray[Any, Any]:
+def _wrapped(indices: np.ndarray[Any, Any], extent: int, labels: bool = False) -> np.ndarray[Any, Any]:
     positions = indices.astype(np.int64)
+    if labels:
+        bad = (positions < 0) | (positions >= extent)
+        if bad.any():
+            raise ProgramIndexError(LABEL_ERROR.replace("%lld", "{}").format(positions[bad][0], extent))
+        return positions
     bad = (positions < -extent) | (positions >= extent)
     if bad.any():
         raise ProgramIndexError(f"index {positions[bad][0]} is out of range for an axis of {extent} elements")
     return np.where(positions < 0, positions + extent, positions)
 
 
-def _infer_take(x: TensorType, indices: TensorType, axis: int) -> TensorType:
+def _infer_take(x: TensorType, indices: TensorType, axis: int, labels: bool = False) -> TensorType:
     _check_indices("take", indices)
     _check_axis("take", x, axis)
     if not indices.ndim:
@@ -220,10 +226,12 @@ _take_op: Primitive = primitive(
     name="take",
     kind="index",
     infer=_infer_take,
-    reference=lambda x, indices, axis: np.asarray(np.take(x, _wrapped(indices, x.shape[axis]), axis=axis)),
+    reference=lambda x, indices, axis, labels=False: np.asarray(
+        np.take(x, _wrapped(indices, x.shape[axis], labels), axis=axis)
+    ),
     effects=FAIL,
-    vjp=lambda ct, y, x, indices, axis: [bind(_scatter_add_op, [zeros_like(x), indices, ct], axis=axis), None],
-    jvp=lambda tangents, y, operands, axis: (
+    vjp=lambda ct, y, x, indices, axis, labels=False: [bind(_scatter_add_op, [zeros_like(x), indices, ct], axis=axis), None],
+    jvp=lambda tangents, y, operands, axis, labels=False: (
         None if tangents[0] is None else bind(_take_op, [tangents[0], operands[1]], axis=axis)
     ),
     samples=[
@@ -237,11 +245,11 @@ _take_op: Primitive = primitive(
         BadSample((TensorType(f32, (4,)), TensorType(i64, (2,))), ShapeError, "does not fit", {"axis": 1}),
         BadSample((TensorType(f32, (4,)), TensorType(i64)), ShapeError, "a single one", {"axis": 0}),
     ],
-    doc="Elements of x along `axis` at the indices: shape x.shape[:axis] + indices.shape + x.shape[axis + 1:].",
+    doc="Elements of x along `axis` at the indices: x.shape[:axis] + indices.shape + x.shape[axis + 1:]. Labels never wrap.",
 )
 
 
-def _infer_take_along(x: TensorType, indices: TensorType, axis: int) -> TensorType:
+def _infer_take_along(x: TensorType, indices: TensorType, axis: int, labels: bool = False) -> TensorType:
     _check_indices("take_along", indices)
     _check_axis("take_along", x, axis)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
@@ -254,21 +262,26 @@ _take_along_op: Primitive = primitive(
     name="take_along",
     kind="index",
     infer=_infer_take_along,
-    reference=lambda x, indices, axis: np.take_along_axis(x, _wrapped(indices, x.shape[axis]), axis),
+    reference=lambda x, indices, axis, labels=False: np.take_along_axis(
+        x, _wrapped(indices, x.shape[axis], labels), axis
+    ),
     effects=FAIL,
-    vjp=lambda ct, y, x, indices, axis: [bind(_scatter_add_along_op, [zeros_like(x), indices, ct], axis=axis), None],
-    jvp=lambda tangents, y, operands, axis: (
+    vjp=lambda ct, y, x, indices, axis, labels=False: [
+        bind(_scatter_add_along_op, [zeros_like(x), indices, ct], axis=axis), None
+    ],
+    jvp=lambda tangents, y, operands, axis, labels=False: (
         None if tangents[0] is None else bind(_take_along_op, [tangents[0], operands[1]], axis=axis)
     ),
     samples=[
         Sample(((2, 3), np.array([[1], [-1]])), {"axis": 1}, dtypes=_DTYPES),
         Sample(((3, 2), np.array([[0, 1], [2, 2], [0, 0], [1, -3]], np.int32)), {"axis": 0}),
+        Sample(((2, 3), np.array([[1], [2]])), {"axis": 1, "labels": True}),
     ],
     bad=[
         BadSample((TensorType(f32, (4, 2)), TensorType(i64, (3, 1))), ShapeError, "another axis", {"axis": 1}),
         BadSample((TensorType(f32, (4,)), TensorType(bool_, (4,))), DTypeError, "integer indices", {"axis": 0}),
     ],
-    doc="Element (.., i, ..) of the result is x at (.., indices[.., i, ..], ..): NumPy's `take_along_axis`.",
+    doc="Element (.., i, ..) of the result is x at (.., indices[.., i, ..], ..): NumPy's `take_along_axis`. Labels never wrap.",
 )
 
 
@@ -468,6 +481,11 @@ def _integers(indices: Any, name: str) -> Array:
     if not array.dtype.is_integer:
         raise dtype_error(f"{name} needs integer indices, got {array.type}", array, hint="cast them to `st.i64`")
     return cast(array, array.dtype)
+
+
+def at_labels(x: Array, labels: Array) -> Array:
+    """Elements of a vector, or along the last axis of rows, at class labels: a negative one is as wrong as one too large."""
+    return bind(_take_op if x.ndim == 1 else _take_along_op, [x, labels], axis=x.ndim - 1, labels=True)
 
 
 @public("take")

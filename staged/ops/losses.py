@@ -15,17 +15,19 @@ from staged.ops.array import Array
 from staged.ops.composite import composite
 from staged.ops.composites import as_float, finite_peak, log_softmax, softplus
 from staged.ops.elementwise import abs_, exp, log, maximum, select, square, stop_gradient, where
-from staged.ops.index import take, take_along_axis
+from staged.ops.index import at_labels
 from staged.ops.promote import (
     as_array,
     broadcast,
     cast,
     constant,
     dtype_error,
+    handle,
     is_number,
     public,
     shape_error,
     together,
+    type_of,
 )
 from staged.ops.reduction import extent_of, mean, sum_
 from staged.ops.shape import expand_dims, reshape
@@ -72,8 +74,7 @@ def never_negative(labels: Array, classes: Any) -> Array:
 
 def _picked(scores: Array, labels: Array) -> Array:
     """scores[.., label]; a label out of range stops the program."""
-    column = expand_dims(never_negative(labels, scores.shape[-1]), -1)
-    return reshape(take_along_axis(scores, column, -1), labels.shape)
+    return reshape(at_labels(scores, expand_dims(labels, -1)), labels.shape)
 
 
 def _row_cotangent(ct: Array, scores: Array, reduction: str) -> Array:
@@ -160,17 +161,16 @@ def _weighted(
     if isinstance(weight, str):
         message = f"{name} takes the weight of each class third, got {weight!r}"
         raise ArgumentError(message, where=here(), hint=f"`reduction={weight!r}`")
-    factors = None if weight is None else as_array(weight)
+    factors = None if weight is None else as_array(weight, log_probs.dtype)
     if factors is not None:
         if factors.shape != (classes,):
             raise shape_error(f"{name} takes one weight per class, ({classes},), got {factors.type}", log_probs, factors)
-        factors = cast(factors, log_probs.dtype)
     counts = None if ignored is None else labels != ignored
     known = labels if counts is None else where(counts, labels, 0)
     losses = -_picked(log_probs, known)
     shares = full(labels.shape, 1.0, log_probs.dtype)
     if factors is not None:
-        shares = take(factors, never_negative(known, classes), 0)
+        shares = reshape(at_labels(factors, reshape(known, (-1,))), known.shape)
         losses = losses * shares
     if not is_number(smoothing) or smoothing != 0.0:
         spread_out = -sum_(log_probs if factors is None else log_probs * factors, -1) / extent_of(
@@ -213,10 +213,10 @@ def nll_loss(
 
 
 def _pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:
-    first, second = as_array(prediction), as_array(target)
-    if first.shape != second.shape:
+    first, second = handle(prediction), handle(target)
+    if type_of(first).shape != type_of(second).shape:
         raise shape_error(
-            f"{name} needs a target of the shape of the prediction, got {first.type} and {second.type}",
+            f"{name} needs a target of the shape of the prediction, got {type_of(first)} and {type_of(second)}",
             first,
             second,
             hint="reshape one of them: broadcasting here is almost always a mistake",

@@ -39,10 +39,10 @@ def _last_axes(name: str, x: Array, shape: Any) -> tuple[Shape, tuple[int, ...]]
 
 def _fitting(name: str, what: str, shape: Shape, x: Array, value: Any) -> Array:
     """A parameter as an array of x's dtype; a ShapeError where it has another shape."""
-    part = as_array(value)
+    part = as_array(value, x.dtype)
     if part.shape != shape:
         raise shape_error(f"{name}: the {what} is {shape_text(shape)}, got {part.type}", x, part)
-    return cast(part, x.dtype)
+    return part
 
 
 def _affine(name: str, x: Array, shape: Shape, weight: Any, bias: Any) -> tuple[list[Array], str]:

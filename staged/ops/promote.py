@@ -2,7 +2,8 @@
 
 Dtypes promote as in the Array API; where it leaves the choice, an integer with a float gives the float's dtype and a
 bool with a number gives the number's. Python numbers are weak: they adopt the dtype of the array they meet (a float
-that meets integers only gives f32, the default float). Numbers among themselves follow Python's rules.
+that meets integers only gives f32, the default float). Numbers among themselves follow Python's rules. Lists of Python numbers are as
+weak as a number.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedError
+from staged.ir.nodes import Value
 from staged.ir.numbers import limits
 from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import extent_op
+from staged.ops.number_list import NumberList, leaves_of, shape_of, tuples_of
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import operand_line
 from staged.ops.torch_words import takes_torch_keywords
@@ -63,6 +66,29 @@ def dtype_error(message: str, *arrays: Any, hint: str | None = None) -> DTypeErr
     return DTypeError(message, where=here(), details=describe(*arrays), hint=hint)
 
 
+def wider_hint(name: str, array: Array | TensorType, wide: Array | TensorType, loss: str) -> str | None:
+    """For floats that meet an array of shorter ones: to make that one wider, not to round; None where they are no such two."""
+    narrow, wanted = array.dtype, wide.dtype
+    if not (narrow.is_float and wanted.is_float and narrow.size < wanted.size):
+        return None
+    made = array.value.producer if isinstance(array, StagedArray) else None
+    where = f", line {made.where.line}" if made is not None and made.where is not None else ""
+    source = _named_source(wide.value, name) if isinstance(wide, StagedArray) else ""
+    like = f"`dtype={source}.dtype`" if source else f"`dtype=st.{wanted}`"
+    return f"make `{name}` {wanted} where it is made{where}, with {like}; {loss}"
+
+
+def _named_source(value: Value, name: str, depth: int = 6) -> str:
+    """The user's name, another than `name`, for what a value of this dtype comes from; "" where there is none."""
+    if value.hint and value.hint != name:
+        return value.hint
+    if value.producer is None or not depth:
+        return ""
+    operands = [operand for operand in value.producer.operands if isinstance(operand.type, TensorType)]
+    alike = (_named_source(o, name, depth - 1) for o in operands if o.tensor.dtype is value.tensor.dtype)
+    return next(filter(None, alike), "")
+
+
 # ---- handles --------------------------------------------------------------------------------------
 
 
@@ -83,32 +109,41 @@ def read(x: Any) -> Any:
 
 
 def type_of(x: Any) -> TensorType:
-    """The type of a handle or of a Python number."""
-    return x.type if isinstance(x, Array) else number_type(x)
+    """The type of a handle, of a Python number, or of a list of these."""
+    return x.type if isinstance(x, Array | NumberList) else number_type(x)
 
 
 def as_array(x: Any, dtype: DType | None = None) -> Array:
     """A handle for a handle, a Python number, a NumPy array, or a nested list of these.
 
-    A number becomes a weak scalar unless `dtype` is given. Lists become arrays of the default dtypes: f32, i64, bool.
+    A number becomes a weak scalar unless `dtype` is given, lists of numbers arrays of the default dtypes: f32, i64, bool. With a
+    dtype numbers and lists are converted to it at once, not by way of the default.
     Raises DTypeError for a dtype that `staged` does not have, or a number that does not fit `dtype`.
     """
     array = handle(x)
+    if isinstance(array, NumberList):
+        return filled(array, dtype or array.natural)
     if not isinstance(array, Array):
-        return constant(array, TensorType(dtype, ()) if dtype else number_type(array))
+        if dtype is not None:
+            check_fits(array, dtype)
+        if dtype is None or (isinstance(array, float) and not dtype.is_float):
+            array = constant(array, number_type(array))
+        else:
+            return constant(array, TensorType(dtype))
     return array if dtype is None else cast(array, dtype)
 
 
 def handle(x: Any) -> Any:
-    """An `Array`, or the Python number that `x` is: numbers stay numbers until their dtype is known."""
+    """An `Array`, or the Python number or the list of numbers that `x` is: these stay so until their dtype is known."""
     x = read(x)
-    if isinstance(x, Array) or is_number(x):
+    if isinstance(x, Array | NumberList) or is_number(x):
         return x
     if isinstance(x, Dim):
         return bind(extent_op, [], dim=x)
     if isinstance(x, list | tuple):
         return _from_list(x)
     if isinstance(x, np.ndarray | np.generic) or hasattr(x, "__array__"):
+        check_class(x)
         return _from_numpy(np.asarray(x), x)
     hint = "arguments of array functions are arrays, numbers, or nested lists of numbers"
     if isinstance(x, str):
@@ -116,25 +151,63 @@ def handle(x: Any) -> Any:
     raise DTypeError(f"expected an array or a number, got {type(x).__name__}", where=here(), hint=hint)
 
 
-def _from_list(items: Sequence[Any]) -> Array:
-    leaves = [read(item) for item in items]
+_PLAIN = (np.ndarray, np.memmap)
+
+
+def check_class(x: Any, what: str = "an array") -> None:
+    """Raise a DTypeError for a NumPy array of a class of its own, which means more than its elements."""
+    if not isinstance(x, np.ndarray) or type(x) in _PLAIN:
+        return
+    if isinstance(x, np.ma.MaskedArray):
+        why = "its mask would be lost"
+        hint = "fill it (`x.filled(0.0)`), and pass the mask as an array of its own: `np.ma.getmaskarray(x)`"
+    elif isinstance(x, np.matrix):
+        why = "`*` of matrices is a product, of arrays it goes element by element"
+        hint = "pass `np.asarray(x)`, and write `@` for products"
+    else:
+        why = "what its class adds to the elements would be lost"
+        hint = "pass `np.asarray(x)` where the bare elements are meant"
+    raise DTypeError(f"{what} is a {type(x).__name__}: {why}", where=here(), hint=hint)
+
+
+def _from_list(items: Sequence[Any]) -> Array | NumberList:
+    nested = tuples_of(items, read)
+    leaves = list(leaves_of(nested))
+    if all(is_number(leaf) or (isinstance(leaf, Array) and leaf.type.weak) for leaf in leaves):
+        shape = shape_of(nested)
+        if shape is None:
+            raise ShapeError("a nested list whose rows differ in length is not an array", where=here())
+        dtype = result_dtype([type_of(leaf) for leaf in leaves])[0] if leaves else f64
+        return NumberList(nested, TensorType(dtype, shape, weak=True))
     if any(isinstance(leaf, Array) for leaf in leaves):
-        return METHODS["stack"](leaves)
-    if any(isinstance(leaf, list | tuple) and _holds_handles(leaf) for leaf in leaves):
-        return METHODS["stack"]([_from_list(leaf) for leaf in leaves])
+        return METHODS["stack"](nested)
+    for leaf in leaves:
+        check_class(leaf)
     try:
-        data = np.asarray(leaves)
+        data = np.asarray(nested)
     except ValueError:
         raise ShapeError("a nested list whose rows differ in length is not an array", where=here()) from None
-    if data.dtype == np.float64 or not data.size:
-        data = data.astype(np.float32)
+    strong = [dtype_of(np.asarray(leaf).dtype) for leaf in leaves if not is_number(leaf)]
+    if dtype_of(data.dtype) is not None and None not in strong:
+        # NumPy would take the Python numbers among its arrays for f64 and i64.
+        types = [TensorType(dtype) for dtype in strong if dtype is not None]
+        types += [number_type(leaf) for leaf in leaves if is_number(leaf)]
+        data = data.astype(result_dtype(types)[0].numpy)
     return _from_numpy(data, items)
 
 
-def _holds_handles(items: Sequence[Any]) -> bool:
-    return any(
-        _holds_handles(item) if isinstance(item, list | tuple) else isinstance(read(item), Array) for item in items
-    )
+def filled(numbers: NumberList, dtype: DType) -> Array:
+    """The array of a list of numbers, of `dtype`; a DTypeError for an integer that does not fit it."""
+    leaves = list(numbers.numbers())
+    if any(isinstance(leaf, Array) for leaf in leaves):
+        return METHODS["stack"]([as_array(item, dtype) for item in numbers.items])
+    for leaf in leaves:
+        check_fits(leaf, dtype)
+    own = numbers.type.dtype
+    if own.is_float and not dtype.is_float:
+        return cast(filled(numbers, own), dtype)
+    data = np.array(leaves, dtype=dtype.numpy)
+    return current_context().constant(data, TensorType(dtype, numbers.type.shape))
 
 
 def _from_numpy(data: np.ndarray[Any, Any], original: Any) -> Array:
@@ -280,10 +353,18 @@ def promoted(*operands: Any, name: str, floats: bool = False) -> list[Array]:
     arrays = [handle(operand) for operand in operands]
     types = [type_of(array) for array in arrays]
     dtype, weak = result_dtype(types)
+    if weak and any(isinstance(array, NumberList) for array in arrays):
+        # Numbers alone: an array of them has the default float.
+        dtype, weak = f32 if dtype is f64 else dtype, False
     if floats:
         dtype = float_dtype(dtype, weak)
-    wanted = TensorType(dtype, (), weak)
-    return [cast(x, dtype, weak) if isinstance(x, Array) else constant(x, wanted) for x in arrays]
+    return [_converted(array, TensorType(dtype, (), weak)) for array in arrays]
+
+
+def _converted(x: Any, wanted: TensorType) -> Array:
+    if isinstance(x, NumberList):
+        return filled(x, wanted.dtype)
+    return cast(x, wanted.dtype, wanted.weak) if isinstance(x, Array) else constant(x, wanted)
 
 
 def together(*operands: Any, name: str, floats: bool = False) -> list[Array]:

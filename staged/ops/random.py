@@ -37,9 +37,7 @@ from staged.ops.promote import (
     as_array,
     cast,
     check_dtype,
-    constant,
     dtype_error,
-    handle,
     is_number,
     public,
     shape_error,
@@ -252,16 +250,11 @@ def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f3
     """
     wanted = check_dtype(dtype)
     draw = bind(_uniform_op, _key(), shape=static_shape(shape, "random.uniform"), dtype=wanted)
-    bounds = handle(low), handle(high)
-    if bounds == (0.0, 1.0) and all(is_number(bound) for bound in bounds):
+    if is_number(low) and is_number(high) and (low, high) == (0.0, 1.0):
         return draw
     # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
-    first, last = (_as(bound, wanted) for bound in bounds)
+    first, last = (as_array(bound, wanted) for bound in (low, high))
     return cast(cast(draw, f64) * cast(last - first, f64) + cast(first, f64), wanted)
-
-
-def _as(value: Any, dtype: DType) -> Array:
-    return cast(value, dtype) if isinstance(value, Array) else constant(value, TensorType(dtype))
 
 
 @public("random.normal")
@@ -273,21 +266,21 @@ def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32
     wanted = check_dtype(dtype)
     draw = bind(_normal_op, _key(), shape=static_shape(shape, "random.normal"), dtype=wanted)
     if not (is_number(std) and std == 1):
-        draw = draw * _as(handle(std), wanted)
-    return draw if is_number(mean) and mean == 0 else draw + _as(handle(mean), wanted)
+        draw = draw * as_array(std, wanted)
+    return draw if is_number(mean) and mean == 0 else draw + as_array(mean, wanted)
 
 
 @public("random.bernoulli")
 def bernoulli(p: Any = 0.5, shape: Any = ()) -> Array:
     """Bools that are true with probability `p` (a number or a scalar), of `shape`."""
-    chance = handle(p)
-    if isinstance(chance, Array) and chance.shape:
+    chance = as_array(p, f32)
+    if chance.shape:
         raise shape_error(
             f"bernoulli needs one probability, got {chance.type}", chance, hint="compare: `st.random.uniform(s) < p`"
         )
-    if is_number(chance) and not 0 <= chance <= 1:
-        raise shape_error(f"a probability is between 0 and 1, got {chance}")
-    return bind(_bernoulli_op, [*_key(), _as(chance, f32)], shape=static_shape(shape, "random.bernoulli"))
+    if is_number(p) and not 0 <= p <= 1:
+        raise shape_error(f"a probability is between 0 and 1, got {p}")
+    return bind(_bernoulli_op, [*_key(), chance], shape=static_shape(shape, "random.bernoulli"))
 
 
 @public("random.integers")

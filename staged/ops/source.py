@@ -13,6 +13,7 @@ from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.elementwise import equal, where
+from staged.ops.number_list import NumberList
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
@@ -20,14 +21,12 @@ from staged.ops.promote import (
     broadcast,
     cast,
     check_dtype,
-    check_fits,
     constant,
     dtype_error,
     handle,
     is_number,
     number_type,
     public,
-    read,
     shape_error,
 )
 from staged.ops.shape import expand_dims, reshape
@@ -109,6 +108,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     """An array of `shape` filled with a number or a scalar; by default f32, i64 or bool. Array API `full`."""
     extents = static_shape(shape, "full")
     value = handle(fill_value)
+    if isinstance(value, NumberList):
+        value = as_array(value)
     if dtype is not None:
         wanted = check_dtype(dtype)
     elif isinstance(value, Array) and not value.type.weak:
@@ -177,12 +178,9 @@ def asarray(x: Any, dtype: Any = None) -> Array:
 
     Raises DTypeError for a number that `dtype` cannot hold, as `full` does.
     """
-    value = read(x)
-    if is_number(value) and dtype is not None:
-        check_fits(value, check_dtype(dtype))
-    array = as_array(value)
     if dtype is not None:
-        return cast(array, check_dtype(dtype))
+        return as_array(x, check_dtype(dtype))
+    array = as_array(x)
     if array.type.weak:
         return cast(array, f32 if array.dtype is f64 else array.dtype)
     return array

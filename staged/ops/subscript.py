@@ -15,7 +15,7 @@ import numpy as np
 from staged.errors import ProgramIndexError, StagedValueError, StaticIndexError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_text
 from staged.ops.array import Array, StagedArray
-from staged.ops.context import bind
+from staged.ops.context import bind, current_context
 from staged.ops.dimension import dim_of
 from staged.ops.elementwise import select, where
 from staged.ops.index import (
@@ -27,6 +27,7 @@ from staged.ops.index import (
     scattered,
     take,
 )
+from staged.ops.number_list import NumberList
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import (
     as_array,
@@ -36,12 +37,15 @@ from staged.ops.promote import (
     constant,
     describe,
     dtype_error,
+    filled,
     handle,
     is_number,
     promoted,
     public,
     read,
     shape_error,
+    type_of,
+    wider_hint,
 )
 from staged.ops.shape import embed, permute_dims, reshape
 from staged.ops.windows import width_of
@@ -91,7 +95,7 @@ def _parts(x: Array, key: Any) -> list[Any]:
                 f"an index is an integer, a slice or an array of integers, got {entry!r}", where=here()
             )
         else:
-            array = handle(entry)
+            array = as_array(entry)
             if not (array.dtype.is_integer or array.dtype.is_bool):
                 raise dtype_error(
                     f"an index is of integers, got {array.type}", x, array, hint="cast it: `st.astype(i, st.i64)`"
@@ -133,13 +137,16 @@ def _plan(x: Array, parts: Sequence[Any]) -> _Plan:
                     raise ProgramIndexError(
                         f"index {part} is out of range for an axis of {extent} elements", where=here()
                     )
-                raise StaticIndexError(
-                    f"index {part} is out of range for axis {axis} of {shape_text(x.shape)}",
-                    where=here(),
-                    details=describe(x),
-                    hint=f"indices go from {-extent} to {extent - 1}" if extent else "the axis has no elements",
-                )
-            if not isinstance(extent, int):
+                if current_context().is_certain:
+                    raise StaticIndexError(
+                        f"index {part} is out of range for axis {axis} of {shape_text(x.shape)}",
+                        where=here(),
+                        details=describe(x),
+                        hint=f"indices go from {-extent} to {extent - 1}" if extent else "the axis has no elements",
+                    )
+                # A condition may guard the access (`i < n and x[i] > 0`): it is looked at when the program gets there.
+                plan.staged[axis] = constant(part, TensorType(i64))
+            elif not isinstance(extent, int):
                 plan.staged[axis] = constant(part, TensorType(i64))
             else:
                 plan.start[axis] = part % extent
@@ -227,8 +234,15 @@ def _rectangle(x: Array, plan: _Plan) -> Array:
     if plan.staged:
         starts = [_start(x, plan, axis) if axis in plan.staged else constant(0, TensorType(i64)) for axis in range(x.ndim)]
         sizes = tuple(plan.count[axis] if axis in plan.staged else extent for axis, extent in enumerate(x.shape))
+        if _is_of_nothing(x, plan):
+            return broadcast(cast(constant(0, TensorType(i64)), x.dtype), sizes)
         x = bind(dynamic_slice_op, [x, *starts], sizes=sizes)
     return x
+
+
+def _is_of_nothing(x: Array, plan: _Plan) -> bool:
+    """Whether a single element is asked for of an axis that has none: the check of the index has stopped the program."""
+    return any(x.shape[axis] == 0 for axis in plan.staged if axis in plan.dropped)
 
 
 def _laid_out(x: Array, plan: _Plan) -> Array:
@@ -309,12 +323,17 @@ def _value_for(x: Array, value: Any, shape: Shape) -> Array:
         if isinstance(new, float) and not x.dtype.is_float:
             raise dtype_error(f"cannot write the float {new} into {x.type}", x, hint="cast the array or the number")
         new = constant(new, TensorType(x.dtype))
+    if isinstance(new, NumberList):
+        if new.type.dtype.is_float and not x.dtype.is_float:
+            raise dtype_error(f"cannot write floats into {x.type}", x, hint="cast the array or the numbers")
+        new = filled(new, x.dtype)
     if new.dtype is not x.dtype:
         (joined, _) = promoted(new, x, name="assignment")
         if joined.dtype is not x.dtype and not new.type.weak:
-            raise dtype_error(
-                f"cannot write {new.type} into {x.type}", x, new, hint=f"cast it: `st.astype(v, st.{x.dtype})`"
-            )
+            cast_it = f"`st.astype(v, st.{x.dtype})`"
+            name = (x.value.hint if isinstance(x, StagedArray) else "") or "the array"
+            hint = wider_hint(name, x, new, f"{cast_it} would round what is written") or f"cast it: {cast_it}"
+            raise dtype_error(f"cannot write {new.type} into {x.type}", x, new, hint=hint)
         new = cast(new, x.dtype)
     lead = len(shape) - new.ndim
     if lead < 0 or any(have not in (1, want) for have, want in zip(new.shape, shape[lead:], strict=True)):
@@ -357,9 +376,9 @@ def _set_mask(x: Array, parts: Sequence[Any], value: Any) -> Array:
     if mask.shape != x.shape[: mask.ndim]:
         raise shape_error(f"a mask of {shape_text(mask.shape)} does not fit {x.type}", x, mask)
     new = handle(value)
-    if isinstance(new, Array) and new.ndim > x.ndim - mask.ndim:
+    if type_of(new).ndim > x.ndim - mask.ndim:
         raise shape_error(
-            f"x[mask] = v writes the same v everywhere, got {new.type}",
+            f"x[mask] = v writes the same v everywhere, got {type_of(new)}",
             x,
             new,
             hint="use `st.where(mask, v, x)` with a v of the shape of x",
@@ -383,6 +402,8 @@ def _put_back(x: Array, plan: _Plan, new: Array) -> Array:
             _start(x, plan, axis) if axis in plan.staged else constant(first, TensorType(i64))
             for axis, first in enumerate(plan.start)
         ]
+        if _is_of_nothing(x, plan):
+            return x
         return bind(dynamic_update_op, [x, new, *starts])
     if plan.staged:
         raise shape_error(

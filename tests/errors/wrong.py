@@ -51,6 +51,33 @@ WRONG = (
         "",
     ),
     Wrong(
+        "f64 written into an f32 array",
+        """
+        def f(x):
+            out = st.zeros((3,))
+            out[0] = x[1] * 2.0  # !
+            return out
+        """,
+        (X.astype(np.float64),),
+        errors.DTypeError,
+        "cannot write f64 () into f32 (3,)",
+        "make `out` f64 where it is made, line 5, with `dtype=x.dtype`; `st.astype(v, st.f32)` would round what is written",
+    ),
+    Wrong(
+        "an f32 total of f64 elements",
+        """
+        def f(x):
+            total = st.zeros(())
+            for i in st.range(3):
+                total = total + x[i]  # !
+            return total
+        """,
+        (X.astype(np.float64),),
+        errors.CarriedValueError,
+        "`total` is f32 () before the loop and f64 () after an iteration: the dtype differs",
+        "make `total` f64 where it is made, with `dtype=x.dtype`",
+    ),
+    Wrong(
         "a float where an integer is needed",
         """
         def f(x):

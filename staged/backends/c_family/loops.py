@@ -19,6 +19,7 @@ from staged.backends.c_family.vector_loops import VectorLoops
 from staged.backends.c_family.vectors import Vec, is_zero
 from staged.backends.c_family.writer import safe_comment
 from staged.ir.loops import (
+    LABEL_ERROR,
     Accumulate,
     Affine,
     ArrayRef,
@@ -291,10 +292,11 @@ class LoopEmitter(VectorLoops):
         raw = self.names.fresh("index")
         extent = str(self.size(s.extent)) if isinstance(s.extent, Dim) else str(s.extent)
         self.w.line(f"int64_t {raw} = {index.expr};")
-        with self.w.block(f"if ({raw} < 0)"):
-            self.w.line(f"{raw} += {extent};")
+        if not s.labels:
+            with self.w.block(f"if ({raw} < 0)"):
+                self.w.line(f"{raw} += {extent};")
         with self.w.block(f"if ({raw} < 0 || {raw} >= {extent})"):
-            message = "index %lld is out of range for an axis of %lld elements"
+            message = LABEL_ERROR if s.labels else "index %lld is out of range for an axis of %lld elements"
             given = (
                 f"(long long){index.expr}" if isinstance(index.expr, Name | Literal) else f"(long long)({index.expr})"
             )

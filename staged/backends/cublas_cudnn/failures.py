@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.c_family.writer import Writer, c_string
+from staged.ir.loops import LABEL_ERROR
 from staged.ir.types import DType
 
 RECORD = "failed"
@@ -79,13 +80,16 @@ _EXPLAIN = """\
     const int site = (int)((failed.claim - 1) / 4);
     switch ((failed.claim - 1) % 4) {
     case ST_DEVICE_INDEX:
+        if (failed.limit < 0) {
+            return st_fail(host, ST_INDEX_ERROR, site, "LABEL_ERROR", (long long)failed.value, -failed.limit);
+        }
         return st_fail(host, ST_INDEX_ERROR, site, "index %lld is out of range for an axis of %lld elements",
                        (long long)failed.value, failed.limit);
     case ST_DEVICE_ZERO_DIVISION:
         return st_fail(host, ST_ZERO_DIVISION_ERROR, site, "integer division or modulo by zero");
     case ST_DEVICE_VALUE:
         return st_fail(host, ST_VALUE_ERROR, site, "an integer to a negative integer power");
-"""
+""".replace("LABEL_ERROR", LABEL_ERROR)
 _OTHERWISE = """\
     default:
         return st_fail(host, ST_RUNTIME_ERROR, site, "a kernel has failed");

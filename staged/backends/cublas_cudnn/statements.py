@@ -75,11 +75,14 @@ class CudaStatements(PackStatements):
         index = self.names.fresh("index")
         extent = self.size(s.extent) if isinstance(s.extent, Dim) else s.extent
         w = self.w
+        # A negative limit says that the index is a label: of as many classes.
+        limit = f"-(int64_t)({extent})" if s.labels else extent
         w.line(f"int64_t {index} = {given};")
-        with w.block(f"if ({index} < 0)"):
-            w.line(f"{index} += {extent};")
+        if not s.labels:
+            with w.block(f"if ({index} < 0)"):
+                w.line(f"{index} += {extent};")
         with w.block(f"if ({index} < 0 || {index} >= {extent})"):
-            w.line(f"st_fail({RECORD}, ST_DEVICE_INDEX, {self.site(s.where)}, {given}, {extent});")
+            w.line(f"st_fail({RECORD}, ST_DEVICE_INDEX, {self.site(s.where)}, {given}, {limit});")
             if s.extent == 0 and not self.team:
                 w.line("return;")
             else:  # others of a team wait for this thread, and what is made here may say to a library how much there is

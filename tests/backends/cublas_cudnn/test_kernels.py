@@ -242,6 +242,17 @@ def summed_by_hand(x: Any, k: Any, u: Any) -> Any:
     return x
 
 
+def test_a_label_that_is_no_class_is_named_as_on_the_cpu(device: Any) -> None:
+    def losses(x: Any, y: Any) -> Any:
+        return st.value_and_grad(st.cross_entropy)(x, y)
+
+    x = RNG.normal(size=(6, 5)).astype(np.float32)
+    for label in (-100, 5):
+        y = np.array([0, 1, 2, label, 4, 0])
+        with pytest.raises(IndexError, match=f"label {label} is out of range for 5 classes .a loss leaves out"):
+            st.function(on_gpu(losses))(x, y)
+
+
 def test_an_index_out_of_range_is_seen_by_the_lane_that_looks(device: Any) -> None:
     def summed(k: Any, u: Any) -> Any:
         return st.scatter_add(st.zeros((5, 32)), k, u)

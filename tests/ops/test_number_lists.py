@@ -1,0 +1,141 @@
+"""Lists of Python numbers are as weak as a number: beside f64 they are f64, to the last bit, compiled and in eager mode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import staged as st
+
+X = np.array([0.5, -0.25, 0.75])
+L = [0.1, 0.2, 0.3]
+
+
+@st.function
+def lists(x, single, i, n):
+    a, b = x[0], x[1]
+    written = x * 1.0
+    written[1:] = [0.2, 0.3]
+    marked = single * 1.0
+    marked[:2] = [1, 2]
+    return {
+        "add": x + L,
+        "matmul": x @ L,
+        "maximum": st.maximum(x, L),
+        "where": st.where(x > 0, x, L),
+        "clip": st.clip(x, L, [0.7, 0.8, 0.6]),
+        "written": written,
+        "marked": marked,
+        "elements": st.asarray([a, b]),
+        "element and number": st.asarray([a, 0.2]),
+        "nested": st.asarray([[a, 0.1], [0.2, 0.3]]),
+        "rows": st.stack([L, x]),
+        "with dtype": st.asarray([0.2, 16777217.0], dtype=st.f64),
+        "staged number": st.asarray([n * 0.1, 0.2], dtype=st.f64),
+        "staged number beside f64": x[:2] + [n * 0.1, 0.2],
+        "loss": st.mse_loss(x, L),
+        "weighted": st.layer_norm(x, None, L, L),
+        "exponents": st.abs(x) ** [0.5, 0.3, 2],
+        "beside f32": single + L,
+        "integers": i + [1, 2, 3],
+        "integers and floats": i + [0.5, 1, 2],
+        "alone": st.asarray(L),
+        "integers alone": st.asarray([1, 2]),
+        "bools": st.asarray([True, False]),
+        "nothing": st.asarray([]),
+        "of both": st.exp([1, 2]),
+        "indices": x[[0, 2]],
+        "truth": st.logical_and([1, 0, 2], [True, True, False]),
+    }
+
+
+def expected() -> dict[str, np.ndarray]:
+    centred = X - X.mean()
+    f32 = np.float32
+    return {
+        "add": X + L,
+        "matmul": X @ L,
+        "maximum": np.maximum(X, L),
+        "where": np.where(X > 0, X, L),
+        "clip": np.clip(X, L, [0.7, 0.8, 0.6]),
+        "written": np.array([0.5, 0.2, 0.3]),
+        "marked": np.array([1, 2, 1], f32),
+        "elements": X[:2],
+        "element and number": np.array([0.5, 0.2]),
+        "nested": np.array([[0.5, 0.1], [0.2, 0.3]]),
+        "rows": np.stack([L, X]),
+        "with dtype": np.array([0.2, 16777217.0]),
+        "staged number": np.array([3 * 0.1, 0.2]),
+        "staged number beside f64": X[:2] + [3 * 0.1, 0.2],
+        "loss": np.mean((X - L) ** 2),
+        "weighted": centred / np.sqrt((centred**2).mean() + 1e-5) * L + L,
+        "exponents": np.abs(X) ** [0.5, 0.3, 2],
+        "beside f32": np.ones(3, f32) + np.array(L, f32),
+        "integers": np.array([2, 4, 6], np.int32),
+        "integers and floats": np.array([1.5, 3.0, 5.0], f32),
+        "alone": np.array(L, f32),
+        "integers alone": np.array([1, 2]),
+        "bools": np.array([True, False]),
+        "nothing": np.zeros(0, f32),
+        "of both": np.exp(np.array([1, 2], f32)),
+        "indices": X[[0, 2]],
+        "truth": np.array([True, False, False]),
+    }
+
+
+@pytest.mark.parametrize("mode", ["compiled", "eager"])
+def test_a_list_takes_the_dtype_of_what_it_meets(mode) -> None:
+    arguments = (X, np.ones(3, np.float32), np.array([1, 2, 3], np.int32), 3)
+    if mode == "eager":
+        with st.eager():
+            found = lists(*arguments)
+    else:
+        found = lists(*arguments)
+    for name, want in expected().items():
+        have = np.asarray(found[name])
+        assert have.dtype == want.dtype, name
+        np.testing.assert_allclose(have, want, rtol=1e-6 if want.dtype == np.float32 else 1e-15, err_msg=name)
+
+
+def test_lists_of_numpy_arrays_keep_their_dtype() -> None:
+    double, single = np.ones(2), np.ones(2, np.float32)
+    assert st.asarray([double, double]).dtype is st.f64
+    assert st.asarray([single, L[:2]]).dtype is st.f32
+    assert st.asarray([np.float32(0.1), 0.2]).dtype is st.f32
+    assert st.asarray([np.int32(3), 4]).dtype is st.i32
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: st.asarray([1, 300], dtype=st.u8), st.DTypeError, "300 does not fit u8"),
+        (lambda: st.asarray(300, dtype=st.u8), st.DTypeError, "300 does not fit u8"),
+        (lambda: st.add(np.ones(1, np.uint8), [-1]), st.DTypeError, "-1 does not fit u8"),
+        (lambda: st.asarray([300.5], dtype=st.u8), st.DTypeError, "300.5 does not fit u8"),
+        (lambda: st.asarray([1.0, float("nan")], dtype=st.i32), st.DTypeError, "nan does not fit i32"),
+        (lambda: st.asarray([2**70]), st.DTypeError, "does not fit i64"),
+        (lambda: st.asarray([[1, 2], [3]]), st.ShapeError, "rows differ in length"),
+        (lambda: st.asarray([[1, 2], 3.0]), st.ShapeError, "rows differ in length"),
+        (lambda: st.full((2,), [1.0, 2.0]), st.ShapeError, "full needs a scalar"),
+        (lambda: st.random.bernoulli([0.5, 0.5]), st.ShapeError, "one probability"),
+    ],
+)
+def test_lists_that_do_not_fit_are_refused(call, error, match) -> None:
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_floats_become_integers_as_an_array_of_them_would() -> None:
+    np.testing.assert_array_equal(np.asarray(st.asarray([1.75, -2.5], dtype=st.i32)), [1, -2])
+    assert int(st.asarray(1.75, dtype=st.i32)) == 1
+    np.testing.assert_array_equal(np.asarray(st.asarray([0.0, 0.25, 2], dtype=st.bool_)), [False, True, True])
+
+
+def test_floats_are_not_written_into_integers() -> None:
+    @st.function
+    def write(i):
+        i[:2] = [0.5, 1.0]
+        return i
+
+    with pytest.raises(st.DTypeError, match=r"cannot write floats into i64 \(3,\)"):
+        write(np.arange(3))
