@@ -302,7 +302,8 @@ class Evaluation:
         index = self.eval(indices, along)
         checked = Local("index", i64)
         extent = shape_of(table)[axis]
-        checking = self.put(CheckIndex(checked, index, extent, op.where, op.attrs.get("labels", False)), self.operand_axes((index,)))
+        check = CheckIndex(checked, index, extent, op.where, op.attrs.get("labels", False))
+        checking = self.put(check, self.operand_axes((index,)))
         after = at[axis + 1 :] if op.name == "take_along" else at[axis + rank :]
         result = self.eval(table, (*at[:axis], Affine.of(checked), *after))
         # Known where the index is checked and the element read, whichever is further in; a number is known everywhere.

@@ -200,9 +200,9 @@ static void y(const float *a, const float *b, const float *bias_1, float *add_ou
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
-// fused: max, isfinite, select, subtract, exp, sum, log, less, select, take_along, subtract, sum, subtract, exp, equal, and 3 more
-static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_host *host, int64_t begin,
-        int64_t end) {
+// fused: max, isfinite, select, subtract, exp, sum, log, take_along, subtract, sum, subtract, exp, equal, cast, subtract, multiply
+static void d_y(const float *add, const int32_t *y, const int32_t *y_2, float *sum, float *d_y, st_host *host,
+        int64_t begin, int64_t end) {
     (void)begin, (void)end;  // one piece
     float sum_2 = 0.0f;
     for (int64_t i = 0; i < 16; ++i) {
@@ -224,19 +224,16 @@ static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_h
             sum_3 += st_exp_f32(add[i * 4 + j] - select_);
         }
         const float log_ = st_log_f32(sum_3);
-        const int32_t y_i = y[i];
+        const int32_t y_i = y_2[i];
         for (int64_t j = 0; j < 4; ++j) {
             const float subtract = st_exp_f32(add[i * 4 + j] - select_ - log_) - (float)((int32_t)(j) == y_i);
             const float d_y_j = subtract * 0.0625f;
             d_y[i * 4 + j] = d_y_j;
         }
-        const int32_t select__2 = y_i < 0 ? 4 : y_i;
-        int64_t index_ = select__2;
-        if (index_ < 0) {
-            index_ += 4;
-        }
+        const int32_t y_i_2 = y[i];
+        int64_t index_ = y_i_2;
         if (index_ < 0 || index_ >= 4) {
-            st_fail(host, ST_INDEX_ERROR, 0, "index %lld is out of range for an axis of %lld elements", (long long)select__2, 4LL);
+            st_fail(host, ST_INDEX_ERROR, 0, "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)", (long long)y_i_2, 4LL);
             return;
         }
         const float add_i = add[i * 4 + index_];
@@ -574,7 +571,7 @@ int train(const train_args *args, void *arena, st_host *host) {
             const int32_t *const y_2 = args->labels + multiply;
             // test_golden.py:41  return st.cross_entropy(out(h), y)
             float sum = 0.0f;
-            d_y(m->y, y_2, &sum, m->d_y, host, 0, 1);
+            d_y(m->y, y_2, y_2, &sum, m->d_y, host, 0, 1);
             if (host->error_kind != ST_OK) {
                 return host->error_kind;
             }
