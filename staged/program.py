@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +13,11 @@ import numpy as np
 
 from staged.artifact import Parameter
 from staged.backends.c_family.export import export_files
+from staged.backends.c_family.standalone.library import VARIANTS
 from staged.backends.cublas_cudnn.export import export_files as cuda_export_files
 from staged.errors import StagedError
 from staged.frontend.arguments import Argument, flatten_arguments
+from staged.frontend.captured import own_arrays
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
 from staged.ir.machine import Machine
@@ -34,6 +34,9 @@ from staged.runtime.cuda.emulated import device_texts
 from staged.runtime.native import NativeProgram, load
 from staged.system import target as target_machine
 from staged.tracebacks import trims_traceback
+
+EXPORTED_CORES = 64
+"""Threads that an exported program has working memory for: its machine is not known when it is written."""
 
 
 @dataclass(frozen=True)
@@ -231,23 +234,30 @@ class Program:
 
     # ---- taking it along ----
 
-    def export(self, folder: str | Path, target: str = "portable") -> list[Path]:
+    def export(self, folder: str | Path, target: str | None = None) -> list[Path]:
         """Write a standalone folder (C, header, main, Makefile, README) and return its files.
 
-        `target` names the machine it is for: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'. The folder builds with a C
+        Without a `target` the program is fast wherever it runs: it takes the widest vectors that the processor has, and all of
+        its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'. The folder builds with a C
         compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the
         emulated device, which is in the folder. Arrays that the function closes over are written as `.npy` files.
         """
-        machine = target_machine(target)
-        constants = self._own_constants()
+        constants = own_arrays(self._traced.hidden)
         function = self._traced.function
         given = len(self._traced.arguments)
         function = function.replace(param_data=[*(None for _ in range(given)), *constants])
+        machine = target_machine(target or "portable")
         artifact = build(function, machine, self._check_nan).emitted.artifact
         if artifact.language == "cuda":
             files = cuda_export_files(artifact, device_texts(artifact))
-        else:
+        elif target is not None:
             files = export_files(artifact)
+        else:
+            artifact, *variants = (
+                build(function, target_machine(name).with_cores(EXPORTED_CORES), self._check_nan).emitted.artifact
+                for name in ("portable", *VARIANTS)
+            )
+            files = export_files(artifact, dict(zip(VARIANTS, variants, strict=True)))
         path = Path(folder)
         written = []
         for name, text in files.items():
@@ -260,25 +270,6 @@ class Program:
             np.save(path / f"{label}.npy", array)
             written.append(path / f"{label}.npy")
         return written
-
-    def _own_constants(self) -> list[Any]:
-        """For each closed-over array, the array if it is the program's own; None where something else may change it.
-
-        Nothing but the program holds an array that the staged function made itself.
-        """
-        gc.collect()
-        hidden = self._traced.hidden
-        return [hidden[i] if self._is_own(i) else None for i in range(len(hidden))]
-
-    def _is_own(self, index: int) -> bool:
-        array = self._traced.hidden[index]
-        if type(array) is not np.ndarray or sys.getrefcount(array) > 3:  # the tuple, the name here, the count's own
-            return False
-        while type(array.base) is np.ndarray:
-            array = array.base
-            if sys.getrefcount(array) > 3:  # the view, the name here, the count's own
-                return False
-        return array.base is None
 
 
 def _plain(value: Any) -> Any:

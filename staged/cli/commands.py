@@ -77,10 +77,12 @@ def show(target: str, arguments: tuple[str, ...], only: str, as_json: bool) -> N
 @click.argument("arguments", nargs=-1)
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="The folder to write.")
 @click.option(
-    "--target", "machine", default="portable", show_default=True, help="native, portable, x86-64-v3, x86-64-v4."
+    "--target",
+    "machine",
+    help="One machine: native, portable, x86-64-v3, x86-64-v4. Without it the program chooses when it runs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON.")
-def export(target: str, arguments: tuple[str, ...], out: str, machine: str, as_json: bool) -> None:
+def export(target: str, arguments: tuple[str, ...], out: str, machine: str | None, as_json: bool) -> None:
     function = load_function(target)
     positional, keywords = parse_all(function, arguments)
     try:

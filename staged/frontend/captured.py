@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -18,8 +20,16 @@ _MOST_PARTS = 1000
 
 
 def name_of_captured(array: object) -> str:
-    """What the user's code calls an array from outside: `table`, `config_table`, `layers_0_weight`; "" where it has no name."""
-    return _find(lambda value: value is array)[0]
+    """What the user's code calls an array from outside: `table`, `config_table`, `layers_0_weight`; "" where it has no name.
+
+    A part of an array with a name is `table_part`.
+    """
+    name = _find(lambda value: value is array)[0]
+    owner = getattr(array, "base", None)
+    if not name and type(owner) is np.ndarray:
+        name = _find(lambda value: value is owner or (type(value) is np.ndarray and value.base is owner))[0]
+        name = f"{name}_part" if name else ""
+    return name
 
 
 def whole_behind(array: Any) -> Any:
@@ -104,3 +114,37 @@ def whole_view(array: Any, owner: Any) -> tuple[tuple[int, ...], tuple[int, ...]
     order = sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], -array.shape[axis]))
     spread = array.transpose(order)
     return (spread.shape, tuple(order.index(axis) for axis in range(array.ndim))) if spread.flags.c_contiguous else None
+
+
+def own_arrays(hidden: Sequence[Any]) -> list[Any]:
+    """For each array that a traced function reads, the array itself if nothing but the trace holds it; else None.
+
+    So it is for an array that the function made itself: nobody can change it, and it may become a constant of the program.
+    """
+    gc.collect()
+    known, holders = _with_owners(hidden)
+    # Besides the holders that are counted, `known` and the count itself hold an array.
+    others = {key: sys.getrefcount(known[key]) - 2 > holders[key] for key in known}
+    return [array if _is_own(array, others) else None for array in hidden]
+
+
+def _with_owners(hidden: Sequence[Any]) -> tuple[dict[int, Any], Counter[int]]:
+    """The arrays and those that they are views of, and how often `hidden` and these views hold each, by identity."""
+    known = {id(array): array for array in hidden}
+    holders = Counter(map(id, hidden))
+    for array in list(known.values()):
+        while type(array) is np.ndarray and type(array.base) is np.ndarray:
+            array = array.base
+            holders[id(array)] += 1
+            if id(array) in known:
+                break
+            known[id(array)] = array
+    return known, holders
+
+
+def _is_own(array: Any, others: dict[int, bool]) -> bool:
+    while type(array) is np.ndarray and not others[id(array)]:
+        if array.base is None:
+            return True
+        array = array.base
+    return False

@@ -7,6 +7,7 @@ import pytest
 
 from staged.artifact import Artifact, Parameter
 from staged.backends.c_family.export import export_files
+from staged.backends.c_family.interface import library_declarations
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 
 HEADER = f"""
@@ -26,6 +27,10 @@ typedef struct scale_args {{
     float *y;
 }} scale_args;
 int scale(const scale_args *args, void *arena, st_host *host);
+#define SCALE_X_SIZE 6
+#define SCALE_NET_STATE_SIZE 1
+#define SCALE_Y_SIZE 6
+{library_declarations("scale")}
 """
 SOURCE = """
 #include <stdio.h>

@@ -74,14 +74,14 @@ def test_the_exported_folder_builds_strictly_and_prints_what_python_prints(targe
 
 
 def test_the_exported_program_is_clean_under_the_sanitizers(tmp_path):
-    train.stage(IMAGES, LABELS, 3).export(tmp_path)
+    train.stage(IMAGES, LABELS, 3).export(tmp_path, target="portable")
     promises.build(tmp_path, promises.STRICT + " -g -fsanitize=address,undefined -fno-sanitize-recover=all")
     command = promises.command(tmp_path, "train", ARRAYS, ["--epochs", "3"])
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr == ""
 
 
 def test_ten_thousand_steps_allocate_nothing_after_the_start(tmp_path):
-    train.stage(IMAGES, LABELS, 3).export(tmp_path)
+    train.stage(IMAGES, LABELS, 3).export(tmp_path, target="portable")
     promises.build(tmp_path)
     # 5 and 10,000 steps
     runs = [promises.run(tmp_path, "train", ARRAYS, ["--epochs", epochs]) for epochs in ("1", "2000")]

@@ -168,7 +168,7 @@ def test_batches_allocate_nothing_after_their_first_epoch(tmp_path: Path) -> Non
     trees = data.treebank(SENTENCES)
     levels = batched.by_level(trees, 20)
     table = word_vectors(trees.vocabulary, 50)
-    batched.train.stage(*arguments(trees, table, 1, 20), hidden=30).export(tmp_path)
+    batched.train.stage(*arguments(trees, table, 1, 20), hidden=30).export(tmp_path, target="portable")
     promises.build(tmp_path)
     names = ("labels", "words", "lefts", "rights", "begins", "heights", "starts", "table")
     arrays = dict(zip(names, (*levels[:7], table), strict=True))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from staged.artifact import Parameter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.team import team_declarations
-from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function, VariableRef, walk_ops
 from staged.ir.order import structural_blocks
@@ -44,6 +47,75 @@ def result_tensors(function: Function) -> list[TensorType]:
     return []
 
 
+@dataclass(frozen=True)
+class Group:
+    """Arrays that follow one another and belong to one thing of the user's: `model.0.weight`, `model.0.bias`."""
+
+    root: str
+    type: str
+    member: str
+    begin: int
+    end: int
+
+
+def parameter_groups(name: str, parameters: Sequence[Parameter]) -> list[Group]:
+    """The groups of a program's parameters, in their order."""
+    fields, types = Names(), Names()
+    fields.used.update(parameter.field for parameter in parameters)
+    types.used.update((f"{name}_args", name))
+    groups: list[Group] = []
+    begin = 0
+    for key, run in itertools.groupby(parameters, lambda each: (each.label.split(".")[0], each.role, each.scalar, each.device)):
+        length = len(list(run))
+        if length > 1 and not key[2]:
+            member = fields.fresh(key[0])
+            groups.append(Group(key[0], types.fresh(f"{name}_{member}"), member, begin, begin + length))
+        begin += length
+    return groups
+
+
+def size_macros(name: str, parameters: Sequence[Parameter]) -> dict[str, str]:
+    """By field: the macro that says how many elements an array has."""
+    macros = Names()
+    macros.used.add(f"{name}_ARENA_BYTES".upper())
+    return {
+        parameter.field: macros.fresh(f"{name}_{parameter.field}".upper(), "_SIZE")
+        for parameter in parameters
+        if not parameter.scalar
+    }
+
+
+def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
+    macros = size_macros(name, parameters)
+    if not macros:
+        return
+    w.comment("How many elements each array has.")
+    for parameter in parameters:
+        if not parameter.scalar:
+            extents = [extent for extent in parameter.shape if isinstance(extent, int)]
+            w.line(f"#define {macros[parameter.field]} {math.prod(extents)}")
+    w.line()
+
+
+def library_declarations(name: str) -> str:
+    """What NAME_library.c has, for callers in other languages and for those who want no macros."""
+    return f"""\
+// What `{name}_library.c` adds: the sizes of the structs for languages that do not read this header, and working memory.
+size_t {name}_args_bytes(void);
+size_t {name}_host_bytes(void);
+size_t {name}_arena_bytes(void);
+void *{name}_arena_create(void);  // aligned and zeroed; NULL where there is no memory
+void {name}_arena_free(void *arena);
+
+// Working memory without an allocator: `{name.upper()}_STATIC_ARENA(memory);` outside of functions makes an array for `arena`.
+#ifdef __cplusplus
+#define {name.upper()}_STATIC_ARENA(memory) alignas(64) static unsigned char memory[{name.upper()}_ARENA_BYTES + 1]
+#else
+#define {name.upper()}_STATIC_ARENA(memory) static _Alignas(64) unsigned char memory[{name.upper()}_ARENA_BYTES + 1]
+#endif
+"""
+
+
 def header_text(
     name: str, parameters: Sequence[Parameter], arena_bytes: int, release_comment: str | None, parallel: bool
 ) -> str:
@@ -64,6 +136,7 @@ def header_text(
         w.comment("Bytes of working memory that a call needs, aligned to 64. Zero it once; calls may then share it in turn.")
         w.line(f"#define {name.upper()}_ARENA_BYTES ((size_t){arena_bytes})")
         w.line()
+        _write_sizes(w, name, parameters)
         rows = []
         for parameter in parameters:
             c_type = _C_TYPES[parameter.dtype]
@@ -75,9 +148,27 @@ def header_text(
             note = f"{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"
             rows.append((declaration, note if parameter.device == "cpu" else f"{note}  on {parameter.device}"))
         width = max((len(declaration) for declaration, _ in rows), default=0)
+        lines = [f"{declaration:<{width}}  // {safe_comment(note)}" for declaration, note in rows]
+        groups = parameter_groups(name, parameters)
+        for group in groups:
+            w.comment(f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its fields.")
+            with w.block(f"typedef struct {group.type}", f" {group.type};"):
+                for line in lines[group.begin : group.end]:
+                    w.line(line)
+            w.line()
         with w.block(f"typedef struct {name}_args", f" {name}_args;"):
-            for declaration, note in rows:
-                w.line(f"{declaration:<{width}}  // {safe_comment(note)}")
+            for number, line in enumerate(lines):
+                for group in groups:
+                    if number == group.begin:
+                        w.line("__extension__ union {")
+                        w.line("    __extension__ struct {")
+                inside = any(group.begin <= number < group.end for group in groups)
+                w.line("        " * inside + line)
+                for group in groups:
+                    if number == group.end - 1:
+                        w.line("    };")
+                        w.line(f"    {group.type} {group.member};  // the same fields, as one")
+                        w.line("};")
             if not rows:
                 w.line("char none;  // it takes nothing and gives nothing but prints")
         w.line()
@@ -90,6 +181,8 @@ def header_text(
         if parallel:
             w.line()
             w.text(team_declarations(name))
+        w.line()
+        w.text(library_declarations(name))
         w.line()
         w.line("#ifdef __cplusplus")
         w.line("}")

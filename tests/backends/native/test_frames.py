@@ -199,7 +199,7 @@ def train(left, right, x, w, steps):
 
 
 def test_memory_is_given_back_in_every_turn_and_nothing_is_allocated_after_the_start(tmp_path):
-    train.stage(LEFT, RIGHT, X, W, 1).export(tmp_path)
+    train.stage(LEFT, RIGHT, X, W, 1).export(tmp_path, target="portable")
     arrays = {"left": LEFT, "right": RIGHT, "x": X, "w": W}
     promises.build(tmp_path)
     runs = [promises.run(tmp_path, "train", arrays, ["--steps", steps, "--out", "."]) for steps in ("3", "3000")]
