@@ -65,7 +65,9 @@ def parameter_groups(name: str, parameters: Sequence[Parameter]) -> list[Group]:
     types.used.update((f"{name}_args", name))
     groups: list[Group] = []
     begin = 0
-    for key, run in itertools.groupby(parameters, lambda each: (each.label.split(".")[0], each.role, each.scalar, each.device)):
+    for key, run in itertools.groupby(
+        parameters, lambda each: (each.label.split(".")[0], each.role, each.scalar, each.device)
+    ):
         length = len(list(run))
         if length > 1 and not key[2]:
             member = fields.fresh(key[0])
@@ -76,13 +78,13 @@ def parameter_groups(name: str, parameters: Sequence[Parameter]) -> list[Group]:
 
 def size_macros(name: str, parameters: Sequence[Parameter]) -> dict[str, str]:
     """By field: the macro that says how many elements an array has."""
-    macros = Names()
-    macros.used.add(f"{name}_ARENA_BYTES".upper())
-    return {
-        parameter.field: macros.fresh(f"{name}_{parameter.field}".upper(), "_SIZE")
-        for parameter in parameters
-        if not parameter.scalar
-    }
+    macros: dict[str, str] = {}
+    for parameter in parameters:
+        if not parameter.scalar:
+            base = f"{name}_{parameter.field.strip('_')}".upper()
+            numbered = (base if count == 1 else f"{base}_{count}" for count in itertools.count(1))
+            macros[parameter.field] = next(f"{each}_SIZE" for each in numbered if f"{each}_SIZE" not in macros.values())
+    return macros
 
 
 def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
@@ -133,7 +135,9 @@ def header_text(
         w.line()
         w.text(HOST_DECLARATIONS)
         w.line()
-        w.comment("Bytes of working memory that a call needs, aligned to 64. Zero it once; calls may then share it in turn.")
+        w.comment(
+            "Bytes of working memory that a call needs, aligned to 64. Zero it once; calls may then share it in turn."
+        )
         w.line(f"#define {name.upper()}_ARENA_BYTES ((size_t){arena_bytes})")
         w.line()
         _write_sizes(w, name, parameters)
@@ -151,7 +155,9 @@ def header_text(
         lines = [f"{declaration:<{width}}  // {safe_comment(note)}" for declaration, note in rows]
         groups = parameter_groups(name, parameters)
         for group in groups:
-            w.comment(f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its fields.")
+            w.comment(
+                f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its fields."
+            )
             with w.block(f"typedef struct {group.type}", f" {group.type};"):
                 for line in lines[group.begin : group.end]:
                     w.line(line)

@@ -22,6 +22,7 @@ from staged.backends.c_family.functions import (
 )
 from staged.backends.c_family.interface import header_text, make_parameter, result_tensors, written_variables
 from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.standalone.main import words_of_main
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer, c_identifier
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
@@ -68,6 +69,8 @@ class ProgramEmitter(FileWriter):
         self.function = function
         self.machine = machine
         self.name = c_identifier(function.name)
+        if self.name in words_of_main():
+            self.name += "_"
         self.names = Names()
         own = (self.name, f"{self.name}_args", f"{self.name}_release", f"{self.name.upper()}_ARENA_BYTES")
         self.names.used.update((*own, "Buffers", "base", "buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"))

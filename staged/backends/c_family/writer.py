@@ -10,44 +10,49 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from staged.backends.c_family.header_words import WORDS
+
 INDENT = "    "
 WIDTH = 116
 
-_RESERVED = frozenset(
-    # C11 keywords and the macros and functions of the headers that generated programs include; last C++'s own keywords, for what
-    # both compilers take, and CUDA's, macros where there is no GPU.
+_RESERVED = WORDS | frozenset(
+    # Keywords of C11 and of C++, for what both compilers take; then the words of our own in the text of programs.
     """auto break case char const continue default do double else enum extern float for goto if inline int long register
     restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false
-    asm typeof NULL NAN INFINITY EOF stdin stdout stderr errno main abs labs exp log pow sin cos tan sqrt floor ceil round
-    trunc tanh erf fabs fmax fmin printf fprintf snprintf malloc calloc realloc free memcpy memset memmove strlen exit
-    abort time clock div read write open close remove rename index rand random y0 y1 yn j0 j1 jn gamma signal raise
-    remainder select ldexp frexp isnan isinf isfinite signbit exp2 log2 log10 log1p expm1 cbrt hypot fma min max
-    asin acos atan atan2 sinh cosh asinh acosh atanh fmod modf exp2 lgamma tgamma erfc rint lrint lround nearbyint fdim nan
-    nextafter nexttoward scalbn logb ilogb remquo copysign isnormal isless isgreater ldiv lldiv llabs atof atoi atol qsort
-    bsearch system getenv puts putchar getchar gets fputs fgets fread fwrite fopen fclose fflush fseek ftell rewind perror
-    scanf sscanf fscanf memchr memcmp strcat strchr strcmp strcpy strtod strtok strtol link unlink access dup fork kill
-    pipe pause sleep sync nice wait alarm send recv bind listen accept
-    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t ptrdiff_t offsetof assert
-    unix linux i386 I complex imaginary host arena args begin end thread text
-    alignas alignof and and_eq bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl concept
-    const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept
-    not not_eq nullptr operator or or_eq private protected public
-    reinterpret_cast requires static_assert static_cast template this thread_local throw try typeid typename using
-    virtual wchar_t xor xor_eq
-    threadIdx blockIdx blockDim gridDim warpSize""".split()
+    asm typeof alignas alignof and and_eq bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl
+    concept const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new
+    noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert static_cast
+    template this thread_local throw try typeid typename using virtual wchar_t xor xor_eq I complex imaginary
+    main host arena args begin end thread text threadIdx blockIdx blockDim gridDim warpSize""".split()
 )
 
 
+_HEADER_SHAPE = re.compile(
+    # Macros and constants: BUFSIZ, INT64_MAX, SIGINT. A single letter with a number is the user's: W1, B_2.
+    r"(?![A-Z][0-9_]*$)[A-Z][A-Z0-9_]+"
+    # Types of POSIX, and families that are more on other systems.
+    r"|\w+_t|(?:pthread|posix|atomic|sched|sigev)_\w+|(?:cuda|cublas|cudnn|nvrtc)\w+|CU[a-z]\w+"
+)
+
+
+def has_header_shape(name: str) -> bool:
+    """Whether a name looks like one that headers define: then a user's name is changed, whether or not any header has it."""
+    return _HEADER_SHAPE.fullmatch(name) is not None
+
+
 def c_identifier(hint: str) -> str:
-    """A C identifier as close to `hint` as can be: ASCII letters, digits and `_`, never reserved, never ours (`st_`)."""
+    """A C identifier as close to `hint` as can be: ASCII letters, digits and `_`, never reserved, never ours (`st_`).
+
+    No macro, type or function of the headers that programs include has such a name: those are told by their shape (constants
+    in capitals, families of functions), or are in the list that is made from the headers themselves (`header_words.py`).
+    """
     text = re.sub(r"[^A-Za-z0-9_]+", "_", hint, flags=re.ASCII).strip("_") or "t"
     if text[0].isdigit():
         text = f"t_{text}"
     if text.startswith("st_"):
         text = f"t_{text}"
-    elif text in _RESERVED:
-        text += "_"
-    return text[:48]
+    text = text[:48]
+    return f"{text}_" if text in _RESERVED or has_header_shape(text) else text
 
 
 class Names:

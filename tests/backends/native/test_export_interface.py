@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def call(library: ctypes.CDLL) -> dict[str, np.ndarray]:
     """A call by ctypes, with what the header says: the fields in its order, sizes from functions."""
     arrays = {
-        "params_bias": PARAMS["bias"], "params_weight": PARAMS["weight"], "x": X, "rate": 0.5, "OUTSIDE": OUTSIDE,
+        "params_bias": PARAMS["bias"], "params_weight": PARAMS["weight"], "x": X, "rate": 0.5, "OUTSIDE_": OUTSIDE,
         "loss": np.zeros((), np.float32), "result_1_bias": np.zeros(4, np.float32), "result_1_weight": np.zeros((8, 4), np.float32),
     }  # fmt: skip
     fields = [(name, ctypes.c_double if name == "rate" else ctypes.c_void_p) for name in arrays]
@@ -79,7 +79,7 @@ def expected() -> tuple[Any, Any]:
 def test_arrays_made_in_the_function_are_constants_and_closed_over_ones_are_inputs_by_name(folder: Path) -> None:
     header, source = (folder / "controller.h").read_text(), (folder / "controller.c").read_text()
     assert "system" not in header and "table" not in header and "hidden" not in header and "scale" not in header
-    assert re.search(r"const float \*OUTSIDE; +// \(6, 4\)  input  OUTSIDE", header)
+    assert re.search(r"const float \*OUTSIDE_; +// \(6, 4\)  input  OUTSIDE", header)
     assert "static const float controller_system_part[4]" in source
     assert "extern const float controller_table[96];" in source
     np.testing.assert_array_equal(np.load(folder / "OUTSIDE.npy"), OUTSIDE)
@@ -131,7 +131,7 @@ int main(void) {
     static float outside[CONTROLLER_OUTSIDE_SIZE], loss, new_weight[32], new_bias[4];
     const controller_params params = {.params_bias = bias, .params_weight = weight};
     const controller_result result = {.result_1_bias = new_bias, .result_1_weight = new_weight};
-    controller_args args = {.x = x, .rate = 2.0, .OUTSIDE = outside, .loss = &loss};
+    controller_args args = {.x = x, .rate = 2.0, .OUTSIDE_ = outside, .loss = &loss};
     args.params = params;
     args.result = result;
     for (int i = 0; i < 32; ++i) weight[i] = (float)i;

@@ -46,9 +46,7 @@ def makefile(artifact: Artifact, targets: Sequence[str] = ()) -> str:
         f"HEADERS := $(wildcard {name}*.h)\n\n"
         f"{name}: main.o $(OBJECTS)\n"
         f"\t$(CC) $(CFLAGS) $^ -o $@ {link}\n\n"
-        f"{rules}"
-        + (f"{name}_dispatch.o: {name}.c\n\n" if variants else "")
-        + "%.o: %.c $(HEADERS)\n"
+        f"{rules}" + (f"{name}_dispatch.o: {name}.c\n\n" if variants else "") + "%.o: %.c $(HEADERS)\n"
         "\t$(CC) $(CFLAGS) -fPIC -c $< -o $@\n\n"
         f"lib: lib{name}.a lib{name}.so\n\n"
         f"lib{name}.a: $(OBJECTS)\n"
@@ -118,7 +116,9 @@ def readme(artifact: Artifact, building: str = _BUILT_AS_C, targets: Sequence[st
     names = flag_names(artifact)
     rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))
     results = "\n".join(
-        f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |" for p in artifact.parameters if p.role != "input"
+        f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |"
+        for p in artifact.parameters
+        if p.role != "input"
     )
     parts = [
         f"# {name}\n\n{building.format(name=name)}\n",

@@ -6,9 +6,10 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from staged.artifact import Artifact, Parameter
-from staged.backends.c_family.standalone.npy import DESCR, MOST_AXES
+from staged.backends.c_family.standalone.npy import DESCR, MOST_AXES, NPY_TEXT
 from staged.backends.c_family.writer import Writer, c_string
 from staged.ir.types import DTYPES, shape_text
 
@@ -194,6 +195,22 @@ _BOUNDS = {"i32": "INT32_MIN, INT32_MAX", "i64": "INT64_MIN, INT64_MAX", "u8": "
 _MOST = {"f32": "(double)FLT_MAX", "f64": "DBL_MAX"}
 
 
+_LOCALS = frozenset("argc argv args host number threads out folder arena error place places".split())
+"""What `main` itself declares."""
+_ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
+"""What it has besides for arrays on a device."""
+
+
+@cache
+def words_of_main() -> frozenset[str]:
+    """The names that `main.c` has beside the program's: no program may be called so."""
+    text = "\n".join((_ENDING, _FLAGS, _ARRAYS, _CORES, NPY_TEXT))
+    functions = re.findall(r"^(?:__attribute__.*)?static [^=;{]*?(\w+)\(", text, re.MULTILINE)
+    variables = re.findall(r"^static [^=;({]*?(\w+)(?:\[.*)?(?: =.*)?;", text, re.MULTILINE)
+    types = re.findall(r"^} (\w+);", text, re.MULTILINE)
+    return _LOCALS | _ON_DEVICES | {*functions, *variables, *types, "flag", "flags"}
+
+
 def flag_names(artifact: Artifact) -> dict[str, str]:
     """By field: the flag of an input, or the file of a result. Labels hold what the user's dictionaries have as keys."""
     names: dict[str, str] = {}
@@ -300,7 +317,9 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     if artifact.recursive:
         w.line('host.stack_bytes = given("stack") == NULL ? 0 : integer_flag("stack", 1, INT64_MAX);')
     if artifact.threads != 1:
-        w.line(f'const int threads = given("threads") == NULL ? {threads} : (int)integer_flag("threads", 1, INT32_MAX);')
+        w.line(
+            f'const int threads = given("threads") == NULL ? {threads} : (int)integer_flag("threads", 1, INT32_MAX);'
+        )
     w.line('const char *const out = given("out");')
     w.line("struct stat folder;")
     with w.block(

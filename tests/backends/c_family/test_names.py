@@ -1,0 +1,123 @@
+"""Names: nothing that the headers of any program define can break a name of the user's."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.backends.c_family.header_words import WORDS
+from staged.backends.c_family.standalone.main import words_of_main
+from staged.backends.c_family.writer import c_identifier, has_header_shape
+from staged.testing import assert_backends_agree
+from tests.backends.c_family.header_names import Language, candidates, languages, macros, refused
+
+USUAL = """x y z w w1 W1 b B X Xs h i j k n N T t loss total grads images labels epoch step_size learning_rate lr d_w1 X_train W_ih
+hidden_state model weights bias mean var sigma mu theta alpha beta scale offset shift state tolerance precision element half diff
+leaf buf conv64 x32 so_far sx clock_rate memory_size program_text timer_value count size first last left right up down key value
+name data item items row column tree node depth parent child velocity position force mass energy temperature pressure score
+accuracy batch target output input result f g fib train step predict forward backward update solve a_very_long_name_of_a_person
+""".split()
+
+
+def test_usual_names_stay_as_they_are() -> None:
+    assert [name for name in USUAL if c_identifier(name) != name] == []
+
+
+@pytest.mark.parametrize("language", languages(), ids=lambda language: language.name)
+def test_no_name_of_the_headers_can_be_the_name_of_anything(language: Language) -> None:
+    """The preprocessor's own list of macros, and every word of the headers, as the name of a variable of the file."""
+    names = macros(language) | candidates(language)
+    assert len(names) > 1000
+    made = {c_identifier(name) for name in names}
+    assert not made & macros(language)
+    assert refused(language, made) == {}
+
+
+def test_the_compiler_refuses_names_that_are_taken() -> None:
+    """The test above could see a fault: the compiler's words are understood."""
+    for language in languages():
+        assert set(refused(language, ["BUFSIZ", "index", "stdin", "my_own"])) == {"BUFSIZ", "index", "stdin"}, (
+            language.name
+        )
+
+
+def test_a_numbered_name_is_no_name_of_a_header() -> None:
+    """`Names.fresh` puts `_2` behind: no word of the headers ends so, but for those that begin with capitals."""
+    assert [word for word in WORDS if word[-1].isdigit() and word.rstrip("0123456789").endswith("_")] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["BUFSIZ", "INT64_C", "__FILE__", "SIG_ATOMIC_MAX", "uint128_t", "pthread_foo_np", "cudaFoo"]
+)
+def test_the_shape_of_a_header_s_name_is_enough(name: str) -> None:
+    assert has_header_shape(name.strip("_")) and c_identifier(name) == name.strip("_") + "_"
+
+
+X = np.arange(4.0)
+
+
+def hostile(BUFSIZ: Any, INT64_MIN: Any, FILE: Any, __FILE__: Any, stdin: Any, norm: Any) -> Any:
+    UINT32_MAX = BUFSIZ + 1.0
+    for INT64_C in st.range(INT64_MIN):
+        UINT32_MAX = UINT32_MAX * norm + st.sum(UINT32_MAX) * FILE + INT64_C
+    HUGE_VAL, SIGINT = UINT32_MAX * 2.0, UINT32_MAX + __FILE__
+    EXIT_SUCCESS = st.where(HUGE_VAL > stdin, HUGE_VAL, SIGINT)
+    index = time = signal = si_pid = sched_priority = EXIT_SUCCESS[0]
+    return HUGE_VAL, SIGINT, EXIT_SUCCESS, index + time + signal + si_pid + sched_priority
+
+
+def test_macros_are_names_of_parameters_locals_indices_and_results() -> None:
+    assert_backends_agree(hostile, X, 3, 0.5, 1.5, 2.0, 0.25)
+
+
+@st.function
+def HUGE_VAL(n: Any, x: Any) -> Any:
+    return x if n < 1 else HUGE_VAL(n - 1, x * 0.5) + x
+
+
+@st.function
+def allocate(n: Any, stop: Any) -> Any:
+    return HUGE_VAL(n, stop)
+
+
+@st.function
+def error(args: Any, out: Any) -> Any:
+    error = args + out
+    return error, args
+
+
+@st.function
+def daylight(host: Any) -> Any:
+    return host * 2.0
+
+
+@pytest.mark.parametrize(
+    "function", [HUGE_VAL, allocate, error, daylight], ids=["macro", "main's own", "main's local", "variable"]
+)
+def test_a_function_with_a_name_of_the_headers_or_of_main_is_exported(function: Any, tmp_path: Path) -> None:
+    arguments = {allocate: (3, 1.5), HUGE_VAL: (3, 1.5), error: (1.0, 2.0), daylight: (X,)}[function]
+    function.stage(*arguments).export(tmp_path, target="portable")
+    strict = "-std=c11 -O0 -Wall -Wextra -Wpedantic -Werror"
+    (program,) = (path.name.removesuffix("_library.c") for path in tmp_path.glob("*_library.c"))
+    done = subprocess.run(
+        ["make", "-s", f"CFLAGS={strict}", program, "example"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_words_of_main_are_found_in_its_text() -> None:
+    assert {
+        "give_up",
+        "finish_output",
+        "parse_flags",
+        "real_flag",
+        "npy_read",
+        "npy_problem",
+        "stop",
+        "program",
+    } <= words_of_main()
