@@ -238,6 +238,10 @@ class Analysis:
         return [a != b or step != 1 for a, b, step in zip(before, after, steps, strict=True)]
 
     def visit_reduction(self, op: Op, dims: Dims) -> None:
+        """A reduction: its operand is wanted along the result's axes and along new ones, which it sums up.
+
+        Exact: every element is taken once. The order of a sum is the schedule's, which sizes alone decide.
+        """
         shape = shape_of(op.operands[0])
         gone = (op.attrs["axis"],) if "axis" in op.attrs else op.attrs["axes"]
         kept = iter(dims)
@@ -255,6 +259,10 @@ class Analysis:
         self.visit(op.operands[0], tuple(whole))
 
     def visit_gather(self, op: Op, dims: Dims) -> None:
+        """A gather: the table is wanted at computed places of one axis.
+
+        Exact: elements are copied; what is computed there must be elementwise (see `visit`).
+        """
         table, indices = op.operands
         axis = op.attrs["axis"]
         extent = shape_of(table)[axis]
@@ -301,6 +309,8 @@ class Structure:
     """The shape of a kernel's loops: `rows` (each turn on its own) around `inside` (what reductions walk).
 
     `finals` are reductions of the rows' results to one number.
+    Exact: no value needs a total before all of its terms are there: what depends on a final has no axes, and all else runs over
+    `rows`, or over `rows` and `inside`.
     """
 
     def __init__(self, analysis: Analysis) -> None:

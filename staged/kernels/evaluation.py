@@ -225,7 +225,7 @@ class Evaluation:
 
     def position(self, index: Affine, dtype: DType, hint: str) -> Operand:
         if not index.terms:
-            return Constant(index.offset, dtype)
+            return Constant(as_held(index.offset, dtype), dtype)
         target = Local(hint, dtype)
         self.put(PositionOf(target, index), self.operand_axes((), index))
         return target

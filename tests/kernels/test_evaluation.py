@@ -150,13 +150,24 @@ def test_a_value_and_its_transpose_summed() -> None:
 
 
 def test_every_rewrite_of_indices_says_when_it_is_exact() -> None:
+    space, analysis, evaluate = axes.Space, axes.Analysis, evaluation.Evaluation
+    walk = simplify.Simplifier
     rewrites = [
-        axes.Space.unify, axes.Space.regroup, axes.Analysis.visit, axes.Analysis.visit_free, axes.Analysis.shifted,
-        axes.Analysis.unify_results, axes.Analysis.unify_reductions, evaluation.Evaluation.eval, evaluation.Evaluation.eval_free,
-        evaluation.Evaluation.eval_gather, evaluation.Evaluation.guarded, simplify.simplify, simplify.Simplifier.full,
-        simplify.Simplifier.place, simplify.Simplifier.structured, simplify.Simplifier.merge_results,
-        simplify.Simplifier.without_constants,
+        space.unify, space.regroup, analysis.visit, analysis.visit_free, analysis.shifted, analysis.visit_reduction,
+        analysis.visit_gather, analysis.unify_results, analysis.unify_reductions, axes.Structure,
+        evaluate.eval, evaluate.eval_free, evaluate.eval_gather, evaluate.guarded,
+        simplify.simplify, walk.full, walk.place, walk.structured, walk.merge_results, walk.without_constants,
     ]  # fmt: skip
     for rewrite in rewrites:
         lines = [line.strip() for line in (rewrite.__doc__ or "").splitlines()]
         assert any(line.startswith("Exact: ") for line in lines), f"{rewrite.__qualname__} does not say when it is exact"
+
+
+def test_counters_of_a_small_dtype_wrap_around() -> None:
+    @st.function
+    def counters(x: Any) -> Any:
+        a = st.arange(300, dtype=st.u8)
+        return a[299], a[290:] + x, st.astype(a[299], st.i64), st.sum(st.astype(a, st.i64))
+
+    a = np.arange(300).astype(np.uint8)
+    check(counters, (np.uint8(1),), (a[299], a[290:] + np.uint8(1), a[299].astype(np.int64), a.astype(np.int64).sum()))

@@ -107,3 +107,35 @@ def test_a_number_that_an_integer_dtype_has_not_is_refused(case: str) -> None:
         st.function(REFUSED[case])(x)
     with st.eager(), pytest.raises(st.DTypeError, match="does not fit"):
         REFUSED[case](x)
+
+
+def test_extremes_of_zeros_of_both_signs() -> None:
+    """Of 0.0 and -0.0 the second one, in vectors as in their last elements and in scalars."""
+
+    @st.function
+    def extremes(x: Any, y: Any, s: Any) -> Any:
+        z, n = st.asarray(0.0, dtype=st.f64), st.asarray(-0.0, dtype=st.f64)
+        return (
+            *(f(a, b) for f in (st.maximum, st.minimum) for a, b in ((x, y), (x, s), (s, x), (x, 0.0), (0.0, x), (x, -0.0))),
+            *(f(a, b) for f in (st.maximum, st.minimum) for a, b in ((z, n), (n, z), (x[0], x[1]), (x[6], x[0]), (x[:7], 0.0))),
+        )  # fmt: skip
+
+    def right(x: Any, y: Any, s: Any) -> Any:
+        z, n = 0.0, -0.0
+        pairs = [(x, y), (x, s), (s, x), (x, z), (z, x), (x, n)]
+        few = [(z, n), (n, z), (x[0], x[1]), (x[6], x[0]), (x[:7], z)]
+        found = [second_at_ties(f, *pair) for f in (np.maximum, np.minimum) for pair in pairs]
+        return found + [second_at_ties(f, *pair) for f in (np.maximum, np.minimum) for pair in few]
+
+    def second_at_ties(f: Any, a: Any, b: Any) -> Any:
+        return np.where(np.equal(a, b), b, f(a, b))
+
+    numbers = [0.0, -0.0, math.nan, 1.0, -1.0]
+    x = np.array([a for a in numbers for _ in numbers] * 3)
+    y = np.array([b for _ in numbers for b in numbers] * 3)
+    for s in (0.0, -0.0):
+        with st.eager():
+            eager = extremes(x, y, np.float64(s))
+        for found in (extremes(x, y, np.float64(s)), eager):
+            for number, (one, other) in enumerate(zip(found, right(x, y, s), strict=True)):
+                assert same_bits(one, other), (s, number, one, other)

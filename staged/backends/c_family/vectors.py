@@ -206,13 +206,16 @@ class VectorSpeller:
     def extreme(self, name: str, a: Vec, b: Vec) -> Expr:
         """maximum or minimum; NaN where one of the two is NaN."""
         dtype = a.dtype
-        if not a.varies:
+        # Of 0.0 and -0.0 it is the second one, as in scalar code: where the operands change places, the first one left.
+        swapped = not a.varies
+        if swapped:
             a, b = b, a
         if dtype.is_float and not b.varies and isinstance(b.expr, Literal):
             # A known number: the one comparison is false for NaN, which therefore stays.
-            mask = self.compare("<" if name == "maximum" else ">", dtype, a.expr, b.expr)
-            return self.select(Vec(mask, bool_, True), b, a)
-        wins = Infix(">" if name == "maximum" else "<", a.expr, self.other(b))
+            loses = ("<" if name == "maximum" else ">") + ("" if swapped else "=")
+            return self.select(Vec(self.compare(loses, dtype, a.expr, b.expr), bool_, True), b, a)
+        beats = (">" if name == "maximum" else "<") + ("=" if swapped and dtype.is_float else "")
+        wins = Infix(beats, a.expr, self.other(b))
         if dtype.is_float:
             wins = Infix("|", wins, Infix("!=", a.expr, a.expr))
         mask = wins if dtype.size * 8 == self.types.mask_bits else self.convert(wins, self.types.mask())

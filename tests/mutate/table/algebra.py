@@ -399,4 +399,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "        kept = where(less(kept, min), min, where(greater(kept, max), max, kept))\n    return kept",
         ("tests/ops/test_exact.py", "-k", "bounds_that_cross"),
     ),
+    Mutant(
+        "of 0.0 and -0.0 a vector has the other one than a scalar",
+        "staged/backends/c_family/vectors.py",
+        'loses = ("<" if name == "maximum" else ">") + ("" if swapped else "=")',
+        'loses = "<" if name == "maximum" else ">"',
+        ("tests/ops/test_exact.py", "-k", "extremes_of_zeros"),
+    ),
+    Mutant(
+        "of a vector and a number the wrong zero wins",
+        "staged/backends/c_family/vectors.py",
+        'beats = (">" if name == "maximum" else "<") + ("=" if swapped and dtype.is_float else "")',
+        'beats = ">" if name == "maximum" else "<"',
+        ("tests/ops/test_exact.py", "-k", "extremes_of_zeros"),
+    ),
 )

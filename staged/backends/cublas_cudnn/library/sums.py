@@ -32,7 +32,7 @@ from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import RecordContext
 
 PRODUCT = "product_with_sums"
-_LINEAR = ("add", "subtract", "multiply", "negative")
+_LINEAR = ("accumulate", "add", "subtract", "multiply", "negative")
 _APART = ("contraction", "pooling")
 """Kinds of primitives whose results no sum joins."""
 _CALLS = frozenset(f"{name}_backward" for name in ("lstm", "gru", "rnn", "batch_norm"))
