@@ -13,6 +13,7 @@ from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
 from staged.frontend.calls import call
+from staged.frontend.sources import remember, remember_modules
 from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
@@ -38,6 +39,8 @@ class StagedFunction:
 
     def __init__(self, function: Callable[..., Any], static: Collection[str], target: str, seed: int, check_nan: bool) -> None:
         functools.update_wrapper(self, function)
+        remember_modules()
+        remember(function)
         self.__wrapped__ = function
         self._static = tuple(static)
         self._target = target

@@ -12,14 +12,21 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 BODY = "__staged_"
 """In the qualified names of the functions that bodies of branches and loops are converted to."""
+_kept: dict[str, list[str]] = {}
+"""The lines of files as they were imported, where the front end has kept them: a file may be saved anew since."""
 _OPENS = re.compile(r"\s*(@|def\b|async\b|class\b)")
 
 
@@ -37,12 +44,12 @@ class Position:
     @property
     def text(self) -> str:
         """The source line, without its indentation; empty where the file cannot be read."""
-        return linecache.getline(self.file, self.line).strip()
+        return line_at(self.file, self.line).strip()
 
     @property
     def expression(self) -> str:
         """The piece itself; empty where it has more than one line, or the file cannot be read."""
-        line = linecache.getline(self.file, self.line)
+        line = line_at(self.file, self.line)
         return line[self.column : self.end_column].strip() if self.end_line == self.line else ""
 
     @property
@@ -52,6 +59,19 @@ class Position:
 
     def __str__(self) -> str:
         return f"{display_path(self.file)}, line {self.line}, in {self.function}"
+
+
+def keep_lines(file: str, text: str) -> None:
+    """Show the lines of `text` for `file` from now on."""
+    _kept[file] = text.splitlines(keepends=True)
+
+
+def line_at(file: str, number: int) -> str:
+    """A line of a file, as it was imported; empty where it cannot be read."""
+    kept = _kept.get(file)
+    if kept is None:
+        return linecache.getline(file, number)
+    return kept[number - 1] if 0 < number <= len(kept) else ""
 
 
 def display_path(file: str) -> str:
@@ -65,7 +85,7 @@ def display_path(file: str) -> str:
 def excerpt(where: Position) -> str:
     """The lines of an error that show the place: file, source line, caret."""
     lines = [f"  {where}"]
-    raw = linecache.getline(where.file, where.line).rstrip("\n")
+    raw = line_at(where.file, where.line).rstrip("\n")
     if raw.strip():
         indent = len(raw) - len(raw.lstrip())
         lines.append("      " + raw[indent:])
@@ -123,7 +143,7 @@ def position_of_recursion(error: RecursionError) -> Position | None:
 
 def _characters(file: str, line: int, utf8_column: int) -> int:
     """PEP 657 columns count UTF-8 bytes; carets need characters."""
-    raw = linecache.getline(file, line)
+    raw = line_at(file, line)
     if raw.isascii():
         return utf8_column
     return len(raw.encode()[:utf8_column].decode(errors="ignore"))
@@ -140,14 +160,14 @@ def position_of_function(function: Any) -> Position | None:
     if code is None:
         return None
     line = code.co_firstlineno
-    while linecache.getline(code.co_filename, line).lstrip().startswith("@"):
+    while line_at(code.co_filename, line).lstrip().startswith("@"):
         line = _after_decorator(code.co_filename, line)
     return Position(code.co_filename, line, 0, line, 0, getattr(function, "__name__", code.co_name))
 
 
 def _after_decorator(file: str, line: int) -> int:
     """The line after the decorator at `line`, which may go on over several: up to the next that opens a statement."""
-    while linecache.getline(file, line + 1) and not _OPENS.match(linecache.getline(file, line + 1)):
+    while line_at(file, line + 1) and not _OPENS.match(line_at(file, line + 1)):
         line += 1
     return line + 1
 
@@ -156,7 +176,32 @@ def here() -> Position | None:
     """The innermost position outside this package: the user's expression being evaluated now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
+        if frame.f_code in _roots:
+            return _root.get()
         if not is_library_file(frame.f_code.co_filename):
             return position_of_frame(frame)
         frame = frame.f_back
     return None
+
+
+_roots: set[CodeType] = set()
+_root: ContextVar[Position | None] = ContextVar("staged_root", default=None)
+
+
+def roots_positions(function: F) -> F:
+    """Mark a function of ours that runs the user's: what stands below it belongs to that function, and not to its caller.
+
+    The caller's line has no place in a program, whose text must not depend on who staged it. `rooted` says what has.
+    """
+    _roots.add(function.__code__)
+    return function
+
+
+@contextmanager
+def rooted(position: Position | None) -> Iterator[None]:
+    """Let `position` stand for what has no line of its own in the user's function."""
+    token = _root.set(position)
+    try:
+        yield
+    finally:
+        _root.reset(token)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import linecache
 import os
 import site
 import sysconfig
@@ -30,6 +29,7 @@ from staged.frontend import (  # noqa: F401
     with_,
 )
 from staged.frontend.function import convert_definition
+from staged.frontend.sources import text_of
 from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition
 from staged.source import BODY, Position, position_of_function
 
@@ -81,10 +81,11 @@ def _decide(file: str) -> bool:
 
 def has_source(function: FunctionType) -> bool:
     """Whether the source of a function can be read."""
-    return bool(linecache.getlines(function.__code__.co_filename))
+    return bool(text_of(function))
 
 
-_codes: dict[CodeType, CodeType] = {}
+_codes: dict[tuple[str, CodeType], CodeType] = {}
+"""Converted code, by file and code: codes of two files can be equal, and have other positions."""
 _trees: dict[str, tuple[int, ast.Module]] = {}
 
 
@@ -95,9 +96,10 @@ def converted(function: FunctionType) -> FunctionType:
     """
     if getattr(function, "__staged_converted__", False):
         return function
-    code = _codes.get(function.__code__)
+    key = (function.__code__.co_filename, function.__code__)
+    code = _codes.get(key)
     if code is None:
-        code = _codes[function.__code__] = _convert(function)
+        code = _codes[key] = _convert(function)
     cells: dict[str, CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells.update(_operator_cells())
     made = FunctionType(
@@ -165,11 +167,9 @@ def _copy(node: ast.FunctionDef) -> ast.FunctionDef:
 def syntax_of(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
     """The syntax of a function, in the tree of its whole file, so that lines and columns are the file's."""
     code = function.__code__
-    linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename, function.__globals__)
-    if not lines:
+    text = text_of(function)
+    if not text:
         raise _no_source(function, "its source is not at hand (made by `exec`, or in a console that keeps none)")
-    text = "".join(lines)
     cached = _trees.get(code.co_filename)
     if cached is None or cached[0] != hash(text):
         try:

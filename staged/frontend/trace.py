@@ -23,6 +23,7 @@ from staged.frontend.recursion import has_body
 from staged.frontend.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
 from staged.frontend.result_names import result_names
 from staged.frontend.scope import traced_as_program
+from staged.frontend.sources import remember_modules
 from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
 from staged.frontend.tracing import Body, NeedsNameError, TraceContext
@@ -34,7 +35,7 @@ from staged.ir.types import CPU, TensorType, dims_of
 from staged.ir.verifier import verify
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
-from staged.source import position_of_function, position_of_recursion
+from staged.source import position_of_function, position_of_recursion, rooted, roots_positions
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def trace(
     Raises: the errors of `staged.errors` for what cannot be staged, with the user's line.
     """
     arguments = arguments or flatten_arguments(function, args, kwargs or {}, static)
+    remember_modules()
     read_later: set[tuple[object, ...]] = set()
     while True:
         try:
@@ -84,6 +86,7 @@ def trace(
             read_later.add(need.place)
 
 
+@roots_positions
 def _trace_once(
     function: Callable[..., Any],
     arguments: Arguments,
@@ -104,7 +107,8 @@ def _trace_once(
         Value(argument.type, None, index, _hint(argument.path)) for index, argument in enumerate(arguments.staged)
     ]
     context.argument_names = {param.hint for param in params}
-    with use_context(context):
+    where = position_of_function(function)
+    with use_context(context), rooted(where):
         block = context.open_block()
         for param in params:
             context.home[param] = block

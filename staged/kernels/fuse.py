@@ -4,7 +4,6 @@ or convolution with what happens to its elements). Which ops share one, `groups.
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
 from staged.ops.thread_kernel import NAME as LAUNCH
-from staged.source import Position
+from staged.source import Position, line_at
 
 
 def fuse(function: Function, machine: Machine, takes_epilogue: TakesEpilogue = lambda op, body: True) -> Function:
@@ -288,7 +287,7 @@ def called_function(where: Position) -> str:
     """The function that the user calls at a position: `cross_entropy` for `st.cross_entropy(scores, labels)`."""
     if where.file.startswith("<"):
         return ""
-    text = linecache.getline(where.file, where.line)[where.column :]
+    text = line_at(where.file, where.line)[where.column :]
     found = re.match(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)\(", text)
     return found[1] if found else ""
 

@@ -7,6 +7,7 @@ from tests.mutate.mutant import Mutant
 _COPIES = "tests/frontend/test_copies.py"
 _EFFECTS = "tests/frontend/test_effects.py"
 _LOOP_NAMES = "tests/frontend/test_names_of_loops.py"
+_SOURCES = "tests/frontend/test_sources.py"
 _TRACEBACKS = "tests/errors/test_tracebacks.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -107,5 +108,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "return not _last_file(error.__traceback__).startswith(_INNER)",
         "return True",
         (_TRACEBACKS,),
+    ),
+    Mutant(
+        "a file that was saved anew is staged as it is now",
+        "staged/frontend/sources.py",
+        "next((text for text in reversed(texts) if _made(text, code)), texts[0])",
+        "texts[-1]",
+        (_SOURCES,),
+    ),
+    Mutant(
+        "the text of a recursive program has its caller's line",
+        "staged/source.py",
+        "        if frame.f_code in _roots:",
+        "        if False:",
+        (f"{_SOURCES}::test_text_of_a_recursive_program_does_not_depend_on_who_stages_it",),
     ),
 )
