@@ -13,9 +13,12 @@ from staged.errors import StagingError
 from staged.source import here
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type. `kind` is 'f' float, 'i' signed, 'u' unsigned, 'b' bool; `size` is in bytes."""
+    """An element type. `kind` is 'f' float, 'i' signed, 'u' unsigned, 'b' bool; `size` is in bytes.
+
+    NumPy takes it for its own (`np.zeros(3, dtype=st.f32)`), and it equals NumPy's dtype, scalar type and name with the same bits.
+    """
 
     name: str
     kind: str
@@ -26,6 +29,26 @@ class DType:
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype with the same bits."""
         return _NUMPY[self.name]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """`numpy`: what NumPy asks for of an object that stands for a dtype."""
+        return self.numpy
+
+    @property
+    def itemsize(self) -> int:
+        """`size` by NumPy's name."""
+        return self.size
+
+    @property
+    def byteorder(self) -> str:
+        """The machine's, in NumPy's letters."""
+        return self.numpy.byteorder
+
+    @property
+    def type(self) -> Any:
+        """NumPy's scalar type."""
+        return self.numpy.type
 
     @property
     def is_float(self) -> bool:
@@ -47,6 +70,14 @@ class DType:
 
     def __repr__(self) -> str:
         return self.name
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, np.dtype | str) or (isinstance(other, type) and issubclass(other, np.generic)):
+            return dtype_of(other) is self
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(("dtype", self.name))
 
     def __reduce__(self) -> str:
         """The name in this module: a copy or a pickle gives the one object there is, since dtypes are compared by `is`."""

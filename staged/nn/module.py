@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,8 @@ class Module:
         raise TypeError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*_handed(args), **dict(zip(kwargs, _handed(kwargs.values()), strict=True)))
+        args, kwargs = _handed(args, kwargs)
+        return self.forward(*args, **kwargs)
 
     # ---- the tree ----
 
@@ -264,16 +265,16 @@ class Module:
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
 
 
-def _handed(arguments: Iterable[Any]) -> list[Any]:
+def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What `forward` gets: in plain Python arrays of ours for NumPy's, so that they have the same methods as in a program."""
     if not is_plain():
-        return list(arguments)
-    return [
-        st.asarray(argument)
-        if isinstance(argument, np.ndarray) and st.dtype_of(argument.dtype) is not None
-        else argument
-        for argument in arguments
-    ]
+        return args, kwargs
+    return tuple(map(_ours, args)), {name: _ours(argument) for name, argument in kwargs.items()}
+
+
+def _ours(argument: Any) -> Any:
+    is_taken = isinstance(argument, np.ndarray) and st.dtype_of(argument.dtype) is not None
+    return st.asarray(argument) if is_taken else argument
 
 
 def _indented(text: str) -> str:

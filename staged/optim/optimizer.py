@@ -74,6 +74,12 @@ class Optimizer:
         if isinstance(grads, Mapping) and set(grads) == set(self.names):
             ordered = [grads[name] for name in self.names]
         for param, grad in zip(self.params, ordered, strict=True):
+            if param is grad:
+                raise st.ArgumentError(
+                    f"step takes gradients, got the parameter `{param.name}` itself",
+                    where=st.here(),
+                    hint="`loss, grads = st.value_and_grad(f, wrt=model)()` gives them",
+                )
             if tuple(param.shape) != tuple(grad.shape):
                 raise st.ShapeError(
                     f"parameter `{param.name}` has shape {param.shape}, its gradient {grad.shape}", where=st.here()

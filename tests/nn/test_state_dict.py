@@ -77,6 +77,33 @@ def test_values_of_any_real_dtype_become_the_parameters(kind):
     assert layer.weight.dtype == st.f32
 
 
+class Tensor:
+    """What a torch tensor of bfloat16 that requires grad, on a GPU, lets one do with it."""
+
+    def __init__(self, elements, dtype="torch.bfloat16", is_bare=False):
+        self.elements, self.dtype, self.is_bare = elements, dtype, is_bare
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return Tensor(self.elements, self.dtype, is_bare=True)
+
+    def float(self):
+        return Tensor(self.elements, "torch.float32", self.is_bare)
+
+    def __array__(self, dtype=None, copy=None):
+        if not self.is_bare or self.dtype != "torch.float32":
+            raise TypeError("Got unsupported ScalarType BFloat16")
+        return np.array(self.elements, np.float32)
+
+
+def test_a_tensor_that_numpy_cannot_read_is_converted_first():
+    layer = nn.Linear(3, 2, bias=False)
+    layer.load_state_dict({"weight": Tensor(VALUES)})
+    np.testing.assert_array_equal(layer.state_dict()["weight"], VALUES)
+
+
 def test_torch_tensors_of_any_dtype_load(library):
     torch = library("torch")
     theirs = torch.nn.Linear(3, 2, bias=False)

@@ -154,3 +154,19 @@ def test_a_pair_is_not_taken_for_gradients():
     with pytest.raises(st.ArgumentError, match=r"pair of gradients.*\n[^$]*opt.step\(pair\)[^$]*take the pair apart"):
         opt.step(pair)
     opt.step((G, G))  # a tuple of two gradients is what it says
+
+
+def test_parameters_are_not_taken_for_gradients():
+    model = nn.Linear(2, 2)
+    opt = optim.SGD(model.parameters(), lr=1.0)
+    for call in (
+        lambda: opt.step(model.parameters()),
+        lambda: opt.step(model.named_parameters().values()),
+        lambda: optim.clip_grad_norm(model.parameters(), 1.0),  # torch's way
+        lambda: optim.clip_grad_norm(dict(model.named_parameters()), 1.0),
+        lambda: optim.clip_grad_value(model.parameters(), 1.0),
+        lambda: optim.clip_grad_norm(model, 1.0),
+    ):
+        with pytest.raises(st.ArgumentError, match="gradients, got") as refused:
+            call()
+        assert "test_options.py" in str(refused.value)

@@ -1,0 +1,171 @@
+"""Planted faults of layers, optimisers, what is saved, torch's words, and NumPy's functions in plain Python."""
+
+from tests.mutate.mutant import Mutant
+
+MODULE, OPTIMIZER, OPTIMIZERS = "staged/nn/module.py", "staged/optim/optimizer.py", "staged/optim/optimizers.py"
+WORDS, NUMPY_MAP = "staged/ops/torch_words.py", "staged/ops/numpy_map.py"
+
+MUTANTS = (
+    Mutant(
+        "a shared parameter is listed by each of its names",
+        MODULE,
+        "if not remove_duplicate or id(value) not in seen:",
+        "if not remove_duplicate or (place, name) not in seen:",
+        ("tests/nn/test_module.py::test_a_shared_parameter_is_listed_once_and_saved_by_each_name",),
+    ),
+    Mutant(
+        "parameters are written as they are found to fit",
+        "staged/nn/state.py",
+        '    if wrong:\n        raise st.ShapeError(f"state_dict',
+        "    for name in ready.keys() - {row.split('`')[1] for row in wrong}:\n        variables[name].value = ready[name]\n"
+        '    if wrong:\n        raise st.ShapeError(f"state_dict',
+        ("tests/nn/test_state_dict.py::test_what_does_not_fit_is_refused_by_name_and_changes_nothing",),
+    ),
+    Mutant(
+        "a state_dict is NumPy's in what is differentiated",
+        "staged/eager.py",
+        "return _random.get() is None and not levels.get()",
+        "return _random.get() is None",
+        ("tests/nn/test_state_dict.py::test_in_staged_and_differentiated_code_it_holds_what_the_program_goes_on_with",),
+    ),
+    Mutant(
+        "eager runs of staged functions take NumPy's functions that programs lack",
+        "staged/eager.py",
+        "return _random.get() is None and not levels.get()",
+        "return not levels.get()",
+        ("tests/eager/test_numpy.py::test_staged_values_are_not_handed_over",),
+    ),
+    Mutant(
+        "bfloat16 tensors go to NumPy as they are",
+        "staged/nn/state.py",
+        'if "float" in str(value.dtype) and',
+        'if "float8" in str(value.dtype) and',
+        ("tests/nn/test_state_dict.py::test_a_tensor_that_numpy_cannot_read_is_converted_first",),
+    ),
+    Mutant(
+        "a buffer that is not persistent is saved",
+        MODULE,
+        "return {path: variable for path, variable in self._variables() if path not in unsaved}",
+        "return dict(self._variables())",
+        ("tests/nn/test_state_dict.py::test_a_buffer_that_is_not_persistent_is_neither_saved_nor_missed",),
+    ),
+    Mutant(
+        "evaluation asks whether statistics are followed, not whether there are some",
+        "staged/nn/normalization.py",
+        "if not self.training and self.running_mean is not None:",
+        "if not self.training and self.track_running_stats:",
+        ("tests/nn/test_module.py::test_statistics_follow_what_the_layer_says_now",),
+    ),
+    Mutant(
+        "Adagrad keeps the rate that it was made with",
+        OPTIMIZERS,
+        "rate = self.lr if self.steps is None else",
+        'rate = self.__dict__.setdefault("rate", self.lr) if self.steps is None else',
+        ("tests/optim/test_options.py::test_a_rate_of_0_moves_nothing",),
+    ),
+    Mutant(
+        "a momentum that is turned on later does nothing",
+        OPTIMIZERS,
+        'self.must_have(self.velocity, "momentum")',
+        "self.momentum = self.momentum if self.velocity else 0.0",
+        ("tests/optim/test_options.py::test_what_would_need_a_past_that_was_not_kept_is_refused",),
+    ),
+    Mutant(
+        "the first gradient is dampened",
+        OPTIMIZERS,
+        "self.share = st.where(self.steps.value == 0, 1.0, 1.0 - self.dampening)",
+        "self.share = st.where(self.steps.value < 0, 1.0, 1.0 - self.dampening)",
+        ("tests/optim/test_options.py::test_the_first_gradient_is_not_dampened",),
+    ),
+    Mutant(
+        "gradients by name are taken in their own order",
+        OPTIMIZER,
+        "ordered = [grads[name] for name in self.names]",
+        "ordered = [grads[name] for name in grads]",
+        ("tests/optim/test_options.py::test_gradients_by_name_find_their_parameters_in_any_order",),
+    ),
+    Mutant(
+        "a Variable is updated once for each time that it is named",
+        OPTIMIZER,
+        "        if id(value) in seen:",
+        "        if value in [] and id(value) in seen:",
+        ("tests/optim/test_options.py::test_what_torch_refuses_is_refused_with_the_line",),
+    ),
+    Mutant(
+        "a rate below 0 or NaN is taken",
+        OPTIMIZER,
+        "if not value >= 0.0 or",
+        "if value < -1.0 or",
+        ("tests/optim/test_options.py::test_what_torch_refuses_is_refused_with_the_line",),
+    ),
+    Mutant(
+        "a loaded optimiser counts its steps anew",
+        OPTIMIZER,
+        "writes.append((self.steps, self._count(counts)))",
+        "writes.append((self.steps, self._count([0])))",
+        ("tests/optim/test_state.py::test_training_that_was_saved_and_loaded_goes_on_with_the_same_bits",),
+    ),
+    Mutant(
+        "an optimiser's numbers are written before its arrays are looked at",
+        OPTIMIZER,
+        "        group, state = self._checked(state_dict)\n",
+        '        group, state = self._checked(state_dict)\n        self.__dict__.update({"lr": 0.2})\n',
+        ("tests/optim/test_state.py::test_what_does_not_fit_is_refused_and_changes_nothing",),
+    ),
+    Mutant(
+        "losses take a reduction by position",
+        "staged/nn/losses.py",
+        'def __init__(self, *, reduction: str = "mean") -> None:',
+        'def __init__(self, reduction: str = "mean") -> None:',
+        ("tests/nn/test_torch_words.py::test_a_position_means_what_it_means_in_torch",),
+    ),
+    Mutant(
+        "transpose takes two numbers for the order of a matrix's axes",
+        "staged/ops/shape.py",
+        "    if len(axes) == 2:\n        return swapaxes(array, *axes)\n",
+        "    if len(axes) == 2 and array.ndim != 2:\n        return swapaxes(array, *axes)\n",
+        ("tests/ops/test_torch_words.py::test_a_word_does_in_plain_python_what_torchs_does",),
+    ),
+    Mutant(
+        "the last of two names of an argument counts",
+        WORDS,
+        "            if doubled:",
+        "            if doubled and len(kwargs) > 9:",
+        ("tests/ops/test_torch_words.py::test_what_means_two_things_or_nothing_is_refused",),
+    ),
+    Mutant(
+        "the variance over `dim` is NumPy's",
+        WORDS,
+        'if "correction" not in options:',
+        'if "corrections" in options:',
+        ("tests/ops/test_torch_words.py::test_what_means_two_things_or_nothing_is_refused",),
+    ),
+    Mutant(
+        "split makes so many parts by torch's word, too",
+        WORDS,
+        "cuts = list(range(split_size_or_sections, extent, split_size_or_sections))",
+        "cuts = list(range(extent // split_size_or_sections, extent, extent // split_size_or_sections))",
+        ("tests/ops/test_torch_words.py::test_a_word_does_in_plain_python_what_torchs_does",),
+    ),
+    Mutant(
+        "masked_fill gives what the number is a dtype of",
+        WORDS,
+        "if fill.dtype.is_float and not x.dtype.is_float:",
+        "if False:",
+        ("tests/ops/test_torch_words.py::test_what_means_two_things_or_nothing_is_refused",),
+    ),
+    Mutant(
+        "the third argument of np.sum is ours",
+        NUMPY_MAP,
+        "    positional, named = _by_name(function, METHODS[ours], args)",
+        "    positional, named = list(args), dict[str, Any]()",
+        ("tests/ops/test_numpy_map.py::test_a_position_means_what_it_means_in_numpy",),
+    ),
+    Mutant(
+        "NumPy writes into the elements of a value",
+        NUMPY_MAP,
+        "        array.flags.writeable = False\n",
+        "",
+        ("tests/eager/test_numpy.py::test_nothing_that_numpy_does_changes_a_value",),
+    ),
+)
