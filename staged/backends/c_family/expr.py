@@ -162,9 +162,9 @@ def _print(expr: Expr) -> tuple[str, int]:
 
 def _operand(op: str, operand: Expr, level: int) -> str:
     text, inner = _print(operand)
-    clash = isinstance(operand, Infix) and op in _AMBIGUOUS and operand.op in _AMBIGUOUS
     # `a && b && c` is clear; `a != b != c` is not.
-    clash = clash and (operand.op != op or op in _COMPARISONS)
+    same = isinstance(operand, Infix) and operand.op == op and op not in _COMPARISONS
+    clash = isinstance(operand, Infix) and not same and (op in _AMBIGUOUS and operand.op in _AMBIGUOUS)
     mixed_bits = isinstance(operand, Infix) and op in {"&", "|", "^", "<<", ">>"}
     return f"({text})" if inner < level or clash or mixed_bits else text
 

@@ -31,8 +31,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a comparison of comparisons without parentheses",
         "staged/backends/c_family/expr.py",
-        "(operand.op != op or op in _COMPARISONS)",
-        "operand.op != op",
+        "operand.op == op and op not in _COMPARISONS",
+        "operand.op == op",
         ("tests/backends/test_expr.py",),
     ),
     Mutant(
