@@ -34,6 +34,11 @@ DOMAINS = {
     "floor_divide": "nonzero",
     "remainder": "nonzero",
     "divide": "nonzero",
+    "sigmoid": "saturating",
+    "log_sigmoid": "saturating",
+    "softplus": "saturating",
+    "silu": "saturating",
+    "tanh": "saturating",
 }
 """Where a function is smooth and moderate: for derivatives, and for integers where zero stops the program."""
 
@@ -122,6 +127,8 @@ def _binary(name: str) -> Call:
             right = "bits"
         if name == "pow":
             left, right = ("positive", "small") if d.is_float else ("small", "below 4")
+            if d.smooth and d.likely(40):
+                left, right = "below 3", "below 3"  # 0 to the power 0, where PyTorch says what a derivative is
         x = d.new(shape, values=left)
         y = _second(d, shape, right)
         if name == "pow" and not d.is_float and y.startswith("-"):
@@ -151,7 +158,7 @@ for _name in ("relu", "sigmoid", "log_sigmoid", "softplus", "silu", "stop_gradie
 @call("atan2")
 def _(d: Draw) -> str:
     shape = d.shape(ranks=(0, 1, 2))
-    return f"st.atan2({d.new(shape)}, {d.new(shape, values='nonzero' if d.smooth else 'any')})"
+    return f"st.atan2({d.new(shape)}, {d.new(shape, values='nonzero' if d.smooth and d.likely(60) else 'any')})"
 
 
 CALLS["leaky_relu"] = lambda d: (

@@ -21,6 +21,7 @@ from staged.errors import StagedError
 from staged.runtime.compiler import CompileOptions
 from staged.testing import load_snippet
 from tests.fuzz import plain
+from tests.fuzz.cells import torch_reading
 from tests.fuzz.cells.piece import Piece, bare, wide, with_variables
 from tests.fuzz.cells.programs import Program
 from tests.fuzz.check import Failure, failing_at
@@ -215,10 +216,26 @@ def _derivatives(piece: Piece, found: Any) -> None:
         _fail(piece, "forward and reverse mode differ", f"{left!r} and {right!r}")
     if piece.transform in ("grad", "jvp"):
         _differences(piece, float(left), single)
+    if piece.transform == "grad" and piece.cell and torch_reading.AVAILABLE:
+        _of_torch(piece, found, single)
 
 
 def _size(found: Any) -> float:
     return max((float(np.sum(np.abs(leaf))) for leaf in leaves(found) if leaf.size), default=0.0) / 100
+
+
+def _of_torch(piece: Piece, found: Any, single: bool) -> None:
+    """PyTorch's gradient in f64, at kinks and zeros too; where it is NaN ours may be a number."""
+    (found,), wanted = tuple(leaves(found)), torch_reading.gradient(piece)
+    if wanted is None or wanted.shape != found.shape:
+        return
+    with np.errstate(all="ignore"):
+        margin = (1e-3 if single else 1e-7) * (1.0 + float(np.max(np.abs(wanted[np.isfinite(wanted)]), initial=0.0)))
+        have = wide(found)
+        apart = ~((np.abs(have - wanted) <= margin) | (have == wanted) | np.isnan(wanted))
+    if np.any(apart):
+        place = tuple(int(n[0]) for n in np.nonzero(apart)) if found.ndim else ()
+        _fail(piece, "the gradient is not PyTorch's", f"at {place}: {have[place]!r} and {wanted[place]!r}")
 
 
 def _differences(piece: Piece, slope: float, single: bool) -> None:

@@ -176,6 +176,9 @@ class Draw:
             return np.where(data == 0.0, self.pick(0.0, -0.0) if not self.smooth else 0.0, data)
         if form == 6:
             return np.full(shape, self.pick(0.0, 0.0, 1.0, -2.0, 3.0))
+        if values == "saturating" and form > 6:
+            # Where exp(-x) or its square leaves f32.
+            return self.numbers.choice(np.array([-120.0, -100.0, -90.0, -89.0, -88.0, -50.0, 0.0, 17.0, 50.0, 89.0, 120.0]), shape)
         if form == 7 or self.smooth or values in ("small", "finite"):
             return self.numbers.integers(-60, 61, shape).astype(np.float64)
         special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.5]

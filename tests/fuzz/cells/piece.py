@@ -177,7 +177,7 @@ def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
         raise NotACell
     main = piece.main = d.chance.choice([*floats, piece.main if piece.main in floats else floats[0]])
     found = result_of(f"def piece({', '.join(d.arrays)}):\n{textwrap.indent(body, '    ')}", d.arrays)
-    if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind != "f":
+    if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind != "f" or not np.all(np.isfinite(found)):
         raise NotACell
     numbers = np.random.default_rng(d.chance.randrange(1 << 30))
     d.arrays["w"] = np.asarray(numbers.choice((-1.0, 0.5, 1.0, 2.0), found.shape)).astype(found.dtype)
