@@ -212,6 +212,20 @@ def test_hessians_at_special_points_are_symmetric_and_right(f, at, expected) -> 
         np.testing.assert_allclose(np.asarray(way(x)), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_the_loss_of_large_equal_logits_is_the_logarithm_of_their_number() -> None:
+    """The peak leaves the picked logit before the logarithm joins: 1e5 + log(3) in f32 would be off by 0.004."""
+    x = np.full((1, 3), 1e5, np.float32)
+    loss = st.function(lambda x: st.cross_entropy(x, np.array([1])))
+    np.testing.assert_allclose(loss(x), math.log(3.0), rtol=1e-6)
+    np.testing.assert_allclose(float(st.cross_entropy(x, np.array([1]))), math.log(3.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("ord", [3, 0.5])
+def test_an_infinite_norm_gives_finite_elements_the_derivative_0(ord) -> None:
+    gradient = np.asarray(st.grad(lambda x: st.norm(x, ord=ord))(np.array([INF, 1.0, 2.0])))
+    np.testing.assert_array_equal(gradient[1:], [0.0, 0.0])
+
+
 # ---- NaN goes through -----------------------------------------------------------------------------
 
 SWALLOWED = {

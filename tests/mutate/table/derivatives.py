@@ -1,0 +1,147 @@
+"""Faults planted in derivatives: rules at special points, which rules are used, what a gradient is by."""
+
+from __future__ import annotations
+
+from tests.mutate.mutant import Mutant
+
+_POINTS = "tests/ops/test_special_points.py"
+_TARGETS = "tests/frontend/test_gradient_targets.py"
+_TORCH = f"{_POINTS}::test_both_modes_have_torchs_values_at_special_points"
+_HESSIANS = f"{_POINTS}::test_hessians_at_special_points_are_symmetric_and_right"
+_NAN = f"{_POINTS}::test_a_nan_is_in_the_value_and_in_its_gradient"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "forward mode differentiates the body of a composite that has rules",
+        "staged/autodiff/forward.py",
+        ' and self.touches(op) and not COMPOSITES[op.attrs["name"]].is_one_op:',
+        " and self.touches(op):",
+        (f"{_POINTS}::test_compiled_modes_agree_with_each_other_and_with_eager_mode",),
+    ),
+    Mutant(
+        "eager derivatives go through the body of a composite that has rules",
+        "staged/ops/composite.py",
+        "        if self.is_one_op:\n            return context.whole",
+        "        if False:\n            return context.whole",
+        (f"{_POINTS}::test_a_composite_with_both_rules_is_one_op_to_eager_derivatives",),
+    ),
+    Mutant(
+        "the slope of softplus overflows when it is differentiated",
+        "staged/ops/composites.py",
+        "slopes=[lambda t, y, x: t * sigmoid(x)]",
+        "slopes=[lambda t, y, x: t * (1.0 / (exp(-x) + 1.0))]",
+        (f"{_POINTS}::test_second_derivatives_far_from_zero_vanish",),
+    ),
+    Mutant(
+        "the shares of a sum of nothing but -inf are NaN",
+        "staged/ops/composites.py",
+        "return exp(x - where(top == -math.inf, 0.0, top))",
+        "return exp(x - top)",
+        (_TORCH,),
+    ),
+    Mutant(
+        "the root of a variance of 0 is differentiated",
+        "staged/ops/reduction.py",
+        "sqrt(select(still, _ones_like(spread), spread))",
+        "sqrt(spread)",
+        (_TORCH,),
+    ),
+    Mutant(
+        "a standard deviation of 0 has a second derivative",
+        "staged/ops/reduction.py",
+        "return select(still, _zeros_like(spread), sqrt(",
+        "return select(still, spread, sqrt(",
+        (_HESSIANS,),
+    ),
+    Mutant(
+        "the base of 0 ** 0 goes into its own slope",
+        "staged/ops/elementwise.py",
+        "return t * (b * _general_power(select(lost, _ones(a), a), b - 1.0))",
+        "return t * (b * _general_power(a, b - 1.0))",
+        (_TORCH,),
+    ),
+    Mutant(
+        "the slope by the base forgets the exponent where that is 0",
+        "staged/ops/elementwise.py",
+        "return t * (b * _general_power(select(lost, _ones(a), a), b - 1.0))",
+        "return select(b == 0, _zeros(t), t * (b * _general_power(select(lost, _ones(a), a), b - 1.0)))",
+        (_HESSIANS,),
+    ),
+    Mutant(
+        "0 ** 0 has an infinite slope by its exponent",
+        "staged/ops/elementwise.py",
+        "(a == 0) & (b >= 0)",
+        "(a == 0) & (b > 0)",
+        (_TORCH,),
+    ),
+    Mutant(
+        "the squares of an angle's sides leave the range",
+        "staged/ops/elementwise.py",
+        "scale = select(is_origin | isinf(length), _ones(length), length)",
+        "scale = _ones(length)",
+        (_TORCH,),
+    ),
+    Mutant(
+        "an angle at the origin has a slope",
+        "staged/ops/elementwise.py",
+        "return select(is_origin, _zeros(t), t * (",
+        "return select(is_origin, t, t * (",
+        (_TORCH,),
+    ),
+    Mutant(
+        "the peak of the logits joins the logarithm before the picked one leaves",
+        "staged/ops/losses.py",
+        "reduced(log_sum - (_picked(logits, labels) - top), reduction)",
+        "reduced((log_sum + top) - _picked(logits, labels), reduction)",
+        (f"{_POINTS}::test_the_loss_of_large_equal_logits_is_the_logarithm_of_their_number",),
+    ),
+    Mutant(
+        "the probabilities of large logits are rounded off",
+        "staged/ops/losses.py",
+        "return exp(logits - expand_dims(peak, -1) - expand_dims(log_sum, -1))",
+        "return exp(logits - expand_dims(peak + log_sum, -1))",
+        (_TORCH,),
+    ),
+    Mutant(
+        "a NaN among the elements leaves the gradient of their maximum",
+        "staged/ops/reduction.py",
+        "lost = select(count == 0, y, _zeros_like(y))",
+        "lost = _zeros_like(y)",
+        (_NAN,),
+    ),
+    Mutant(
+        "an infinite norm passes the slope of its sum",
+        "staged/ops/normalization.py",
+        "stop_gradient(total if ord > 0 else 1.0 / total)",
+        "(total if ord > 0 else 1.0 / total)",
+        (f"{_POINTS}::test_an_infinite_norm_gives_finite_elements_the_derivative_0",),
+    ),
+    Mutant(
+        "a NaN probability is a loss of 100",
+        "staged/ops/losses.py",
+        "lost = abs_(p) <= math.exp(-100.0)",
+        "lost = select(p > math.exp(-100.0), p < 0, p == p)",
+        (_NAN,),
+    ),
+    Mutant(
+        "the square of an infinite difference meets a slope of 0",
+        "staged/ops/losses.py",
+        "return square(where(abs_(difference) < limit, difference, 0.0))",
+        "return square(difference)",
+        (f"{_POINTS}::test_values_and_derivatives_equal_closed_forms_at_every_special_point",),
+    ),
+    Mutant(
+        "of an argument that is named twice, one gradient is 0",
+        "staged/frontend/transforms/gradient.py",
+        "self.chosen = list(dict.fromkeys(asked))",
+        "self.chosen = asked",
+        (_TARGETS,),
+    ),
+    Mutant(
+        "of an argument that is named twice, one Jacobian is 0",
+        "staged/frontend/transforms/jacobian.py",
+        "chosen = list(dict.fromkeys(asked))",
+        "chosen = asked",
+        (_TARGETS,),
+    ),
+)

@@ -1,0 +1,118 @@
+"""Faults planted in what values mean: lists of numbers, indices that conditions guard, labels, classes of arrays."""
+
+from __future__ import annotations
+
+from tests.mutate.mutant import Mutant
+
+_LISTS = "tests/ops/test_number_lists.py"
+_TABLES = "tests/frontend/test_number_tables.py"
+_LABELS = "tests/ops/test_labels.py"
+_CLASSES = "tests/frontend/test_array_classes.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a list beside f64 goes by way of f32",
+        "staged/ops/promote.py",
+        "        return filled(x, wanted.dtype)",
+        "        return cast(filled(x, x.natural), wanted.dtype)",
+        (_LISTS,),
+    ),
+    Mutant(
+        "a list with a dtype goes by way of f32",
+        "staged/ops/promote.py",
+        "return filled(array, dtype or array.natural)",
+        "return cast(filled(array, array.natural), dtype or array.natural)",
+        (_LISTS,),
+    ),
+    Mutant(
+        "a list of f32 arrays and numbers is f64",
+        "staged/ops/promote.py",
+        "data = data.astype(result_dtype(types)[0].numpy)",
+        "data = data + 0",
+        (_LISTS,),
+    ),
+    Mutant(
+        "a list that is written goes by way of f32",
+        "staged/ops/subscript.py",
+        "new = filled(new, x.dtype)",
+        "new = cast(filled(new, new.natural), x.dtype)",
+        (_LISTS,),
+    ),
+    Mutant(
+        "a loss takes its lists for f32",
+        "staged/ops/losses.py",
+        "first, second = handle(prediction), handle(target)",
+        "first, second = as_array(prediction), as_array(target)",
+        (_LISTS,),
+    ),
+    Mutant(
+        "an element of a list at a staged index is f64 beside f32",
+        "staged/frontend/number_tables.py",
+        "key), dtype, weak=True)",
+        "key), dtype)",
+        (_TABLES,),
+    ),
+    Mutant(
+        "an index that a condition guards is refused while staging",
+        "staged/frontend/tracing.py",
+        "        return not self.regions",
+        "        return True",
+        (_TABLES,),
+    ),
+    Mutant(
+        "an index that runs in any case is looked at late",
+        "staged/frontend/tracing.py",
+        "        return not self.regions",
+        "        return False",
+        (_TABLES,),
+    ),
+    Mutant(
+        "an element of an empty array is refused where it is not reached",
+        "staged/ops/subscript.py",
+        "return any(x.shape[axis] == 0 for axis in plan.staged if axis in plan.dropped)",
+        "return False",
+        (_TABLES,),
+    ),
+    Mutant(
+        "masks and units are dropped",
+        "staged/ops/promote.py",
+        "if not isinstance(x, np.ndarray) or type(x) in _PLAIN:",
+        "if True:",
+        (_CLASSES,),
+    ),
+    Mutant(
+        "a label is checked as an index",
+        "staged/kernels/evaluation.py",
+        'op.attrs.get("labels", False))',
+        "False)",
+        (_LABELS,),
+    ),
+    Mutant(
+        "a mapped label is checked as an index",
+        "staged/batching/indexing.py",
+        '_checked(indices, x.shape[axis + 1], op.attrs.get("labels", False))',
+        "_checked(indices, x.shape[axis + 1])",
+        (_LABELS,),
+    ),
+    Mutant(
+        "a negative label wraps in C",
+        "staged/backends/c_family/loops.py",
+        "if not s.labels:",
+        "if True:",
+        (_LABELS,),
+    ),
+    Mutant(
+        "a device calls a label an index",
+        "staged/backends/cublas_cudnn/failures.py",
+        "if (failed.limit < 0) {",
+        "if (failed.limit < -1000) {",
+        ("tests/backends/cublas_cudnn/test_kernels.py::test_a_label_that_is_no_class_is_named_as_on_the_cpu",),
+    ),
+    Mutant(
+        "where f64 meets f32, the hint is to round",
+        "staged/ops/promote.py",
+        "narrow.size < wanted.size",
+        "narrow.size > wanted.size",
+        ("tests/errors/test_wrong_programs.py",),
+    ),
+)
