@@ -32,7 +32,11 @@ class Activity:
         self._solving = False
 
     def values(self, block: Block, wrt: Iterable[Value]) -> set[Value]:
-        """The values made in `block` (nested blocks too) that depend differentiably on `wrt`, with `wrt` itself."""
+        """The values made in `block` (nested blocks too) that depend differentiably on `wrt`, with `wrt` itself.
+
+        Exact: never too few. A loop's carried values are followed until nothing changes, so that one of no turns has more than it
+        needs; through integers, bools and `stop_gradient` nothing passes.
+        """
         active = {value for value in wrt if self.duals.has(value.type)}
         self._visit(block, active)
         return active

@@ -19,6 +19,8 @@ from staged.ir.types import FrameType, SequenceType, dims_of
 class Augmenter(Copier):
     """Copies the primal, with the extra results that its reverse needs.
 
+    Exact: every op of the primal is copied in its order, so that results keep their bits and effects happen once; extra results
+    are yielded beside the others, of a branch that does not make them as `absent`, which its reverse does not read.
     With `quiet` what others see is not copied: prints happen and checks are made when the primal itself runs.
     """
 
@@ -58,7 +60,11 @@ class Augmenter(Copier):
     # ---- once is enough ----
 
     def is_silent(self, op: Op) -> bool:
-        """Leave out an op that others see; of a check, as an `if` of which one branch raises, only the other is left."""
+        """Leave out an op that others see; of a check, as an `if` of which one branch raises, only the other is left.
+
+        Exact: the primal has run before, with the same values, and has not stopped; what reads from outside of the program
+        (a clock) is refused where it is needed.
+        """
         if not op.blocks:
             origin = next((self.missing[operand] for operand in op.operands if operand in self.missing), None)
             if origin is None and any(effect.kind == "io" for effect in op.effects):
@@ -195,7 +201,10 @@ class Augmenter(Copier):
 
 
 class Resolver(Copier):
-    """Copies the reverse into place: primal values become their stand-ins, then their copies."""
+    """Copies the reverse into place: primal values become their stand-ins, then their copies.
+
+    Exact: a stand-in has the bits of the value, by the turn or the call that it was made in.
+    """
 
     def __init__(
         self, builder: Builder, residuals: Residuals, values: dict[Value, Value], missing: dict[Value, Op]

@@ -49,6 +49,9 @@ class Pair:
 def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of a call: takes the cotangents of its results, adds to those of its arguments.
 
+    Exact: of an argument that is passed twice one running sum goes on and the other begins with zeros, which are added at the end;
+    a parameter that the function does not read gets its sum back as it was.
+
     One whose results have none is written for its frames alone, which get cotangents of zeros; the zeros of other arguments are
     dropped, so that nothing else begins to move for their sake.
     """

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of a `checkpoint`: it makes the primal again, from the captures, and reverses that.
 
+    Exact: what is made again has the same operands, random keys among them, and so the same bits; nothing that others see
+    happens again.
+
     Stays an op of its own, marked `again`, so that nothing merges what is made again with what was made before. Effects are
     not repeated.
     """
@@ -40,7 +43,10 @@ def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
 
 
 def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
-    """Write the reverse that the user gives: the primal leaves what their forward function does, their backward takes that."""
+    """Write the reverse that the user gives: the primal leaves what their forward function does, their backward takes that.
+
+    Exact: as the user's rule is; a result without a cotangent has zeros, and integers and bools are not looked at.
+    """
     _, forward, backward = op.blocks
     outputs = op.attrs["outputs"]
     cotangents = [env.take(result) for result in op.results]
@@ -59,6 +65,8 @@ def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
 
 def settle(function: Function) -> Function:
     """`function` with no transform around it any more: a `checkpoint` is its body, a `custom_vjp` its primal.
+
+    Exact: transforms around it are fulfilled, so that nothing asks any more what it would keep or how it is reversed.
 
     What a reverse makes again stays as it is, until equal ops have been merged (`inline_checkpoints`).
     """

@@ -9,7 +9,10 @@ from staged.ops.composite import COMPOSITES
 
 
 def open_composites(block: Block) -> Block:
-    """`block` with every composite that has no vjp rule of its own replaced by its body."""
+    """`block` with every composite that has no vjp rule of its own replaced by its body.
+
+    Exact: the body is what the composite means; effects and bits are the same.
+    """
 
     class Opener(Copier):
         def op(self, op: Op) -> None:

@@ -44,7 +44,10 @@ class Cotangents:
 
 
 class LoopCotangents(Cotangents):
-    """Those of a loop's body: the running sum of a value from outside is a parameter, made when first asked for."""
+    """Those of a loop's body: the running sum of a value from outside is a parameter, made when first asked for.
+
+    Exact: it begins as the sum so far, so that the additions are those of the unrolled loop, in its order; of no turns it is that.
+    """
 
     def __init__(self, made: set[Value], around: Cotangents, duals: Duals) -> None:
         super().__init__(made, around)

@@ -40,7 +40,10 @@ class Duals:
         return [number for number, (_, type) in enumerate(record.fields) if self.has(type)]
 
     def zeros(self, builder: Builder, like: Value, op: Op) -> Value:
-        """The tangent or cotangent zero of `like`, placed and located as `op`; a sequence has the lengths of `like`."""
+        """The tangent or cotangent zero of `like`, placed and located as `op`; a sequence has the lengths of `like`.
+
+        Exact: +0.0, the zero to which whatever is added keeps its bits, but for -0.0.
+        """
         wanted = self.type(like.type)
         if isinstance(wanted, SequenceType):
             return builder.op("sequence_zeros", [like], [wanted], device=op.device, where=op.where).result

@@ -27,7 +27,11 @@ from staged.source import Position
 
 
 def expand_jvp(op: Op, builder: Builder, library: Library) -> list[Value]:
-    """Emit what stands for a `jvp` op; returns its results: the outputs, then a tangent per float one."""
+    """Emit what stands for a `jvp` op; returns its results: the outputs, then a tangent per float one.
+
+    Exact: the primal's ops are copied as they are, so that its results keep their bits; an output that does not depend on `wrt`
+    has the tangent 0.
+    """
     (block,) = op.blocks
     outputs, wrt = op.attrs["outputs"], op.attrs["wrt"]
     captures, tangents = op.operands[: len(block.params)], op.operands[len(block.params) :]
@@ -98,7 +102,10 @@ class Forward(Copier):
         self.tangents[value] = tangent
 
     def or_zeros(self, value: Value, op: Op) -> Value:
-        """The tangent of a value, made of zeros if it has none."""
+        """The tangent of a value, made of zeros if it has none.
+
+        Exact: only control paths that join, and arguments of functions, ask for one.
+        """
         if value in self.tangents:
             return self.tangents[value]
         return self.duals.zeros(self.builder, self.value(value), op)
@@ -109,7 +116,11 @@ class Forward(Copier):
     # ---- straight code ----
 
     def push(self, op: Op) -> None:
-        """The tangents of the results of an op that stands in the block already."""
+        """The tangents of the results of an op that stands in the block already.
+
+        Exact: by the op's own jvp. A tangent that is not there is zero and enters no product; one that a join has filled with
+        zeros does, so that 0 times an infinite slope is NaN.
+        """
         if op.name == "frame_save" or op.name.startswith("frame_load"):
             self.frame(op)
         if not self.touches(op) or op.name.startswith("frame_"):
@@ -139,7 +150,10 @@ class Forward(Copier):
                     self.set(old, self.context.fitted(tangent, self.value(old), f"the jvp of {name}"))
 
     def sequence(self, op: Op) -> None:
-        """Sequences are linear in their elements."""
+        """Sequences are linear in their elements.
+
+        Exact: an addition to an element without a tangent leaves the sequence's tangent as it is.
+        """
         if not self.duals.has(op.result.type):
             return
         tangents = [self.tangents.get(operand) for operand in op.operands]
@@ -185,6 +199,10 @@ class Forward(Copier):
     # ---- control flow ----
 
     def branches(self, op: Op) -> None:
+        """An `if` on the same condition, which yields tangents too.
+
+        Exact: only the branch that is taken computes tangents, so that what is NaN in the other one stays there.
+        """
         chosen = self.chosen(op.results)
         blocks = []
         for branch in op.blocks:
@@ -220,6 +238,10 @@ class Forward(Copier):
                 new.hint = old.hint
 
     def loop(self, op: Op) -> None:
+        """The same loop, which carries and collects tangents too.
+
+        Exact: it makes as many turns as the primal; of none its tangents are those of what it began with.
+        """
         body = op.blocks[-1]
         carried, initial = carried_of(op)
         count = len(carried)
@@ -261,7 +283,10 @@ class Forward(Copier):
         return [*values[:count], *tangents, *values[count:], *(self.or_zeros(given[number], op) for number in collected)]
 
     def checkpoint(self, op: Op) -> None:
-        """A checkpoint of both, primal and tangents: its reverse makes both again."""
+        """A checkpoint of both, primal and tangents: its reverse makes both again.
+
+        Exact: one of which no operand has a tangent stays as it is.
+        """
         (block,) = op.blocks
         moved = [number for number, operand in enumerate(op.operands) if operand in self.tangents]
         if not moved:
@@ -285,6 +310,11 @@ class Forward(Copier):
     # ---- functions ----
 
     def call(self, op: Op) -> None:
+        """A call of the function with tangents.
+
+        Exact: an argument that is passed twice has its tangent twice; what a group of functions wants of one is zeros where a call
+        has less.
+        """
         moved = tuple(number for number, operand in enumerate(op.operands) if operand in self.tangents)
         if not moved and not any(has_frames(result) and self.duals.has(result.type) for result in op.results):
             super().op(op)

@@ -54,7 +54,10 @@ def fulfil_transforms(program: Function, others: Mapping[str, Expand] | None = N
 
 
 def expand_vjp(op: Op, builder: Builder, library: Library) -> list[Value]:
-    """Emit the primal of a `vjp` op and its reverse; returns what stands for its results."""
+    """Emit the primal of a `vjp` op and its reverse; returns what stands for its results.
+
+    Exact: the primal's results keep their bits; what does not depend on a capture gives it the cotangent 0.
+    """
     (block,) = op.blocks
     wrt, of = op.attrs["wrt"], op.attrs["of"]
     captures = op.operands[: len(block.params)]

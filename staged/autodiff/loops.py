@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 
 def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
-    """Write the reverse of the loop `op`: takes the cotangents of its results, adds to those of what it read."""
+    """Write the reverse of the loop `op`: takes the cotangents of its results, adds to those of what it read.
+
+    Exact: it makes as many turns as the primal has made, early exits included; of none the cotangents of the results are those of
+    what the loop began with, and sums stay as they were.
+    """
     body = op.blocks[-1]
     cotangents = [env.take(result) for result in op.results]
     if body.end.kind != "yield":

@@ -34,6 +34,8 @@ def group_of(library: Library, name: str, where: Position | None) -> Group | Non
 def invariants(group: dict[str, Function]) -> Group:
     """Per function of a group the parameters that each call inside the group fills with such a parameter of the caller.
 
+    Exact: the largest such sets, from all parameters downwards; a call in a loop or branch counts as any other.
+
     Frames are none: a call makes its own.
     """
     found = {
@@ -59,6 +61,7 @@ def wanted(activity: Activity, group: Iterable[str], call: Op, active: tuple[int
     """What the calls inside a group ask for, if `call` asks for this: one answer per function, so that each is made once.
 
     A call that asks for less gives zeros, and drops what it does not need.
+    Exact: the least sets that hold what every call inside needs; too large ones would cost time, too small ones lose cotangents.
     """
     bodies = {name: activity.library.body(name, call.where).block for name in group}
     moved: dict[str, set[int]] = {name: set() for name in bodies}

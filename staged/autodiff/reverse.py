@@ -74,7 +74,11 @@ class Reverse:
     # ---- a block ----
 
     def block(self, block: Block, env: Cotangents) -> None:
-        """The reverse of the ops of `block`; `env` has the cotangents of what it yields, and gets those of its inputs."""
+        """The reverse of the ops of `block`; `env` has the cotangents of what it yields, and gets those of its inputs.
+
+        Exact: in the reverse of the primal's order every use of a value has added to its cotangent before it is taken. An op
+        whose results have none is left out: nothing is multiplied by a zero that nobody made.
+        """
         for op in reversed(block.ops):
             if op in self.forced or any(result in env.local for result in op.results):
                 self.where, self.builder.device = op.where, op.device
@@ -101,7 +105,11 @@ class Reverse:
             self.rule(op, env)
 
     def accumulate(self, env: Cotangents, value: Value, cotangent: Value) -> None:
-        """Add to the cotangent of `value`, where it has one."""
+        """Add to the cotangent of `value`, where it has one.
+
+        Exact: one value in two places (`f(x, x)`, a swap, an array returned twice) has the sum; the first addend is taken as it is,
+        so that -0.0 stays.
+        """
         if value not in self.active:
             return
         before = env.get(value)
@@ -125,7 +133,10 @@ class Reverse:
     # ---- straight code ----
 
     def rule(self, op: Op, env: Cotangents) -> None:
-        """The vjp of one primitive or composite."""
+        """The vjp of one primitive or composite.
+
+        Exact: by the op's own rule, on the primal's operands and results; operands that are not active get nothing.
+        """
         cotangents = [env.take(result) for result in op.results]
         if not any(operand in self.active for operand in op.operands):
             return
@@ -147,7 +158,10 @@ class Reverse:
     # ---- sequences: so that what reverse mode writes can be differentiated again ----
 
     def sequence(self, op: Op, env: Cotangents) -> None:
-        """Sequences are linear: reading an element adds to that element's cotangent."""
+        """Sequences are linear: reading an element adds to that element's cotangent.
+
+        Exact: an element that is read twice has the sum, one that is never read the zero of `sequence_zeros`.
+        """
         cotangent = env.take(op.results[0])
         if cotangent is None:
             return
@@ -171,7 +185,10 @@ class Reverse:
                 self.accumulate(env, operand, cotangent)
 
     def frame(self, op: Op, env: Cotangents) -> None:
-        """The cotangent of a frame is a frame: saved where the frame is loaded, loaded where it was saved."""
+        """The cotangent of a frame is a frame: saved where the frame is loaded, loaded where it was saved.
+
+        Exact: each frame is loaded once; what would add two cotangents of one is refused (`add`).
+        """
         cotangents = [env.take(result) for result in op.results]
         if op.name == "frame_save":
             (cotangent,) = cotangents
@@ -192,7 +209,11 @@ class Reverse:
     # ---- branches ----
 
     def branches(self, op: Op, env: Cotangents) -> None:
-        """The reverse of an `if`: the same decision again, then the reverse of the branch that was taken."""
+        """The reverse of an `if`: the same decision again, then the reverse of the branch that was taken.
+
+        Exact: the branch that was not taken computes nothing, so that a NaN or a failing op of it stays there; it yields the
+        cotangents as they were, or zeros.
+        """
         cotangents = [env.take(result) for result in op.results]
         device, where = op.device, op.where
         opened: list[OpenBlock] = []

@@ -18,7 +18,11 @@ from staged.source import Position
 
 
 class RuleContext(RecordContext):
-    """Records what rules write. The primal has made every check that they could make again (an index in range)."""
+    """Records what rules write. The primal has made every check that they could make again (an index in range).
+
+    Exact: a rule computes with the operands and results of the primal, which has stopped where one of them does not pass; rules
+    compute no integer quotients of their own.
+    """
 
     def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
         results = super().bind(primitive, operands, attrs)
@@ -29,7 +33,10 @@ class RuleContext(RecordContext):
         return results
 
     def fitted(self, given: Array, like: Value, rule: str) -> Value:
-        """What a rule gives, in the type of what it belongs to: rules mix Python numbers in, which may strengthen a weak type."""
+        """What a rule gives, in the type of what it belongs to: rules mix Python numbers in, which may strengthen a weak type.
+
+        Exact: shapes are equal, which is asserted; a dtype differs only where a weak f64 has met f32.
+        """
         wanted = like.tensor
         if given.type != wanted:
             assert given.shape == wanted.shape, f"{rule} gives {given.type} for {wanted}"
