@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable, counter
+from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable, count_on
 from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.locals import Locals
 from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
@@ -106,17 +106,9 @@ def _run_now(
             try:
                 yield turn
             finally:
-                _count_on(scope, numbers)
+                count_on(scope, numbers)
 
     return run_static(trace, scope, turns, f"the loop at line {line}", orelse)
-
-
-def _count_on(scope: Locals, before: dict[str, Any]) -> None:
-    """In eager mode: Python integers that a turn has changed are carried by the program's loop, and wrap around from here on."""
-    for name, old in before.items():
-        new = scope.__dict__.get(name)
-        if type(old) is int and type(new) is int and old != new:
-            scope.__dict__[name] = counter(new)
 
 
 def _warn_of_unrolling(trace: TraceContext, where: Position | None) -> None:

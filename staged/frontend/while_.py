@@ -9,6 +9,7 @@ from typing import Any
 from staged.frontend.boolean import not_, truth
 from staged.frontend.for_ import names_of
 from staged.frontend.if_ import if_
+from staged.frontend.iterables import count_on
 from staged.frontend.join import WEAK_BOOL, is_staged, materialise
 from staged.frontend.locals import Locals
 from staged.frontend.loops import EXHAUSTED, LoopNames, LoopTarget, StagedLoop, finish, run_static, with_else
@@ -19,7 +20,8 @@ from staged.frontend.targets import tracked
 from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext, current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
-from staged.ops.array import StagedArray
+from staged.ops.array import Array, StagedArray
+from staged.ops.context import context_or_none
 from staged.source import here
 
 
@@ -57,7 +59,7 @@ def while_(
     where = here()
     what = f"the loop at line {where.line if where else 0}"
     if trace is None:
-        return run_static(None, scope, lambda: _turns(test, body), what, orelse)
+        return run_static(None, scope, lambda: _eager_turns(scope, test, body, kind), what, orelse)
     names = LoopNames(assigned, augmented, breaks)
     mark = trace.mark(tracked(trace, scope))
     first = True if kind == "forever" else truth(test())
@@ -73,6 +75,20 @@ def while_(
         del trace.targets[targets:], trace.regions[regions:]
         trace.rollback(mark)
         return _record(trace, scope, test, body, orelse, names, kind)
+
+
+def _eager_turns(scope: Locals, test: Callable[[], Any], body: Body, kind: str) -> Iterator[Body]:
+    """The turns in eager mode and in plain Python; what would be a loop of the program carries numbers as that does."""
+    while True:
+        asked = test()
+        if not truth(asked):
+            return
+        is_loop = context_or_none() is not None and (kind == "forever" or isinstance(asked, Array))
+        numbers = dict(scope.__dict__) if is_loop else {}
+        try:
+            yield body
+        finally:
+            count_on(scope, numbers)
 
 
 def _turns(test: Callable[[], Any], body: Body) -> Iterator[Body]:

@@ -25,14 +25,23 @@ def counted(n: int, x: Any) -> Any:
         mixed ^= k * 2**61 * st.astype(row, st.i64)
     for k, (i, row) in enumerate(zip(st.range(4), x, strict=False)):
         mixed += (k + i) * 2**62 + st.astype(row, st.i64)
-    return mixed, doubled, last
+    turned, tripled = 0, 1
+    while turned < n:
+        turned, tripled = turned + 1, tripled * 3
+    forever = 1
+    while True:
+        forever *= 5
+        turned += 1
+        if turned > n + 40:
+            break
+    return mixed, doubled, last, tripled, forever
 
 
 def wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-def expected(n: int, x: Any) -> tuple[int, int, int]:
+def expected(n: int, x: Any) -> tuple[int, ...]:
     mixed, doubled = 0, 1
     for i in range(n):
         mixed ^= i * 2**62 * 3
@@ -44,7 +53,7 @@ def expected(n: int, x: Any) -> tuple[int, int, int]:
         mixed ^= k * 2**61 * int(row)
     for k, row in enumerate(x[:4]):
         mixed += 2 * k * 2**62 + int(row)
-    return wrapped(mixed), wrapped(doubled), n - 1
+    return wrapped(mixed), wrapped(doubled), n - 1, wrapped(3**n), wrapped(5**41)
 
 
 def test_numbers_of_loops_wrap_around() -> None:

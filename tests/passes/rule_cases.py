@@ -83,6 +83,11 @@ def scattered(p: Program, u: Any, value: float) -> Any:
     return p.op("scatter_add", [whole, indices, u], [whole.type], attrs={"axis": 0})[0]
 
 
+def raw(p: Program, value: float, dtype: DType) -> Any:
+    """A constant as a pass may write it, whose number has more digits than its dtype."""
+    return p.op("constant", [], [TensorType(dtype)], attrs={"value": value})[0]
+
+
 CASES = [
     Case("fold_constants", lambda p, x: (x + (number(p, 200, x) + number(p, 100, x)),), each(*NUMBERS)),
     Case(
@@ -96,6 +101,7 @@ CASES = [
     Case("fold_constants", lambda p, x: (cast(number(p, 0.1, x), f64) + 1.0,), each(*FLOATS)),
     Case("fold_constants", lambda p, x: (x + number(p, 1, x) / number(p, 0, x),), each(*FLOATS), fires=False),
     Case("fold_constants", lambda p, x: (number(p, 2, x) // number(p, -1, x),), each(i32, i64), fires=False),
+    Case("fold_constants", lambda p, x: (x + cast(raw(p, 0.1, f32), f64), x + raw(p, 0.1, f64)), each(f64), ((),)),
     Case("empty_result", lambda p, x: (e.exp(x), x + x), each(*FLOATS), ((0, 3),)),
     Case("empty_result", lambda p, x: (e.exp(x),), each(*FLOATS), ((1, 3),), fires=False),
     Case(
@@ -280,7 +286,12 @@ CASES = [
         each(*INTEGERS),
         fires=False,
     ),
-    Case("compare_with_limit", lambda p, x: (x < number(p, 0.0, x), x >= number(p, -math.inf, x)), each(*FLOATS), fires=False),
+    Case(
+        "compare_with_limit",
+        lambda p, x: (x < number(p, 0.0, x), x >= number(p, -math.inf, x)),
+        each(*FLOATS),
+        fires=False,
+    ),
     Case(
         "compare_masked",
         lambda p, x: tuple(
@@ -295,6 +306,7 @@ CASES = [
         "compare_masked",
         lambda p, x: (
             METHODS["equal"](x & number(p, 3, x), number(p, 2, x)),
+            METHODS["equal"](x & number(p, 3, x), number(p, 3, x)),
             METHODS["equal"](x | number(p, 1, x), number(p, 3, x)),
         ),
         each(*INTEGERS),
@@ -340,6 +352,7 @@ CASES = [
         each(*FLOATS),
         ((2, 3),),
     ),
+    Case("permute_of_permute", lambda p, x: (op("permute", x, axes=(1, 0)),), each(*NUMBERS), ((3, 3),), fires=False),
     Case(
         "permute_of_permute",
         lambda p, x: tuple(
