@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import staged as st
@@ -53,9 +52,7 @@ class Flatten(Module):
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
-        end = self.end_dim % len(x.shape)
-        middle = math.prod(x.shape[self.start_dim : end + 1])
-        return st.reshape(x, (*x.shape[: self.start_dim], middle, *x.shape[end + 1 :]))
+        return st.flatten(x, self.start_dim, self.end_dim)
 
 
 class Dropout(Module):

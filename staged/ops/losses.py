@@ -20,6 +20,7 @@ from staged.ops.promote import (
     as_array,
     broadcast,
     cast,
+    check_argument,
     constant,
     dtype_error,
     handle,
@@ -245,6 +246,7 @@ def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Array:
 def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Array:
     """Squared differences up to `delta`, straight lines beyond. torch `nn.functional.huber_loss`."""
     check_reduction("huber_loss", reduction)
+    check_argument(not is_number(delta) or delta > 0, f"huber_loss: delta is above 0, got {delta}")
     left, right = _pair_of("huber_loss", prediction, target)
     size = abs_(left - right)
     return reduced(where(size < delta, 0.5 * _square_below(left - right, delta), delta * (size - 0.5 * delta)), reduction)
@@ -268,6 +270,7 @@ def binary_cross_entropy_with_logits(logits: Any, target: Any, *, reduction: str
 def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Array:
     """`huber_loss` divided by `beta`: near 0 a parabola, beyond `beta` a line of slope 1. torch's function of this name."""
     check_reduction("smooth_l1_loss", reduction)
+    check_argument(not is_number(beta) or beta >= 0, f"smooth_l1_loss: beta is at least 0, got {beta}")
     left, right = _pair_of("smooth_l1_loss", prediction, target)
     size = abs_(left - right)
     if is_number(beta) and beta == 0:

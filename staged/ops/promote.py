@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from staged.errors import DTypeError, ShapeError, StagedError
+from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError
 from staged.ir.nodes import Value
 from staged.ir.numbers import limits
 from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
@@ -87,6 +87,12 @@ def _named_source(value: Value, name: str, depth: int = 6) -> str:
     operands = [operand for operand in value.producer.operands if isinstance(operand.type, TensorType)]
     alike = (_named_source(o, name, depth - 1) for o in operands if o.tensor.dtype is value.tensor.dtype)
     return next(filter(None, alike), "")
+
+
+def check_argument(holds: bool, message: str) -> None:
+    """Raise an ArgumentError at the user's expression unless what is demanded of an argument holds."""
+    if not holds:
+        raise ArgumentError(message, where=here())
 
 
 # ---- handles --------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
     cast,
+    check_argument,
     check_dtype,
     dtype_error,
     is_number,
@@ -249,6 +250,8 @@ def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f3
     The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
     """
     wanted = check_dtype(dtype)
+    if is_number(low) and is_number(high):
+        check_argument(low <= high, f"random.uniform: low is at most high, got {low} and {high}")
     draw = bind(_uniform_op, _key(), shape=static_shape(shape, "random.uniform"), dtype=wanted)
     if is_number(low) and is_number(high) and (low, high) == (0.0, 1.0):
         return draw
@@ -264,6 +267,7 @@ def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32
     Back ends agree within 4 ulp: their logarithms and sines differ.
     """
     wanted = check_dtype(dtype)
+    check_argument(not is_number(std) or std >= 0, f"random.normal: std is at least 0, got {std}")
     draw = bind(_normal_op, _key(), shape=static_shape(shape, "random.normal"), dtype=wanted)
     if not (is_number(std) and std == 1):
         draw = draw * as_array(std, wanted)
@@ -292,7 +296,10 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64) -> A
     wanted = check_dtype(dtype)
     if not wanted.is_integer:
         raise dtype_error(f"random.integers makes integers, not {wanted}")
-    first, last = (as_array(0, i64), _integer(low)) if high is None else (_integer(low), _integer(high))
+    bounds = (0, low) if high is None else (low, high)
+    if all(map(is_number, bounds)):
+        check_argument(bounds[0] < bounds[1], f"random.integers: low is below high, got {bounds[0]} and {bounds[1]}")
+    first, last = map(_integer, bounds)
     draw = cast(bind(_bits_op, _key(), shape=static_shape(shape, "random.integers")), i64)
     return cast(bitwise_right_shift(draw * (last - first), 32) + first, wanted)
 

@@ -184,6 +184,8 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Array:
     if not array.ndim:
         return reshape(array, (1,))
     first, last = axis_of(start_dim, array.ndim, "flatten"), axis_of(end_dim, array.ndim, "flatten")
+    if first > last:
+        raise shape_error(f"flatten: axis {start_dim} comes after axis {end_dim}", array)
     before, after = array.shape[:first], array.shape[last + 1 :]
     if 0 in array.shape:
         middle: Any = math.prod(e for e in array.shape[first : last + 1] if isinstance(e, int))

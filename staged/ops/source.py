@@ -20,6 +20,7 @@ from staged.ops.promote import (
     axis_of,
     broadcast,
     cast,
+    check_argument,
     check_dtype,
     constant,
     dtype_error,
@@ -219,6 +220,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Ar
 @public("linspace")
 def linspace(start: float, stop: float, num: int, *, dtype: Any = f32, endpoint: bool = True) -> Array:
     """`num` evenly spaced numbers from `start` to `stop`. Array API `linspace`. Computed in f64, rounded once."""
+    check_argument(num >= 0, f"linspace: num is at least 0, got {num}")
     gaps = num - 1 if endpoint else num
     counter = iota((num,), 0, f64)
     if gaps < 1:

@@ -168,4 +168,25 @@ MUTANTS = (
         "",
         ("tests/eager/test_numpy.py::test_nothing_that_numpy_does_changes_a_value",),
     ),
+    Mutant(
+        "integers are drawn from an empty range",
+        "staged/ops/random.py",
+        "check_argument(bounds[0] < bounds[1],",
+        "check_argument(bounds[0] <= bounds[1],",
+        ("tests/ops/test_arguments.py",),
+    ),
+    Mutant(
+        "parameters are clipped as if they were gradients",
+        "staged/optim/clipping.py",
+        'if any(isinstance(value, nn.Parameter) for value in values) or hasattr(grads, "names"):',
+        "if False:",
+        ("tests/optim/test_options.py::test_parameters_are_not_taken_for_gradients",),
+    ),
+    Mutant(
+        "a dtype equals what NumPy takes for f64 by default",
+        "staged/ir/types.py",
+        "if isinstance(other, np.dtype | str) or",
+        "if other is None or isinstance(other, np.dtype | str) or",
+        ("tests/ir/test_types.py",),
+    ),
 )
