@@ -156,12 +156,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"staged.{name}")
-    raise AttributeError(f"module 'staged' has no attribute {name!r}{_meant(name)}")
+    from staged.other_names import answer_to
 
-
-def _meant(name: str) -> str:
-    """The public name that was probably meant."""
-    import difflib
-
-    near = difflib.get_close_matches(name, __all__, n=1)
-    return f": did you mean `st.{near[0]}`?" if near else ""
+    raise AttributeError(f"module 'staged' has no attribute {name!r}{answer_to(name, __all__)}")

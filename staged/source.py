@@ -151,7 +151,8 @@ def _characters(file: str, line: int, utf8_column: int) -> int:
 
 def _function_name(code: CodeType) -> str:
     """The user's function a piece of converted code belongs to: block functions are named `name__if_12` by the front end."""
-    return code.co_name.split(BODY, 1)[0] or code.co_name
+    name = code.co_name.split(BODY, 1)[0] or code.co_name
+    return "<lambda>" if name == "lambda_" else name
 
 
 def position_of_function(function: Any) -> Position | None:

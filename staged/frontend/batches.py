@@ -11,7 +11,7 @@ from staged.errors import ShapeError, StagedValueError, StagingError
 from staged.frontend.iterables import Reversed, StagedIterable
 from staged.frontend.tracing import current_trace
 from staged.ir.types import i64
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind, current_context
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array
@@ -36,7 +36,7 @@ class Batches(StagedIterable):
             raise StagedValueError(
                 "the batch size must be static: it is a shape",
                 where=here(),
-                hint='pass it as `st.function(static=("size",))`, or write the number',
+                hint=f"{static_hint(size)}, or write the number",
             )
         if size < 1:
             raise StagingError(f"the batch size must be at least 1, got {size}", where=here())

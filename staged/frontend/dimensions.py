@@ -10,7 +10,7 @@ import numpy as np
 from staged.errors import DTypeError, ShapeError, StagedValueError
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.types import Dim
-from staged.ops.array import Array
+from staged.ops.array import Array, static_hint
 from staged.ops.dimension import check_size, dim_op
 from staged.ops.promote import as_array, read
 from staged.source import here
@@ -40,7 +40,7 @@ def dim(name: str, value: Any = None, *, max: int | None = None) -> Any:
         raise ShapeError(
             f"the bound of dimension `{name}` must be an int that is known while staging, got {max!r}",
             where=here(),
-            hint="memory is planned while staging; make the argument static: `st.function(static=(...))`",
+            hint=f"memory is planned while staging; {static_hint(max)}",
         )
     if max < 1:
         raise ShapeError(f"dimension `{name}` has room for {max} elements", where=here(), hint="give `max` of at least 1")

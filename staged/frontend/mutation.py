@@ -48,7 +48,24 @@ def _name_of(trace: TraceContext, owner: object) -> str:
         for name, value in names.items():
             if value is owner and "__staged" not in name:
                 return f" `{name}`"
+    for names in places:
+        for name, value in names.items():
+            path = _path_in(value, owner) if "__" not in name else None
+            if path is not None:
+                return f" `{name}{path}`"
     return ""
+
+
+def _path_in(holder: object, owner: object) -> str | None:
+    """How `owner` is reached in a dict, list or object that has a name: `["loss"]`, `[0]`, `.losses`."""
+    if isinstance(holder, dict):
+        key = next((key for key, value in holder.items() if value is owner), None)
+        return None if key is None else f'["{key}"]' if isinstance(key, str) else f"[{key!r}]"
+    if isinstance(holder, list | tuple):
+        return next((f"[{number}]" for number, value in enumerate(holder) if value is owner), None)
+    if isinstance(holder, type) or not hasattr(holder, "__dict__"):
+        return None
+    return next((f".{name}" for name, value in vars(holder).items() if value is owner), None)
 
 
 def note_made(value: object) -> None:
@@ -95,5 +112,5 @@ def check_region(trace: TraceContext, region: Region) -> None:
             raise StaticStateError(
                 f"{mutation.text} changes inside {region.what}, but it is Python state, which exists only while staging",
                 where=mutation.where,
-                hint="use an `st.Variable`, or assign a new value to a local name (`xs = [*xs, x]`), which the program carries",
+                hint="use an `st.Variable`, or make the object in the staged function, which carries it; what grows is an `st.Stack`",
             )

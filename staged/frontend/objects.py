@@ -164,8 +164,9 @@ class ObjectState(Locals):
         message = reason.message.replace(f"`{name}`", f"`{shown}`")
         if isinstance(self.owner, list) and issubclass(reason.error, UnboundNameError):
             place = re.search(r"the (loop|`if`) at line \d+", message)
+            named = self.label if self.label == describe(self.owner) else f"the list `{self.label}`"
             raise StaticStateError(
-                f"the list `{self.label}` changes its length inside {place[0] if place else 'a staged construct'}",
+                f"{named} changes its length inside {place[0] if place else 'a staged construct'}",
                 where=where or here(),
                 hint="collect values in `st.Stack(like, max=...)`, or write to an array: `out[i] = x`",
             )

@@ -21,7 +21,7 @@ from staged.frontend.iterables import StagedIterable
 from staged.frontend.strings import fstring
 from staged.frontend.tracing import current_trace
 from staged.ir.types import DType, TensorType, f32, i64
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind
 from staged.ops.index import dynamic_slice_op, dynamic_update_op
 from staged.ops.promote import as_array, cast, constant
@@ -62,7 +62,7 @@ class Stack:
             raise StagedValueError(
                 "the bound of a Stack is an integer that is known while staging",
                 where=here(),
-                hint='write the number, or pass it as `st.function(static=("max",))`',
+                hint=f"write the number, or {static_hint(max)}",
             )
         if max < 1:
             raise StagingError(f"the bound of a Stack must be at least 1, got {max}", where=here())

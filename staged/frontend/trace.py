@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,6 +114,8 @@ def _trace_once(
         for param in params:
             context.home[param] = block
         handles = [StagedArray(param, context) for param in params]
+        roots = [re.split(r"[.\[]", argument.path, maxsplit=1)[0] for argument in arguments.staged]
+        context.arguments = dict(zip(params, roots, strict=True))
         region = ambient_region()
         if region is not None:
             given = zip(handles, arguments.staged, strict=True)

@@ -229,6 +229,8 @@ class TraceContext(RecordContext):
         """What tries found of functions, right or nearly so: where the next try starts."""
         self.numbers = itertools.count()
         """Tell these names apart."""
+        self.arguments: dict[Value, str] = {}
+        """The arguments of the program by their values: names for `static=`."""
         self.try_depth = 0
         self.raisers: list[tuple[tuple[type[BaseException], ...], str, Position | None]] = []
         """Calls that Python may leave by an exception, and the program does not: which, by what, where."""

@@ -97,7 +97,7 @@ class Array:
             raise StagedValueError(
                 f"a {type(other).__name__} is repeated a number of times that is known while staging",
                 where=here(),
-                hint="make the number static (`st.function(static=(...))`); for a product write `st.asarray(x) * n`",
+                hint=f"{static_hint(self)}; for a product write `st.asarray(x) * n`",
             )
         return METHODS["multiply"](other, self)
 
@@ -232,6 +232,27 @@ class Array:
         return METHODS["numpy_function"](func, args, kwargs)
 
 
+def static_hint(*values: Any) -> str:
+    """What makes staged values known while staging: the arguments that they come from, by the user's names."""
+    names: dict[str, None] = {}
+    for value in values:
+        arguments = getattr(getattr(value, "owner", None), "arguments", {})
+        waiting = [value.value] if isinstance(value, StagedArray) else []
+        for _ in range(_FAR):
+            if not waiting:
+                break
+            found = waiting.pop(0)
+            if found in arguments:
+                names[arguments[found]] = None
+            elif found.producer is not None:
+                waiting += found.producer.operands
+    listed = ", ".join(f'"{name}"' for name in names) + ("," if len(names) == 1 else "")
+    return f"make the argument static: `st.function(static=({listed or '...'}))`"
+
+
+_FAR = 50
+"""Ops behind a value that are looked through for arguments: a size is near them."""
+
 _METHOD_NAMES = frozenset(
     "sum prod mean max min argmax argmin any all var std reshape flatten permute transpose astype item abs exp log sqrt "
     "clip square squeeze unsqueeze swapaxes broadcast_to".split()
@@ -297,7 +318,7 @@ class StagedArray(Array):
         self._refuse(
             "use as a Python index",
             "for an element of a list make an array of it: `st.asarray(items)[i]`; other choices are `if`/`elif`; where an "
-            "argument is meant, make it static: `st.function(static=(...))`",
+            f"argument is meant, {static_hint(self)}",
         )
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:

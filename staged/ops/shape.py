@@ -11,7 +11,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedValueError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
-from staged.ops.array import METHODS, Array
+from staged.ops.array import METHODS, Array, static_hint
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
@@ -151,7 +151,7 @@ def reshape(x: Any, *shape: Any) -> Array:
             raise shape_error(
                 f"reshape needs extents known while staging, got {given!r}",
                 array,
-                hint="make the argument static: `st.function(static=(...))`",
+                hint=static_hint(given),
             )
         wanted[position] = extent
     if wanted.count(-1) > 1:
@@ -439,12 +439,21 @@ def flip(x: Any, axis: Any = None) -> Array:
 
 
 @public("roll")
-def roll(x: Any, shift: Any, axis: int | None = None) -> Array:
+def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array:
     """`x` with elements moved on by `shift` (an integer, also a staged one) along `axis` (None: in the flattened array).
 
-    Array API `roll`.
+    Several axes have a shift each, or one for all. Array API `roll`.
     """
     array = as_array(x)
+    if isinstance(axis, tuple | list) or isinstance(shift, tuple | list):
+        axes = list(axis) if isinstance(axis, tuple | list) else [axis]
+        shifts = list(shift) if isinstance(shift, tuple | list) else [shift] * len(axes)
+        axes = axes * len(shifts) if len(axes) == 1 else axes
+        if len(shifts) != len(axes):
+            raise shape_error(f"roll got {len(shifts)} shifts for {len(axes)} axes", array, hint="give each axis its shift")
+        for each, along in zip(shifts, axes, strict=True):
+            array = roll(array, each, along)
+        return array
     if axis is None:
         return reshape(roll(reshape(array, (-1,)), shift, 0), array.shape)
     where = axis_of(axis, array.ndim, "roll")

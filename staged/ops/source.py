@@ -9,7 +9,7 @@ import numpy as np
 
 from staged.errors import ShapeError
 from staged.ir.types import Dim, DType, Extent, Shape, TensorType, dtype_of, f32, f64, i32, i64, shape_text, u8
-from staged.ops.array import Array
+from staged.ops.array import Array, static_hint
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.elementwise import equal, where
@@ -96,7 +96,7 @@ def static_shape(shape: Any, name: str) -> Shape:
             raise shape_error(
                 f"{name} needs a shape known while staging, got a staged extent",
                 *([given] if isinstance(given, Array) else []),
-                hint='make the argument static: `st.function(static=("n",))`, or give it a bound: `st.dim("N", n, max=64)`',
+                hint=f'{static_hint(given)}, or give it a bound: `st.dim("N", n, max=64)`',
             )
         if isinstance(extent, int) and extent < 0:
             raise shape_error(f"{name}: an extent is not negative, got {tuple(extents)}")
@@ -244,7 +244,10 @@ def one_hot(indices: Any, num_classes: int, dtype: Any = f32) -> Array:
     labels = as_array(indices)
     if not labels.dtype.is_integer:
         raise dtype_error(f"one_hot needs integers, got {labels.type}", labels, hint="cast them: `st.astype(y, st.i32)`")
-    return cast(is_class(labels, num_classes), check_dtype(dtype))
+    classes = as_extent(num_classes)
+    if classes is None:
+        raise shape_error(f"one_hot needs a number of classes known while staging, got {num_classes!r}", hint=static_hint(num_classes))
+    return cast(is_class(labels, classes), check_dtype(dtype))
 
 
 def is_class(labels: Array, classes: Extent) -> Array:

@@ -123,4 +123,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if False:",
         (f"{_SOURCES}::test_text_of_a_recursive_program_does_not_depend_on_who_stages_it",),
     ),
+    Mutant(
+        "a hint names no argument",
+        "staged/ops/array.py",
+        "            if found in arguments:",
+        "            if False:",
+        ("tests/errors/test_hints.py",),
+    ),
 )

@@ -1,0 +1,153 @@
+# ruff: noqa: B007  (programs of users name their loop variables)
+"""Hints name what the user has written: arguments, lists in dicts, and the names that other libraries use."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.errors import StagedError
+from staged.other_names import EQUIVALENTS, answer_to
+
+X = np.ones((2, 3), np.float32)
+
+
+class Kept:
+    def __init__(self):
+        self.losses = []
+
+
+def shape_of_an_argument(x, epochs):
+    return st.zeros(epochs) + st.sum(x)
+
+
+def shape_of_two(x, rows, more):
+    return st.zeros((rows + more, 2)) + st.sum(x)
+
+
+def shape_of_an_entry(x, settings):
+    return st.zeros(settings["n"]) + st.sum(x)
+
+
+def shape_of_a_counter(x, n):
+    for i in st.range(n):
+        x = x + st.sum(st.zeros(i))
+    return x
+
+
+def new_shape(x, rows):
+    return x.reshape((rows, -1))
+
+
+def classes(x, count):
+    return st.one_hot(st.zeros(2, dtype=st.i64), count)
+
+
+def batch(x, rows):
+    for b in st.batches(x, size=rows):
+        x = b
+    return x
+
+
+def room(x, most):
+    return st.Stack(x, max=most).array()
+
+
+@pytest.mark.parametrize(
+    ("program", "args", "static"),
+    [
+        (shape_of_an_argument, (3,), '("epochs",)'),
+        (shape_of_two, (3, 4), '("rows", "more")'),
+        (shape_of_an_entry, ({"n": 3},), '("settings",)'),
+        (shape_of_a_counter, (3,), "(...)"),
+        (new_shape, (3,), '("rows",)'),
+        (classes, (3,), '("count",)'),
+        (batch, (3,), '("rows",)'),
+        (room, (3,), '("most",)'),
+    ],
+)
+def test_hint_names_the_argument_to_make_static(program, args, static) -> None:
+    with pytest.raises(StagedError) as caught:
+        st.function(program).stage(X, *args)
+    assert f"st.function(static={static})" in (caught.value.hint or "")
+
+
+def list_in_a_dict(x, n):
+    history = {"loss": []}
+    for i in st.range(n):
+        history["loss"].append(x)
+    return x
+
+
+def list_in_an_object(x, n):
+    kept = Kept()
+    for i in st.range(n):
+        kept.losses.append(x)
+    return x
+
+
+def list_without_a_name(x, n):
+    kept = [[[]]]
+    for i in st.range(n):
+        kept[0][0].append(x)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (list_in_a_dict, 'the list `history["loss"]` changes its length'),
+        (list_in_an_object, "the list `kept.losses` changes its length"),
+        (list_without_a_name, "a list changes its length"),
+    ],
+)
+def test_list_that_grows_is_called_as_it_is_reached(program, message) -> None:
+    with pytest.raises(StagedError) as caught:
+        st.function(program).stage(X, 3)
+    assert caught.value.message.startswith(message)
+    assert "st.Stack" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("gather", "use `st.take_along_axis`"),
+        ("einsum", "write the products with `@`"),
+        ("sort", "there is no `sort` here yet"),
+        ("inv", "there is no `inv` here yet"),
+        ("cond", "write an `if`"),
+        ("allclose", "write `st.all("),
+        ("maen", "did you mean `st.mean`?"),
+        ("frobnicate", "has no attribute 'frobnicate'"),
+    ],
+)
+def test_unknown_name_is_answered_by_what_does_it_here(name, answer) -> None:
+    with pytest.raises(AttributeError, match=re.escape(answer)) as caught:
+        getattr(st, name)
+    assert ("did you mean" in str(caught.value)) == (name == "maen")
+
+
+def test_table_of_other_names_speaks_of_what_there_is() -> None:
+    for name, way in EQUIVALENTS.items():
+        assert name not in st.__all__, f"`st.{name}` is here by now: take its row out"
+        for ours in re.findall(r"`st\.(\w+)", way):
+            assert ours in st.__all__ or ours in ("random", "cuda"), f"{name}: there is no `st.{ours}`"
+    assert answer_to("entirely_else", st.__all__) == ""
+
+
+def test_roll_along_several_axes_is_numpys() -> None:
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    cases = [((1, 2), (0, 1)), (1, (0, 1)), ((1, 1), 0), ((-1, 5), (1, 1)), ((1, 2), None)]
+
+    @st.function
+    def rolled(x, n):
+        return [st.roll(x, shift, axis) for shift, axis in cases] + [st.roll(x, (n, 1), (0, 1))]
+
+    got = rolled(x, 2)
+    for (shift, axis), have in zip([*cases, ((2, 1), (0, 1))], got, strict=True):
+        np.testing.assert_array_equal(have, np.roll(x, shift, axis))
+    with pytest.raises(st.ShapeError, match="2 shifts for 3 axes"):
+        st.roll(x, (1, 2), (0, 1, 0))
