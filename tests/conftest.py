@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests import torch_reference
+from tests import slow_tests, torch_reference
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -204,7 +204,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `--all` neither slow tests nor those that need PyTorch itself, unless a test is named (`file::test`) or `-m` asks."""
+    """Mark the tests that take long; without `--all` leave out what is marked, unless a test is named (`file::test`) or `-m` asks."""
+    slow_tests.mark_slow(items)
     if config.getoption("--all") or config.getoption("markexpr") or any("::" in word for word in config.args):
         return
 
