@@ -23,7 +23,7 @@ help:
 	@echo "make test-all  slow tests too, PyTorch itself beside its recorded results, CUDA's compiler on the generated kernels"
 	@echo "make references  record anew what PyTorch computes for the tests"
 	@echo "make mutate  plant faults in a copy, one at a time: some test must see each"
-	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, gradients; ARGS=--gpu: regions)"
+	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, NumPy, gradients; ARGS=--gpu: regions)"
 	@echo "make lint    ruff, mypy, import layering"
 	@echo "make format  let ruff rewrite the layout of the sources"
 	@echo "make bench   measure against PyTorch, JAX and NumPy, and rewrite docs/benchmarks.md"

@@ -202,10 +202,12 @@ def _environment(gpu: bool, cache: str) -> dict[str, str]:
     prepared = {**os.environ, _PREPARED: "1", "STAGED_CACHE_DIR": cache}
     if gpu:
         return prepared
-    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    # The second is there so that the sanitizer knows how C++ throws: PyTorch does.
+    names = ("libasan.so", "libstdc++.so")
+    found = [subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True) for name in names]
     return {
         **prepared,
-        "LD_PRELOAD": library.stdout.strip(),
+        "LD_PRELOAD": " ".join(library.stdout.strip() for library in found),
         "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:quarantine_size_mb=16",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
@@ -240,7 +242,7 @@ def drive(
         cells, keywords, scenes = merged(Path(cache))
         print(f"{len(cells)} cells (function, dtype, kind of shape, transform) drawn; {sum(scenes.values())} scenes")
         if wants_report:
-            text, empty = report(cells, keywords, scenes)
+            text, empty = report(cells, keywords, scenes, check_cells_on_device if gpu else check_program)
             print(text)
             if empty and not failures:
                 return 1

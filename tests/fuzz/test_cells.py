@@ -23,7 +23,7 @@ from tests.fuzz.cells.memory import places
 from tests.fuzz.cells.piece import TRANSFORMS, Cell, Piece
 from tests.fuzz.cells.programs import Program, all_cells, drawn, program_of
 from tests.fuzz.cells.reduce import reproduction
-from tests.fuzz.cells.report import is_refused
+from tests.fuzz.cells.report import asked, remaining
 from tests.fuzz.cells.scenes import Scene, algebra, counters, views
 from tests.fuzz.check import Failure
 
@@ -73,9 +73,20 @@ def test_consecutive_seeds_meet_every_cell() -> None:
 
 
 def test_what_a_type_rule_refuses_is_no_cell() -> None:
-    assert "integers" in is_refused(("bitwise_or", "f32", "odd", "plain"))
-    assert is_refused(("matmul", "f32", "scalar", "plain"))
-    assert is_refused(("floor", "f64", "odd", "plain")) == ""
+    assert "integers" in asked(("bitwise_or", "f32", "odd", "plain"))[1]
+    assert asked(("matmul", "f32", "scalar", "plain")) == (None, "no such shape")
+    piece, words = asked(("floor", "f64", "odd", "plain"))
+    assert piece is not None
+    assert not words
+
+
+def test_cells_that_the_seeds_did_not_meet_are_checked_afterwards() -> None:
+    met = set(all_cells()) - {("floor", "f64", "odd", "plain"), ("bitwise_or", "f32", "odd", "plain")}
+    checked: list[Program] = []
+    failed, reasons = remaining(met, checked.append)
+    assert not failed
+    assert [piece.cell for program in checked for piece in program.pieces] == [("floor", "f64", "odd", "plain")]
+    assert sum(reasons.values()) == 1
 
 
 def test_a_reproduction_is_a_script(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
 from staged.errors import StagedError
 from tests.fuzz.cells.check import eagerly
-from tests.fuzz.cells.piece import Cell
-from tests.fuzz.cells.programs import Program, all_cells, drawn
+from tests.fuzz.cells.piece import Cell, Piece
+from tests.fuzz.cells.programs import PIECES, Program, all_cells, drawn
 
 _ATTEMPTS = 6
 
@@ -48,48 +48,61 @@ def merged(folder: Path) -> tuple[set[Cell], set[str], Counter[str]]:
     return cells, keywords, scenes
 
 
-def is_refused(cell: Cell) -> str:
-    """Why there is no such cell, by asking the type rules in eager mode: '' where there is one."""
+def asked(cell: Cell) -> tuple[Piece | None, str]:
+    """A call of this cell that the type rules take, or None and why there is none: by asking them in eager mode."""
     chance = random.Random(f"ask {cell}")
     words = "no such shape"
     for _ in range(_ATTEMPTS):
         piece = drawn(cell, chance)
         if piece is None:
-            return words
+            return None, words
         try:
             eagerly(piece, piece.text)
         except StagedError as error:
             words = f"{type(error).__name__}: {error.message}"
         else:
-            return ""
-    return words
+            return piece, ""
+    return None, words
 
 
-def report(cells: set[Cell], keywords: set[str], scenes: Counter[str]) -> tuple[str, list[Cell]]:
-    """The report's text, and the cells that should have been drawn and never were."""
-    every = all_cells()
-    asked = {cell: is_refused(cell) for cell in every if cell not in cells}
-    empty = [cell for cell, words in asked.items() if not words]
+def remaining(cells: set[Cell], check: Callable[[Program], object]) -> tuple[list[Cell], Counter[str]]:
+    """Draw and check the cells that a run has not met: those that fail, and for the others the reasons why there are none."""
+    failed: list[Cell] = []
+    reasons: Counter[str] = Counter()
+    waiting: list[Piece] = []
+    for cell in all_cells():
+        if cell in cells:
+            continue
+        piece, words = asked(cell)
+        if piece is None:
+            reasons[f"{cell[0]} {cell[1]} {cell[3]}: {words[:90]}"] += 1
+        else:
+            waiting.append(piece)
+    for start in range(0, len(waiting), PIECES):
+        several = waiting[start : start + PIECES]
+        try:
+            check(Program(start, several))
+        except AssertionError as error:
+            print(error)
+            failed += [piece.cell for piece in several if piece.cell]
+        else:
+            cells |= {piece.cell for piece in several if piece.cell}
+    return failed, reasons
+
+
+def report(cells: set[Cell], keywords: set[str], scenes: Counter[str], check: Callable[[Program], object]) -> tuple[str, int]:
+    """The report's text, and how many cells are empty. What the seeds did not meet is drawn now: no cell stays empty."""
+    before = len(cells)
+    failed, reasons = remaining(cells, check)
+    every = len(all_cells())
     lines = [
-        f"{len(every)} cells (function, dtype, kind of shape, transform): {len(cells)} drawn, "
-        f"{len(asked) - len(empty)} refused by a type rule, {len(empty)} never drawn"
+        f"{every} cells (function, dtype, kind of shape, transform): {before} drawn by the seeds, {len(cells) - before} afterwards, "
+        f"{sum(reasons.values())} refused by a type rule, {every - len(cells) - sum(reasons.values())} empty"
     ]
-    lines += [f"  never drawn: {' '.join(cell)}" for cell in empty[:40]]
-    lines.append(
-        f"{len(keywords)} keywords of functions drawn; never: {', '.join(sorted(undrawn(keywords))) or 'none'}"
-    )
+    lines += [f"  failed: {' '.join(cell)}" for cell in failed[:40]]
+    lines.append(f"{len(keywords)} keywords of functions drawn; never: {', '.join(sorted(undrawn(keywords))) or 'none'}")
     lines.append("scenes: " + ", ".join(f"{name} {count}" for name, count in scenes.most_common()))
-    return "\n".join(lines), empty
-
-
-def refusals(cells: Iterable[Cell]) -> Counter[str]:
-    """The reasons why cells are refused, for reading: 'function dtype: reason'."""
-    counted: Counter[str] = Counter()
-    for cell in cells:
-        words = is_refused(cell)
-        if words:
-            counted[f"{cell[0]} {cell[1]} {cell[3]}: {words[:90]}"] += 1
-    return counted
+    return "\n".join(lines), len(failed)
 
 
 POSITIONAL = frozenset(
