@@ -8,6 +8,7 @@ its scratch memory and runs register tiles of channels by pixels over them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from staged.backends.c_family.contraction.conv2d_columns import emit_columns, plan_columns
 from staged.backends.c_family.contraction.conv2d_weight import emit_backward_weight
@@ -33,10 +34,12 @@ from staged.backends.c_family.contraction.tile import (
     Result,
     Split,
     TileChoice,
+    chain_of,
     choose_tile,
     declared,
     emit_accumulators,
     emit_finish,
+    emit_in_chains,
     emit_step,
     split_evenly,
 )
@@ -47,8 +50,9 @@ from staged.ir.machine import Machine
 def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> KernelText:
     """The C text of one product of a convolution for one machine.
 
-    Numerics: each result of "forward" and "backward_input" is one sum in ascending order of channel, row and column of the
-    weights; "backward_weight" adds partial sums in an order that depends on the spec and the machine alone.
+    Numerics: each result of "forward" and "backward_input" is a sum in ascending order of channel, row and column of the
+    weights, in chains of bounded length that are then added up; "backward_weight" adds partial sums in an order that depends on
+    the spec and the machine alone.
     """
     results = {
         "forward": spec.n * spec.oc * spec.out_h * spec.out_w,
@@ -136,6 +140,12 @@ class Plan:
     @property
     def taps(self) -> int:
         return self.spec.kh * self.spec.kw
+
+    @property
+    def chain(self) -> int | None:
+        """Inner channels whose products a sum in a register takes in at a time; None: all of them."""
+        channels = max(1, chain_of(self.inner * self.taps) // self.taps)
+        return channels if channels < self.inner else None
 
     def panels(self, rows: int) -> Split:
         """The vectors of a block of `rows` result rows, as panels of a tile's width."""
@@ -286,7 +296,6 @@ class _Emitter:
 
     def emit_tile(self, rows: int, vectors: int, widths: tuple[int, ...]) -> None:
         t, plan, vector = self.text, self.plan, self.vector
-        outer, inner = plan.weight_strides
         scalar = vector.scalar
         parameters: list[Parameter] = [
             (f"const {scalar} *restrict ", "weight"),
@@ -298,20 +307,28 @@ class _Emitter:
             parameters.append(("int64_t ", "width"))
         parameters += self.result.parameters(vector)
         t.line(
-            f"// {rows} channels x {vectors} vectors of {vector.lanes} pixels, in registers over all channels and taps"
+            f"// {rows} channels x {vectors} vectors of {vector.lanes} pixels, in registers over "
+            + ("all channels and taps" if plan.chain is None else f"{plan.chain} channels at a time and all taps")
         )
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
         with t.function(head, list(map(declared, parameters))):
             emit_accumulators(t, vector, rows, vectors)
-            first, last = ("taps[0]", "taps[1]") if self.ranges is not None else ("0", str(plan.taps))
-            with t.block(f"for (int64_t channel = 0; channel < {plan.inner}; ++channel)"):
-                with t.block(f"for (int64_t tap = {first}; tap < {last}; ++tap)"):
-                    t.line(f"const {scalar} *const pixels = planes + {self.spec.name}_offset[tap];")
-                    emit_step(t, vector, rows, vectors, f"weight[{added(times(outer, 'r'), 'tap')}]", "pixels")
-                t.line(f"weight += {inner};")
-                t.line(f"planes += {plan.window.channel_items(plan.rows)};")
+            emit_in_chains(t, vector, rows, vectors, str(plan.inner), plan.chain, partial(self.emit_channels, rows, vectors))
             emit_finish(t, vector, self.result, rows, vectors, widths)
         t.line()
+
+    def emit_channels(self, rows: int, vectors: int, begin: str, end: str) -> None:
+        """The steps of a tile over some inner channels."""
+        t, plan = self.text, self.plan
+        outer, inner = plan.weight_strides
+        first, last = ("taps[0]", "taps[1]") if self.ranges is not None else ("0", str(plan.taps))
+        with t.block(f"for (int64_t channel = {begin}; channel < {end}; ++channel)"):
+            with t.block(f"for (int64_t tap = {first}; tap < {last}; ++tap)"):
+                t.line(f"const {self.vector.scalar} *const pixels = planes + {self.spec.name}_offset[tap];")
+                left = f"weight[{added(times(outer, 'r'), 'tap')}]"
+                emit_step(t, self.vector, rows, vectors, left, "pixels")
+            t.line(f"weight += {inner};")
+            t.line(f"planes += {plan.window.channel_items(plan.rows)};")
 
     def tile_name(self, rows: int, vectors: int) -> str:
         return f"{self.spec.name}_tile_{rows}x{vectors}"

@@ -15,12 +15,15 @@ from staged.backends.c_family.contraction.planes import conv_parameters
 from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Parameter
 from staged.backends.c_family.contraction.text import Text, added, times
 from staged.backends.c_family.contraction.tile import (
+    LONGEST_CHAIN,
     Result,
     TileChoice,
+    chain_of,
     choose_tile,
     declared,
     emit_accumulators,
     emit_finish,
+    emit_in_chains,
     emit_step,
 )
 from staged.backends.c_family.contraction.vectors import Vector, copied, index_name, vector_of, zeroed
@@ -187,11 +190,15 @@ class _Emitter:
         )
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
         with t.function(head, list(map(declared, parameters))):
+
+            def emit_chain(first: str, stop: str) -> None:
+                with t.block(f"for (int64_t k = {first}; k < {stop}; ++k)"):
+                    emit_step(t, vector, rows, vectors, "weight[r]", "d_y")
+                    t.line(f"weight += {spec.c // spec.groups * plan.taps};")
+                    t.line(f"d_y += {plan.padded_pixels};")
+
             emit_accumulators(t, vector, rows, vectors)
-            with t.block(f"for (int64_t k = 0; k < {oc}; ++k)"):
-                emit_step(t, vector, rows, vectors, "weight[r]", "d_y")
-                t.line(f"weight += {spec.c // spec.groups * plan.taps};")
-                t.line(f"d_y += {plan.padded_pixels};")
+            emit_in_chains(t, vector, rows, vectors, str(oc), chain_of(oc) if oc > LONGEST_CHAIN else None, emit_chain)
             emit_finish(t, vector, Result(None, plan.padded_pixels, 1), rows, vectors, (vectors * vector.lanes,))
         t.line()
 

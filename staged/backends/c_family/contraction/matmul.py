@@ -19,6 +19,7 @@ from staged.backends.c_family.contraction.tile import (
     each_row,
     emit_accumulators,
     emit_finish,
+    emit_in_chains,
     emit_step,
 )
 from staged.backends.c_family.contraction.vectors import copied, support_for, transpose_function, zeroed
@@ -28,8 +29,9 @@ from staged.ir.machine import Machine
 def emit_matmul(spec: MatmulSpec, machine: Machine) -> KernelText:
     """The C text of a matrix product for one machine.
 
-    Numerics: each result is one sum over k in ascending order, in spec.dtype, fused multiply-adds where the machine has them
-    (vector-by-matrix shapes add several partial sums). The order does not depend on the number of threads.
+    Numerics: each result is a sum over k in ascending order, in spec.dtype, in chains of at most `LONGEST_CHAIN` that are then
+    added up, fused multiply-adds where the machine has them (vector-by-matrix shapes add several partial sums). The order does not
+    depend on the number of threads.
     """
     if spec.m * spec.n * prod(spec.batch) == 0:
         return loops.emit_nothing(spec)
@@ -119,7 +121,8 @@ class _Emitter:
         parameters += plan.result.parameters(vector)
         steps = "" if self.spec.counted == "k" else f" {self.spec.k}"
         count = f"up to {rows}" if tail else str(rows)
-        t.line(f"// {count} rows x {vectors} vectors of {vector.lanes}, kept in registers over all{steps} steps")
+        over = f"all{steps} steps" if plan.chain is None else f"{plan.chain} steps at a time"
+        t.line(f"// {count} rows x {vectors} vectors of {vector.lanes}, kept in registers over {over}")
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors, tail)}"
         with t.function(head, list(map(declared, parameters))):
             left = f"a[{added(times(row_step, 'r'))}]"
@@ -128,14 +131,19 @@ class _Emitter:
                 t.line(f"int64_t start[{rows}];")
                 with each_row(t, rows):
                     t.line(f"start[r] = {times(row_step, '(r < live ? r : live - 1)')};")
+            b_step = "b_step" if stride is None else str(stride)
+
+            def emit_chain(first: str, stop: str) -> None:
+                with t.block(f"for (int64_t k = {first}; k < {stop}; ++k)"):
+                    emit_step(t, vector, rows, vectors, left, "b")
+                    t.line(f"a += {step};")
+                    t.line(f"b += {b_step};")
+
             emit_accumulators(t, vector, rows, vectors)
             if plan.k_blocks > 1:
                 with t.block("if (part > 0)"):
                     self.emit_partial(rows, vectors, store=False)
-            with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
-                emit_step(t, vector, rows, vectors, left, "b")
-                t.line(f"a += {step};")
-                t.line(f"b += {'b_step' if stride is None else stride};")
+            emit_in_chains(t, vector, rows, vectors, self.steps, plan.chain, emit_chain)
             if plan.k_blocks > 1:
                 with t.block(f"if (part < {self.last_part})"):
                     self.emit_partial(rows, vectors, store=True)

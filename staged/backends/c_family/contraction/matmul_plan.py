@@ -11,7 +11,14 @@ from typing import Literal
 
 from staged.backends.c_family.contraction.loops import batch_items
 from staged.backends.c_family.contraction.spec import ITEM_SIZES, MatmulSpec
-from staged.backends.c_family.contraction.tile import Result, Split, TileChoice, choose_tile
+from staged.backends.c_family.contraction.tile import (
+    LONGEST_CHAIN,
+    Result,
+    Split,
+    TileChoice,
+    chain_of,
+    choose_tile,
+)
 from staged.backends.c_family.contraction.vectors import Vector, vector_of
 from staged.ir.machine import Machine
 
@@ -122,6 +129,13 @@ class Plan:
             return (full,)
         count = dict(self.tile.vectors.counted())[vectors]
         return (full, self.last_width) if count > 1 else (self.last_width,)
+
+    @property
+    def chain(self) -> int | None:
+        """Steps of the inner dimension that a sum in a register takes in at a time; None: all of a block."""
+        if self.k_block <= LONGEST_CHAIN:
+            return None
+        return LONGEST_CHAIN if self.spec.counted == "k" else chain_of(self.k_block)
 
     @property
     def k_blocks(self) -> int:

@@ -7,6 +7,7 @@ Source of the scheme: Goto and van de Geijn, Anatomy of High-Performance Matrix 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -138,11 +139,50 @@ def each_row(t: Text, rows: int) -> AbstractContextManager[None]:
     return t.unrolled(rows, f"for (int64_t r = 0; r < {rows}; ++r)")
 
 
+LONGEST_CHAIN = 384
+"""Products that a sum in a register takes in before it joins the others: what makes long inner dimensions round little."""
+
+
+def chain_of(steps: int) -> int:
+    """Steps of the inner dimension between two times that sums in registers join those in memory, in pieces as equal as possible."""
+    return -(-steps // -(-steps // LONGEST_CHAIN))
+
+
 def emit_accumulators(t: Text, vector: Vector, rows: int, vectors: int) -> None:
     t.line(f"{vector.name} acc[{rows}][{vectors}];")
+    emit_zeros(t, vector, rows, vectors)
+
+
+def emit_zeros(t: Text, vector: Vector, rows: int, vectors: int) -> None:
     with each_row(t, rows):
         for v in range(vectors):
             t.line(f"acc[r][{v}] = ({vector.name}){{0}};")
+
+
+def emit_in_chains(
+    t: Text, vector: Vector, rows: int, vectors: int, steps: str, chain: int | None, emit_chain: Callable[[str, str], None]
+) -> None:
+    """The accumulators of a tile take in `steps` steps, `chain` at a time (None: all at once).
+
+    `emit_chain(first, stop)` writes the loop over some of them. What came before a chain waits in memory and is added after it.
+    """
+    if chain is None:
+        emit_chain("0", steps)
+        return
+    alignment = f"__attribute__((aligned({vector.bytes})))"
+    t.line(f"{vector.scalar} before[{rows * vectors * vector.lanes}] {alignment};")
+    with t.block(f"for (int64_t first = 0; first < {steps}; first += {chain})"):
+        stop = f"first + {chain}"
+        if not steps.isdigit() or int(steps) % chain:
+            t.line(f"const int64_t stop = {stop} < {steps} ? {stop} : {steps};")
+            stop = "stop"
+        emit_spill(t, vector, rows, vectors, "before")
+        emit_zeros(t, vector, rows, vectors)
+        emit_chain("first", stop)
+        with each_row(t, rows):
+            for v in range(vectors):
+                address = added("before", times(vectors * vector.lanes, "r"), str(v * vector.lanes))
+                t.line(f"acc[r][{v}] += {vector.load(address)};")
 
 
 def emit_step(t: Text, vector: Vector, rows: int, vectors: int, left: str, right: str) -> None:
