@@ -57,17 +57,19 @@ def test_totals_of_integers(dtype, where, emulated_device):
     def totals(arrays):
         return [(st.max(x), st.min(x), st.sum(x), st.sum(x, dtype=x.dtype), st.argmax(x), st.argmin(x)) for x in arrays]
 
-    def alone(x):
-        return st.max(x)
+    def alone(a, b, c):
+        """One total of each array: whole vectors, which no place of an element keeps from being."""
+        return st.max(a), st.min(b), st.sum(c, dtype=c.dtype)
 
-    def run(arrays):
+    def run(arrays, a, b, c):
         if where != "region":
-            return totals(arrays), alone(arrays[4])
-        with with_backend(GPU, arrays):
-            return totals(arrays), alone(arrays[4])
+            return totals(arrays), alone(a, b, c)
+        with with_backend(GPU, arrays, a, b, c):
+            return totals(arrays), alone(a, b, c)
 
-    found, largest = st.function(run)(arrays)
-    assert largest == arrays[4].max()
+    separate = [np.roll(arrays[4], by) for by in (5, 40, 70)]
+    found, apart = st.function(run)(arrays, *separate)
+    assert apart == (separate[0].max(), separate[1].min(), wrapped(separate[2].astype(object).sum(), dtype))
     for x, results in zip(arrays, found, strict=True):
         exact = x.astype(object).sum()
         right = (x.max(), x.min(), exact, wrapped(exact, dtype), x.argmax(), x.argmin())

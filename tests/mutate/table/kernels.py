@@ -56,7 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
         GROUPS,
         "elif not self.shares_loops(ops) or self.feeds_itself(ops):",
         "elif not self.shares_loops(ops):",
-        ON_FUSION,
+        ("tests/regressions/test_fusion.py", "-k", "own_group"),
     ),
     Mutant(
         "two groups become one though another step must run between them",
