@@ -138,6 +138,8 @@ class Groups:
                     self.try_merge(producer, current)
             if op.device != CPU:
                 self.join_contraction(op)
+            elif self.node_of[op].kind == "contraction":
+                self.join_inputs(self.node_of[op])
 
     def join_contraction(self, op: Op) -> None:
         """Libraries take an epilogue whole or not at all: a group that was too little for them may be all of it by now."""
@@ -146,6 +148,31 @@ class Groups:
             current = self.node_of[op]
             if producer is not current and current.kind == "kernel":
                 self.try_merge(producer, current)
+
+    def join_inputs(self, node: Node) -> None:
+        """What only an epilogue needs, and that is made element by element, is made there: no array of it is written and read.
+
+        `0.9 * mean + 0.1 * d_w`: the first product joins the epilogue of the product that makes `d_w`.
+
+        Exact: the same ops on the same elements. Nothing that the product itself, or a step that must run before it, needs.
+        """
+        root = node.ops[0]
+        found = dict.fromkeys(each for op in node.ops for each in self.producers(op) if each.kind == "kernel")
+        for feeding in sorted(found, key=lambda each: each.position):
+            needed = any(each is feeding or each.before >> feeding.number & 1 for each in self.producers(root))
+            if needed or feeding.ops[0].device != root.device or len(node.ops) + len(feeding.ops) > MAX_OPS:
+                continue
+            ops = sorted([*node.ops, *feeding.ops], key=self.positions.__getitem__)
+            ops = [root, *(op for op in ops if op is not root)]
+            inside = set(ops)
+            if any(self.used_outside(result, inside) for op in feeding.ops for result in op.results):
+                continue
+            if any(may_fail(op) for op in feeding.ops) or not self.may_run_together(node, feeding):
+                continue
+            if self.is_epilogue(root, ops):
+                node.ops = ops
+                node.position = max(node.position, feeding.position)
+                self.absorb(node, feeding)
 
     def producers(self, op: Op) -> list[Node]:
         """The nodes of this block whose results `op` needs, seen through ops that belong to no group."""

@@ -177,6 +177,49 @@ def test_epilogues_take_the_elements_of_their_own_place():
     same(run(X, Y), (p[:, ::-1] * 2, p[:, ::2] + 1, p + p.T, np.roll(p, 1, 0), np.pad(p, 1) * 2))
 
 
+def test_what_only_an_epilogue_needs_is_made_in_it():
+    """As an optimiser's update: one pass over the weights. Not what the product needs too, or somebody else."""
+
+    @st.function
+    def run(x, y, mean, i):
+        alone = mean * 0.5 + (permuted(x) @ y) * 0.25
+        factor = mean * 0.5
+        shared = factor + (permuted(x) @ y) * 0.25
+        operand = x * 2.0
+        itself = operand[:17] + permuted(operand) @ y
+        through = mean + 1.0
+        behind = through * 2.0 + permuted(x) @ (y @ through)
+        picked = mean[i] * 2.0 + permuted(x) @ y
+        own = mean * 3.0
+        squared = own * 2.0 + own @ own
+        return alone, shared, factor, itself, behind, picked, squared
+
+    def permuted(a):
+        return st.permute_dims(a, (1, 0))
+
+    mean, i = RANDOM.integers(-4, 5, (17, 17)).astype(np.float32), np.arange(17)[::-1].copy()
+    p = X.T @ Y
+    right = (
+        mean * 0.5 + p * 0.25, mean * 0.5 + p * 0.25, mean * 0.5, X[:17] * 2 + p * 2, (mean + 1) * 2 + X.T @ (Y @ (mean + 1)),
+        mean[i] * 2 + p, mean * 6 + mean @ mean * 9,
+    )  # fmt: skip
+    same(run(X, Y, mean, i), right)
+
+    @st.function
+    def update(x, y, mean, variance):
+        d = permuted(x) @ y
+        mean = mean * 0.9 + d * 0.1
+        variance = variance * 0.99 + d * d * 0.01
+        return mean, variance, mean / (st.sqrt(variance) + 1.0)
+
+    assert len(kernels_of(update, X, Y, mean, mean)) == 1
+
+
+def kernels_of(function, *arguments):
+    """The kernels and products of a staged function."""
+    return [line for line in function.stage(*arguments).lowered_ir.splitlines() if " kernel" in line or " contraction" in line]
+
+
 def test_long_reductions_take_every_element_once():
     """Cut in two from 131,072 elements on, along each axis, at sizes with and without a divisor."""
     arrays = [np.arange(n).astype(np.float64).reshape(shape) for n, shape in (

@@ -94,6 +94,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_FUSION,
     ),
     Mutant(
+        "an epilogue makes what its own product needs",
+        GROUPS,
+        "if needed or feeding.ops[0].device != root.device or",
+        "if feeding.ops[0].device != root.device or",
+        ("tests/kernels/test_groups.py", "-k", "only_an_epilogue"),
+    ),
+    Mutant(
         "a number that is put into an array made of it is not found",
         "staged/kernels/lower_alone.py",
         "if value in self.number:\n            held",
