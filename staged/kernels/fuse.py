@@ -19,8 +19,8 @@ from staged.kernels.cascade import cascade_sums
 from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
-from staged.kernels.groups import Groups, Node, TakesEpilogue, is_view, kind_of
-from staged.kernels.kinds import ALONE, CHANGES_FIRST, CONTRACTIONS, FREE, SOURCES, is_scalar, shape_of
+from staged.kernels.groups import Groups, Node, TakesEpilogue, is_view, kind_of, root_of_contraction
+from staged.kernels.kinds import ALONE, CHANGES_FIRST, FREE, SOURCES, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
@@ -177,7 +177,7 @@ class _BlockFuser:
             self.values[old] = new
 
     def emit_contraction(self, node: Node) -> None:
-        root = next(op for op in node.ops if op.name in CONTRACTIONS)
+        root = root_of_contraction(node)
         _, body, inputs, results = self.groups.contraction_parts(root, node.ops)
         if not results:
             return

@@ -156,14 +156,13 @@ class Groups:
 
         Exact: the same ops on the same elements. Nothing that the product itself, or a step that must run before it, needs.
         """
-        root = node.ops[0]
+        root = root_of_contraction(node)
         found = dict.fromkeys(each for op in node.ops for each in self.producers(op) if each.kind == "kernel")
         for feeding in sorted(found, key=lambda each: each.position):
             needed = any(each is feeding or each.before >> feeding.number & 1 for each in self.producers(root))
             if needed or feeding.ops[0].device != root.device or len(node.ops) + len(feeding.ops) > MAX_OPS:
                 continue
             ops = sorted([*node.ops, *feeding.ops], key=self.positions.__getitem__)
-            ops = [root, *(op for op in ops if op is not root)]
             inside = set(ops)
             if any(self.used_outside(result, inside) for op in feeding.ops for result in op.results):
                 continue
@@ -280,7 +279,7 @@ class Groups:
             return False
         ops = sorted([*a.ops, *b.ops], key=self.positions.__getitem__)
         if "contraction" in kinds:
-            if a.kind != "contraction" or not self.is_epilogue(a.ops[0], ops):
+            if a.kind != "contraction" or not self.is_epilogue(root_of_contraction(a), ops):
                 return False
         elif not self.shares_loops(ops) or self.feeds_itself(ops):
             return False
@@ -499,6 +498,11 @@ def _is_constant(op: Op) -> bool:
     """Whether an op makes the same of constants wherever it stands."""
     made = (operand.producer for operand in op.operands)
     return op.name in FREE and all(each is not None and _is_constant(each) for each in made)
+
+
+def root_of_contraction(node: Node) -> Op:
+    """The product or convolution of a group: what its epilogue reads may stand before it in the program."""
+    return next(op for op in node.ops if op.name in CONTRACTIONS)
 
 
 def inputs_of(op: Op) -> list[Value]:

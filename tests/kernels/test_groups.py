@@ -192,7 +192,10 @@ def test_what_only_an_epilogue_needs_is_made_in_it():
         picked = mean[i] * 2.0 + permuted(x) @ y
         own = mean * 3.0
         squared = own * 2.0 + own @ own
-        return alone, shared, factor, itself, behind, picked, squared
+        early = mean * 0.5
+        product = permuted(x) @ y
+        late = (early + 1.0) * 2.0 + product
+        return alone, shared, factor, itself, behind, picked, squared, late * 3.0 - mean, late @ mean
 
     def permuted(a):
         return st.permute_dims(a, (1, 0))
@@ -202,6 +205,7 @@ def test_what_only_an_epilogue_needs_is_made_in_it():
     right = (
         mean * 0.5 + p * 0.25, mean * 0.5 + p * 0.25, mean * 0.5, X[:17] * 2 + p * 2, (mean + 1) * 2 + X.T @ (Y @ (mean + 1)),
         mean[i] * 2 + p, mean * 6 + mean @ mean * 9,
+        (mean + 2 + p) * 3 - mean, (mean + 2 + p) @ mean,
     )  # fmt: skip
     same(run(X, Y, mean, i), right)
 
