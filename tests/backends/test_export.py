@@ -1,6 +1,7 @@
 """The exported folder's `main`: `.npy` files, flags, wrong input, results; here around a program written by hand."""
 
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -211,3 +212,8 @@ def test_no_file_takes_the_place_of_a_closed_standard_output(folder):
     words = " ".join((*GOOD, *(f"--{name}={value}" for name, value in OTHERS.items())))
     result = subprocess.run(["sh", "-c", f"./scale {words} >&-"], cwd=folder, capture_output=True, text=True)
     assert result.returncode == 1 and (folder / "log.txt").read_text() == "", result
+
+
+def test_working_memory_is_enough_for_every_text_that_may_be_chosen():
+    variants = {name: replace(ARTIFACT, arena_bytes=bytes) for name, bytes in (("x86-64-v4", 640), ("x86-64-v3", 1280))}
+    assert "#define SCALE_ARENA_BYTES ((size_t)1280)" in export_files(ARTIFACT, variants)["scale.h"]

@@ -71,5 +71,16 @@ class ConstantInputs:
             dtype = param.tensor.dtype
             w.line()
             w.line(f"extern const {dtype.c_name} {name}[{array.size}];")
-            emit_table(w, f"const {dtype.c_name} {name}", dtype, array.reshape(-1).tolist())
+            with w.block(f"const {dtype.c_name} {name}[{array.size}] =", ";"):
+                texts = _texts(array, dtype)
+                w.lines += [f"    {', '.join(texts[start : start + 8])}," for start in range(0, len(texts), 8)]
         return str(w)
+
+
+def _texts(array: Any, dtype: DType) -> list[str]:
+    """The elements as C literals. NumPy writes numbers as shortly as they can be read back, a million of them in a second."""
+    if not dtype.is_float:
+        return [str(literal(value, dtype)) for value in array.reshape(-1).tolist()]
+    suffix = "f" if dtype.name == "f32" else ""
+    special = {"nan": "NAN", "inf": "INFINITY", "-inf": "-INFINITY"}
+    return [special.get(text) or text + suffix for text in array.reshape(-1).astype(str).tolist()]
