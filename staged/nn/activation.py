@@ -6,11 +6,14 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
-from staged.nn.parameters import check_option
+from staged.nn.parameters import check_inplace, check_option
 
 
 class ReLU(Module):
     """max(x, 0), element by element; its derivative at 0 is 0."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        check_inplace(type(self).__name__, inplace)
 
     def forward(self, x: Any) -> Any:
         """Apply it."""
@@ -82,7 +85,8 @@ class LogSoftmax(Module):
 class LeakyReLU(Module):
     """x where x > 0, `negative_slope * x` elsewhere."""
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        check_inplace("LeakyReLU", inplace)
         self.negative_slope = negative_slope
 
     def extra_repr(self) -> str:
@@ -97,7 +101,8 @@ class LeakyReLU(Module):
 class ELU(Module):
     """x where x > 0, alpha * (exp(x) - 1) elsewhere. Source: Clevert, Unterthiner and Hochreiter, 2016."""
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        check_inplace("ELU", inplace)
         self.alpha = alpha
 
     def extra_repr(self) -> str:
@@ -111,6 +116,9 @@ class ELU(Module):
 
 class SiLU(Module):
     """x * sigmoid(x). Source: Elfwing, Uchibe and Doya, 2018 (also known as swish)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        check_inplace(type(self).__name__, inplace)
 
     def forward(self, x: Any) -> Any:
         """Apply it."""

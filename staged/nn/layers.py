@@ -6,7 +6,7 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
-from staged.nn.parameters import Parameter, check_dtype, check_probability, check_sizes, uniform
+from staged.nn.parameters import Parameter, check_dtype, check_inplace, check_probability, check_sizes, uniform
 
 
 class Linear(Module):
@@ -61,8 +61,9 @@ class Dropout(Module):
     The mask comes from the program's counter-based generator. Source: Srivastava et al., 2014.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         check_probability("Dropout", p)
+        check_inplace("Dropout", inplace)
         self.p = p
 
     def extra_repr(self) -> str:

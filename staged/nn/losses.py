@@ -36,6 +36,8 @@ class _ClassLoss(_Loss):
                 where=st.here(),
                 hint=f"`reduction={weight!r}`",
             )
+        if isinstance(weight, st.Variable):
+            self.register_buffer("weight", weight)  # which is not trained
         self.weight = weight
         self.ignore_index = ignore_index
 

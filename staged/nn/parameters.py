@@ -63,6 +63,16 @@ def check_option(layer: str, name: str, value: Any, options: tuple[str, ...]) ->
         raise st.ArgumentError(f"{layer}: {name} is one of {known}, got {value!r}", where=st.here())
 
 
+def check_inplace(layer: str, inplace: Any) -> None:
+    """torch's layers may write over their input; ours give a new array, and say so rather than leave the input as it was."""
+    if inplace:
+        raise st.ArgumentError(
+            f"{layer}: arrays are values, no layer writes over its input",
+            where=st.here(),
+            hint="leave `inplace` out, and use what the layer returns; memory is shared where lives allow",
+        )
+
+
 def uniform(shape: tuple[int, ...], fan_in: int, dtype: Any) -> Any:
     """A parameter drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)): torch's default for Linear and Conv2d.
 

@@ -35,6 +35,11 @@ REFUSED = {
     "reduction": (lambda: nn.MSELoss(reduction="average"), '"mean", "sum", "none", got \'average\''),
     "weights as reduction": (lambda: nn.CrossEntropyLoss("sum"), "weight of each class first"),
     "weights as reduction, called": (lambda: st.cross_entropy(X, LABELS, "sum"), "weight of each class third"),
+    "ReLU(inplace=True)": (lambda: nn.ReLU(inplace=True), "ReLU: arrays are values"),
+    "SiLU(True)": (lambda: nn.SiLU(True), "SiLU: arrays are values"),
+    "LeakyReLU(0.1, True)": (lambda: nn.LeakyReLU(0.1, True), "arrays are values"),
+    "ELU(1.0, True)": (lambda: nn.ELU(1.0, True), "arrays are values"),
+    "Dropout(0.5, True)": (lambda: nn.Dropout(0.5, True), "arrays are values"),
     "label smoothing": (lambda: nn.CrossEntropyLoss(label_smoothing=1.5), "between 0 and 1"),
 }
 BY_POSITION = {
@@ -51,7 +56,6 @@ BY_POSITION = {
     "linspace's endpoint": lambda: st.linspace(0, 1, 5, False),
     "mse_loss's reduction": lambda: st.mse_loss(X, X, "sum"),
     "max_pool2d's dilation": lambda: st.max_pool2d(np.ones((1, 1, 4, 4)), 2, 2, 0, 2),
-    "LeakyReLU's inplace": lambda: nn.LeakyReLU(0.1, True),
 }
 
 
@@ -75,3 +79,6 @@ def test_weights_of_classes_stand_where_torch_has_them():
     np.testing.assert_array_equal(st.cross_entropy(X, LABELS, weights), by_name)
     np.testing.assert_array_equal(nn.CrossEntropyLoss(weights)(X, LABELS), by_name)
     np.testing.assert_array_equal(nn.NLLLoss(weights)(X, LABELS), st.nll_loss(X, LABELS, weights))
+    held = nn.CrossEntropyLoss(st.Variable(weights))
+    np.testing.assert_array_equal(held(X, LABELS), by_name)
+    assert not held.parameters() and list(held.state_dict()) == ["weight"]
