@@ -149,16 +149,17 @@ def _is_foreign(value: Any) -> bool:
 
 @cache
 def _names(function: Any) -> list[str]:
-    """The names of a function's parameters, as far as it says them."""
+    """The names of a function's parameters by position, as far as it says them; of any number of arrays there are none."""
     try:
-        return list(inspect.signature(function).parameters)
+        parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some of NumPy's that are written in C
         return []
+    return [] if any(each.kind is each.VAR_POSITIONAL for each in parameters) else [each.name for each in parameters]
 
 
 def _by_name(function: Any, ours: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of NumPy's function, those by name that stand at another position of ours: the third of `np.sum` is a dtype."""
-    theirs, known = _names(function), _names(ours)
+    theirs, known = _names(function), list(inspect.signature(ours).parameters)
     for place, name in enumerate(theirs[: len(args)]):
         word = _RENAMED.get(name, name)
         if place and (word in known or name in _HARMLESS) and known[place : place + 1] != [word]:

@@ -47,7 +47,7 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
 def takes_torch_keywords(name: str, function: F) -> F:
     """`function`, called `name`, which takes torch's names of its arguments too."""
     parameters = list(inspect.signature(function).parameters)
-    renamed = {"input": parameters[0]} if parameters else {}
+    renamed = {"input": "a" if parameters[0] == "condition" else parameters[0]} if parameters else {}
     for word, candidates in KEYWORDS.items():
         renamed[word] = next((candidate for candidate in candidates if candidate in parameters), "")
     renamed = {word: ours for word, ours in renamed.items() if ours and word not in parameters}
@@ -247,7 +247,8 @@ def _fixed(name: str, x: Array, dim: int) -> int:
     return int(extent)
 
 
-def _to(x: Array, target: Any) -> Array:
+def _to(x: Array, target: Any = None, *, dtype: Any = None) -> Array:
+    target = dtype if target is None else target
     dtype = target.dtype if isinstance(target, Array) else dtype_of(target)
     if dtype is None:
         raise ArgumentError(

@@ -44,6 +44,10 @@ CALLS = {
     "dot": lambda x: np.dot(x, X.T),
     "tril": lambda x: np.tril(x),
     "ravel": lambda x: np.ravel(x),
+    "meshgrid": lambda x: np.meshgrid(x[0], x[1])[1],
+    "broadcast_arrays": lambda x: np.broadcast_arrays(x[0], x)[0],
+    "reshape_order": lambda x: np.reshape(x, (3, 2), "C"),
+    "swapaxes": lambda x: np.swapaxes(x, 0, 1),
 }
 
 

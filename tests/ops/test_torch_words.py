@@ -78,6 +78,8 @@ CASES = {
     "roll": (lambda x, m, mask, ids: st.roll(m, shifts=1, dims=1), lambda: np.roll(M, 1, 1)),
     "tril": (lambda x, m, mask, ids: m.tril(diagonal=1), lambda: np.tril(M, 1)),
     "input": (lambda x, m, mask, ids: st.softmax(input=m, dim=0), lambda: softmax(M, 0)),
+    "where_input": (lambda x, m, mask, ids: st.where(mask, input=x, other=0.0), lambda: np.where(MASK, X, 0)),
+    "to_dtype": (lambda x, m, mask, ids: ids.to(dtype=st.f32) + ids.to(m), lambda: 2 * IDS.astype(np.float32)),
     "arange": (lambda x, m, mask, ids: st.arange(1, end=7, step=2), lambda: np.arange(1, 7, 2)),
     "zeros": (lambda x, m, mask, ids: (st.zeros(2, 3), st.zeros((2,), st.f64)), lambda: (np.zeros((2, 3)), np.zeros(2))),
     "ones": (lambda x, m, mask, ids: st.ones(2, dtype=st.i64), lambda: np.ones(2)),
