@@ -11,6 +11,7 @@ from staged.errors import StagedValueError
 from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
 from staged.frontend.syntax import Converter, expression, operator, text
+from staged.frontend.targets import tracked
 from staged.frontend.tracing import BlockEndedError, Region, current_trace
 from staged.ir.types import bool_
 from staged.ops.array import METHODS, Array, StagedArray
@@ -98,7 +99,7 @@ def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[
 
     trace = current_trace()
     assert trace is not None
-    mark = trace.mark([scope])
+    mark = trace.mark(tracked(trace, scope))
     region = Region(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False)
     regions = len(trace.regions)
     trace.regions.append(region)  # the program decides whether it runs

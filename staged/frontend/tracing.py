@@ -27,6 +27,7 @@ from staged.ir.types import Dim, TensorType, Type, dims_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive
+from staged.ops.promote import read
 from staged.ops.record import RecordContext
 from staged.ops.shape import permute_dims, reshape
 from staged.source import Position
@@ -133,9 +134,12 @@ class Region:
 
 @dataclass
 class RandomNumbers:
-    """Where the program's random numbers come from: the seed, and the counter that each random op advances."""
+    """Where the program's random numbers come from: the seed, and the counter that each random op advances.
 
-    seed: Array
+    The seed is a value, or a hidden Variable once one is set inside a transform.
+    """
+
+    seed: Any
     stream: Array
     counter: Any
 
@@ -387,7 +391,7 @@ class TraceContext(RecordContext):
             self.random = self.make_random()
         counter = self.random.counter.value
         self.random.counter.value = counter + 1
-        return self.random.seed, self.random.stream, counter
+        return read(self.random.seed), self.random.stream, counter
 
     def lift(self, array: Any) -> Array:
         """A handle for an array of Python's. A transpose or another shape of an array with a name is made from that one."""
@@ -474,7 +478,10 @@ class TraceContext(RecordContext):
         self.log.clear()
 
     def _is_hidden(self, ref: VariableRef) -> bool:
-        return self.random is not None and self.refs.get(id(self.random.counter)) is ref
+        return self.random is not None and ref in (
+            self.refs.get(id(self.random.counter)),
+            self.refs.get(id(self.random.seed)),
+        )
 
 
 def _is_around(home: OpenBlock, block: OpenBlock | None) -> bool:

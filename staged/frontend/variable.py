@@ -367,23 +367,24 @@ def random_numbers(trace: TraceContext) -> RandomNumbers:
     with trace.entered(trace.prelude):
         seed = trace.constant(trace.seed, type_)
         stream = trace.constant(0, type_)
-        zero = trace.constant(0, type_)
         for made in (seed, stream):
             trace.home.pop(trace.value_of(made))  # visible everywhere
-        counter = Variable.__new__(Variable)
-        counter._name, counter._type, counter._trace = "random_counter", type_, trace
-        counter._kept = counter._remote = None
-        reference = VariableRef(counter._name, type_, False, identity=counter, role="numbers drawn so far")
-        trace.add_variable(counter, reference)
-        write = Op(
-            "variable_write",
-            [trace.value_of(zero)],
-            [],
-            attrs={"variable": reference},
-            effects=(Effect("write", reference),),
-        )
-        trace.emit_op(write)
+        counter = _hidden(trace, "random_counter", 0, "numbers drawn so far")
     return RandomNumbers(seed, stream, counter)
+
+
+def _hidden(trace: TraceContext, name: str, start: int, role: str) -> Variable:
+    """A Variable that the user does not see, which is `start` when the program begins; in the prelude."""
+    type_ = TensorType(i64)
+    hidden = Variable.__new__(Variable)
+    hidden._name, hidden._type, hidden._trace = name, type_, trace
+    hidden._kept = hidden._remote = None
+    reference = VariableRef(name, type_, False, identity=hidden, role=role)
+    value = trace.value_of(trace.constant(start, type_))
+    trace.add_variable(hidden, reference)
+    effects = (Effect("write", reference),)
+    trace.emit_op(Op("variable_write", [value], [], attrs={"variable": reference}, effects=effects))
+    return hidden
 
 
 def seed(value: Any) -> None:
@@ -403,5 +404,13 @@ def seed(value: Any) -> None:
         )
     if trace.random is None:
         trace.random = random_numbers(trace)
-    trace.random.seed = METHODS["astype"](as_array(value), i64)
-    trace.random.counter.value = as_array(0)
+    numbers, given = trace.random, METHODS["astype"](as_array(value), i64)
+    if trace.states and not isinstance(numbers.seed, Variable):
+        # Inside a transform: what is drawn after it goes on from this seed, so that it is state of the transform.
+        with trace.entered(trace.prelude):
+            numbers.seed = _hidden(trace, "random_seed", trace.seed, "seed of the numbers that are drawn")
+    if isinstance(numbers.seed, Variable):
+        numbers.seed.value = given
+    else:
+        numbers.seed = given
+    numbers.counter.value = as_array(0)

@@ -6,6 +6,7 @@ from tests.mutate.mutant import Mutant
 
 _POINTS = "tests/ops/test_special_points.py"
 _TARGETS = "tests/frontend/test_gradient_targets.py"
+_STATE = "tests/frontend/test_state_in_transforms.py"
 _TORCH = f"{_POINTS}::test_both_modes_have_torchs_values_at_special_points"
 _HESSIANS = f"{_POINTS}::test_hessians_at_special_points_are_symmetric_and_right"
 _NAN = f"{_POINTS}::test_a_nan_is_in_the_value_and_in_its_gradient"
@@ -120,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a NaN probability is a loss of 100",
         "staged/ops/losses.py",
         "lost = abs_(p) <= math.exp(-100.0)",
-        "lost = select(p > math.exp(-100.0), p < 0, p == p)",
+        "lost = (p > math.exp(-100.0)) == (p > math.inf)",
         (_NAN,),
     ),
     Mutant(
@@ -143,5 +144,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "chosen = list(dict.fromkeys(asked))",
         "chosen = asked",
         (_TARGETS,),
+    ),
+    Mutant(
+        "what `or` may not reach writes state twice",
+        "staged/frontend/boolean.py",
+        "mark = trace.mark(tracked(trace, scope))",
+        "mark = trace.mark([scope])",
+        (_STATE,),
+    ),
+    Mutant(
+        "a seed that a transform sets is a value of its block",
+        "staged/frontend/variable.py",
+        "if trace.states and not isinstance(numbers.seed, Variable):",
+        "if False:",
+        (_STATE,),
     ),
 )
