@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +19,11 @@ import pytest
 
 import staged as st
 from staged.ir.nodes import Function, Op, walk_ops
-from staged.ir.types import DType, TensorType, f64
+from staged.ir.types import DType, TensorType, f32, f64, i32, i64, u8, u32
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
+from staged.ops.array import METHODS
+from staged.ops.promote import cast
 from staged.ops.shape import pad
 from staged.passes import algebra
 from staged.passes import simplify as simplify_module
@@ -262,3 +265,66 @@ def test_a_check_that_fails_is_the_programs_to_show() -> None:
     assert read(np.arange(3.0), 0.0) == 0.0
     with pytest.raises(IndexError, match="index 7 is out of range"):
         read(np.arange(3.0), 1.0)
+
+
+# ---- random programs ----------------------------------------------------------------------------
+
+
+def random_program(seed: int) -> tuple[Callable[..., Any], list[TensorType]]:
+    """A straight program of scalars of all dtypes in a loop whose counter has a known range, with numbers that rules look for."""
+    draw = random.Random(seed)
+    dtypes = [draw.choice((u8, i32, u32, i64, f32, f64)) for _ in range(2)]
+    start, stop = draw.choice(((0, 3), (-2, 2), (5, 6), (0, 0), (2**62, 2**62 + 2)))
+
+    def term(p: Program, given: list[Any], counter: Any) -> Any:
+        values = [*given, counter, cast(counter, draw.choice((u8, i32, u32)))]
+        for _ in range(draw.randint(2, 9)):
+            x = draw.choice(values)
+            if draw.random() < 0.4:
+                numbers = [n for n in borders(x.dtype) if not (isinstance(n, float) and not np.isfinite(n))]
+                y = p.constant(draw.choice(numbers), TensorType(x.dtype))
+            else:
+                y = draw.choice(values)
+                y = y if y.dtype is x.dtype else cast(y, x.dtype)
+            x = cast(x, x.dtype, False)
+            y = cast(y, x.dtype, False)
+            names = ["add", "subtract", "multiply", "negative", "maximum", "minimum", "select", "cast"]
+            names += ["divide"] if x.dtype.is_float else ["bitwise_and", "bitwise_or", "floor", "remainder"]
+            name = draw.choice(names)
+            if name == "negative":
+                made = e.negative(x)
+            elif name == "cast":
+                made = cast(x, draw.choice((u8, i32, u32, i64, f32, f64)))
+            elif name == "select":
+                made = e.select(METHODS[draw.choice(("less", "equal", "greater_equal"))](x, y), x, y)
+            elif name in ("floor", "remainder"):
+                divisor = p.constant(draw.choice((1, 2, 3, 7)), TensorType(x.dtype))
+                made = x // divisor if name == "floor" else x % divisor
+            else:
+                made = METHODS[name](*((x, y) if draw.random() < 0.5 else (y, x)))
+            values.append(made)
+        return values[-1]
+
+    def body(p: Program, x: Any, y: Any) -> Any:
+        state = draw.getstate()
+
+        def turn(loop: Any, i: Any, *_: Any) -> Any:
+            draw.setstate(state)
+            return tuple(cast(term(p, [x, y], i), dtype) for dtype in (i64, f64))
+
+        return p.for_(stop, [p.constant(0, TensorType(i64)), p.constant(0.0, TensorType(f64))], turn, start=start)
+
+    return body, [TensorType(dtype) for dtype in dtypes]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_random_programs_keep_every_bit() -> None:
+    for seed in range(250):
+        body, types = random_program(seed)
+        before = function(body, *types)
+        after = eliminate_dead_code(simplify(before))
+        draw = random.Random(seed)
+        for _ in range(4):
+            row = [np.array(draw.choice(borders(type.dtype)), type.dtype.numpy) for type in types]
+            for old, new in zip(run(before, *row), run(after, *row), strict=True):
+                assert same_bits(old, new), f"program {seed} on {row}: {old} became {new}"
