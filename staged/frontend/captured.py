@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FrameType
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from staged.frontend.locals import Locals
 
 _DEPTH = 3
 """How far a path goes: `config.layers[0].table` is three steps."""
-_MOST_PARTS = 1000
-"""A container with more parts is not searched: a name is not worth that."""
+_MOST_PARTS = 3000
+"""How many attributes, items and elements are looked at: a name is not worth more, about a millisecond."""
 
 
 def name_of_captured(array: object) -> str:
@@ -46,16 +47,19 @@ def _find(matches: Callable[[object], bool]) -> tuple[str, Any]:
     code mentions, then among attributes, items and elements of what these stand for.
     """
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
+    left = _MOST_PARTS
+    while frame is not None and left > 0:
         if not str(frame.f_globals.get("__name__", "")).startswith("staged."):
-            visible = dict(_visible(frame))
-            for name, value in visible.items():
-                if matches(value):
-                    return name, value
-            for name, value in visible.items():
-                path, found = _path_in(value, matches, _DEPTH)
-                if path:
-                    return "_".join([*([] if name == "self" else [name]), *path]), found
+            level = [([] if name == "self" else [name], value) for name, value in dict(_visible(frame)).items()]
+            for depth in range(_DEPTH + 1):
+                for path, value in level:
+                    if matches(value) and path:
+                        return "_".join(path), value
+                if depth == _DEPTH:
+                    break
+                parts = ((path, key, part) for path, value in level for key, part in _parts(value))
+                level = [([*path, str(key)], part) for path, key, part in itertools.islice(parts, max(left, 0))]
+                left -= len(level)
         frame = frame.f_back
     return "", None
 
@@ -82,27 +86,15 @@ def _mentioned(code: CodeType) -> Iterator[str]:
             yield from _mentioned(constant)
 
 
-def _path_in(value: object, matches: Callable[[object], bool], depth: int) -> tuple[list[str], Any]:
-    """The way from an object to a part that matches, by attributes, keys and positions, and the part; ([], None) without one."""
-    parts: Iterator[tuple[object, Any]]
+def _parts(value: object) -> Iterable[tuple[object, Any]]:
+    """The attributes, items or elements of an object, by name, key or position."""
     if isinstance(value, dict):
-        parts = iter(value.items())
-    elif isinstance(value, list | tuple):
-        parts = enumerate(value)
-    elif isinstance(value, type) or type(value).__module__.split(".")[0] in ("staged", "numpy", "builtins"):
-        return [], None
-    else:
-        parts = iter(getattr(value, "__dict__", {}).items())
-    inner = list(zip(range(_MOST_PARTS), parts, strict=False))
-    for _, (key, part) in inner:
-        if matches(part):
-            return [str(key)], part
-    if depth > 1:
-        for _, (key, part) in inner:
-            path, found = _path_in(part, matches, depth - 1)
-            if path:
-                return [str(key), *path], found
-    return [], None
+        return value.items()
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    if isinstance(value, type | ModuleType) or type(value).__module__.split(".")[0] in ("staged", "numpy", "builtins"):
+        return ()
+    return getattr(value, "__dict__", {}).items()
 
 
 def whole_view(array: Any, owner: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
+from staged.frontend import captured
 from staged.frontend.trace import trace
 from tests.frontend.harness import agree
 
@@ -124,3 +125,24 @@ def test_what_is_no_whole_view_stays_an_input_of_its_own() -> None:
 
     assert names(f, 1.0)[:2] == ("x", "w") and len(names(f, 1.0)) == 6
     agree(f, 1.0)
+
+
+HUGE = [{number: [number] * 1000 for number in range(1000)}] * 1000
+
+
+def test_the_search_for_a_name_ends_soon(monkeypatch: Any) -> None:
+    looked = 0
+
+    def counted(value: Any) -> Any:
+        nonlocal looked
+        for part in parts(value):
+            looked += 1
+            yield part
+
+    parts = captured._parts
+    monkeypatch.setattr(captured, "_parts", counted)
+
+    def f(x: Any) -> Any:
+        return x + len(HUGE) + (lambda: TABLE * 1.0)()
+
+    assert names(f, X) == ("x", "hidden_0") and looked < 10_000

@@ -50,12 +50,12 @@ def export_files(artifact: Artifact, variants: Mapping[str, Artifact] | None = N
 def companions(artifact: Artifact) -> dict[str, str]:
     """The files beside a program's text, header and `main` that do not depend on how it is built."""
     name = artifact.name
+    examples = {f"{name}_example.c": example_c(artifact), f"{name}_example.py": example_python(artifact)}
     return {
         **({f"{name}_support.h": artifact.support} if artifact.support else {}),
         **({f"{name}_data.c": artifact.data} if artifact.data else {}),
         f"{name}_library.c": library_source(artifact),
-        f"{name}_example.c": example_c(artifact),
-        f"{name}_example.py": example_python(artifact),
+        **(examples if all(parameter.device == "cpu" for parameter in artifact.parameters) else {}),
         f"{name}_npy.h": npy_header(name),
     }
 

@@ -62,7 +62,8 @@ def parameter_groups(name: str, parameters: Sequence[Parameter]) -> list[Group]:
     """The groups of a program's parameters, in their order."""
     fields, types = Names(), Names()
     fields.used.update(parameter.field for parameter in parameters)
-    types.used.update((f"{name}_args", name))
+    own = "args release team_create team_destroy args_bytes host_bytes arena_bytes arena_create arena_free".split()
+    types.used.update((name, *(f"{name}_{word}" for word in own)))
     groups: list[Group] = []
     begin = 0
     for key, run in itertools.groupby(

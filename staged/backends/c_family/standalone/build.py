@@ -96,7 +96,7 @@ _DISPATCH = """
 _CALLING = """\
 ## Calling it from C, C++ and Python
 
-`make lib` builds `lib{name}.a` and `lib{name}.so`. `{name}.h` is the interface: fill `{name}_args`, give
+`make lib` builds {libraries}. `{name}.h` is the interface: fill `{name}_args`, give
 `{upper}_ARENA_BYTES` of zeroed memory aligned to 64 bytes, call `{name}`. `{upper}_..._SIZE` say how many elements arrays have.
 
 ```c
@@ -106,8 +106,10 @@ static st_host host;  // zeros: it prints to standard output
 int status = {name}(&args, arena, &host);  // ST_OK, else host.message says why
 ```
 
-`{name}_example.c` is a whole call from C or C++ (`make example`), `{name}_example.py` one by ctypes.{threads}
+{examples}{threads}
 """
+_EXAMPLES = "`{name}_example.c` is a whole call from C or C++{how}, `{name}_example.py` one by ctypes."
+_ON_DEVICE = "Arrays that the header says are on a device are addresses there: `main.c` shows how they get there."
 
 
 def readme(artifact: Artifact, building: str = _BUILT_AS_C, targets: Sequence[str] = (), is_c: bool = True) -> str:
@@ -135,5 +137,10 @@ def readme(artifact: Artifact, building: str = _BUILT_AS_C, targets: Sequence[st
         if artifact.threads != 1
         else ""
     )
-    parts.append(_CALLING.format(name=name, upper=name.upper(), threads=threads))
+    on_host = all(parameter.device == "cpu" for parameter in artifact.parameters)
+    examples = _EXAMPLES.format(name=name, how=" (`make example`)" if is_c else "") if on_host else _ON_DEVICE
+    libraries = f"`lib{name}.a` and `lib{name}.so`" if is_c else f"`lib{name}.so`"
+    parts.append(
+        _CALLING.format(name=name, upper=name.upper(), libraries=libraries, examples=examples, threads=threads)
+    )
     return "\n".join(parts)
