@@ -94,9 +94,16 @@ class LoopEmitter(VectorLoops):
             scratch_bytes,
             self.can_fail,
             self.schedule.chunk,
-            () if self.repeats else self.nest.in_place,
+            self.in_place_pairs(),
             items_text=self.items_text(),
         )
+
+    def in_place_pairs(self) -> tuple[tuple[int, int], ...]:
+        """The (result, operand) pairs that may share a buffer.
+
+        Exact: not a result whose last vector is written twice, and so read again after the first time.
+        """
+        return tuple(pair for pair in self.nest.in_place if self.nest.outputs[pair[0]] not in self.stored_twice)
 
     def items_text(self) -> str:
         """The number of work items as C, in terms of the call's arguments; nothing where it is a number."""

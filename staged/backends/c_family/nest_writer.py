@@ -64,8 +64,8 @@ class NestWriter(ABC):
         """The number of a vector among those of one turn."""
         self.ends: dict[tuple[str, str, int], str] = {}
         """Where whole turns of so many items end, in a range from here to there: what is known in this block."""
-        self.repeats = False
-        """Whether a loop computes elements twice: then a result must not overwrite an operand."""
+        self.stored_twice: set[ArrayRef] = set()
+        """The arrays of which a loop computes elements twice: such a result must not overwrite an operand."""
         self.repeated = 0
         """How many lanes of the vector under way were taken in before."""
         self.loop_names: list[str] = []

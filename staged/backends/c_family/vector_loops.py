@@ -78,7 +78,7 @@ class VectorLoops(TotalsEmitter):
             start = stop
         if left and extent >= lanes and may_repeat(loop, self.speller):
             self.axes[axis] = Literal(str(int(high) - lanes))
-            self.repeats = self.repeats or any(isinstance(s, Store) for s in loop.body)
+            self.stored_twice |= {s.array for s in loop.body if isinstance(s, Store)}
             with self.block(""):
                 self.w.line(f"// the last {lanes}, {lanes - left} of them a second time")
                 self.repeated = lanes - left

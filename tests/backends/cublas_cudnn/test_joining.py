@@ -8,7 +8,7 @@ import numpy as np
 
 import staged as st
 from staged import GPU, with_backend
-from staged.backends.cublas_cudnn.joining import _in_place
+from staged.backends.cublas_cudnn.joining import _in_place, _Plan, _Step
 from staged.ir.loops import Nest
 from staged.ir.nodes import Op, Value
 from staged.ir.types import TensorType, f32
@@ -68,3 +68,17 @@ def test_no_member_is_made_in_the_place_of_what_another_reads() -> None:
     assert _in_place([kernel(x), kernel(flat)]) == []
     assert _in_place([kernel(x, y), kernel(y, x)]) == []
     assert _in_place([kernel(x, x), kernel(y)]) == [(0, 0), (1, 2)]
+
+
+def test_a_kernel_waits_for_what_its_launch_makes() -> None:
+    x = Value(TensorType(f32, (40, 8)))
+    first, second = kernel(x), kernel(x)
+    flat = Op("reshape", [second.result], [TensorType(f32, (320,))], attrs={"shape": (320,)}, device=GPU)
+    plan = _Plan()
+    plan.steps = [_Step([first]), _Step([second]), _Step([kernel(x)]), _Step([flat])]
+    plan.made_at = {first.result: 0, second.result: 1, flat.result: 3}
+    needed: list[Op] = []
+    assert plan.can_be_there(x, 0, needed) and plan.can_be_there(first.result, 1, needed)
+    assert plan.can_be_there(flat.result, 2, needed) and needed == [flat]  # a view of what is there
+    assert not plan.can_be_there(second.result, 1, []) and not plan.can_be_there(flat.result, 1, [])
+    assert not plan.can_be_there(second.result, 0, [])

@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{GPU}joining.py",
         "if op is None or made == at or",
         "if made == at:\n            return True\n        if op is None or",
-        (f"{TESTS}test_kernels.py", "-k", "need_each_other"),
+        (f"{TESTS}test_joining.py", "-k", "waits or no_member"),
     ),
     Mutant(
         "a read of a Variable moves before a write of it",

@@ -33,8 +33,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a repeated vector may lie where its operand does",
         "staged/backends/c_family/loops.py",
-        "() if self.repeats else self.nest.in_place",
-        "self.nest.in_place",
+        "if self.nest.outputs[pair[0]] not in self.stored_twice",
+        "if self.nest.outputs[pair[0]] not in ()",
         ("tests/backends/c_family/test_vector_plan.py",),
     ),
     Mutant(
