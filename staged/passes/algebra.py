@@ -371,22 +371,38 @@ def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
     return emit.full(op.result.tensor, op.name in ("equal", "less_equal", "greater_equal"))
 
 
-@rule("less", "less_equal", "greater", "greater_equal")
+@rule("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 def compare_with_limit(op: Op, emit: Emitter) -> Value | None:
-    """n < 0  ->  False, of an unsigned n;  n >= 0  ->  True;  the same at each end of any dtype
+    """n < 0  ->  False, of an unsigned n;  n <= 255  ->  True, of a byte, cast to another dtype too;  n == 256  ->  False
 
     Why: compilers warn of it.
-    Exact: for integers, which are never beyond the lowest and the highest of their dtype.
+    Exact: for integers and bools, which are never beyond the limits of their dtype, nor of that they were cast from without a loss.
     """
-    a, b = op.operands
-    if not a.tensor.dtype.is_integer:
+    a, b = op.operands if not op.name.startswith("greater") else op.operands[::-1]
+    first, second = _limits_of(a), _limits_of(b)
+    if first is None or second is None:
         return None
-    lowest, highest = limits(a.tensor.dtype)
-    # `n < lowest` is false, as is `highest < n`; `n > highest`, as is `lowest > n`.
-    ends = (lowest, highest) if op.name in ("less", "greater_equal") else (highest, lowest)
-    if number_of(b) != ends[0] and number_of(a) != ends[1]:
+    if op.name in ("equal", "not_equal"):
+        apart = first[1] < second[0] or second[1] < first[0]
+        return emit.full(op.result.tensor, op.name == "not_equal") if apart else None
+    strict = op.name in ("less", "greater")
+    if first[1] < second[0] or not strict and first[1] == second[0]:
+        return emit.full(op.result.tensor, True)
+    if first[0] > second[1] or strict and first[0] == second[1]:
+        return emit.full(op.result.tensor, False)
+    return None
+
+
+def _limits_of(value: Value) -> tuple[int, int] | None:
+    """The lowest and the highest integer that `value` may hold, by its dtype or that which it was cast from."""
+    dtype, number = value.tensor.dtype, number_of(value)
+    if dtype.is_float:
         return None
-    return emit.full(op.result.tensor, op.name in ("less_equal", "greater_equal"))
+    if number is not None:
+        return int(number), int(number)
+    cast = made_by(value, "cast")
+    source = dtype if cast is None else cast.operands[0].tensor.dtype
+    return limits(source) if not source.is_float and fits(limits(source), dtype) else limits(dtype)
 
 
 @rule("equal", "not_equal")

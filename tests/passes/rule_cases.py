@@ -262,6 +262,17 @@ CASES = [
     ),
     Case(
         "compare_with_limit",
+        lambda p, x: tuple(
+            METHODS[name](*pair)
+            for name in COMPARISONS
+            for beyond in (limits(x.dtype)[0] - 1, limits(x.dtype)[1] + 1)
+            for pair in ((cast(x, i64), number(p, beyond, cast(x, i64))), (number(p, beyond, cast(x, i64)), cast(x, i64)))
+        ),
+        each(u8, i32, u32, bool_),
+    ),
+    Case("compare_with_limit", lambda p, x: (cast(x, u8) < number(p, 255, cast(x, u8)),), each(i32, u32, i64), fires=False),
+    Case(
+        "compare_with_limit",
         lambda p, x: (
             x < number(p, limits(x.dtype)[0], x),
             x >= number(p, limits(x.dtype)[0], x),

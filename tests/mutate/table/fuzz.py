@@ -38,8 +38,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a comparison with the lowest number that may be equal counts as decided",
         "staged/passes/algebra.py",
-        'ends = (lowest, highest) if op.name in ("less", "greater_equal") else (highest, lowest)',
-        'ends = (lowest, highest) if op.name in ("less", "less_equal") else (highest, lowest)',
+        "first[0] > second[1] or strict and first[0] == second[1]",
+        "first[0] >= second[1]",
+        ("tests/passes/test_rules.py", "-k", "compare_with_limit"),
+    ),
+    Mutant(
+        "what is cast to fewer bits counts as within them",
+        "staged/passes/algebra.py",
+        "not source.is_float and fits(limits(source), dtype)",
+        "not source.is_float",
         ("tests/passes/test_rules.py", "-k", "compare_with_limit"),
     ),
 )
