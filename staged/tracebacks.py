@@ -62,8 +62,10 @@ def _is_of_user(error: BaseException) -> bool:
     """Whether the user's program is at fault: it raised, or the library did so on purpose or for a wrong argument."""
     if isinstance(error, StagedError):
         return True
-    if isinstance(error, AssertionError):
-        return not is_library_file(_last_file(error.__traceback__))
+    if is_library_file(_last_file(error.__traceback__)) and (
+        isinstance(error, AssertionError) or _users_part(error.__traceback__) is None
+    ):
+        return False
     return not _last_file(error.__traceback__).startswith(_INNER)
 
 

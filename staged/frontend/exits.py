@@ -6,7 +6,8 @@ import ast
 from typing import Any
 
 from staged.frontend.syntax import Converter, operator, place, statement, text
-from staged.frontend.tracing import BREAK, CONTINUE, Signal
+from staged.frontend.tracing import Signal, current_trace
+from staged.source import Position, here
 
 
 @statement(ast.Return)
@@ -31,10 +32,15 @@ def convert_continue(converter: Converter, node: ast.Continue) -> list[ast.stmt]
 @operator
 def returned(value: Any) -> Signal:
     """`return value`."""
-    return Signal("return", value)
+    return Signal("return", value, _here())
 
 
 @operator
 def leave_loop(kind: str) -> Signal:
     """`break` or `continue`."""
-    return BREAK if kind == "break" else CONTINUE
+    return Signal(kind, None, _here())
+
+
+def _here() -> Position | None:
+    """The statement, for the text of the program; nothing where nothing is recorded."""
+    return here() if current_trace() is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from staged.frontend import trees
@@ -29,7 +30,7 @@ from staged.ir.builder import OpenBlock
 from staged.ir.nodes import End, Op, Value
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
-from staged.source import here
+from staged.source import Position, here
 
 
 @statement(ast.If)
@@ -241,7 +242,7 @@ class StagedIf:
                 if new is not value:
                     scope.__dict__[name] = new
         if signal is not None and signal is not ENDED and signal.kind in ("return", "value"):
-            return Signal(signal.kind, replace_leaves(signal.value, replace, done))
+            return Signal(signal.kind, replace_leaves(signal.value, replace, done), signal.where)
         return signal
 
     def join_both(
@@ -294,14 +295,17 @@ class StagedIf:
                 result = join_results(first.value, second.value, what, self.where)
                 pairs.append((first.value, second.value, result))
         yields: dict[int, list[Value]] = {0: [], 1: []}
+        ends = [None if signal is None else signal.where for signal in signals]
         for index in (0, 1):
             with trace.entered(blocks[index]):
+                trace.place = ends[index]
                 for pair in pairs:
                     leaves, _ = trees.flatten(pair[index])
                     for leaf, slot in zip(leaves, pair[2].leaves, strict=True):
                         if isinstance(slot, TensorType):
                             yields[index].append(materialise(trace, leaf, slot))
-        handles = self.emit(condition, blocks, [hint for _, name, t in templates for hint in t.hints(name)], yields)
+                trace.place = None
+        handles = self.emit(condition, blocks, [hint for _, name, t in templates for hint in t.hints(name)], yields, ends)
         rest = list(handles)
         for number, name, template in templates:
             value = self.scopes[number].__dict__[name] = template.rebuild(rest)
@@ -313,7 +317,7 @@ class StagedIf:
             made = result.rebuild(rest)
             assert second is not None
             note_joined(trace, made, first.value, second.value)
-            return Signal(first.kind, made)
+            return Signal(first.kind, made, second.where or first.where)
         return first
 
     def result_name(self, signal: Signal) -> str:
@@ -337,12 +341,13 @@ class StagedIf:
         blocks: list[OpenBlock],
         hints: list[str],
         yields: dict[int, list[Value]] | None = None,
+        ends: Sequence[Position | None] = (None, None),
     ) -> list[StagedArray]:
         """End the open branches with their yields and append the op."""
         types: list[Any] = []
         for index, values in (yields or {}).items():
             types = [value.type for value in values]
-            blocks[index].ending = End("yield", tuple(values), None, self.where)
+            blocks[index].ending = End("yield", tuple(values), None, ends[index] or self.where)
         op = Op(
             "if",
             [condition],

@@ -19,8 +19,6 @@ from staged.frontend.objects import check_passed, mutable_nodes, with_objects
 from staged.frontend.scope import MAX_TRIES, traced_in_scope
 from staged.frontend.targets import Carry, Key, StateTarget, Target, fits, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import (
-    BREAK,
-    CONTINUE,
     ENDED,
     BlockEndedError,
     Body,
@@ -244,8 +242,8 @@ class StagedLoop:
                     signal = body(params[:indices])
                 except BlockEndedError:
                     signal = ENDED
-                if signal is None or signal is CONTINUE:
-                    target.leave("yield")
+                if signal is None or signal.kind == "continue":
+                    target.leave("yield", None, None if signal is None else signal.where)
                 elif signal is not ENDED:
                     target_of(trace, signal).exit(signal)
             made = [dict(scope.__dict__) for scope in self.scopes]
@@ -324,7 +322,7 @@ def with_else(
 
 def finish(signal: Signal | None, orelse: Body | None) -> Signal | None:
     """After the turns of a loop that ended with `signal`: its `else`, unless a `break` has left it."""
-    if signal is BREAK:
+    if signal is not None and signal.kind == "break":
         return None
     if signal is None and orelse is not None:
         return orelse()
@@ -332,15 +330,15 @@ def finish(signal: Signal | None, orelse: Body | None) -> Signal | None:
 
 
 def run_turns(trace: TraceContext, scope: Locals, turns: Iterable[Body], what: str) -> Signal | None:
-    """The iterations of a loop one after the other; BREAK where one of them says so while staging."""
+    """The iterations of a loop one after the other; the `break` where one of them says so while staging."""
     return _turn(_iteration(trace, scope, body, what, number) for number, body in enumerate(turns))
 
 
 def _turn(turns: Iterable[Body]) -> Signal | None:
     for body in turns:
         signal = body()
-        if signal is not None and signal is not CONTINUE:
-            return signal  # BREAK is seen by the caller, who runs or skips `else`
+        if signal is not None and signal.kind != "continue":
+            return signal  # a `break` is seen by the caller, who runs or skips `else`
     return None
 
 

@@ -311,7 +311,7 @@ class _Try:
         except BlockEndedError:
             signal = ENDED
         if signal is not ENDED:
-            self.target.leave("return", None if signal is None else signal.value)
+            self.target.leave("return", *((None, None) if signal is None else (signal.value, signal.where)))
 
     # ---- what the try says ----
 
@@ -374,7 +374,7 @@ class FunctionTarget(StateTarget):
     function_name: str = ""
 
     def exit(self, signal: Signal) -> None:
-        self.leave("return", signal.value)
+        self.leave("return", signal.value, signal.where)
 
     def operands(self, kind: str, value: Any, where: Position | None) -> list[Value]:
         out = super().operands(kind, value, where)

@@ -16,7 +16,7 @@ from staged.frontend.tracing import ENDED, BlockEndedError, Body, Region, Signal
 from staged.frontend.variable import Variable
 from staged.ir.nodes import Label, Op
 from staged.ops.array import StagedArray
-from staged.source import here
+from staged.source import Position, here
 
 MAX_TRIES = 30
 """More tries than names and types can change: reaching it is a bug of ours."""
@@ -26,7 +26,7 @@ class ScopeTarget(StateTarget):
     """A block left by `break`: for an early return (with a value), a `break` or a `continue` of an unrolled loop."""
 
     def exit(self, signal: Signal) -> None:
-        self.leave("break", signal.value)
+        self.leave("break", signal.value, signal.where)
 
 
 def traced_in_scope(
@@ -79,7 +79,7 @@ def _traced_in_scope(
                     signal = ENDED
                 check_region(trace, region)
                 if signal is None or signal.kind in target.catches:
-                    target.leave("yield", None if signal is None else signal.value)
+                    target.leave("yield", *_left_with(signal))
                 elif signal is not ENDED:
                     target_of(trace, signal).exit(signal)
                 made = [dict(other.__dict__) for other in scopes]
@@ -113,16 +113,21 @@ def _traced_in_scope(
     raise AssertionError(f"tracing {what} does not settle")
 
 
+def _left_with(signal: Signal | None) -> tuple[Any, Position | None]:
+    """The value of a body that has ended, and the statement that ended it."""
+    return (None, None) if signal is None else (signal.value, signal.where)
+
+
 class ProgramTarget(StateTarget):
     """The staged function itself: exits return from the program."""
 
     def exit(self, signal: Signal) -> None:
-        self.leave("return", signal.value)
+        self.leave("return", signal.value, signal.where)
 
-    def leave(self, kind: str, value: Any = None) -> None:
+    def leave(self, kind: str, value: Any = None, where: Position | None = None) -> None:
         # A Variable that lives in the program only leaves it as what it holds.
         _check_result(value)
-        super().leave(kind, trees.map_leaves(self._held, value))
+        super().leave(kind, trees.map_leaves(self._held, value), where)
 
     def _held(self, leaf: Any) -> Any:
         return leaf.value if isinstance(leaf, Variable) and leaf.is_inner else leaf
@@ -163,7 +168,7 @@ def traced_as_program(trace: TraceContext, scope: Locals, body: Body, what: str)
             except BlockEndedError:
                 signal = ENDED
             if signal is not ENDED:
-                target.leave("return", None if signal is None else signal.value)
+                target.leave("return", *_left_with(signal))
         finally:
             trace.targets.pop()
         if not target.stale:

@@ -90,17 +90,17 @@ class StateTarget(Target):
     by: Callable[[str], tuple[str, str]] = lambda name: ("before", "after")
 
     def exit(self, signal: Signal) -> None:
-        self.leave(signal.kind, signal.value)
+        self.leave(signal.kind, signal.value, signal.where)
 
-    def leave(self, kind: str, value: Any = None) -> None:
-        """End the current block with the state as it is now."""
+    def leave(self, kind: str, value: Any = None, where: Position | None = None) -> None:
+        """End the current block with the state as it is now; `where` is the statement that does so."""
         if self.trace.files:
             from staged.frontend.files import close_left
 
             close_left(self.trace, self)
         self.exits += 1
         self.breaks = self.breaks or kind == "break"
-        where = here()
+        where = where or here()
         operands = self.operands(kind, value, where)
         self.trace.builder.end(kind, operands, None if kind in ("yield", "return") else self.label, where)
 

@@ -30,7 +30,7 @@ from staged.ops.primitive import Primitive
 from staged.ops.promote import read
 from staged.ops.record import RecordContext
 from staged.ops.shape import permute_dims, reshape
-from staged.source import Position
+from staged.source import Position, here
 
 if TYPE_CHECKING:
     from staged.frontend.cleanup import cleanup
@@ -40,20 +40,19 @@ if TYPE_CHECKING:
 
 
 class Signal:
-    """How a body ended, where it did not run to its end."""
+    """How a body ended, where it did not run to its end; `where` is the statement that ended it."""
 
-    __slots__ = ("kind", "value")
+    __slots__ = ("kind", "value", "where")
 
-    def __init__(self, kind: str, value: Any = None) -> None:
+    def __init__(self, kind: str, value: Any = None, where: Position | None = None) -> None:
         self.kind = kind
         self.value = value
+        self.where = where
 
     def __repr__(self) -> str:
         return f"<{self.kind}>"
 
 
-BREAK = Signal("break")
-CONTINUE = Signal("continue")
 ENDED = Signal("ended")
 """Every path has left already: the open block has its end, what follows is not traced."""
 
@@ -174,7 +173,9 @@ class TraceContext(RecordContext):
     """Records one staged function."""
 
     def __init__(self, name: str, builder: Builder) -> None:
-        super().__init__(builder)
+        super().__init__(builder, locate=self.position)
+        self.place: Position | None = None
+        """Where what is being recorded belongs to, if not to the expression that is being evaluated."""
         self.hidden_input = self._hidden
         self.name = name
         self.regions: list[Region] = []
@@ -250,6 +251,10 @@ class TraceContext(RecordContext):
         """The dimensions that have been given a size, and where."""
 
     # ---- recording ----
+
+    def position(self) -> Position | None:
+        """The place of a new op."""
+        return self.place or here()
 
     def bind(self, primitive: Primitive, operands: Any, attrs: dict[str, Any]) -> tuple[Array, ...]:
         operands = [self.read(operand) for operand in operands]

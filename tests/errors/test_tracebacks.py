@@ -123,8 +123,15 @@ def test_all_frames_are_shown_where_asked_for(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(("folder", "kept"), [("passes", ["entry", "entry", "outer", "broken"]), ("nn", ["entry"])])
 def test_fault_of_ours_keeps_its_frames(folder: str, kept: list[str]) -> None:
     """Only a fault of ours raises a KeyError below the passes; layers raise it for a wrong name."""
-    text = "def outer():\n    broken()\n\n\ndef broken():\n    raise KeyError('planted')\n"
+    text = "def outer(call):\n    call(broken)\n\n\ndef broken():\n    raise KeyError('planted')\n"
     names: dict[str, Any] = {}
     exec(compile(text, str(Path(OURS) / folder / "planted.py"), "exec"), names)
-    _, ours, _ = frames(trims_traceback(names["outer"]))
+    _, ours, _ = frames(lambda: trims_traceback(names["outer"])(lambda broken: broken()))
     assert ours == kept
+
+
+def test_fault_of_ours_without_a_line_of_the_users_keeps_its_frames() -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def broken():\n    raise TypeError('planted')\n", str(Path(OURS) / "nn" / "planted.py"), "exec"), names)
+    _, ours, _ = frames(trims_traceback(names["broken"]))
+    assert ours == ["entry", "entry", "broken"]

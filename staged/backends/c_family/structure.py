@@ -293,12 +293,15 @@ class StructureEmitter(CallEmitter):
                 self.collect(owner, end.operands[count:])
                 self.pass_on(end, frame.carried, end.operands[:count])
             else:
+                if owner.where is not None and end.where is not None and end.where.line != owner.where.line:
+                    self.where(end.where)  # a `return` in the branch, and not the end of the branch itself
                 self.pass_on(end, owner.results, end.operands)
         elif end.kind in ("break", "continue"):
             assert end.target is not None
             frame = self.frames[end.target]
-            self.where(end.where)
+            # What it passes on was computed by lines before it.
             self.pass_on(end, frame.carried, end.operands)
+            self.where(end.where)
             self.jump(end.kind, frame)
         elif end.kind == "return":
             self.where(end.where)

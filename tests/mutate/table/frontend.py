@@ -130,4 +130,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if False:",
         ("tests/errors/test_hints.py",),
     ),
+    Mutant(
+        "a `return` is cited by the line of its function",
+        "staged/frontend/exits.py",
+        'return Signal("return", value, _here())',
+        'return Signal("return", value)',
+        ("tests/backends/c_family/test_positions.py",),
+    ),
 )

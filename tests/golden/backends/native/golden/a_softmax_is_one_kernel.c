@@ -98,6 +98,5 @@ int probabilities(const probabilities_args *args, void *arena, st_host *host) {
     host->error_claimed = 0;
     // test_golden.py:28  return st.softmax(logits, axis=1)
     softmax(args->logits, args->result, m->scratch, 0, 8);
-    // test_golden.py:27  def probabilities(logits):
     return ST_OK;
 }

@@ -1,0 +1,53 @@
+
+"""The lines of Python that the text cites: exits by their own statements."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+import staged as st
+
+
+@st.function
+def search(x, n):
+    for i in st.range(n):
+        if x[i] > 3.0:
+            return i
+        if x[i] > 2.0:
+            break
+        if x[i] > 1.0:
+            x = x + 1.0
+            continue
+        x = x * 2.0
+    return -1
+
+
+@st.function
+def factorial(n):
+    if n < 2:
+        return 1
+    return n * factorial(n - 1)
+
+
+def cited(program) -> list[str]:
+    """The lines of this file that stand in the text, in order."""
+    return re.findall(r"// test_positions\.py:\d+  (.*)", program.source)
+
+
+def test_exits_are_cited_where_they_stand() -> None:
+    lines = cited(search.stage(np.ones(3), 3))
+    exits = [line for line in lines if line.startswith(("return", "break", "continue"))]
+    assert exits == ["return i", "break", "continue", "return -1"]
+    order = [line for line in lines[lines.index("for i in st.range(n):") :] if line in ("x = x + 1.0", "continue", "x = x * 2.0")]
+    assert order == ["x = x + 1.0", "continue", "x = x * 2.0"]
+    text = search.stage(np.ones(3), 3).source
+    assert re.search(r"// .*  return i\n *\*args->result = i;", text)
+    assert re.search(r"// .*  continue\n *continue;", text)
+
+
+def test_returns_of_two_branches_are_cited_in_them() -> None:
+    text = factorial.stage(5).source
+    assert re.search(r"// .*  return 1\n *\w+ = 1;", text)
+    assert cited(factorial.stage(5)).count("if n < 2:") == 1
