@@ -184,7 +184,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class SequenceType:
-    """Values collected once per loop iteration, read by index: the residuals of a loop (`decisions.md` 23).
+    """Values collected once per loop iteration, read by index: the residuals of a loop.
 
     `bound` is the largest number of elements where the trip count has one. An element that is itself a sequence is the
     inner loop's range of one shared store.
@@ -201,7 +201,7 @@ class SequenceType:
 class FrameType:
     """What one call of a differentiated function keeps for its reverse: a record on a last-in-first-out store.
 
-    Its fields are those of the `FrameRecord` of this name that the program lists (`decisions.md` 23). Frames may hold frames, so
+    Its fields are those of the `FrameRecord` of this name that the program lists. Frames may hold frames, so
     the type of a recursive function's frame is finite.
     """
 
