@@ -155,8 +155,10 @@ def _leaf(a: Any, b: Any, piece: Piece, slack: float) -> str:
         with np.errstate(all="ignore"):
             x, y = a.astype(np.float64), b.astype(np.float64)
             finite = np.abs(y[np.isfinite(y)])
-            small = 1e-37 if a.dtype.itemsize == 4 else 1e-300
+            small = 1e-36 if a.dtype.itemsize == 4 else 1e-300
             atol = rtol * max(1.0, float(finite.max()) if finite.size else 0.0) if piece.loose else small
+            if piece.bits:
+                atol = rtol = 0.0
             wrong = ~((np.abs(x - y) <= atol + rtol * np.abs(y)) | (x == y) | (np.isnan(x) & np.isnan(y)))
             if piece.signs:
                 wrong |= (x == 0) & (y == 0) & (np.signbit(x) != np.signbit(y))

@@ -36,6 +36,8 @@ class Piece:
     """Whether floats are compared by the size of the largest: rounding of sums and products. Else each by itself."""
     signs: bool = False
     """Whether the sign of zero is compared."""
+    bits: bool = False
+    """Whether floats are compared to the last bit: each result is rounded once at most."""
     read: bool = True
     """Whether NumPy reads it."""
     other: str = ""

@@ -351,7 +351,7 @@ class Floats:
 
     def __init__(self, d: Draw, trial: Trial, atoms: list[str]) -> None:
         self.d, self.trial, self.atoms = d, trial, atoms
-        self.limit = 2.0**22 if d.dtype == "f32" else 2.0**50
+        self.limit = 2.0**16 if d.dtype == "f32" else 2.0**50
         self.divisor = ""
         """A row, a column or a number that others are divided by."""
 
@@ -456,7 +456,8 @@ def algebra(chance: random.Random) -> Piece:
     signs = not (negated and ("*" in whole or "square" in whole)) and not any(
         word in whole for word in ("st.max", "st.min", "st.sum", "//", "%", "st.sqrt", "** 0.5", "**")
     )
-    piece = Piece("", d.arrays, label=f"algebra {d.dtype}", signs=signs)
+    bits = not any(word in whole for word in ("**", "atan2", "//", "%"))
+    piece = Piece("", d.arrays, label=f"algebra {d.dtype}", signs=signs, bits=bits)
     return finished(piece, d, "\n".join([*trial.lines, f"return {', '.join(results)}"]) + "\n")
 
 
