@@ -53,6 +53,7 @@ CASES = {
     ),
     "columns between": ((70, 2, 60, 5), lambda x: R.sum_(x, axis=(0, 2)), lambda x: x.sum(axis=(0, 2))),
     "columns between, few": ((3, 2, 60, 5), lambda x: R.sum_(x, axis=(0, 2)), lambda x: x.sum(axis=(0, 2))),
+    "variances of columns": ((700, 64), lambda x: R.var(x, axis=0), lambda x: x.var(axis=0)),
     "a variance": ((2, 9001), lambda x: R.var(x, axis=1), lambda x: x.var(axis=1)),
 }
 
