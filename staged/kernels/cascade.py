@@ -21,6 +21,7 @@ from staged.ir.loops import (
     Accumulate,
     Affine,
     ArrayRef,
+    Axis,
     Compute,
     Constant,
     Guarded,
@@ -173,12 +174,15 @@ class _Cascade:
         }
         rest = tuple(r for r in loop.reductions if r not in wide)
         narrowed = (Compute(r.target, "cast", (total.target,), {}) for r, total in wide.items())
-        return (*self.in_pieces(loop, wide, (*wide.values(), *rest)), *narrowed)
+        return (*self.in_pieces(loop, wide, (*wide.values(), *rest), {}), *narrowed)
 
     def in_pieces(
-        self, loop: Loop, wide: dict[Reduction, Reduction], kept: tuple[Reduction, ...]
+        self, loop: Loop, wide: dict[Reduction, Reduction], kept: tuple[Reduction, ...], turns: dict[Axis, int]
     ) -> tuple[Statement, ...]:
-        """A loop that adds to f64 totals what pieces of it, or of the loops in it, come to. `kept` start before all of it."""
+        """A loop that adds to f64 totals what pieces of it, or of the loops in it, come to. `kept` start before all of it.
+
+        `turns` has the sizes of the pieces around it: a loop inside, whose own sum is in pieces already, may add to this one.
+        """
         own = [r for r in wide if self.additions((loop,), r)]
         if not own:
             return (loop,)
@@ -186,23 +190,33 @@ class _Cascade:
         longest, piece = min(longest for longest, _ in limits), min(piece for _, piece in limits)
         each, width = max(self.additions(loop.body, r) for r in own), self.beside(loop)
         if each > piece:
-            inner: list[Statement] = []
-            for s in loop.body:
-                match s:
-                    case Loop():
-                        inner += self.in_pieces(s, wide, s.reductions)
-                    case Accumulate(r, value) if r in wide:
-                        inner += self.taken_in(value, wide[r])
-                    case _:
-                        inner.append(s)
-            return (self.rebuilt(loop, tuple(inner), kept),)
+            return (self.rebuilt(loop, self.loops_in_pieces(loop.body, wide, turns), kept),)
         partial = {r: _partial(r) for r in own}
         body = self.redirected(loop.body, partial)
         joins = [s for r, p in partial.items() for s in self.taken_in(p.target, wide[r])]
-        if -(-loop.axis.extent // width) * each <= longest:
+        if -(-turns.get(loop.axis, loop.axis.extent) // width) * each <= longest:
             return (self.rebuilt(loop, body, (*kept, *partial.values())), *joins)
         summed = self.rebuilt(loop, body, tuple(partial.values()))
         return (Tile(loop.axis, max(1, piece // each) * width, (summed, *joins), kept),)
+
+    def loops_in_pieces(
+        self, body: tuple[Statement, ...], wide: dict[Reduction, Reduction], turns: dict[Axis, int]
+    ) -> tuple[Statement, ...]:
+        """Statements whose loops add to f64 totals what pieces of them come to."""
+        found: list[Statement] = []
+        for s in body:
+            match s:
+                case Loop():
+                    found += self.in_pieces(s, wide, s.reductions, turns)
+                case Tile(axis, size, inner, reductions):
+                    found.append(Tile(axis, size, self.loops_in_pieces(inner, wide, {**turns, axis: size}), reductions))
+                case Guarded(bounds, inner):
+                    found.append(Guarded(bounds, self.loops_in_pieces(inner, wide, turns)))
+                case Accumulate(r, value) if r in wide:
+                    found += self.taken_in(value, wide[r])
+                case _:
+                    found.append(s)
+        return tuple(found)
 
     def taken_in(self, value: Operand, total: Reduction) -> tuple[Statement, ...]:
         """An f32 number that an f64 total takes in."""

@@ -53,6 +53,14 @@ CASES = {
     ),
     "columns between": ((70, 2, 60, 5), lambda x: R.sum_(x, axis=(0, 2)), lambda x: x.sum(axis=(0, 2))),
     "columns between, few": ((3, 2, 60, 5), lambda x: R.sum_(x, axis=(0, 2)), lambda x: x.sum(axis=(0, 2))),
+    **{
+        f"columns of {shape}, and their total": (
+            shape,
+            lambda x: (R.sum_(x * x, axis=0), R.sum_(x * x)),
+            lambda x: ((x * x).sum(axis=0), (x * x).sum()),
+        )
+        for shape in ((40, 5), (700, 5), (40, 300))
+    },
     "variances of columns": ((700, 64), lambda x: R.var(x, axis=0), lambda x: x.var(axis=0)),
     "a variance": ((2, 9001), lambda x: R.var(x, axis=1), lambda x: x.var(axis=1)),
 }

@@ -103,18 +103,25 @@ def main() -> int:
     return 1 if survivors or not chosen else 0
 
 
+def has_options(tests: tuple[str, ...]) -> bool:
+    """Whether arguments of pytest choose among tests (`-k`), so that they cannot be joined with others."""
+    return any(word.startswith("-") for word in tests)
+
+
 def killed_all(chosen: list[Mutant], folder: Path, jobs: int) -> list[Mutant]:
     """Run all, print a line for each; the ones that survive."""
     copies: Queue[Copy] = Queue()
     for number in range(jobs):
         copies.put(Copy(folder / str(number), folder / "cache"))
-    tests = sorted({test for mutant in chosen for test in mutant.tests})
+    plain = {test for mutant in chosen if not has_options(mutant.tests) for test in mutant.tests}
+    with_options = {mutant.tests for mutant in chosen if has_options(mutant.tests)}
     copy = copies.get()
-    failed, word = copy.run(tuple(tests))
+    for tests in filter(None, (tuple(sorted(plain)), *sorted(with_options))):
+        failed, word = copy.run(tests)
+        if failed or "passed" not in word:
+            print(f"without a fault the tests do not pass: {word}")
+            return chosen
     copies.put(copy)
-    if failed or "passed" not in word:
-        print(f"without a fault the tests do not pass: {word}")
-        return chosen
 
     def one(mutant: Mutant) -> bool:
         copy = copies.get()
