@@ -22,7 +22,7 @@ LONG = {
     "staged/ops/elementwise.py": "declarations of ops",
     "staged/ops/index.py": "declarations of ops",
     "staged/ops/shape.py": "declarations of ops",
-    "staged/passes/algebra.py": "rules",
+    "staged/kernels/groups.py": "what fuses with what, one question after another",
     "staged/passes/buffers.py": "the memory plan, one algorithm",
     "staged/runtime/native.py": "the call of a program, and the interface that it has in C",
 }

@@ -132,13 +132,13 @@ def _integer(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> E
         return wrapping("-", dtype, Literal("0"), x)
     if name in BITWISE:
         return narrow(Infix(BITWISE[name], x, operands[1]), dtype)
-    if name == "bitwise_invert":
+    if name == "bitwise_invert" and (dtype.is_bool or dtype.itemsize > 1):  # of a byte gcc suspects what is compared with it
         return narrow(Prefix("!" if dtype.is_bool else "~", x), dtype)
     if name in ("maximum", "minimum") and dtype.is_bool:
         return Infix("||" if name == "maximum" else "&&", x, operands[1])
     if name in ("abs", "sign") and dtype.kind in "ub":
         return x if name == "abs" else narrow(Infix("!=", x, Literal("0")), dtype)
-    if name == "pow" or name in ("bitwise_left_shift", "bitwise_right_shift"):
+    if name == "pow" or name in ("bitwise_left_shift", "bitwise_right_shift", "bitwise_invert"):
         name = name.removeprefix("bitwise_")
     need(f"{name}_{dtype}")
     return Call(f"st_{name}_{dtype}", tuple(operands))

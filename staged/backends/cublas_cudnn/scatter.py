@@ -69,7 +69,10 @@ class Scatter:
 
 
 def scatter_of(part: Part) -> Scatter | None:
-    """The scatter that each item of a part makes; None for other parts."""
+    """The scatter that each item of a part makes; None for other parts.
+
+    Exact: the loop is over indices alone. Of one index there is no loop, and the one that is there may be over the result.
+    """
     if part.scratch or len(part.body) != 1 or not isinstance(loop := part.body[0], Loop) or loop.reductions:
         return None
     stores = [s for s in loop.body if isinstance(s, Store)]
@@ -77,6 +80,8 @@ def scatter_of(part: Part) -> Scatter | None:
     if len(stores) != 1 or len(checks) != 1 or any(isinstance(s, Loop | Guarded) for s in loop.body):
         return None
     (store,), (check,) = stores, checks
+    if store.index.stride(loop.axis):
+        return None
     before = next((s for s in loop.body if isinstance(s, Load) and s.array is store.array), None)
     update, rest = store.value, [s for s in loop.body if s is not store and s is not before]
     if before is not None:

@@ -21,6 +21,10 @@ from staged.ops.primitive import PRIMITIVES
 FLAGS = "-std=c11 -O1 -ffp-contract=fast -fno-math-errno -Wall -Wextra -Wconversion -Werror -shared -fPIC".split()
 
 
+NO_EXPRESSION = {"index_check", "accumulate"}
+"""The one is a statement, the other has become `add` before any text is written."""
+
+
 class Program:
     """Collects what the expressions need."""
 
@@ -48,7 +52,7 @@ def numbers(dtype: DType) -> list[Any]:
 def cases() -> list[tuple[str, tuple[DType, ...], DType, dict[str, Any]]]:
     found = []
     for name, primitive in PRIMITIVES.items():
-        if primitive.kind != "elementwise" or name == "index_check":
+        if primitive.kind != "elementwise" or name in NO_EXPRESSION:
             continue
         for dtype in DTYPES.values():
             targets: list[dict[str, Any]] = [{"dtype": t} for t in DTYPES.values()] if name == "cast" else [{}]
@@ -93,9 +97,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 def test_every_op_has_scalar_text() -> None:
     spelled = {name for name, *_ in cases()}
-    assert spelled == {name for name, primitive in PRIMITIVES.items() if primitive.kind == "elementwise"} - {
-        "index_check"
-    }
+    assert spelled == {name for name, primitive in PRIMITIVES.items() if primitive.kind == "elementwise"} - NO_EXPRESSION
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda n: f"{CASES[n][0]}-{CASES[n][1][-1]}-{CASES[n][2]}")

@@ -63,3 +63,28 @@ def test_what_nothing_is_added_to_keeps_the_sign_of_its_zero(shape, emulated_dev
     np.add.at(added, i, u)
     found = on_gpu(lambda x, i, u: st.scatter_add(x, i, u))(x, i, u)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(added))
+
+
+def test_one_index_of_a_later_axis_is_no_loop_over_indices(emulated_device):
+    """The loop that is left goes over the result, of which each turn changes an element of its own."""
+    random = np.random.default_rng(5)
+    shapes = [(rows, columns) for rows in (0, 1, 2, 33) for columns in (1, 2, 33)]
+    arrays = [random.integers(-9, 9, shape).astype(dtype) for shape in shapes for dtype in (np.uint32, np.float32)]
+    updates = [random.integers(-9, 9, (len(x), 1)).astype(x.dtype) for x in arrays]
+    places = [np.array([x.shape[1] - 1]) for x in arrays]
+
+    def run(arrays, updates, places):
+        found = []
+        for x, u, i in zip(arrays, updates, places, strict=True):
+            put = x
+            put[:, i] = u
+            found += [st.scatter_add(x, i, u, axis=1), put]
+        return found
+
+    found = on_gpu(run)(arrays, updates, places)
+    for number, (x, u) in enumerate(zip(arrays, updates, strict=True)):
+        added, put = x.copy(), x.copy()
+        added[:, -1] += u[:, 0]
+        put[:, -1] = u[:, 0]
+        np.testing.assert_array_equal(found[2 * number], added)
+        np.testing.assert_array_equal(found[2 * number + 1], put)

@@ -76,6 +76,19 @@ def test_strict_compilers_have_nothing_to_say(kind, target, tmp_path) -> None:
     subprocess.run(["gcc", *flags, "-c", source.name, "-o", "program.o"], cwd=tmp_path, check=True)
 
 
+def test_a_bytes_complement_may_be_compared(tmp_path) -> None:
+    """gcc suspects a comparison with the promoted complement of a byte, whatever it is cast to."""
+
+    @st.function
+    def complement(x):
+        return ~st.minimum(x, 7) <= 2, ~x > 250
+
+    complement.stage(np.arange(5, dtype=np.uint8)).export(tmp_path, target="native")
+    command = ["cc", *STRICT.split(), "-c", "complement.c", "-o", "program.o"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 # ---- composites ---------------------------------------------------------------------------------
 
 LABELS = np.array([2, 0, 1])

@@ -100,6 +100,8 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         snippet("floor_divide", "Division; b is not 0.", _two(dtype), f"return {cast}(a / b);")
         snippet("remainder", "Remainder; b is not 0.", _two(dtype), f"return {cast}(a % b);")
         minus = "0"
+    if dtype is u8:
+        snippet("invert", "The other bits.", f"{t} a", "return (uint8_t)~a;")
     snippet(
         "left_shift",
         "a << b; all bits are gone when b is as large as the type.",
