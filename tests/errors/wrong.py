@@ -323,8 +323,8 @@ WRONG = (
         "a return on one path only",
         """
         def f(x, n):
-            if n > 3:  # !
-                return x
+            if n > 3:
+                return x  # !
         """,
         (X, 4),
         errors.StagingError,
