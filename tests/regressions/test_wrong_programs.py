@@ -35,7 +35,7 @@ def word_by_branch(x):
 
 
 def element_of_a_list(x):
-    return [1.0, 2.0][st.argmax(x)]  # !
+    return len(["small", "big"][st.argmax(x)])  # !
 
 
 def entry_of_a_dict(x):
