@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -100,9 +99,24 @@ def is_library_file(file: str) -> bool:
     return file.startswith(_PACKAGE)
 
 
-@lru_cache(maxsize=4096)
-def _positions(code: CodeType) -> tuple[tuple[int | None, int | None, int | None, int | None], ...]:
-    return tuple(code.co_positions())
+_Table = tuple[tuple[int | None, int | None, int | None, int | None], ...]
+_tables: dict[int, tuple[CodeType, _Table]] = {}
+"""By the identity of a code object, which is kept here: the positions of its instructions."""
+MOST_TABLES = 4096
+
+
+def _positions(code: CodeType) -> _Table:
+    """The positions of a code object's instructions, looked up by its identity.
+
+    Two code objects may be equal, and CPython compares what is nested in them twice on each level: a chain of 200 `elif`,
+    converted from the same text a second time, would never be told from the first.
+    """
+    found = _tables.get(id(code))
+    if found is None:
+        if len(_tables) >= MOST_TABLES:
+            _tables.clear()
+        found = _tables[id(code)] = code, tuple(code.co_positions())
+    return found[1]
 
 
 def position_of_frame(frame: FrameType) -> Position:
@@ -177,7 +191,7 @@ def here() -> Position | None:
     """The innermost position outside this package: the user's expression being evaluated now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code in _roots:
+        if id(frame.f_code) in _roots:
             return _root.get()
         if not is_library_file(frame.f_code.co_filename):
             return position_of_frame(frame)
@@ -185,7 +199,8 @@ def here() -> Position | None:
     return None
 
 
-_roots: set[CodeType] = set()
+_roots: dict[int, CodeType] = {}
+"""By their identity (see `_positions`)."""
 _root: ContextVar[Position | None] = ContextVar("staged_root", default=None)
 
 
@@ -194,7 +209,7 @@ def roots_positions(function: F) -> F:
 
     The caller's line has no place in a program, whose text must not depend on who staged it. `rooted` says what has.
     """
-    _roots.add(function.__code__)
+    _roots[id(function.__code__)] = function.__code__
     return function
 
 

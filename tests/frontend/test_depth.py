@@ -127,3 +127,11 @@ def test_limit_of_recursion_is_put_back() -> None:
     leave.set()
     other.join()
     assert sys.getrecursionlimit() == before
+
+
+def test_a_deep_program_is_staged_a_second_time_from_the_same_text(tmp_path: Path) -> None:
+    """Its pieces are nested code objects, equal to those of the first time, which Python takes for ever to compare."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        function = of_text(elif_chain(60), tmp_path / name)
+        np.testing.assert_allclose(interpret(trace(function, (X,))), function(X))

@@ -180,6 +180,7 @@ def mask(model):
 @pytest.mark.slow
 def test_it_takes_torchs_weights_and_makes_torchs_steps(library):
     torch = library("torch")
+    torch.manual_seed(0)
     theirs = define(torch, torch.nn, torch.nn.functional)(Config())
     with torch.no_grad():
         for parameter in theirs.parameters():
@@ -199,7 +200,11 @@ def test_it_takes_torchs_weights_and_makes_torchs_steps(library):
         expected.append(loss.item())
     np.testing.assert_allclose(train(ours, adamw(optim, ours), TOKENS), expected, rtol=1e-4)
     for name, value in theirs.state_dict().items():
-        np.testing.assert_allclose(ours.state_dict()[name], value.numpy(), rtol=2e-2, atol=2e-4, err_msg=name)
+        found, wanted = ours.state_dict()[name], value.numpy()
+        if name.endswith("c_attn.bias"):
+            # A softmax takes no notice of what all keys share: their bias has no gradient but roundings, of which Adam makes steps.
+            found, wanted = (np.delete(bias, slice(len(bias) // 3, 2 * len(bias) // 3)) for bias in (found, wanted))
+        np.testing.assert_allclose(found, wanted, rtol=2e-2, atol=2e-4, err_msg=name)
 
 
 def test_a_pair_fed_to_step_is_refused_with_the_line():
