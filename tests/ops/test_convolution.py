@@ -10,6 +10,12 @@ from tests.ops.against_torch import agree_compiled
 
 RNG = np.random.default_rng(7)
 
+
+@pytest.fixture(autouse=True)
+def _same_numbers_in_every_order(monkeypatch):
+    """Whatever ran before in this process, a test draws the same."""
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(7))
+
 # input, weight, what conv2d is asked for
 CONVOLUTIONS = {
     "dilation": ((2, 3, 9, 8), (4, 3, 3, 2), {"dilation": (2, 3)}),
