@@ -209,12 +209,16 @@ def test_context_manager_of_the_users_is_recorded() -> None:
     np.testing.assert_array_equal(interpret(trace(program.__wrapped__, (X,))), X * 4.0)
 
 
+# Modules whose rows leave out a part of the path (`scipy.io.savemat` is `scipy.savemat`), or name it in another way.
+NOT_SOUGHT = ("collections_abc", "sitebuiltins", "staged", "scipy")
+
+
 def test_rows_of_known_calls_name_what_there_is() -> None:
     """A row whose module is of the standard library names something in it: a wrong spelling would refuse nothing."""
     inner = {"io.TextIOWrapper", "os._Environ"}
     for row in KNOWN:
         root, *rest = row.split(".")
-        if root not in sys.stdlib_module_names or root not in sys.modules or rest[-1:] == ["*"]:
+        if root not in sys.modules or root in NOT_SOUGHT or rest[-1:] == ["*"]:
             continue
         found: Any = sys.modules[root]
         for part in rest:
