@@ -17,7 +17,7 @@ from staged.ops.composite import composite
 from staged.ops.composites import as_float, spread
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square, stop_gradient, where
 from staged.ops.promote import as_array, broadcast, cast, check_argument, is_number, public, shape_error
-from staged.ops.reduction import count_nonzero, extent_of, max_, mean, min_, sum_
+from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
 from staged.ops.shape import reshape
 
 # ---- operands -------------------------------------------------------------------------------------
@@ -274,7 +274,8 @@ def batch_norm_training(
     y, centre, variance = _batch_norm_training(array, *affine, eps=eps, parts=parts)
     if correction:
         n = extent_of(array, _samples(array), array.dtype)
-        variance = variance * (n / (n - correction))
+        rest = freedom_of(array, _samples(array), array.dtype, correction)
+        variance = variance * (math.inf if isinstance(rest, float) and not rest else n / rest)
     return y, centre, variance
 
 

@@ -15,9 +15,20 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
 from staged.ops.context import bind
-from staged.ops.elementwise import BOOLS, NUMBERS, divide, not_equal, select, sqrt, square
+from staged.ops.elementwise import BOOLS, NUMBERS, divide, maximum, not_equal, select, sqrt, square
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, axes_of, axis_of, broadcast, cast, check_dtype, promoted, public, shape_error
+from staged.ops.promote import (
+    as_array,
+    axes_of,
+    axis_of,
+    broadcast,
+    cast,
+    check_dtype,
+    is_number,
+    promoted,
+    public,
+    shape_error,
+)
 
 _NUMBER_DTYPES = (f32, f64, i32, i64, u8, u32)
 
@@ -412,6 +423,14 @@ def extent_of(x: Array, axes: Sequence[int], dtype: DType) -> Any:
     return total if known == 1.0 else total * known
 
 
+def freedom_of(x: Array, axes: Sequence[int], dtype: DType, correction: float) -> Any:
+    """What a variance over `axes` is divided by: n - `correction`, at least 0, as in NumPy and torch."""
+    if is_number(correction) and correction == 0:
+        return extent_of(x, axes, dtype)
+    rest = extent_of(x, axes, dtype) - correction
+    return max(rest, 0.0) if isinstance(rest, float) else maximum(rest, 0.0)
+
+
 @public("mean")
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """The mean over `axis` (None: all of them, an int or a tuple); integers give f32. Array API `mean`."""
@@ -425,14 +444,14 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance over `axis`: squared distances to the mean over (n - correction). Array API `var`.
 
-    `correction=0` divides by n (NumPy's default), 1 gives the unbiased estimate (torch's default). Two passes: no
-    cancellation for data far from 0.
+    `correction=0` divides by n (NumPy's default), 1 gives the unbiased estimate (torch's default); n - correction is
+    at least 0, so that too few elements give inf or NaN. Two passes: no cancellation for data far from 0.
     """
     (array,) = promoted(x, name="var", floats=True)
     axes = axes_of(axis, array.ndim, "var")
     centred = array - mean(array, axes, keepdims=True) if axes else array - array
     total = _apply(_sum_op, square(centred), axes, keepdims)
-    return divide(total, extent_of(array, axes, array.dtype) - correction)
+    return divide(total, freedom_of(array, axes, array.dtype, correction))
 
 
 @public("std")

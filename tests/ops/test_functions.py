@@ -51,6 +51,9 @@ SAME = {
     "mean": (lambda: wrap(X).mean(1), lambda: X.mean(1)),
     "var": (lambda: st.var(X, axis=0), lambda: X.var(0)),
     "std": (lambda: st.std(X, correction=1), lambda: X.std(ddof=1)),
+    "var_of_too_few": (lambda: st.var(Y, axis=0, correction=4), lambda: Y.var(0, ddof=4)),
+    "std_of_too_few": (lambda: st.std(Y[:, :1], correction=5), lambda: Y[:, :1].std(ddof=5)),
+    "batch_norm_variance_of_too_few": (lambda: st.batch_norm_training(Y, correction=3)[2], lambda: Y.var(0, ddof=3)),
     "count_nonzero": (lambda: st.count_nonzero(V), lambda: np.count_nonzero(V)),
     "reshape": (lambda: wrap(X).reshape(4, -1), lambda: X.reshape(4, -1)),
     "flatten": (lambda: st.flatten(X, 1), lambda: X.reshape(2, 12)),
@@ -108,6 +111,7 @@ SAME = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", SAME)
 def test_agrees_with_numpy(name) -> None:
     ours, theirs = SAME[name]

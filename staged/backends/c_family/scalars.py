@@ -151,6 +151,8 @@ def wrapping(op: str, dtype: DType, x: Expr, y: Expr) -> Expr:
     if dtype.is_bool or dtype.name == "u8":
         return Cast(dtype.c_name, Infix(op, x, y))
     left, right = (_unsigned(operand, dtype.c_name) for operand in (x, y))
+    if isinstance(left, Literal) and isinstance(right, Literal):
+        left = Cast(f"u{dtype.c_name}", x)  # `0u - 2u` is of 32 bits, whatever it is cast to
     return Cast(dtype.c_name, Infix(op, left, right))
 
 

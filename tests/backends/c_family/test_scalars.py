@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from staged.backends.c_family.expr import Name
-from staged.backends.c_family.scalars import scalar_expression
+from staged.backends.c_family.scalars import literal, scalar_expression
 from staged.backends.c_family.support.library import render
 from staged.errors import StagedError
 from staged.ir.nodes import Op, Value
@@ -134,3 +136,29 @@ def test_what_python_refuses_stops_the_program(library: ctypes.CDLL, name: str, 
     host = ctypes.create_string_buffer(16384)
     getattr(library, f"f{number}")(host, ctypes.c_int64(a), ctypes.c_int64(b))
     assert (b"by zero" if name != "pow" else b"negative integer power") in host.raw
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.is_integer], ids=str)
+def test_arithmetic_of_two_numbers_wraps_in_its_own_dtype(dtype: DType, tmp_path: Path) -> None:
+    """`0u - 2u` is of 32 bits: as an i64 it would be 4294967294."""
+    info = np.iinfo(dtype.numpy)
+    numbers = {0, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**32 - 1, int(info.max), int(info.min), -2}
+    edges = sorted(number for number in numbers if info.min <= number <= info.max)
+    program, texts, wanted = Program(), [], []
+    for name in ("add", "subtract", "multiply", "negative", "square", "bitwise_xor", "bitwise_invert"):
+        count = len(PRIMITIVES[name].samples[0].operands)
+        for given in itertools.product(edges, repeat=count):
+            op = Op(name, [Value(TensorType(dtype)) for _ in given], [TensorType(dtype)])
+            texts.append(str(scalar_expression(op, [literal(number, dtype) for number in given], program)))
+            with np.errstate(all="ignore"):
+                wanted.append(PRIMITIVES[name].reference(*(np.asarray(number, dtype.numpy) for number in given)))
+    includes, support = render(program.snippets)
+    lines = "".join(f"y[{number}] = {text};\n" for number, text in enumerate(texts))
+    function = f"void fill({dtype.c_name} *y) {{\n{lines}}}"
+    (tmp_path / "s.c").write_text("\n".join([*includes, "#include <stdint.h>", support, function]))
+    command = ["gcc", "-std=c11", "-shared", "-fPIC", str(tmp_path / "s.c"), "-o", str(tmp_path / "s.so"), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:3000]
+    got = np.zeros(len(texts), dtype.numpy)
+    ctypes.CDLL(str(tmp_path / "s.so")).fill(ctypes.c_void_p(got.ctypes.data))
+    np.testing.assert_array_equal(got, np.asarray(wanted, dtype.numpy))

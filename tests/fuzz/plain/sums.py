@@ -96,7 +96,7 @@ def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
         count = np.float64(array.size // centre.size if centre.size else 1)
         distances = array - centre / count
         total = np.sum(distances * distances, axis=_axis(axis), keepdims=keepdims)
-        return Plain((total / np.float64(count - correction)).astype(dtype))
+        return Plain((total / np.maximum(count - correction, 0.0)).astype(dtype))
 
 
 @reads
@@ -262,7 +262,7 @@ def batch_norm_training(
         return (
             Plain(_affine(result, weight, bias).astype(dtype)),
             Plain(centre.astype(dtype)),
-            Plain((spread / (count - correction)).astype(dtype)),
+            Plain((spread / np.maximum(count - correction, 0.0)).astype(dtype)),
         )
 
 

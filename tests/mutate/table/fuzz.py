@@ -49,4 +49,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "not source.is_float",
         ("tests/passes/test_rules.py", "-k", "compare_with_limit"),
     ),
+    Mutant(
+        "numbers of 32 bits are subtracted where 64 are meant",
+        "staged/backends/c_family/scalars.py",
+        "if isinstance(left, Literal) and isinstance(right, Literal):",
+        "if False:",
+        ("tests/backends/c_family/test_scalars.py", "-k", "two_numbers"),
+    ),
+    Mutant(
+        "a variance of too few elements is negative",
+        "staged/ops/reduction.py",
+        "return max(rest, 0.0) if isinstance(rest, float) else maximum(rest, 0.0)",
+        "return rest",
+        (f"{_FUNCTIONS}::test_agrees_with_numpy",),
+    ),
 )
