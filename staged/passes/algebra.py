@@ -401,8 +401,26 @@ def _limits_of(value: Value) -> tuple[int, int] | None:
     if number is not None:
         return int(number), int(number)
     cast = made_by(value, "cast")
-    source = dtype if cast is None else cast.operands[0].tensor.dtype
-    return limits(source) if not source.is_float and fits(limits(source), dtype) else limits(dtype)
+    return limits(cast.operands[0].tensor.dtype if cast is not None and _keeps_integers(cast) else dtype)
+
+
+def _keeps_integers(cast: Op) -> bool:
+    """Whether a cast is of integers that its dtype has all."""
+    source = cast.operands[0].tensor.dtype
+    return not source.is_float and fits(limits(source), cast.result.tensor.dtype)
+
+
+@rule("bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
+def bits_with_nothing(op: Op, emit: Emitter) -> Value | None:
+    """n | 0  ->  n;  n ^ 0  ->  n;  n << 0  ->  n;  n >> 0  ->  n
+
+    Why: compilers see through it, and warn of what they then know.
+    Exact: always.
+    """
+    a, b = op.operands
+    if number_of(b) == 0:
+        return a
+    return b if number_of(a) == 0 and "shift" not in op.name else None
 
 
 @rule("equal", "not_equal")
@@ -410,12 +428,14 @@ def compare_masked(op: Op, emit: Emitter) -> Value | None:
     """(n & 3) == 4  ->  False;  (n | 3) == 4  ->  False;  the same for `!=`, where no n can have these bits
 
     Why: compilers warn of it.
-    Exact: of the bits of two's complement, in which Python's integers compute with masks below 0 too.
+    Exact: of the bits of two's complement, in which Python's integers compute with masks below 0 too; of a cast that loses nothing.
     """
     for masked, other in (op.operands, op.operands[::-1]):
         wanted, maker = number_of(other), masked.producer
         if wanted is None or other.tensor.dtype.is_float or maker is None:
             continue
+        while maker.name == "cast" and _keeps_integers(maker) and maker.operands[0].producer is not None:
+            maker = maker.operands[0].producer
         if maker.name not in ("bitwise_and", "bitwise_or"):
             continue
         for mask in map(number_of, maker.operands):

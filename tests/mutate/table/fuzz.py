@@ -45,7 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what is cast to fewer bits counts as within them",
         "staged/passes/algebra.py",
-        "not source.is_float and fits(limits(source), dtype)",
+        "not source.is_float and fits(limits(source), cast.result.tensor.dtype)",
         "not source.is_float",
         ("tests/passes/test_rules.py", "-k", "compare_with_limit"),
     ),
@@ -62,5 +62,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "return max(rest, 0.0) if isinstance(rest, float) else maximum(rest, 0.0)",
         "return rest",
         (f"{_FUNCTIONS}::test_agrees_with_numpy",),
+    ),
+    Mutant(
+        "nothing that is shifted by bits is the bits",
+        "staged/passes/algebra.py",
+        'return b if number_of(a) == 0 and "shift" not in op.name else None',
+        "return b if number_of(a) == 0 else None",
+        ("tests/passes/test_rules.py", "-k", "bits_with_nothing"),
     ),
 )
