@@ -20,7 +20,7 @@ from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.groups import Groups, Node, TakesEpilogue, is_view, kind_of, root_of_contraction
-from staged.kernels.kinds import ALONE, CHANGES_FIRST, FREE, SOURCES, is_scalar, shape_of
+from staged.kernels.kinds import ALONE, CHANGES_FIRST, FREE, MOVES, SOURCES, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
@@ -117,9 +117,12 @@ class _BlockFuser:
                 for op in ops:
                     self.emit_kernel([op], self.groups.leaving([op]) or list(op.results))
                 return
-            # What moves elements around in ways that share no loops with the op is made before it.
+            # What moves elements around in ways that share no loops with the op is made before it; what a frame is put around, too.
             direct = {operand for op in ops for operand in op.operands}
-            body, operands, nest = self.lowered(ops, results, lambda value: value in direct and not _is_source(value))
+            moves = ops[0].name in MOVES
+            body, operands, nest = self.lowered(
+                ops, results, lambda value: value in direct and (moves or not _is_source(value))
+            )
         effects = tuple(dict.fromkeys(effect for op in ops for effect in op.effects))
         attrs: dict[str, object] = {"name": _name(ops, results), "fused": _fused(ops)}
         scheduled = schedule(nest, self.machine)

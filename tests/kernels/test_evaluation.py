@@ -78,6 +78,42 @@ def test_a_frame_in_a_frame_keeps_its_number() -> None:
     check(framed, (x, m, k), right)
 
 
+def test_frames_around_numbers_that_are_in_no_array() -> None:
+    """A counting range, a number that fills: under a frame they are read, so that fusion makes arrays of them."""
+
+    @st.function
+    def staged(x: Any) -> Any:
+        k = st.arange(4)
+        return (
+            st.pad(k, 1, value=7),
+            st.pad(st.arange(4, dtype=st.f64), ((1, 0),), value=1.5),
+            st.pad(k, ((2, 0),), value=3)[:4] + x,
+            st.pad(st.full((3,), 2.0, dtype=st.f64), ((1, 0),), value=1.5) * x,
+            st.pad(st.full((3,), 2.0, dtype=st.f64), ((1, 0),), value=1.5),
+            st.pad(st.broadcast_to(x[2], (3,)), 1, value=1.5),
+            st.pad(st.broadcast_to(st.sum(x), (3,)), ((1, 0),), value=1.5) + x,
+            st.pad(st.pad(k, 1, value=3)[1:], 1, value=2),
+            st.sum(st.pad(k, 1, value=7)),
+        )
+
+    x = np.array([1.0, -2.0, 4.0, 0.5])
+    k = np.arange(4)
+    two = np.array([1.5, 2.0, 2.0, 2.0])
+    wanted = (
+        np.pad(k, 1, constant_values=7),
+        np.array([1.5, 0.0, 1.0, 2.0, 3.0]),
+        np.array([3, 3, 0, 1]) + x,
+        two * x,
+        two,
+        np.array([1.5, 4.0, 4.0, 4.0, 1.5]),
+        np.array([1.5, 3.5, 3.5, 3.5]) + x,
+        np.array([2, 0, 1, 2, 3, 3, 2]),
+        np.array(20),
+    )
+    for place, (have, want) in enumerate(zip(staged(x), wanted, strict=True)):
+        np.testing.assert_array_equal(have, want, err_msg=f"result {place}")
+
+
 def test_gradients_through_frames_in_frames() -> None:
     @st.function
     def slopes(x: Any) -> Any:

@@ -70,4 +70,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "return b if number_of(a) == 0 else None",
         ("tests/passes/test_rules.py", "-k", "bits_with_nothing"),
     ),
+    Mutant(
+        "a frame around a counting range needs no array of it",
+        "staged/kernels/fuse.py",
+        "value in direct and (moves or not _is_source(value))",
+        "value in direct and not _is_source(value)",
+        ("tests/kernels/test_evaluation.py",),
+    ),
 )
