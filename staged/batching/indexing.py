@@ -9,13 +9,24 @@ from staged.batching.values import apply, index, repeat, spread_to, unchecked
 from staged.ir.nodes import Op
 from staged.ir.types import Extent, i64
 from staged.ops.array import Array
+from staged.ops.elementwise import logical_and, where
 from staged.ops.promote import cast
 from staged.ops.source import iota
 
 
 def check(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    """The check of one index becomes a `take` from 0, 1, 2, ...: it makes the same check, and wraps negative ones."""
-    return apply("take", [iota((op.attrs["extent"],)), operands[0]], {"axis": 0})
+    """The check of one index becomes a `take` from 0, 1, 2, ...: it makes the same check, and wraps negative ones.
+
+    That of a window is one of its start, among all places that it fits at: from a negative start it may not reach the end.
+    """
+    extent, width = op.attrs["extent"], op.attrs.get("width", 0)
+    (start,) = operands
+    if not width:
+        return [_checked(start, extent)]
+    if not _is_static(extent, width):
+        return each_lane(op, operands, flags, size)
+    from_end = logical_and(start >= -extent, start < -width)
+    return [_checked(where(from_end, start + extent, start), extent - width + 1, "start")]
 
 
 def _moved(x: Array, source: int, target: int) -> Array:
@@ -52,8 +63,8 @@ def _is_static(*extents: Extent) -> bool:
     return all(isinstance(extent, int) for extent in extents)
 
 
-def _checked(indices: Array, extent: Extent, labels: bool = False) -> Array:
-    (found,) = apply("take", [iota((extent,)), cast(indices, i64)], {"axis": 0, "labels": labels})
+def _checked(indices: Array, extent: Extent, meaning: str = "index") -> Array:
+    (found,) = apply("take", [iota((extent,)), cast(indices, i64)], {"axis": 0, "meaning": meaning})
     return found
 
 
@@ -67,7 +78,7 @@ def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exten
         return [_moved(apply("take", operands, dict(op.attrs))[0], axis, 0)]
     if not _is_static(size, x.shape[axis + 1]):
         return each_lane(op, operands, flags, size)
-    return [_pick(x, True, _checked(indices, x.shape[axis + 1], op.attrs.get("labels", False)), axis)]
+    return [_pick(x, True, _checked(indices, x.shape[axis + 1], op.attrs.get("meaning", "index")), axis)]
 
 
 def gather_along(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:

@@ -180,6 +180,8 @@ def _stops_with(op: Op) -> type[BaseException] | None:
         return ValueError
     if op.name.startswith("file_"):
         return OSError
+    if op.name == "index_check" and "of" in op.attrs:
+        return ValueError
     if op.name in ("index_check", "take", "take_along", "scatter", "scatter_add", "scatter_add_along"):
         known = all(v.producer is not None and v.producer.name == "constant" for v in op.operands if _is_index(v))
         return None if known else IndexError

@@ -152,21 +152,30 @@ class PositionOf:
     index: Affine
 
 
-LABEL_ERROR = "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)"
+OUT_OF_RANGE = {
+    "index": "index %lld is out of range for an axis of %lld elements",
+    "label": "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)",
+    "letter": "label %lld is out of range for an alphabet of %lld, the blank among them",
+    "length": "length %lld is out of range: there are %lld lengths, from 0 to the whole axis",
+    "start": "a slice from %lld on is out of range: it fits at %lld places",
+}
+"""What stops the program where an index is out of range, by what the index means; of these only an `index` may be negative."""
+NO_ELEMENTS = "{} of no elements has no value"
+"""What is said of an extreme, by name, where there is none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckIndex:
     """target = index wrapped from [-extent, extent) to [0, extent); the program stops where it is out of range.
 
-    `labels`: the index is a class label, which never wraps; what stops the program names it as such.
+    `meaning`: what the index is, a key of `OUT_OF_RANGE`, whose text says so; what is no "index" never wraps.
     """
 
     target: Local
     index: Operand
     extent: Extent
     where: Position | None = None
-    labels: bool = False
+    meaning: str = "index"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -302,7 +302,7 @@ class Evaluation:
         index = self.eval(indices, along)
         checked = Local("index", i64)
         extent = shape_of(table)[axis]
-        check = CheckIndex(checked, index, extent, op.where, op.attrs.get("labels", False))
+        check = CheckIndex(checked, index, extent, op.where, op.attrs.get("meaning", "index"))
         checking = self.put(check, self.operand_axes((index,)))
         after = at[axis + 1 :] if op.name == "take_along" else at[axis + rank :]
         result = self.eval(table, (*at[:axis], Affine.of(checked), *after))

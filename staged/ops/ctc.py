@@ -16,9 +16,9 @@ from staged.ops.composite import composite
 from staged.ops.composites import as_float
 from staged.ops.context import bind
 from staged.ops.elementwise import exp, log, logical_and, maximum, not_equal, where
-from staged.ops.index import take, take_along_axis
+from staged.ops.index import at_labels
 from staged.ops.loop import row, steps, with_row
-from staged.ops.losses import check_reduction, never_negative, reduced
+from staged.ops.losses import check_reduction, reduced
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array, broadcast, cast, constant, dtype_error, public, shape_error
 from staged.ops.reduction import max_, sum_
@@ -43,7 +43,7 @@ def _states(targets: Array, lengths: Array, blank: int) -> Array:
 
 def _emissions(log_probs: Array, states: Array) -> Array:
     """(T, N, 2 S + 1): the log-probability of every state's label at every step."""
-    found = take_along_axis(log_probs, broadcast(states, (log_probs.shape[0], *states.shape)), 2)
+    found = at_labels(log_probs, broadcast(states, (log_probs.shape[0], *states.shape)), "letter")
     return maximum(found, NEVER)
 
 
@@ -182,11 +182,11 @@ def ctc_loss(
     count, classes, longest = _check_ctc(scores, texts, lengths, blank)
     # Reading a table of all that is allowed checks the lengths.
     inputs, labels = (
-        take(arange(most + 1), never_negative(cast(one, i64), most + 1), 0)
+        at_labels(arange(most + 1), cast(one, i64), "length")
         for one, most in zip(lengths, (count, longest), strict=True)
     )
     inside = iota((1, longest), 1) < expand_dims(labels, 1)
-    texts = where(inside, never_negative(cast(texts, i64), classes), blank)
+    texts = where(inside, cast(texts, i64), blank)
     losses, _ = _ctc(scores, texts, inputs, labels, blank=blank)
     losses = where(losses < -0.5 * NEVER, losses, 0.0 if zero_infinity else float("inf"))
     if reduction == "mean":

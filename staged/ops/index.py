@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, ProgramIndexError, ShapeError
-from staged.ir.loops import LABEL_ERROR
+from staged.errors import DTypeError, ProgramIndexError, ProgramValueError, ShapeError
+from staged.ir.loops import NO_ELEMENTS, OUT_OF_RANGE
 from staged.ir.nodes import FAIL
 from staged.ir.types import Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import METHODS, Array
@@ -40,20 +40,23 @@ _DTYPES = (f32, f64, i32, i64, u8, bool_)
 # ---- staged scalars as indices --------------------------------------------------------------------
 
 
-def _infer_check(index: TensorType, extent: Extent, width: Extent = 0) -> TensorType:
+def _infer_check(index: TensorType, extent: Extent, width: Extent = 0, of: str = "") -> TensorType:
     if index.shape or index.dtype is not i64:
         raise DTypeError(f"an index is an i64 scalar, got {index}", hint="cast it: `st.astype(i, st.i64)`")
     return TensorType(i64)
 
 
-def _check(index: np.ndarray[Any, Any], extent: int, width: int = 0) -> np.ndarray[Any, Any]:
-    if width:
+def _check(index: np.ndarray[Any, Any], extent: int, width: int = 0, of: str = "") -> np.ndarray[Any, Any]:
+    if of:
+        if extent == 0:
+            raise ProgramValueError(NO_ELEMENTS.format(of))
+    elif width:
         if not -extent <= index <= (-width - 1 if index < 0 else extent - width):
             raise ProgramIndexError(
                 f"a slice of {width} elements from {int(index)} on is out of range for an axis of {extent}"
             )
     elif not -extent <= index < extent:
-        raise ProgramIndexError(f"index {int(index)} is out of range for an axis of {extent} elements")
+        raise _out_of_range("index", index, extent)
     return np.asarray(index + extent if index < 0 else index)
 
 
@@ -68,12 +71,14 @@ _check_op: Primitive = primitive(
         Sample((np.array(-3),), {"extent": 3}, dtypes=(i64,)),
         Sample((np.array(1),), {"extent": 3, "width": 2}, dtypes=(i64,)),
         Sample((np.array(-3),), {"extent": 3, "width": 2}, dtypes=(i64,)),
+        Sample((np.array(0),), {"extent": 1, "of": "max"}, dtypes=(i64,)),
     ],
     bad=[
         BadSample((TensorType(i64, (2,)),), DTypeError, "i64 scalar", {"extent": 3}),
         BadSample((TensorType(f32),), DTypeError, "i64 scalar", {"extent": 3}),
     ],
-    doc="The index counted from the front; stops the program where it, or a window of `width` from it, is out of range.",
+    doc="The index counted from the front; stops the program where it, or a window of `width` from it, is out of range, or where"
+    " the axis has no element for the function `of` to find.",
     why_not_differentiable="its result is a position",
 )
 
@@ -201,20 +206,19 @@ def _check_axis(name: str, x: TensorType, axis: int) -> None:
         raise ShapeError(f"{name} along axis {axis} does not fit {x}")
 
 
-def _wrapped(indices: np.ndarray[Any, Any], extent: int, labels: bool = False) -> np.ndarray[Any, Any]:
+def _out_of_range(meaning: str, index: Any, extent: int) -> ProgramIndexError:
+    return ProgramIndexError(OUT_OF_RANGE[meaning].replace("%lld", "{}").format(index, extent))
+
+
+def _wrapped(indices: np.ndarray[Any, Any], extent: int, meaning: str = "index") -> np.ndarray[Any, Any]:
     positions = indices.astype(np.int64)
-    if labels:
-        bad = (positions < 0) | (positions >= extent)
-        if bad.any():
-            raise ProgramIndexError(LABEL_ERROR.replace("%lld", "{}").format(positions[bad][0], extent))
-        return positions
-    bad = (positions < -extent) | (positions >= extent)
+    bad = (positions < (-extent if meaning == "index" else 0)) | (positions >= extent)
     if bad.any():
-        raise ProgramIndexError(f"index {positions[bad][0]} is out of range for an axis of {extent} elements")
+        raise _out_of_range(meaning, positions[bad][0], extent)
     return np.where(positions < 0, positions + extent, positions)
 
 
-def _infer_take(x: TensorType, indices: TensorType, axis: int, labels: bool = False) -> TensorType:
+def _infer_take(x: TensorType, indices: TensorType, axis: int, meaning: str = "index") -> TensorType:
     _check_indices("take", indices)
     _check_axis("take", x, axis)
     if not indices.ndim:
@@ -226,12 +230,12 @@ _take_op: Primitive = primitive(
     name="take",
     kind="index",
     infer=_infer_take,
-    reference=lambda x, indices, axis, labels=False: np.asarray(
-        np.take(x, _wrapped(indices, x.shape[axis], labels), axis=axis)
+    reference=lambda x, indices, axis, meaning="index": np.asarray(
+        np.take(x, _wrapped(indices, x.shape[axis], meaning), axis=axis)
     ),
     effects=FAIL,
-    vjp=lambda ct, y, x, indices, axis, labels=False: [bind(_scatter_add_op, [zeros_like(x), indices, ct], axis=axis), None],
-    jvp=lambda tangents, y, operands, axis, labels=False: (
+    vjp=lambda ct, y, x, indices, axis, meaning="index": [bind(_scatter_add_op, [zeros_like(x), indices, ct], axis=axis), None],
+    jvp=lambda tangents, y, operands, axis, meaning="index": (
         None if tangents[0] is None else bind(_take_op, [tangents[0], operands[1]], axis=axis)
     ),
     samples=[
@@ -249,7 +253,7 @@ _take_op: Primitive = primitive(
 )
 
 
-def _infer_take_along(x: TensorType, indices: TensorType, axis: int, labels: bool = False) -> TensorType:
+def _infer_take_along(x: TensorType, indices: TensorType, axis: int, meaning: str = "index") -> TensorType:
     _check_indices("take_along", indices)
     _check_axis("take_along", x, axis)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
@@ -262,20 +266,20 @@ _take_along_op: Primitive = primitive(
     name="take_along",
     kind="index",
     infer=_infer_take_along,
-    reference=lambda x, indices, axis, labels=False: np.take_along_axis(
-        x, _wrapped(indices, x.shape[axis], labels), axis
+    reference=lambda x, indices, axis, meaning="index": np.take_along_axis(
+        x, _wrapped(indices, x.shape[axis], meaning), axis
     ),
     effects=FAIL,
-    vjp=lambda ct, y, x, indices, axis, labels=False: [
+    vjp=lambda ct, y, x, indices, axis, meaning="index": [
         bind(_scatter_add_along_op, [zeros_like(x), indices, ct], axis=axis), None
     ],
-    jvp=lambda tangents, y, operands, axis, labels=False: (
+    jvp=lambda tangents, y, operands, axis, meaning="index": (
         None if tangents[0] is None else bind(_take_along_op, [tangents[0], operands[1]], axis=axis)
     ),
     samples=[
         Sample(((2, 3), np.array([[1], [-1]])), {"axis": 1}, dtypes=_DTYPES),
         Sample(((3, 2), np.array([[0, 1], [2, 2], [0, 0], [1, -3]], np.int32)), {"axis": 0}),
-        Sample(((2, 3), np.array([[1], [2]])), {"axis": 1, "labels": True}),
+        Sample(((2, 3), np.array([[1], [2]])), {"axis": 1, "meaning": "label"}),
     ],
     bad=[
         BadSample((TensorType(f32, (4, 2)), TensorType(i64, (3, 1))), ShapeError, "another axis", {"axis": 1}),
@@ -483,9 +487,12 @@ def _integers(indices: Any, name: str) -> Array:
     return cast(array, array.dtype)
 
 
-def at_labels(x: Array, labels: Array) -> Array:
-    """Elements of a vector, or along the last axis of rows, at class labels: a negative one is as wrong as one too large."""
-    return bind(_take_op if x.ndim == 1 else _take_along_op, [x, labels], axis=x.ndim - 1, labels=True)
+def at_labels(x: Array, labels: Array, meaning: str = "label") -> Array:
+    """Elements of a vector, or along the last axis of rows, at labels: a negative one is as wrong as one too large.
+
+    `meaning` is what the error calls them (`OUT_OF_RANGE`).
+    """
+    return bind(_take_op if x.ndim == 1 else _take_along_op, [x, labels], axis=x.ndim - 1, meaning=meaning)
 
 
 @public("take")

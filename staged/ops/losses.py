@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from staged.errors import ArgumentError
-from staged.ir.types import TensorType, shape_text
+from staged.ir.types import shape_text
 from staged.ops.array import Array
 from staged.ops.composite import composite
 from staged.ops.composites import as_float, finite_peak, log_softmax, softplus
@@ -21,7 +21,6 @@ from staged.ops.promote import (
     broadcast,
     cast,
     check_argument,
-    constant,
     dtype_error,
     handle,
     is_number,
@@ -64,13 +63,6 @@ def _check_labels(name: str, scores: Array, labels: Array) -> None:
             labels,
             hint=f"the labels are {shape_text(scores.shape[:-1])} if classes are the last axis",
         )
-
-
-def never_negative(labels: Array, classes: Any) -> Array:
-    """Labels for a read that must not wrap: a negative one becomes `classes`, which is out of range, too."""
-    if labels.dtype.kind == "u" or not isinstance(classes, int):
-        return labels
-    return where(labels < 0, constant(classes, TensorType(labels.dtype)), labels)
 
 
 def _picked(scores: Array, labels: Array) -> Array:

@@ -18,7 +18,7 @@ from staged.ops.composites import as_float, spread
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square, stop_gradient, where
 from staged.ops.promote import as_array, broadcast, cast, check_argument, is_number, public, shape_error
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
-from staged.ops.shape import reshape
+from staged.ops.shape import flatten, reshape
 
 # ---- operands -------------------------------------------------------------------------------------
 
@@ -298,7 +298,9 @@ def _group_norm(name: str, x: Array, groups: int, weight: Any, bias: Any, eps: f
     if not isinstance(groups, int) or groups < 1 or not isinstance(channels, int) or channels % groups:
         raise shape_error(f"{name}: {channels} channels do not divide into {groups} groups", x)
     affine, parts = _affine(name, x, shape, weight, bias)
-    rows = reshape(x, (x.shape[0], groups, -1))
+    rows = flatten(x, 1)
+    inside = rows.shape[1]
+    rows = reshape(rows, (x.shape[0], groups, inside // groups if isinstance(inside, int) else -1))
     y = reshape(_layer_norm(rows, axes=(2,), eps=eps, parts="")[0], x.shape)
     if "w" in parts:
         y = y * _per_channel(affine[0], x.ndim)

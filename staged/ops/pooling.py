@@ -19,7 +19,7 @@ from staged.ops.index import take_along_axis
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import as_array, cast, promoted, public, shape_error
 from staged.ops.reduction import mean, sum_
-from staged.ops.shape import expand_dims, matrix_transpose, pad, reshape, squeeze
+from staged.ops.shape import expand_dims, flatten, matrix_transpose, pad, reshape, squeeze
 from staged.ops.source import iota
 
 Data = np.ndarray[Any, Any]
@@ -72,7 +72,7 @@ def _max_reference(x: Data, kernel: Pair, stride: Pair, padding: Pair) -> tuple[
 
 def _planes(x: Array) -> Array:
     """(N, C, H, W) -> (N, C, H * W)"""
-    return reshape(x, (*x.shape[:2], -1))
+    return flatten(x, 2)
 
 
 def _at(x: Array, indices: Array) -> Array:

@@ -22,7 +22,7 @@ from staged.ops.elementwise import select, square, tanh
 from staged.ops.loop import named, row, steps, with_row
 from staged.ops.promote import as_array, cast, dtype_error, public, shape_error
 from staged.ops.reduction import sum_
-from staged.ops.shape import concat, reshape, slice_axis, split
+from staged.ops.shape import concat, flatten, reshape, slice_axis, split
 from staged.ops.source import zeros, zeros_like
 
 # ---- what the three share -------------------------------------------------------------------------
@@ -30,7 +30,7 @@ from staged.ops.source import zeros, zeros_like
 
 def _flat(x: Array) -> Array:
     """(T, N, ...) -> (T N, ...)"""
-    return reshape(x, (-1, *x.shape[2:]))
+    return flatten(x, 0, 1)
 
 
 def _from_input(x: Array, w_ih: Array, bias: Array | None) -> Array:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
+from staged.ir.loops import NO_ELEMENTS
 from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
 from staged.ops.context import bind
@@ -50,7 +51,7 @@ def _infer(name: str, kinds: tuple[str, ...], needs_element: bool) -> Callable[.
                 hint="compare first: `x != 0`" if kinds == BOOLS else "cast it: `st.astype(x, st.i64)`",
             )
         if needs_element and any(x.shape[axis] == 0 for axis in axes):
-            raise ShapeError(f"{name} of no elements has no value, got {x}", hint=f"check the size before `{name}`")
+            raise ShapeError(f"{NO_ELEMENTS.format(name)}, got {x}", hint=f"check the size before `{name}`")
         return TensorType(x.dtype, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes))
 
     return infer
@@ -251,7 +252,7 @@ def _position(name: str, reference: Callable[..., Any], which: str) -> Primitive
         if x.dtype.is_bool:
             raise DTypeError(f"{name} takes numbers, got {x}", hint="cast it: `st.astype(x, st.i64)`")
         if x.shape[axis] == 0:
-            raise ShapeError(f"{name} of no elements has no value, got {x}", hint=f"check the size before `{name}`")
+            raise ShapeError(f"{NO_ELEMENTS.format(name)}, got {x}", hint=f"check the size before `{name}`")
         return TensorType(i64, x.shape[:axis] + x.shape[axis + 1 :])
 
     return primitive(
@@ -289,12 +290,12 @@ def keep_dims(y: Array, shape: Shape, axes: Sequence[int], keepdims: bool) -> Ar
     return bind(PRIMITIVES["reshape"], [y], shape=wide)
 
 
-def _check_elements(x: Array, axes: Sequence[int]) -> None:
+def _check_elements(name: str, x: Array, axes: Sequence[int]) -> None:
     """Stop the program where an extreme is asked for of no elements: the first index must exist."""
     for axis in axes:
         extent = x.shape[axis]
         if not isinstance(extent, int):
-            bind(PRIMITIVES["index_check"], [cast(as_array(0), i64)], extent=extent)
+            bind(PRIMITIVES["index_check"], [cast(as_array(0), i64)], extent=extent, of=name)
 
 
 def _apply(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
@@ -302,7 +303,7 @@ def _apply(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
     if not axes:
         return x
     if op.name in ("max", "min"):
-        _check_elements(x, axes)
+        _check_elements(op.name, x, axes)
     return keep_dims(bind(op, [x], axes=axes), x.shape, axes, keepdims)
 
 
@@ -378,7 +379,7 @@ def _locate(op: Primitive, x: Any, axis: int | None, keepdims: bool) -> Array:
         flat = bind(PRIMITIVES["reshape"], [array], shape=(_count(array, range(array.ndim), op.name),))
         return keep_dims(bind(op, [flat], axis=0), whole, range(len(whole)), keepdims)
     where_ = axis_of(axis, array.ndim, op.name)
-    _check_elements(array, (where_,))
+    _check_elements(op.name, array, (where_,))
     return keep_dims(bind(op, [array], axis=where_), array.shape, (where_,), keepdims)
 
 

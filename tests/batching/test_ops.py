@@ -171,3 +171,20 @@ def test_an_index_out_of_range_stops_the_program() -> None:
     ):
         with pytest.raises(IndexError, match="index 3 is out of range for an axis of 3 elements"):
             st.function(f)(X, np.array([0, 1, 3, 0]))
+
+
+def test_a_window_out_of_range_stops_the_program() -> None:
+    """From a negative start a window may not reach the end: there Python's slice is empty."""
+
+    @st.function
+    def run(x, starts):
+        return st.vmap(lambda i: x[i : i + 3])(starts)
+
+    x = np.arange(8.0)
+    np.testing.assert_array_equal(run(x, np.array([0, -4, -8, 5])), x[np.array([0, 4, 0, 5])[:, None] + np.arange(3)])
+    for start in (6, -3, -1, -9, 2**62):
+        said = f"slice from {start} on is out of range: it fits at 6 places"
+        with pytest.raises(IndexError, match=said):
+            run(x, np.array([0, start]))
+        with pytest.raises(IndexError, match="slice of 3 elements"), st.eager():
+            run(x, np.array([0, start]))

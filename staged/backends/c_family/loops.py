@@ -19,7 +19,7 @@ from staged.backends.c_family.vector_loops import VectorLoops
 from staged.backends.c_family.vectors import Vec, is_zero
 from staged.backends.c_family.writer import safe_comment
 from staged.ir.loops import (
-    LABEL_ERROR,
+    OUT_OF_RANGE,
     Accumulate,
     Affine,
     ArrayRef,
@@ -299,16 +299,15 @@ class LoopEmitter(VectorLoops):
         raw = self.names.fresh("index")
         extent = str(self.size(s.extent)) if isinstance(s.extent, Dim) else str(s.extent)
         self.w.line(f"int64_t {raw} = {index.expr};")
-        if not s.labels:
+        if s.meaning == "index":
             with self.w.block(f"if ({raw} < 0)"):
                 self.w.line(f"{raw} += {extent};")
         with self.w.block(f"if ({raw} < 0 || {raw} >= {extent})"):
-            message = LABEL_ERROR if s.labels else "index %lld is out of range for an axis of %lld elements"
             given = (
                 f"(long long){index.expr}" if isinstance(index.expr, Name | Literal) else f"(long long)({index.expr})"
             )
             limit = f"(long long){extent}" if isinstance(s.extent, Dim) else f"{extent}LL"
-            self.w.line(f'st_fail(host, ST_INDEX_ERROR, {self.site(s.where)}, "{message}", {given}, {limit});')
+            self.w.line(f'st_fail(host, ST_INDEX_ERROR, {self.site(s.where)}, "{OUT_OF_RANGE[s.meaning]}", {given}, {limit});')
             self.w.line("return;")
         self.values[s.target] = Vec(Name(raw), i64, False)
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Infix, Literal, Name, Prefix, literal
+from staged.backends.c_family.writer import c_string
+from staged.ir.loops import NO_ELEMENTS
 from staged.ir.nodes import Op
 from staged.ir.types import DType, Extent, f32
 from staged.source import Position
@@ -60,6 +62,9 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
     if op.name == "index_check":
         extent = program.extent(op.attrs["extent"])
         report = (Name("host"), Literal(str(program.site_of(op.where))))
+        if "of" in op.attrs:
+            program.need("check_elements")
+            return Call("st_check_elements", (*report, extent, Literal(c_string(NO_ELEMENTS.format(op.attrs["of"])))))
         if "width" in op.attrs:
             program.need("check_window")
             return Call("st_check_window", (*report, operands[0], program.extent(op.attrs["width"]), extent))

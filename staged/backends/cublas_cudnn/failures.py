@@ -10,27 +10,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.c_family.writer import Writer, c_string
-from staged.ir.loops import LABEL_ERROR
+from staged.ir.loops import OUT_OF_RANGE
 from staged.ir.types import DType
 
 RECORD = "failed"
 """The kernels' parameter, and the field of `Device`, with the record's address."""
 
+
+
+def failure_of(meaning: str) -> str:
+    """What a kernel says where an index of this meaning (of `OUT_OF_RANGE`) is out of range."""
+    return f"ST_DEVICE_{meaning.upper()}"
+
+
 # Between the kernels and the host: in every part of the file.
-DECLARATIONS = """\
+DECLARATIONS = f"""\
 // What a kernel says when it must not go on. The first to fail claims the record.
-typedef struct {
-    unsigned int claim;  // 0: nothing has failed; else what, and where: site * 4 + kind + 1
+typedef struct {{
+    unsigned int claim;  // 0: nothing has failed; else what, and where: site * 16 + kind + 1
     unsigned long long value;
     long long limit;
-} st_device_failure;
-enum { ST_DEVICE_INDEX, ST_DEVICE_ZERO_DIVISION, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE, ST_DEVICE_PLACE_BITS = 40 };
+}} st_device_failure;
+enum {{ {", ".join(map(failure_of, OUT_OF_RANGE))} }};
+enum {{ ST_DEVICE_ZERO_DIVISION = {len(OUT_OF_RANGE)}, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE, ST_DEVICE_PLACE_BITS = 40 }};
 """
 
 FAIL = """\
 // The first failure stands.
 static __device__ inline void st_fail(st_device_failure *failed, int kind, int site, int64_t value, int64_t limit) {
-    if (atomicCAS(&failed->claim, 0u, 4u * (unsigned int)site + (unsigned int)kind + 1u) == 0u) {
+    if (atomicCAS(&failed->claim, 0u, 16u * (unsigned int)site + (unsigned int)kind + 1u) == 0u) {
         failed->value = (unsigned long long)value;
         failed->limit = limit;
     }
@@ -42,7 +50,7 @@ FAIL_NOT_FINITE = """\
 // which check of the text it is, `turn` how many have been made before: later turns of a loop are not asked.
 static __device__ inline void st_fail_not_finite(st_device_failure *failed, int check, unsigned int turn, int64_t position,
                                                  bool is_nan) {
-    const unsigned int mine = 4u * (unsigned int)check + ST_DEVICE_NOT_FINITE + 1u;
+    const unsigned int mine = 16u * (unsigned int)check + ST_DEVICE_NOT_FINITE + 1u;
     const unsigned int before = atomicCAS(&failed->claim, 0u, mine);
     if (before == 0u || before == mine) {
         const unsigned long long place = 2ull * (unsigned long long)position + is_nan;
@@ -77,19 +85,20 @@ _EXPLAIN = """\
     if (failed.claim == 0) {
         return ST_OK;
     }
-    const int site = (int)((failed.claim - 1) / 4);
-    switch ((failed.claim - 1) % 4) {
-    case ST_DEVICE_INDEX:
-        if (failed.limit < 0) {
-            return st_fail(host, ST_INDEX_ERROR, site, "LABEL_ERROR", (long long)failed.value, -failed.limit);
-        }
-        return st_fail(host, ST_INDEX_ERROR, site, "index %lld is out of range for an axis of %lld elements",
-                       (long long)failed.value, failed.limit);
+    const int site = (int)((failed.claim - 1) / 16);
+    switch ((failed.claim - 1) % 16) {
     case ST_DEVICE_ZERO_DIVISION:
         return st_fail(host, ST_ZERO_DIVISION_ERROR, site, "integer division or modulo by zero");
     case ST_DEVICE_VALUE:
         return st_fail(host, ST_VALUE_ERROR, site, "an integer to a negative integer power");
-""".replace("LABEL_ERROR", LABEL_ERROR)
+""" + "".join(
+    f"""\
+    case {failure_of(meaning)}:
+        return st_fail(host, ST_INDEX_ERROR, site, "{message}",
+                       (long long)failed.value, failed.limit);
+"""
+    for meaning, message in OUT_OF_RANGE.items()
+)
 _OTHERWISE = """\
     default:
         return st_fail(host, ST_RUNTIME_ERROR, site, "a kernel has failed");

@@ -10,7 +10,7 @@ from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Litera
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call
 from staged.backends.c_family.totals import accumulated_dtype
 from staged.backends.c_family.vectors import Vec
-from staged.backends.cublas_cudnn.failures import RECORD
+from staged.backends.cublas_cudnn.failures import RECORD, failure_of
 from staged.backends.cublas_cudnn.geometry import Team
 from staged.backends.cublas_cudnn.pack_statements import PackStatements
 from staged.backends.cublas_cudnn.reductions import parts_of, reduction_name
@@ -75,14 +75,12 @@ class CudaStatements(PackStatements):
         index = self.names.fresh("index")
         extent = self.size(s.extent) if isinstance(s.extent, Dim) else s.extent
         w = self.w
-        # A negative limit says that the index is a label: of as many classes.
-        limit = f"-(int64_t)({extent})" if s.labels else extent
         w.line(f"int64_t {index} = {given};")
-        if not s.labels:
+        if s.meaning == "index":
             with w.block(f"if ({index} < 0)"):
                 w.line(f"{index} += {extent};")
         with w.block(f"if ({index} < 0 || {index} >= {extent})"):
-            w.line(f"st_fail({RECORD}, ST_DEVICE_INDEX, {self.site(s.where)}, {given}, {limit});")
+            w.line(f"st_fail({RECORD}, {failure_of(s.meaning)}, {self.site(s.where)}, {given}, {extent});")
             if s.extent == 0 and not self.team:
                 w.line("return;")
             else:  # others of a team wait for this thread, and what is made here may say to a library how much there is

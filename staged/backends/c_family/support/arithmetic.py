@@ -200,6 +200,16 @@ __attribute__((unused)) static inline int64_t st_check_window(
 }
 """
 
+_CHECK_ELEMENTS = """\
+// 0, where an axis has a first element; else the program stops with a message.
+__attribute__((unused)) static inline int64_t st_check_elements(st_host *host, int site, int64_t extent, const char *message) {
+    if (extent == 0) {
+        st_fail(host, ST_VALUE_ERROR, site, "%s", message);
+    }
+    return 0;
+}
+"""
+
 SNIPPETS = (
     Snippet("math", "", (), _MATH),
     Snippet("advance", _ADVANCE, (), ("#include <stdint.h>",)),
@@ -207,4 +217,5 @@ SNIPPETS = (
     *(snippet for dtype in _INTEGERS for snippet in _integer_snippets(dtype)),
     Snippet("check_index", _CHECK_INDEX, ("fail",)),
     Snippet("check_window", _CHECK_WINDOW, ("fail",)),
+    Snippet("check_elements", _CHECK_ELEMENTS, ("fail",)),
 )

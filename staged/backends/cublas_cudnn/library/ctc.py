@@ -27,7 +27,7 @@ from staged.ir.users import Users
 from staged.ops.array import Array
 from staged.ops.ctc import NEVER
 from staged.ops.elementwise import equal, exp, isnan, logical_and, maximum, minimum, where
-from staged.ops.index import take
+from staged.ops.index import at_labels, take
 from staged.ops.library import FindWay, Way, library_call
 from staged.ops.promote import cast
 from staged.ops.record import RecordContext
@@ -220,7 +220,7 @@ class _Batch:
 def _batch(log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array) -> _Batch:
     steps, _, classes = (int(extent) for extent in log_probs.shape)  # type: ignore[arg-type]
     # Reading a table of all labels that there are checks these.
-    texts = take(arange(classes), targets, 0)
+    texts = at_labels(arange(classes), targets, "letter")
     counts, inputs = _between(0, target_lengths, int(targets.shape[1])), _between(0, input_lengths, steps)  # type: ignore[arg-type]
     return _Batch(texts, counts, inputs, steps, classes)
 

@@ -1,0 +1,69 @@
+"""Planted faults of words, empty batches and counters: what a user meets at the edges."""
+
+from tests.mutate.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a negative label of CTC wraps around",
+        "staged/backends/c_family/loops.py",
+        'if s.meaning == "index":',
+        'if s.meaning in ("index", "letter"):',
+        ("tests/ops/test_ctc.py", "-k", "out_of_range"),
+    ),
+    Mutant(
+        "in a region a length out of range is called an index",
+        "staged/backends/cublas_cudnn/statements.py",
+        "{failure_of(s.meaning)}",
+        "{failure_of('index')}",
+        ("tests/backends/cublas_cudnn/test_ctc.py", "-k", "out_of_range"),
+    ),
+    Mutant(
+        "a window from a negative start may reach the end where elements are mapped",
+        "staged/batching/indexing.py",
+        "logical_and(start >= -extent, start < -width)",
+        "logical_and(start >= -extent, start < 0)",
+        ("tests/batching/test_ops.py", "-k", "window_out_of_range"),
+    ),
+    Mutant(
+        "where elements are mapped a window is checked as one index",
+        "staged/batching/indexing.py",
+        "    if not width:\n        return [_checked(start, extent)]",
+        "    if True:\n        return [_checked(start, extent)]",
+        ("tests/batching/test_ops.py", "-k", "window_out_of_range"),
+    ),
+    Mutant(
+        "an extreme of no elements of a found size is a value",
+        "staged/backends/c_family/support/arithmetic.py",
+        "if (extent == 0) {",
+        "if (extent < 0) {",
+        ("tests/frontend/test_dimensions.py", "-k", "extreme_of_no_elements"),
+    ),
+    Mutant(
+        "a handler of ValueError is passed over by an extreme of no elements",
+        "staged/frontend/try_.py",
+        'if op.name == "index_check" and "of" in op.attrs:',
+        'if op.name == "index_check" and "of" in op.name:',
+        ("tests/frontend/test_dimensions.py", "-k", "handler_waits_for"),
+    ),
+    Mutant(
+        "groups of channels of no samples have no size",
+        "staged/ops/normalization.py",
+        "inside // groups if isinstance(inside, int) else -1",
+        "-1",
+        ("tests/ops/test_no_samples.py",),
+    ),
+    Mutant(
+        "planes of no samples have no size",
+        "staged/ops/pooling.py",
+        "return flatten(x, 2)",
+        "return reshape(x, (*x.shape[:2], -1))",
+        ("tests/ops/test_no_samples.py",),
+    ),
+    Mutant(
+        "steps of no features have no size",
+        "staged/ops/recurrent.py",
+        "return flatten(x, 0, 1)",
+        "return reshape(x, (-1, *x.shape[2:]))",
+        ("tests/ops/test_no_samples.py",),
+    ),
+)
