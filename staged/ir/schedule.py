@@ -89,15 +89,18 @@ class Bind:
 @dataclass(frozen=True, slots=True)
 class Share:
     """The turns over `axes` in one item are dealt out to `count` units of `level`, one after the other; totals are brought
-    together. `loop`: of all loops over these axes, the outermost of this one; None: what is called deals them out itself."""
+    together. `loop`: of all loops over these axes, the outermost of this one; None: what is called deals them out itself.
+    `piece`: the turns after which a unit passes its sums of floats on to f64 totals; 0: it has only these sums."""
 
     loop: Loop | None
     axes: tuple[Axis, ...]
     level: Level
     count: int
+    piece: int = 0
 
     def __str__(self) -> str:
-        return f"share {_names(self.axes)}: {self.level.value}, {self.count} side by side"
+        pieces = f", sums in pieces of {self.piece} turns" if self.piece else ""
+        return f"share {_names(self.axes)}: {self.level.value}, {self.count} side by side{pieces}"
 
 
 @dataclass(frozen=True, slots=True)

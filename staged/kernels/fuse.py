@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from staged.errors import UnsupportedError
+from staged.ir.cascade import cascade_sums
 from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, End, Function, Op, Value, free_values, walk_ops
 from staged.ir.types import CPU, Dim, dims_of, i64
 from staged.ir.zeros import is_zeros
 from staged.kernels.axes import AxisConflict
-from staged.kernels.cascade import cascade_sums
 from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue

@@ -10,9 +10,9 @@ import pytest
 from harness import MACHINE, Program, fused, kernels, record, tensor
 
 import staged as st
+from staged.ir.cascade import levels
 from staged.ir.loops import Tile, walk
 from staged.ir.machine import PORTABLE, X86_64_V3
-from staged.kernels.cascade import levels
 from staged.kernels.fuse import fuse
 from staged.ops import elementwise as E
 from staged.ops import reduction as R

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from docs.make_accuracy import CASES, PAGE, RECORD, Case, Exact, allowed, measured, torch_of
+from docs.make_accuracy import CASES, PAGE, RECORD, Case, Exact, allowed, in_region, measured, torch_of
 
 RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))["errors"]
 FAST = [case for case in CASES if not case.slow]
@@ -26,10 +26,9 @@ GROUPS = [
 ]
 
 
-def program_of(cases: Sequence[Case]) -> Any:
+def program_of(cases: Sequence[Case], where: str) -> Any:
     """One program that computes several cases."""
 
-    @st.function
     def program(*arrays: Any) -> Any:
         found, first = [], 0
         for case in cases:
@@ -37,7 +36,7 @@ def program_of(cases: Sequence[Case]) -> Any:
             first += len(case.shapes)
         return tuple(found)
 
-    return program
+    return st.function(program if where == "host" else in_region(program))
 
 
 def excess(case: Case, kind: str, exact: Exact, results: Sequence[Any]) -> str:
@@ -47,9 +46,12 @@ def excess(case: Case, kind: str, exact: Exact, results: Sequence[Any]) -> str:
     return "" if error <= limit else f"{case.label}, {kind}: {error:.3g} roundings, allowed are {limit:.3g}"
 
 
+@pytest.mark.parametrize("where", ["host", "region"])
 @pytest.mark.parametrize("cases", GROUPS)
-def test_errors_are_at_most_twice_those_of_torch(cases: Sequence[Case]) -> None:
-    program = program_of(cases)
+def test_errors_are_at_most_twice_those_of_torch(cases: Sequence[Case], where: str, emulated_device: Any) -> None:
+    if where == "region":
+        cases = [case for case in cases if not case.library]
+    program = program_of(cases, where)
     wrong = []
     for kind in dict.fromkeys(kind for case in cases for kind in case.kinds):
         # A case that has no such data takes its first kind, and is looked at there.

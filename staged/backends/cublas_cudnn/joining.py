@@ -201,6 +201,6 @@ def _kind_of(op: Op) -> object:
     (part,) = spread.parts
     if part.scratch or not all(isinstance(s, Load | Store | Compute | PositionOf) for s in part.body):
         return None
-    if schedule_part(part, {}, CUDA).items.level is not Level.THREADS:
+    if schedule_part(part, {}, CUDA)[1].items.level is not Level.THREADS:
         return None
     return op.device, op.attrs.get("fused"), len(op.operands), len(op.results)

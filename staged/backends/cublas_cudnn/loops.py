@@ -80,12 +80,14 @@ class CudaLoopEmitter(TileStatements):
         self.parts = [counted_first(part) for part in self.parts]
         alignment = alignments(op)
         if len(self.parts) > 1:
-            self.schedules = schedule_parts(self.parts, alignment, gpu)
+            parts, self.schedules = schedule_parts(self.parts, alignment, gpu)
+            self.parts = list(parts)
         elif own is not None:
             self.parts, self.schedules = [own[0]], (own[1],)
         else:
             # The windows over an element are few, and neighbouring elements have the same: no team pays.
-            self.schedules = (schedule_part(self.parts[0], alignment, gpu, may_share=windows is None),)
+            own = schedule_part(self.parts[0], alignment, gpu, may_share=windows is None)
+            self.parts, self.schedules = [own[0]], (own[1],)
         self.sharing_schedule = self.schedules[0]
         self.team = Team.of(self.schedules[0])
         self.tiles = Tiles.of(self.schedules[0])

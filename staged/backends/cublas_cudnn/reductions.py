@@ -3,8 +3,8 @@
 | team   | threads of an item                        | how                                                            |
 |--------|-------------------------------------------|----------------------------------------------------------------|
 | warp   | the 32 of a warp                          | shuffles, in pairs of pairs: every thread has the same bits      |
-| block  | a whole block                             | each warp for itself, then the warps' totals from shared memory  |
-| column | those with one place in each of its warps | through shared memory, one warp after the other                  |
+| block  | a whole block of 32, 64, 128, ... threads | each warp for itself, then the warps' totals, which all fetch    |
+| column | those with one place in each of its warps | through shared memory, half of the warps to the other half       |
 
 `st_block_sum_f32(total, parts)` gives the total of all; `st_block_argmax_f32(&best, &place, bests, places)` changes what the
 pointers name. `parts` and the like are shared memory of `parts_of(team, threads)` elements, which no other call uses.
@@ -97,40 +97,42 @@ def _combined(op: str, dtype: DType, x: str, y: str) -> str:
 
 def _total_text(team: str, op: str, dtype: DType) -> str:
     t, name = dtype.c_name, f"st_{team}_{op}_{dtype}"
+    combined = f"        x = {_combined(op, dtype, 'x', 'other')};\n    }}\n    return x;\n}}\n"
+    fetched = f"        const {t} other = {_shuffled(dtype, 'x')};\n"
     if team == "warp":
         return (
             f"// The {_WORDS[op]} of a warp's numbers, the same bits in every lane.\n"
             f"static __device__ inline {t} {name}({t} x) {{\n"
-            "    for (int step = 16; step > 0; step /= 2) {\n"
-            f"        const {t} other = {_shuffled(dtype, 'x')};\n"
-            f"        x = {_combined(op, dtype, 'x', 'other')};\n"
-            "    }\n"
-            "    return x;\n"
-            "}\n"
+            f"    {_STEPS}"
+            f"{fetched}{combined}"
         )
     if team == "block":
-        begin = (
+        return (
+            f"// The {_WORDS[op]} of a block's numbers, the same bits in every thread.\n"
+            f"static __device__ inline {t} {name}({t} x, {t} *parts) {{\n"
             f"    x = st_warp_{op}_{dtype}(x);\n"
             "    if (threadIdx.x % 32 == 0) {\n"
             "        parts[threadIdx.x / 32] = x;\n"
             "    }\n"
+            "    __syncthreads();\n"
+            f"    {_WARPS}"
+            "    x = parts[threadIdx.x % warps];\n"
+            f"    {_STEPS_OF_WARPS}"
+            f"{fetched}{combined}"
         )
-        first, other, words = "parts[0]", "parts[warp]", "a block's numbers, the same bits in every thread"
-    else:
-        begin = "    parts[threadIdx.x] = x;\n"
-        first, other = "parts[threadIdx.x % 32]", "parts[32 * warp + threadIdx.x % 32]"
-        words = "the numbers of a column, which has one thread in each warp of the block"
     return (
-        f"// The {_WORDS[op]} of {words}.\n"
+        f"// The {_WORDS[op]} of the numbers of a column, which has one thread in each warp of the block.\n"
         f"static __device__ inline {t} {name}({t} x, {t} *parts) {{\n"
-        f"{begin}"
+        "    parts[threadIdx.x] = x;\n"
         "    __syncthreads();\n"
-        f"    x = {first};\n"
-        "    for (unsigned int warp = 1; warp < blockDim.x / 32; ++warp) {\n"
-        f"        const {t} other = {other};\n"
-        f"        x = {_combined(op, dtype, 'x', 'other')};\n"
+        f"    {_HALVES}"
+        f"            const {t} other = parts[threadIdx.x + half];\n"
+        f"            x = {_combined(op, dtype, 'x', 'other')};\n"
+        "            parts[threadIdx.x] = x;\n"
+        "        }\n"
+        "        __syncthreads();\n"
         "    }\n"
-        "    return x;\n"
+        "    return parts[threadIdx.x % 32];\n"
         "}\n"
     )
 
@@ -138,47 +140,67 @@ def _total_text(team: str, op: str, dtype: DType) -> str:
 def _place_text(team: str, op: str, dtype: DType) -> str:
     t, name = dtype.c_name, f"st_{team}_{op}_{dtype}"
     word = "largest" if op == "argmax" else "smallest"
-    take = f"st_wins_{op}_{dtype}(x, at, *best, *place)"
-    taken = f"if ({take}) {{\n            *best = x;\n            *place = at;\n        }}\n"
+    taken = (
+        f"        if (st_wins_{op}_{dtype}(x, at, *best, *place)) {{\n"
+        "            *best = x;\n"
+        "            *place = at;\n"
+        "        }\n"
+        "    }\n"
+        "}\n"
+    )
+    fetched = (
+        f"        const {t} x = {_shuffled(dtype, '*best')};\n"
+        "        const int64_t at = (int64_t)__shfl_xor_sync(0xffffffffu, (long long)*place, step);\n"
+    )
     if team == "warp":
         return (
             f"// The {word} of a warp's numbers and its place.\n"
             f"static __device__ inline void {name}({t} *best, int64_t *place) {{\n"
-            "    for (int step = 16; step > 0; step /= 2) {\n"
-            f"        const {t} x = {_shuffled(dtype, '*best')};\n"
-            "        const int64_t at = (int64_t)__shfl_xor_sync(0xffffffffu, (long long)*place, step);\n"
-            f"        {taken}"
-            "    }\n"
-            "}\n"
+            f"    {_STEPS}"
+            f"{fetched}{taken}"
         )
     if team == "block":
-        begin = (
+        return (
+            f"// The {word} of a block's numbers and its place.\n"
+            f"static __device__ inline void {name}({t} *best, int64_t *place, {t} *bests, int64_t *places) {{\n"
             f"    st_warp_{op}_{dtype}(best, place);\n"
             "    if (threadIdx.x % 32 == 0) {\n"
             "        bests[threadIdx.x / 32] = *best;\n"
             "        places[threadIdx.x / 32] = *place;\n"
             "    }\n"
+            "    __syncthreads();\n"
+            f"    {_WARPS}"
+            "    *best = bests[threadIdx.x % warps];\n"
+            "    *place = places[threadIdx.x % warps];\n"
+            f"    {_STEPS_OF_WARPS}"
+            f"{fetched}{taken}"
         )
-        first, other = "0", "warp"
-    else:
-        begin = "    bests[threadIdx.x] = *best;\n    places[threadIdx.x] = *place;\n"
-        first, other = "threadIdx.x % 32", "32 * warp + threadIdx.x % 32"
     return (
-        f"// The {word} of a {'block' if team == 'block' else 'column'}'s numbers and its place.\n"
+        f"// The {word} of a column's numbers and its place.\n"
         f"static __device__ inline void {name}({t} *best, int64_t *place, {t} *bests, int64_t *places) {{\n"
-        f"{begin}"
+        "    bests[threadIdx.x] = *best;\n"
+        "    places[threadIdx.x] = *place;\n"
         "    __syncthreads();\n"
-        f"    *best = bests[{first}];\n"
-        f"    *place = places[{first}];\n"
-        "    for (unsigned int warp = 1; warp < blockDim.x / 32; ++warp) {\n"
-        f"        const {t} x = bests[{other}];\n"
-        f"        const int64_t at = places[{other}];\n"
-        f"        {taken}"
+        f"    {_HALVES}"
+        f"            if (st_wins_{op}_{dtype}(bests[threadIdx.x + half], places[threadIdx.x + half], *best, *place)) {{\n"
+        "                *best = bests[threadIdx.x + half];\n"
+        "                *place = places[threadIdx.x + half];\n"
+        "                bests[threadIdx.x] = *best;\n"
+        "                places[threadIdx.x] = *place;\n"
+        "            }\n"
+        "        }\n"
+        "        __syncthreads();\n"
         "    }\n"
+        "    *best = bests[threadIdx.x % 32];\n"
+        "    *place = places[threadIdx.x % 32];\n"
         "}\n"
     )
 
 
+_STEPS = "for (int step = 16; step > 0; step /= 2) {\n"
+_WARPS = "const int warps = (int)blockDim.x / 32;  // a power of two\n"
+_HALVES = "for (unsigned int half = blockDim.x / 2; half >= 32; half /= 2) {\n        if (threadIdx.x < half) {\n"
+_STEPS_OF_WARPS = "for (int step = warps / 2; step > 0; step /= 2) {\n"
 _WORDS = {
     "sum": "sum", "prod": "product", "max": "largest", "min": "smallest", "any": "disjunction", "all": "conjunction",
 }  # fmt: skip

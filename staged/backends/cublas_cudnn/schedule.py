@@ -12,8 +12,9 @@ from dataclasses import replace
 from staged.backends.cublas_cudnn.geometry import threads_for
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.backends.cublas_cudnn.packs import packed
-from staged.backends.cublas_cudnn.teams import shared_by_teams
+from staged.backends.cublas_cudnn.teams import shared_by_teams, turns_in_pieces
 from staged.backends.cublas_cudnn.tiles import in_tiles
+from staged.ir.cascade import sums_in_pieces
 from staged.ir.loops import ArrayRef
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Directive, Level, Memory, Place, Schedule, Split, Vectorise
@@ -21,20 +22,37 @@ from staged.ir.schedule import Bind, Directive, Level, Memory, Place, Schedule, 
 
 def schedule_part(
     part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu, *, may_share: bool = True
-) -> Schedule:
-    """The schedule of a part that has a launch to itself. `alignment`: bytes that the address of each array is a multiple of."""
-    shared = shared_by_teams(part, alignment, gpu) if may_share else None
-    return shared or in_tiles(part, gpu) or by_threads(part, alignment, gpu)
+) -> tuple[Part, Schedule]:
+    """A part that has a launch to itself, its long sums in pieces, and its schedule.
+
+    `alignment`: bytes that the address of each array is a multiple of.
+    """
+    if may_share:
+        shareable = turns_in_pieces(part)
+        shared = shared_by_teams(shareable, alignment, gpu)
+        if shared is not None:
+            return shareable, shared
+    part = with_short_sums(part)
+    return part, in_tiles(part, gpu) or by_threads(part, alignment, gpu)
 
 
-def schedule_parts(parts: Sequence[Part], alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[Schedule, ...]:
-    """Those of parts that share a launch: a thread for each item, in blocks of one size."""
+def schedule_parts(
+    parts: Sequence[Part], alignment: Mapping[ArrayRef, int], gpu: Gpu
+) -> tuple[tuple[Part, ...], tuple[Schedule, ...]]:
+    """The same of parts that share a launch: a thread for each item, in blocks of one size."""
+    parts = tuple(map(with_short_sums, parts))
     chosen = [by_threads(part, alignment, gpu) for part in parts]
     threads = max(gpu.warp, *(schedule.items.count for schedule in chosen))
-    return tuple(
+    return parts, tuple(
         Schedule(tuple(replace(d, count=threads) if isinstance(d, Bind) else d for d in schedule.directives))
         for schedule in chosen
     )
+
+
+def with_short_sums(part: Part) -> Part:
+    """A part whose items are one thread's each, with the sums of a thread in pieces."""
+    body, scratch = sums_in_pieces(part.body, part.scratch)
+    return part if body == part.body else replace(part, body=body, scratch=scratch)
 
 
 def by_threads(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> Schedule:

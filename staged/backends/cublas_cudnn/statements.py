@@ -8,7 +8,7 @@ from math import prod
 
 from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Name
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call
-from staged.backends.c_family.totals import accumulated_dtype
+from staged.backends.c_family.totals import Total, accumulated_dtype
 from staged.backends.c_family.vectors import Vec
 from staged.backends.cublas_cudnn.failures import RECORD, failure_of
 from staged.backends.cublas_cudnn.geometry import Team
@@ -16,6 +16,7 @@ from staged.backends.cublas_cudnn.pack_statements import PackStatements
 from staged.backends.cublas_cudnn.reductions import parts_of, reduction_name
 from staged.backends.cublas_cudnn.spelling import spell_in_cuda
 from staged.backends.cublas_cudnn.teams import chain_of, last_of, scratch_in
+from staged.ir.cascade import is_float_sum
 from staged.ir.loops import (
     Affine,
     ArrayRef,
@@ -30,11 +31,12 @@ from staged.ir.loops import (
     Reduction,
     Statement,
     Store,
+    identity,
     indices_of,
     walk,
 )
-from staged.ir.schedule import Schedule, Seek
-from staged.ir.types import Dim, i64
+from staged.ir.schedule import Schedule, Seek, Share
+from staged.ir.types import Dim, f64, i64
 
 
 class CudaStatements(PackStatements):
@@ -198,51 +200,77 @@ class CudaStatements(PackStatements):
 
     def shared_loop(self, loop: Loop, team: Team) -> None:
         """A loop whose turns the threads of a team take in turn, and the totals of all."""
-        for reduction in loop.reductions:
-            self.start(reduction, loop)
         axes, body = chain_of(loop)
         share = next(share for share in self.sharing_schedule.shares if share.loop is loop)
+        passed_on = self.start_shared(loop, share)
         if self.unseen & {array for array, _ in scratch_in(body)}:
             self.barrier(team)
         shared, step = share.axes, share.count
         outer, last = axes[: len(axes) - len(shared)], self.combinations(shared)
+        packs = self.sharing_schedule.packs_of(loop)
+        width = packs.lanes if packs is not None else 1
         self.sharing = True
         with ExitStack() as loops:
             for axis in outer:
                 name = self.scoped(axis)
                 header = f"for ({self.index_type} {name} = 0; {name} < {self.turns(axis)}; ++{name})"
                 loops.enter_context(self.block(header))
-            name = self.scoped(shared[0]) if len(shared) == 1 else self.names.fresh("element")
-            packs = self.sharing_schedule.packs_of(loop)
-            width = packs.lanes if packs is not None else 1
             first = f"{width} * {self.team_lane}" if width > 1 else self.team_lane
+            piece = max(1, share.piece // width) * width * step
+            if share.piece and prod(axis.extent for axis in shared) > piece:
+                start, stop = self.names.fresh("first"), self.names.fresh("stop")
+                header = f"for ({self.index_type} {start} = 0; {start} < {last}; {start} += {piece})"
+                loops.enter_context(self.block(header))
+                limit = f"{start} + {piece} < {last} ? {start} + {piece} : {last}"
+                self.w.line(f"const {self.index_type} {stop} = {limit};")
+                first, last = f"{start} + {first}", Name(stop)
+            for reduction in passed_on:
+                dtype, partial = reduction.target.dtype, self.names.fresh(f"partial_{reduction.target.name}")
+                self.w.line(f"{dtype.c_name} {partial} = {self.number(identity('sum', dtype))};")
+                self.totals[reduction] = Total(Name(partial), None, False)
+            name = self.scoped(shared[0]) if len(shared) == 1 else self.names.fresh("element")
             header = f"for ({self.index_type} {name} = {first}; {name} < {last}; {name} += {width * step})"
-            loops.enter_context(self.block(header))
-            if len(shared) > 1:
-                used = {axis for s in walk(body) for index in indices_of(s) for axis in index.axes}
-                self.number_axes(shared, name, used)
-            if packs is not None:
-                self.packed_body(body, shared[0], width, packs.packs)
-            else:
-                self.body(body)
+            with self.block(header):
+                if len(shared) > 1:
+                    used = {axis for s in walk(body) for index in indices_of(s) for axis in index.axes}
+                    self.number_axes(shared, name, used)
+                if packs is not None:
+                    self.packed_body(body, shared[0], width, packs.packs)
+                else:
+                    self.body(body)
+            for reduction, total in passed_on.items():
+                self.w.line(f"{total.scalar} += {self.totals[reduction].scalar};")
+                self.totals[reduction] = total
         del self.loop_names[len(self.loop_names) - len(outer) - (len(shared) == 1) :]
         self.sharing = False
         self.unseen |= {array for array, is_written in scratch_in(body) if is_written}
         for reduction in loop.reductions:
-            self.bring_together(reduction, loop, team)
+            self.bring_together(reduction, loop, team, is_wide=reduction in passed_on)
             if team.kind != "warp":
                 self.unseen = frozenset()  # a barrier of the block is in it
             self.finish(reduction, loop)
+
+    def start_shared(self, loop: Loop, share: Share) -> dict[Reduction, Total]:
+        """Declare the totals of a thread; those that sums pass on to, where it does so piece by piece."""
+        passed_on: dict[Reduction, Total] = {}
+        for reduction in loop.reductions:
+            if share.piece and is_float_sum(reduction):
+                name = self.names.fresh(f"{reduction.target.name}_total")
+                self.w.line(f"double {name} = 0.0;")
+                passed_on[reduction] = Total(Name(name), None, False)
+            else:
+                self.start(reduction, loop)
+        return passed_on
 
     def barrier(self, team: Team) -> None:
         self.w.line("__syncwarp();" if team.kind == "warp" else "__syncthreads();")
         self.unseen = frozenset()
 
-    def bring_together(self, reduction: Reduction, loop: Loop, team: Team) -> None:
-        """The totals of a team's threads become that of all."""
+    def bring_together(self, reduction: Reduction, loop: Loop, team: Team, is_wide: bool) -> None:
+        """The totals of a team's threads, f64 ones of a sum in pieces, become that of all."""
         total = self.totals[reduction]
         is_place = reduction.op in ("argmax", "argmin")
-        dtype = accumulated_dtype(reduction, loop) if is_place else reduction.target.dtype
+        dtype = accumulated_dtype(reduction, loop) if is_place else f64 if is_wide else reduction.target.dtype
         function = reduction_name(team.kind, reduction.op, dtype)
         self.need(function)
         size = parts_of(team.kind, team.block)
@@ -253,7 +281,12 @@ class CudaStatements(PackStatements):
                 self.w.line(f"__shared__ {c_type} {parts}[{size}];")
                 given.append(parts)
         result = "" if is_place else f"{total.scalar} = "
-        self.w.line(f"{result}st_{function}({', '.join(given)});")
+        call = f"st_{function}({', '.join(given)})"
+        if is_wide and reduction.target.dtype is not f64:
+            c_type, name = reduction.target.dtype.c_name, self.names.fresh(reduction.target.name)
+            result, call = f"const {c_type} {name} = ", f"({c_type}){call}"
+            self.totals[reduction] = Total(Name(name), None, False)
+        self.w.line(f"{result}{call};")
 
 
 def may_fail(s: Statement) -> bool:

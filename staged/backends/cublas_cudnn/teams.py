@@ -10,10 +10,12 @@ the order of additions, follows from sizes alone: the same numbers on every GPU.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.backends.cublas_cudnn.packs import packed_loop
+from staged.ir.cascade import LONGEST, PIECE, additions, is_float_sum, turn_in_pieces
 from staged.ir.loops import (
     Accumulate,
     ArrayRef,
@@ -26,10 +28,12 @@ from staged.ir.loops import (
     PositionOf,
     Statement,
     Store,
+    Tile,
     walk,
 )
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Directive, Level, Memory, Place, Schedule, Share, Vectorise
+from staged.ir.types import f64
 
 SHORTEST = 32
 """Turns of a loop from which on threads share it."""
@@ -82,17 +86,49 @@ def _dealt_out(
     """The turns of a loop among `count` threads: of the innermost axis where it is long enough, else of all together."""
     axes, body = chain_of(loop)
     shared = axes[-1:] if axes[-1].extent >= 2 * count else axes
-    yield Share(loop, shared, level, count)
+    outer = prod(axis.extent for axis in axes[: len(axes) - len(shared)])
+    turns = outer * -(-prod(axis.extent for axis in shared) // count)
+    yield Share(loop, shared, level, count, _piece(loop, body, turns))
     if len(shared) == 1:
         width, packs = packed_loop(body, shared[0], count, alignment, gpu)
         if width > 1:
             yield Vectorise(shared, width, frozenset((loop,)), packs=packs)
 
 
+def _piece(loop: Loop, body: Sequence[Statement], turns: int) -> int:
+    """The turns after which a thread that does so many of them passes its sums on; 0 where they are short.
+
+    Exact for all: f64 totals of short f32 sums round less than one long f32 sum; of f64 sums the two levels share the turns.
+    """
+    each = {r: additions(body, r) for r in loop.reductions if is_float_sum(r)}
+    if not each or turns * max(each.values()) <= LONGEST:
+        return 0
+    if all(r.target.dtype is f64 for r in each):
+        return 1 << (turns.bit_length() + 1) // 2
+    return max(1, PIECE // max(each.values()))
+
+
+def turns_in_pieces(part: Part) -> Part:
+    """A part in which a turn of its outer loops, which threads may share, adds little to the loops' sums directly."""
+    found: list[Statement] = []
+    scratch = part.scratch
+    for s in part.body:
+        if isinstance(s, Loop):
+            axes, inner = chain_of(s)
+            changed, scratch = turn_in_pieces(inner, s.reductions, scratch)
+            if changed != inner:
+                for axis in reversed(axes[1:]):
+                    changed = (Loop(axis, changed),)
+                s = Loop(s.axis, changed, s.reductions)
+        found.append(s)
+    return part if tuple(found) == part.body else replace(part, body=tuple(found), scratch=scratch)
+
+
 def _total_bytes(loops: Sequence[Loop]) -> int:
-    """Bytes that a thread's totals take in shared memory; places beside numbers are 8 each."""
+    """Bytes that a thread's totals take in shared memory; places beside numbers are 8 each, as long sums are."""
     places = ("argmax", "argmin")
-    return sum(16 if r.op in places else r.target.dtype.size for loop in loops for r in loop.reductions)
+    sizes = (8 if is_float_sum(r) else r.target.dtype.size for loop in loops for r in loop.reductions)
+    return sum(sizes) + 8 * sum(r.op in places for loop in loops for r in loop.reductions)
 
 
 def _power_between(wanted: int, least: int, most: int) -> int:
@@ -149,7 +185,7 @@ def _is_own(s: Statement, axes: Sequence[Axis], written: set[ArrayRef]) -> bool:
             return array.role != "output" or array not in written
         case CheckIndex(extent=extent):
             return isinstance(extent, int) and extent > 0  # a turn that fails goes on with element 0
-        case Compute() | PositionOf() | Loop() | Guarded() | Accumulate():
+        case Compute() | PositionOf() | Loop() | Tile() | Guarded() | Accumulate():
             return True
     return False
 

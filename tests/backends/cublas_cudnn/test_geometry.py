@@ -47,7 +47,7 @@ def test_launches_side_by_side_have_blocks_of_one_size(items: list[int]) -> None
     for count in items:
         i, out = Axis("i", count), ArrayRef("y", f32, count, "output")
         parts.append(Part((i,), (Store(out, Affine.of(i), Constant(1.0, f32)),), ()))
-    schedules = schedule_parts(parts, {}, CUDA)
+    _, schedules = schedule_parts(parts, {}, CUDA)
     launches = [launch_of(schedule, part.items, 0) for part, schedule in zip(parts, schedules, strict=True)]
     assert len({launch.threads for launch in launches}) == 1
     for count, launch in zip(items, launches, strict=True):

@@ -13,7 +13,20 @@ from hypothesis import strategies as sizes
 from staged.backends.cublas_cudnn.geometry import launch_of
 from staged.backends.cublas_cudnn.mapping import Part, map_nest
 from staged.backends.cublas_cudnn.schedule import schedule_part
-from staged.ir.loops import Accumulate, Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Reduction, Statement, Store
+from staged.ir.loops import (
+    Accumulate,
+    Affine,
+    ArrayRef,
+    Axis,
+    Load,
+    Local,
+    Loop,
+    Nest,
+    Reduction,
+    Statement,
+    Store,
+    Tile,
+)
 from staged.ir.machine import CUDA, Gpu
 from staged.ir.schedule import Bind, Level, Schedule
 from staged.ir.types import f32
@@ -44,7 +57,7 @@ def summed(rows: int, columns: int, down: bool = False) -> Part:
 
 
 def chosen(part: Part, gpu: Gpu = CUDA) -> Schedule:
-    return schedule_part(part, {array: 16 for s in _accesses(part) for array in (s.array,)}, gpu)
+    return schedule_part(part, {array: 16 for s in _accesses(part) for array in (s.array,)}, gpu)[1]
 
 
 def _accesses(part: Part) -> Iterator[Load | Store]:
@@ -75,6 +88,18 @@ SCHEDULES = {
         summed(9, 4096),
         "bind i: blocks, 1 side by side\nshare j: threads, 1024 side by side\nvectorise j: 4 lanes",
     ),
+    "very long rows": (
+        summed(9, 40960),
+        "bind i: blocks, 1 side by side\nshare j: threads, 1024 side by side, sums in pieces of 16 turns\nvectorise j: 4 lanes",
+    ),
+    "as many turns as a total takes in": (
+        summed(9, 32768),
+        "bind i: blocks, 1 side by side\nshare j: threads, 1024 side by side\nvectorise j: 4 lanes",
+    ),
+    "long columns": (
+        summed(50, 1025, down=True),
+        "bind i: lanes, 32 side by side\nshare j: warps, 32 side by side, sums in pieces of 16 turns",
+    ),
     "columns": (summed(50, 600, down=True), "bind i: lanes, 32 side by side\nshare j: warps, 32 side by side"),
     "very many columns": (summed(1 << 16, 600, down=True), "bind i: threads, 256 side by side"),
 }
@@ -84,6 +109,30 @@ SCHEDULES = {
 def test_sizes_choose_the_schedule(what: str) -> None:
     part, expected = SCHEDULES[what]
     assert str(chosen(part)) == expected
+
+
+def test_a_thread_of_its_own_has_its_long_sums_in_pieces() -> None:
+    for length, is_cut in ((32, False), (33, True)):
+        part, _ = schedule_part(summed(1 << 16, length, down=True), {}, CUDA)
+        assert any(isinstance(s, Tile) for s in part.body) == is_cut
+
+
+def test_a_turn_that_threads_share_has_its_own_long_sums_in_pieces() -> None:
+    """total += x[i, j] for 1000 j and 100 k, where something after the loop over k keeps it from being shared too."""
+    i, j, k = Axis("i", 9), Axis("j", 1000), Axis("k", 100)
+    x, y = ArrayRef("x", f32, 9 * 1000 * 100, "input"), ArrayRef("y", f32, 9, "output")
+    value, other = Local("value", f32), Local("other", f32)
+    total = Reduction(Local("total", f32), "sum")
+    at = Affine.of(i, 100000) + Affine.of(j, 100) + Affine.of(k)
+    inner = Loop(k, (Load(value, x, at), Accumulate(total, value)))
+    loop = Loop(j, (inner, Load(other, x, Affine.of(j)), Accumulate(total, other)), (total,))
+    found, schedule = schedule_part(part_of(Loop(i, (loop, Store(y, Affine.of(i), total.target)))), {}, CUDA)
+    (share,) = schedule.shares
+    shared = found.body[0]
+    assert share.loop is shared
+    # Eight turns of two numbers each, since the loop over k has a total of its own.
+    assert (share.count, share.piece) == (128, 0)
+    assert isinstance(shared, Loop) and any(isinstance(s, Tile) for s in shared.body)
 
 
 def test_the_machine_is_what_is_described() -> None:
@@ -130,7 +179,7 @@ def units(schedule: Schedule, part: Part) -> Counter[tuple[int, ...]]:
 def test_every_element_is_done_once(rows: int, columns: int, transposed: bool) -> None:
     gpu = replace(CUDA, busy_items=64)
     part = copied(rows, columns, transposed)
-    done = units(schedule_part(part, {}, gpu), part)
+    done = units(schedule_part(part, {}, gpu)[1], part)
     assert len(done) == rows * columns and set(done.values()) == {1}
 
 

@@ -2,7 +2,7 @@
 
 from tests.mutate.mutant import Mutant
 
-CASCADE = "staged/kernels/cascade.py"
+CASCADE = "staged/ir/cascade.py"
 TOTALS = "staged/backends/c_family/totals.py"
 TILE = "staged/backends/c_family/contraction/tile.py"
 CONV = "staged/backends/c_family/contraction/conv2d.py"
@@ -16,7 +16,9 @@ SIZES = (
     f"{TESTS}::test_one_number_more_is_a_level_more",
     f"{TESTS}::test_a_total_takes_in_few_numbers_whatever_the_size",
 )
-ACCURACY = ("tests/ops/test_accuracy.py::test_errors_are_at_most_twice_those_of_torch[small]",)
+ACCURACY = ("tests/ops/test_accuracy.py::test_errors_are_at_most_twice_those_of_torch[small-host]",)
+ON_DEVICE = ("tests/ops/test_accuracy.py::test_errors_are_at_most_twice_those_of_torch[small-region]",)
+SCHEDULES = ("tests/backends/cublas_cudnn/test_schedule.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -88,5 +90,54 @@ MUTANTS: tuple[Mutant, ...] = (
         "channels = max(1, chain_of(self.inner * self.taps) // self.taps)",
         "channels = self.inner",
         ACCURACY,
+    ),
+    Mutant(
+        "a thread of a team takes in everything",
+        "staged/backends/cublas_cudnn/teams.py",
+        "if not each or turns * max(each.values()) <= LONGEST:",
+        "if each or turns * max(each.values()) <= LONGEST:",
+        SCHEDULES,
+    ),
+    Mutant(
+        "a thread that is alone takes in everything",
+        "staged/backends/cublas_cudnn/schedule.py",
+        "    part = with_short_sums(part)\n",
+        "",
+        SCHEDULES,
+    ),
+    Mutant(
+        "a turn that threads share takes in everything",
+        "staged/backends/cublas_cudnn/schedule.py",
+        "shareable = turns_in_pieces(part)",
+        "shareable = part",
+        SCHEDULES,
+    ),
+    Mutant(
+        "what a thread passes on is lost in the next piece",
+        "staged/backends/cublas_cudnn/statements.py",
+        'self.w.line(f"{total.scalar} += {self.totals[reduction].scalar};")',
+        'self.w.line(f"{total.scalar} = {self.totals[reduction].scalar};")',
+        ON_DEVICE,
+    ),
+    Mutant(
+        "the last piece goes beyond the end of a loop",
+        "staged/backends/cublas_cudnn/statements.py",
+        'limit = f"{start} + {piece} < {last} ? {start} + {piece} : {last}"',
+        'limit = f"{start} + {piece}"',
+        ON_DEVICE,
+    ),
+    Mutant(
+        "the totals of a column lack those of half of its warps",
+        "staged/backends/cublas_cudnn/reductions.py",
+        "for (unsigned int half = blockDim.x / 2; half >= 32; half /= 2)",
+        "for (unsigned int half = blockDim.x / 4; half >= 32; half /= 2)",
+        ON_DEVICE,
+    ),
+    Mutant(
+        "the total of a block is that of half of its warps",
+        "staged/backends/cublas_cudnn/reductions.py",
+        "for (int step = warps / 2; step > 0; step /= 2)",
+        "for (int step = warps / 4; step > 0; step /= 2)",
+        ON_DEVICE,
     ),
 )

@@ -75,6 +75,33 @@ def cascade_sums(nest: Nest, schedule: Schedule) -> tuple[Nest, Schedule]:
     return replace(nest, body=body, scratch=(*nest.scratch, *cascade.rows)), Schedule(directives)
 
 
+def sums_in_pieces(
+    body: tuple[Statement, ...], scratch: tuple[ArrayRef, ...]
+) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
+    """What one thread does, without vectors, with its long sums in pieces; and the workspace that it needs then."""
+    cascade = _Cascade(Schedule())
+    return cascade.body(body), (*scratch, *cascade.rows)
+
+
+def turn_in_pieces(
+    body: tuple[Statement, ...], reductions: Sequence[Reduction], scratch: tuple[ArrayRef, ...]
+) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
+    """The same of one turn of a loop: none of its `reductions` takes in more than `PIECE` numbers directly."""
+    cascade = _Cascade(Schedule())
+    long = [r for r in reductions if is_float_sum(r) and cascade.additions(body, r) > PIECE]
+    return cascade.body(cascade.with_own_totals(body, long) if long else body), (*scratch, *cascade.rows)
+
+
+def additions(body: Sequence[Statement], reduction: Reduction) -> int:
+    """How many numbers a reduction takes in, without vectors."""
+    return _Cascade(Schedule()).additions(body, reduction)
+
+
+def is_float_sum(reduction: Reduction) -> bool:
+    """Whether a reduction rounds, and less in pieces."""
+    return reduction.op == "sum" and reduction.target.dtype.is_float
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
     """Sums of columns, each in an element of workspace, that some loop adds to."""
@@ -117,7 +144,7 @@ class _Cascade:
             is_narrow = all(row.array.dtype is f32 for row in rows)
             return self.widened_columns(loop, rows) if is_narrow else self.column_loop(loop, rows)
         loop = self.rebuilt(loop, self.body(loop.body), loop.reductions)
-        sums = [r for r in loop.reductions if r.op == "sum" and r.target.dtype.is_float]
+        sums = [r for r in loop.reductions if is_float_sum(r)]
         if not sums or all(self.is_short((loop,), r) for r in sums):
             return (loop,)
         is_narrow = all(r.target.dtype is f32 for r in sums)
