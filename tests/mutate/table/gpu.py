@@ -12,15 +12,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a column's total is read from the wrong thread by all but the first warp",
         f"{GPU}reductions.py",
-        'first, other = "parts[threadIdx.x % 32]", "parts[32 * warp + threadIdx.x % 32]"',
-        'first, other = "parts[threadIdx.x]", "parts[32 * warp + threadIdx.x % 32]"',
+        '"    return parts[threadIdx.x % 32];\\n"',
+        '"    return parts[threadIdx.x];\\n"',
         (f"{TESTS}test_reductions.py", "-k", "same_total"),
     ),
     Mutant(
         "the place of a column's extreme is that of another column",
         f"{GPU}reductions.py",
-        'first, other = "threadIdx.x % 32", "32 * warp + threadIdx.x % 32"',
-        'first, other = "threadIdx.x", "32 * warp + threadIdx.x % 32"',
+        '"    *place = places[threadIdx.x % 32];\\n"',
+        '"    *place = places[threadIdx.x];\\n"',
         (f"{TESTS}test_reductions.py", "-k", "same_total"),
     ),
     Mutant(
