@@ -172,9 +172,10 @@ class _StatisticsNorm(_ChannelNorm):
         """Move the running statistics towards those of a batch by `momentum`, or to the mean of all batches without one."""
         tracked = self.num_batches_tracked
         tracked.value = tracked.value + 1
-        factor: Any = self.momentum
-        if factor is None:
-            factor = 1.0 / st.astype(tracked.value, self.running_mean.dtype)
+        dtype = self.running_mean.dtype
+        factor: Any = 1.0 / st.astype(tracked.value, dtype) if self.momentum is None else self.momentum
+        if isinstance(factor, st.Array):  # one of another precision leaves the statistics theirs
+            factor = st.astype(factor, dtype)
         for running, new in ((self.running_mean, mean), (self.running_var, var)):
             running.value = running.value * (1.0 - factor) + st.stop_gradient(new) * factor
 

@@ -28,7 +28,7 @@ from staged.ir.nodes import Effect, Op
 from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.ops.primitive import JvpRule, Slope, VjpRule, diagonal
-from staged.ops.promote import as_array
+from staged.ops.promote import as_array, check_known
 from staged.ops.record import RecordContext
 
 Body = Callable[..., Array | tuple[Array, ...]]
@@ -52,6 +52,8 @@ class Composite:
         """Record one op, or run the body where ops are not recorded; a handle per result."""
         context = current_context()
         arrays = [as_array(operand) for operand in operands]
+        for name, value in attrs.items():
+            check_known(self.name, name, value)
         if isinstance(context, RecordContext):
             return self._record(context, arrays, attrs)
         if self.is_one_op:

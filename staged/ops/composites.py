@@ -262,6 +262,6 @@ def dropout(x: Any, p: Any = 0.5, training: Any = True) -> Array:
         dropped = zeros_like(array)
     else:
         keep = bernoulli(1.0 - cast(p, f32) if isinstance(p, Array) else 1.0 - p, array.shape)
-        scale = 1.0 / (1.0 - p)
+        scale = cast(1.0 / (1.0 - p), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)
         dropped = select(keep, array * scale, zeros_like(array))
     return dropped if is_number(training) else where(training, dropped, array)

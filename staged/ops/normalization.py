@@ -16,7 +16,7 @@ from staged.ops.array import Array
 from staged.ops.composite import composite
 from staged.ops.composites import as_float, spread
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square, stop_gradient, where
-from staged.ops.promote import as_array, broadcast, cast, check_argument, is_number, public, shape_error
+from staged.ops.promote import as_array, broadcast, cast, check_argument, check_known, is_number, public, shape_error
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
 from staged.ops.shape import flatten, reshape
 
@@ -237,6 +237,7 @@ def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None
     the statistics. Source: Ioffe and Szegedy, Batch normalization, 2015.
     """
     array = as_float(x, "batch_norm")
+    check_known("batch_norm", "eps", eps)
     check_argument(eps >= 0, f"batch_norm: eps is at least 0, got {eps}")
     shape = _channels("batch_norm", array)
     statistics = [_fitting("batch_norm", what, shape, array, v) for what, v in (("mean", mean), ("variance", var))]
@@ -262,6 +263,7 @@ def batch_norm_training(
     Source: Ioffe and Szegedy, Batch normalization, 2015.
     """
     array = as_float(x, "batch_norm_training")
+    check_known("batch_norm_training", "eps", eps)
     check_argument(eps > 0, f"batch_norm_training: eps is above 0, got {eps}")
     shape = _channels("batch_norm_training", array)
     if _is_single(array, _samples(array)):

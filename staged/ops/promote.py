@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError
+from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError, StagedValueError
 from staged.ir.nodes import Value
 from staged.ir.numbers import limits
 from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import extent_op
 from staged.ops.number_list import NumberList, leaves_of, shape_of, tuples_of
@@ -93,6 +93,14 @@ def check_argument(holds: bool, message: str) -> None:
     """Raise an ArgumentError at the user's expression unless what is demanded of an argument holds."""
     if not holds:
         raise ArgumentError(message, where=here())
+
+
+def check_known(name: str, what: str, value: Any) -> None:
+    """Refuse a staged value where `name` needs a Python number: what is recorded depends on it."""
+    if isinstance(value, Array) and not current_context().is_plain:
+        raise StagedValueError(
+            f"{name}: `{what}` is a number known while staging, got {value!r}", where=here(), hint=static_hint(value)
+        )
 
 
 # ---- handles --------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from staged.ops.promote import (
     broadcast,
     cast,
     check_dtype,
+    check_known,
     is_number,
     promoted,
     public,
@@ -284,6 +285,7 @@ _argmin_op = _position("argmin", np.argmin, "smallest")
 
 def keep_dims(y: Array, shape: Shape, axes: Sequence[int], keepdims: bool) -> Array:
     """A reduced array, with extents of 1 where the reduced axes were if `keepdims`."""
+    check_known("a reduction", "keepdims", keepdims)
     if not keepdims or not axes:
         return y
     wide = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))

@@ -23,6 +23,7 @@ from staged.ops.promote import (
     broadcast_shapes,
     cast,
     check_fits,
+    check_known,
     is_number,
     promoted,
     public,
@@ -520,6 +521,7 @@ def pad(x: Any, pad_width: Any, *, value: float = 0) -> Array:
     the array's dtype cannot hold.
     """
     array = as_array(x)
+    check_known("pad", "value", value)
     if is_number(value):
         check_fits(value, array.dtype)
     widths: Any
@@ -660,6 +662,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """`x` cut along `axis` into equal parts (an int), or at the positions of a list. NumPy `split`."""
     array = as_array(x)
     where = axis_of(axis, array.ndim, "split")
+    check_known("split", "indices_or_sections", indices_or_sections)
     extent = array.shape[where]
     if not isinstance(extent, int):
         raise shape_error(f"split needs a size fixed while staging, got {array.type}", array)
@@ -689,6 +692,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 def tile(x: Any, repetitions: Any) -> Array:
     """`x` repeated as a whole along each axis. Array API `tile`."""
     array = as_array(x)
+    check_known("tile", "repetitions", repetitions)
     counts = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
     ndim = max(len(counts), array.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
@@ -702,6 +706,7 @@ def tile(x: Any, repetitions: Any) -> Array:
 def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
     """Each element of `x` repeated `repeats` times along `axis` (None: flattened). Array API `repeat`."""
     array = as_array(x)
+    check_known("repeat", "repeats", repeats)
     if axis is None:
         array, axis = reshape(array, (-1,)), 0
     where = axis_of(axis, array.ndim, "repeat")

@@ -22,6 +22,7 @@ from staged.ops.promote import (
     cast,
     check_argument,
     check_dtype,
+    check_known,
     constant,
     dtype_error,
     handle,
@@ -220,6 +221,8 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Ar
 @public("linspace")
 def linspace(start: float, stop: float, num: int, *, dtype: Any = f32, endpoint: bool = True) -> Array:
     """`num` evenly spaced numbers from `start` to `stop`. Array API `linspace`. Computed in f64, rounded once."""
+    for what, number in (("start", start), ("stop", stop), ("num", num)):
+        check_known("linspace", what, number)
     check_argument(num >= 0, f"linspace: num is at least 0, got {num}")
     gaps = num - 1 if endpoint else num
     counter = iota((num,), 0, f64)

@@ -2,49 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import staged as st
 from staged import nn
 
 
-def _values(name: str, grads: Any) -> list[Any]:
-    """The gradients in a dict or a list. Raises: ArgumentError for parameters, which torch's function of that name takes."""
-    if isinstance(grads, nn.Module) or not isinstance(grads, Mapping | Iterable):
-        raise st.ArgumentError(f"{name} takes a dict or list of gradients, got a {type(grads).__name__}", where=st.here())
-    values = list(grads.values()) if isinstance(grads, Mapping) else list(grads)
-    if any(isinstance(value, nn.Parameter) for value in values) or hasattr(grads, "names"):
+def _refuse_parameters(name: str, grads: Any) -> None:
+    """Raises: ArgumentError for parameters, which torch's function of that name takes, and for what is no tree."""
+    if isinstance(grads, nn.Module) or not (_is_node(grads) or isinstance(grads, st.Array | Iterable)):
+        raise st.ArgumentError(
+            f"{name} takes a dict or list of gradients, got a {type(grads).__name__}", where=st.here()
+        )
+    if hasattr(grads, "names") or any(isinstance(leaf, nn.Parameter) for leaf in _leaves(grads)):
         raise st.ArgumentError(
             f"{name} takes gradients, got parameters",
             where=st.here(),
             hint=f"`loss, grads = st.value_and_grad(f, wrt=model)()`, then `optim.{name}(grads, ...)`",
         )
-    return values
 
 
-def _rebuild(grads: Any, values: list[Any]) -> Any:
-    if isinstance(grads, Mapping):
-        return dict(zip(grads, values, strict=True))
-    return values
+def _is_node(tree: Any) -> bool:
+    return isinstance(tree, Mapping | list | tuple) or (dataclasses.is_dataclass(tree) and not isinstance(tree, type))
+
+
+def _leaves(tree: Any) -> list[Any]:
+    found: list[Any] = []
+    _mapped(found.append, tree)
+    return found
+
+
+def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree` with every array replaced by what `function` makes of it."""
+    if isinstance(tree, Mapping):
+        return {key: _mapped(function, value) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_mapped(function, value) for value in tree))
+    if isinstance(tree, list | tuple):
+        made = [_mapped(function, value) for value in tree]
+        return tuple(made) if isinstance(tree, tuple) else made
+    if _is_node(tree):
+        fields = [field.name for field in dataclasses.fields(tree)]
+        return dataclasses.replace(tree, **{name: _mapped(function, getattr(tree, name)) for name in fields})
+    return function(tree)
 
 
 def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
     """Scale all gradients so that their joint 2-norm is at most `max_norm`; returns (gradients, norm before).
 
-    `grads` is a dict or list of arrays. The scale is min(1, max_norm / (norm + 1e-6)), as in torch.
+    `grads` is an array or a tree of arrays, as `st.grad` gives it. The scale is min(1, max_norm / (norm + 1e-6)), as in torch.
     """
-    values = _values("clip_grad_norm", grads)
-    squares = [st.sum(value * value) for value in values]
-    total = squares[0]
+    grads = _tree(grads)
+    _refuse_parameters("clip_grad_norm", grads)
+    squares = [st.sum(leaf * leaf) for leaf in map(st.asarray, _leaves(grads))]
+    total = squares[0] if squares else st.zeros(())
     for square in squares[1:]:
         total = total + square
     norm = st.sqrt(total)
     scale = st.minimum(max_norm / (norm + 1e-6), 1.0)
-    return _rebuild(grads, [value * scale for value in values]), norm
+    return _mapped(lambda leaf: leaf * st.astype(scale, leaf.dtype), grads), norm
 
 
 def clip_grad_value(grads: Any, clip_value: Any) -> Any:
-    """Clip every element of every gradient to [-clip_value, clip_value]."""
-    values = _values("clip_grad_value", grads)
-    return _rebuild(grads, [st.clip(value, -clip_value, clip_value) for value in values])
+    """Clip every element of every gradient to [-clip_value, clip_value]; `grads` as in `clip_grad_norm`."""
+    grads = _tree(grads)
+    _refuse_parameters("clip_grad_value", grads)
+
+    def clipped(leaf: Any) -> Any:
+        bound = clip_value if isinstance(clip_value, int | float) else st.astype(clip_value, leaf.dtype)
+        return st.clip(leaf, -bound, bound)
+
+    return _mapped(clipped, grads)
+
+
+def _tree(grads: Any) -> Any:
+    """A generator of gradients as a list."""
+    is_tree = _is_node(grads) or isinstance(grads, st.Array | nn.Module) or not isinstance(grads, Iterable)
+    return grads if is_tree or hasattr(grads, "dtype") else list(grads)

@@ -63,6 +63,10 @@ class Optimizer:
 
     # ---- a step ----
 
+    def numbers(self, param: Any, *options: str) -> list[Any]:
+        """These options as numbers of a parameter's dtype: a rate of another precision leaves a parameter its own."""
+        return [scalar(getattr(self, option), param.dtype) for option in options]
+
     def gradients(self, grads: Any) -> list[Any]:
         """The gradients in the order of the parameters: a list of them, or what `wrt=model` gives (a dict by name)."""
         _refuse_pair(grads)
@@ -84,7 +88,13 @@ class Optimizer:
                 raise st.ShapeError(
                     f"parameter `{param.name}` has shape {param.shape}, its gradient {grad.shape}", where=st.here()
                 )
-        return ordered
+            if st.dtype_of(grad.dtype) != param.dtype:
+                raise st.DTypeError(
+                    f"parameter `{param.name}` is {param.dtype}, its gradient {st.dtype_of(grad.dtype) or grad.dtype}",
+                    where=st.here(),
+                    hint=f"cast it: `st.astype(grad, st.{param.dtype})`",
+                )
+        return [grad if isinstance(grad, st.Array) else st.asarray(grad) for grad in ordered]
 
     def step(self, grads: Any) -> None:
         """Update every parameter once."""
@@ -191,6 +201,12 @@ class Optimizer:
                 f"counts the steps of all parameters at once, the state_dict has {sorted(set(map(int, arrays)))}"
             )
         return st.reshape(arrays[0], ())
+
+
+def scalar(number: Any, dtype: Any) -> Any:
+    """A weak number as it is (it takes the dtype of the array that it meets), others in this dtype."""
+    is_weak = number.type.weak if isinstance(number, st.Array) else isinstance(number, int | float)
+    return number if is_weak else st.astype(number, dtype)
 
 
 def _named(owner: str, params: Iterable[Any] | Mapping[str, Any]) -> tuple[list[str], list[Any]]:

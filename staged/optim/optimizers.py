@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import staged as st
-from staged.optim.optimizer import Optimizer
+from staged.optim.optimizer import Optimizer, scalar
 
 
 def _is_off(number: Any) -> bool:
@@ -68,15 +68,16 @@ class SGD(Optimizer):
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        if not _is_off(self.weight_decay):
-            grad = grad + self.weight_decay * param.value
-        if not _is_off(self.momentum):
+        lr, momentum, weight_decay = self.numbers(param, "lr", "momentum", "weight_decay")
+        if not _is_off(weight_decay):
+            grad = grad + weight_decay * param.value
+        if not _is_off(momentum):
             # torch starts the velocity as the first gradient; from zeros the same formula gives the same.
-            velocity = self.momentum * self.velocity[index].value
+            velocity = momentum * self.velocity[index].value
             velocity = velocity + (grad if self.steps is None else st.astype(self.share, grad.dtype) * grad)
             self.velocity[index].value = velocity
-            grad = grad + self.momentum * velocity if self.nesterov else velocity
-        param.value = param.value - self.lr * grad
+            grad = grad + momentum * velocity if self.nesterov else velocity
+        param.value = param.value - lr * grad
 
 
 class Adagrad(Optimizer):
@@ -121,12 +122,13 @@ class Adagrad(Optimizer):
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        if not _is_off(self.weight_decay):
-            grad = grad + self.weight_decay * param.value
+        lr, weight_decay, eps = self.numbers(param, "lr", "weight_decay", "eps")
+        if not _is_off(weight_decay):
+            grad = grad + weight_decay * param.value
         total = self.total[index].value + grad * grad
         self.total[index].value = total
-        rate = self.lr if self.steps is None else st.astype(self.lr / self.decay, param.dtype)
-        param.value = param.value - rate * grad / (st.sqrt(total) + self.eps)
+        rate = lr if self.steps is None else st.astype(self.lr / self.decay, param.dtype)
+        param.value = param.value - rate * grad / (st.sqrt(total) + eps)
 
 
 class Adam(Optimizer):
@@ -167,19 +169,20 @@ class Adam(Optimizer):
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        first, second = self.betas
+        first, second = (scalar(beta, param.dtype) for beta in self.betas)
+        weight_decay, eps = self.numbers(param, "weight_decay", "eps")
         value = param.value
-        if not _is_off(self.weight_decay) and self.decoupled:
-            value = value * (1.0 - self.lr * self.weight_decay)
-        elif not _is_off(self.weight_decay):
-            grad = grad + self.weight_decay * value
+        if not _is_off(weight_decay) and self.decoupled:
+            value = value * scalar(1.0 - self.lr * self.weight_decay, param.dtype)
+        elif not _is_off(weight_decay):
+            grad = grad + weight_decay * value
         mean = first * self.mean[index].value + (1.0 - first) * grad
         variance = second * self.variance[index].value + (1.0 - second) * grad * grad
         self.mean[index].value = mean
         self.variance[index].value = variance
         rate = st.astype(self.lr / self.correction[0], param.dtype)
         scale = st.astype(self.correction[1], param.dtype)
-        param.value = value - rate * mean / (st.sqrt(variance) / scale + self.eps)
+        param.value = value - rate * mean / (st.sqrt(variance) / scale + eps)
 
 
 class AdamW(Adam):

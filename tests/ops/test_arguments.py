@@ -48,3 +48,47 @@ def test_a_number_that_there_is_not_is_refused_with_the_line(what):
 @pytest.mark.parametrize("what", TAKEN)
 def test_a_number_at_the_edge_is_taken(what):
     assert np.isfinite(np.asarray(TAKEN[what]())).all()
+
+
+KNOWN_WHILE_STAGING = {
+    "layer_norm eps": lambda x, n: st.layer_norm(x, eps=n * 0.5),
+    "rms_norm eps": lambda x, n: st.rms_norm(x, eps=n * 0.5),
+    "group_norm eps": lambda x, n: st.group_norm(x, 1, eps=n * 0.5),
+    "instance_norm eps": lambda x, n: st.instance_norm(x, eps=n * 0.5),
+    "batch_norm eps": lambda x, n: st.batch_norm(x, MEAN, VAR, eps=n * 0.5),
+    "batch_norm_training eps": lambda x, n: st.batch_norm_training(x, eps=n * 0.5),
+    "linspace stop": lambda x, n: st.linspace(0, n, 3),
+    "linspace num": lambda x, n: st.linspace(0, 1, n),
+    "pad value": lambda x, n: st.pad(x, 1, value=n),
+    "tile repetitions": lambda x, n: st.tile(x, n),
+    "repeat repeats": lambda x, n: st.repeat(x, n),
+    "split indices_or_sections": lambda x, n: st.split(x, n),
+    "sum keepdims": lambda x, n: st.sum(x, 0, keepdims=n > 0),
+}
+
+
+@pytest.mark.parametrize("what", KNOWN_WHILE_STAGING)
+def test_what_must_be_known_while_staging_is_named_with_the_argument(what):
+    f = st.function(KNOWN_WHILE_STAGING[what])
+    for context in (None, st.eager):
+        with pytest.raises(st.StagedValueError, match=f"`{what.split()[1]}` .*known while staging") as refused:
+            if context is None:
+                f.stage(X, 2)
+            else:
+                with context():
+                    f(X, 2)
+        assert "test_arguments.py" in str(refused.value)
+        assert context is st.eager or 'static=("n",)' in refused.value.hint
+
+
+def test_a_probability_of_another_precision_leaves_the_array_its_own():
+    @st.function
+    def dropped(x, p):
+        return st.dropout(x, p), st.nn.BatchNorm1d(3, momentum=p)(x)
+
+    for p in (np.float64(0.5), 0.5):
+        with st.eager():
+            eager = dropped(X, p)
+        for result in (*dropped(X, p), *eager):
+            assert result.dtype == np.float32
+        np.testing.assert_array_equal(np.unique(eager[0]), [0.0, 2.0])

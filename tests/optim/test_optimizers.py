@@ -108,3 +108,28 @@ def test_wrong_gradients_are_refused_by_name():
         run(START, np.zeros((3, 2)))
     with pytest.raises(ValueError, match="no parameters"):
         optim.SGD([], lr=0.1)
+
+
+def test_gradients_in_a_tree_are_clipped_by_their_joint_norm():
+    tree = ({"w": np.float32([3.0, 0.0])}, [np.float32([0.0]), (np.float32([[4.0]]),)])
+
+    @st.function
+    def clipped(tree, most):
+        by_norm, norm = optim.clip_grad_norm(tree, most)
+        return by_norm, norm, optim.clip_grad_value(tree, most)
+
+    for most in (1.0, np.float64(1.0)):
+        with st.eager():
+            eager = clipped(tree, most)
+        for by_norm, norm, by_value in (clipped(tree, most), eager):
+            assert norm == 5.0
+            np.testing.assert_allclose(by_norm[0]["w"], [0.6, 0.0], rtol=1e-6)
+            np.testing.assert_allclose(by_norm[1][1][0], [[0.8]], rtol=1e-6)
+            assert by_norm[0]["w"].dtype == by_value[0]["w"].dtype == np.float32
+            np.testing.assert_array_equal(by_value[0]["w"], [1.0, 0.0])
+            np.testing.assert_array_equal(by_value[1][1][0], [[1.0]])
+
+
+def test_no_gradients_have_no_norm():
+    grads, norm = optim.clip_grad_norm([], 1.0)
+    assert grads == [] and norm == 0.0

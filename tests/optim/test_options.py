@@ -170,3 +170,51 @@ def test_parameters_are_not_taken_for_gradients():
         with pytest.raises(st.ArgumentError, match="gradients, got") as refused:
             call()
         assert "test_options.py" in str(refused.value)
+
+
+KINDS_OF_NUMBERS = {"np.float64": np.float64, "an array": np.array, "a Variable": lambda v: st.Variable(np.array(v))}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_NUMBERS)
+def test_numbers_of_another_precision_leave_a_parameter_its_own(kind):
+    """A rate that NumPy has computed is an f64 array as an argument of a step; an f32 parameter stays f32, as in torch."""
+    of = KINDS_OF_NUMBERS[kind]
+    makers = {
+        "SGD": lambda ps, n: optim.SGD(ps, lr=n(0.1), momentum=n(0.9), dampening=n(0.5), weight_decay=n(0.1)),
+        "nesterov": lambda ps, n: optim.SGD(ps, lr=n(0.1), momentum=n(0.9), nesterov=True),
+        "Adagrad": lambda ps, n: optim.Adagrad(ps, lr=n(0.1), lr_decay=n(0.1), weight_decay=n(0.1), eps=n(1e-3)),
+        "AdamW": lambda ps, n: optim.AdamW(ps, n(0.1), betas=(n(0.8), n(0.9)), eps=n(1e-3), weight_decay=n(0.1)),
+        "Adam": lambda ps, n: optim.Adam(ps, n(0.1), betas=(n(0.8), n(0.9)), eps=n(1e-3), weight_decay=n(0.1)),
+    }
+    start, slope = P.astype(np.float32), G.astype(np.float32)
+
+    @st.function
+    def ends(rate):
+        found = {}
+        for name, make in makers.items():
+            for number, tag in ((of, "other"), (float, "python")):
+                w = st.Variable(start, name="w")
+                opt = make([w], number)
+                if tag == "other":
+                    opt.lr = rate
+                opt.step([slope])
+                opt.step([slope])
+                found[name, tag] = w.value
+        return found
+
+    for context in (None, st.eager):
+        if context is None:
+            got = ends(np.float64(0.1))
+        else:
+            with context():
+                got = ends(np.float64(0.1))
+        for name in makers:
+            assert got[name, "other"].dtype == np.float32
+            np.testing.assert_allclose(got[name, "other"], got[name, "python"], rtol=1e-6)
+
+
+def test_a_gradient_of_another_dtype_is_named():
+    opt = optim.SGD([st.Variable(P.astype(np.float32), name="w")], lr=0.1)
+    with pytest.raises(st.DTypeError, match="parameter `w` is f32, its gradient f64") as refused:
+        opt.step([st.asarray(G)])
+    assert "test_options.py" in str(refused.value)
