@@ -18,12 +18,19 @@ _texts: dict[str, list[str]] = {}
 """By file: its text at each time when it was looked at, if that was another one; the first is as imported."""
 _seen: set[str] = set()
 """Modules whose files have been read, or are not the user's."""
+_looked_at: tuple[int, str] = 0, ""
+"""How many modules there were when all were seen, and the last of them: an import changes either."""
 
 
 def remember_modules() -> None:
     """Keep the text of every module of the user's that has been imported since the last call."""
     from staged.frontend.convert import is_user_file
 
+    global _looked_at
+    modules = len(sys.modules), next(reversed(sys.modules))
+    if modules == _looked_at:  # every staged function that is declared asks, and a program has thousands of modules
+        return
+    _looked_at = modules
     for name in [name for name in list(sys.modules) if name not in _seen]:
         _seen.add(name)
         file = getattr(sys.modules.get(name), "__file__", None)
