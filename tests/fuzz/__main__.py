@@ -135,11 +135,13 @@ def work(gpu: bool, first: int, stop: int, step: int) -> None:
     """Check seeds one after the other; one line on standard output for each."""
     signal.signal(signal.SIGALRM, _too_slow)
     os.environ.pop("LD_PRELOAD", None)  # the compiler need not run under the sanitizer
-    gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     out = os.fdopen(os.dup(1), "w")
     record = Record(Path(os.environ["STAGED_CACHE_DIR"]), f"{first}.{os.getpid()}")
-    for seed in range(first, stop, step):
+    for number, seed in enumerate(range(first, stop, step)):
+        if number % 50 == 0:  # what programs leave behind is much, and need not be looked through again
+            gc.collect()
+            gc.freeze()
         out.write(f"start {seed}\n")
         out.flush()
         signal.alarm(SECONDS)
