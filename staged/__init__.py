@@ -156,6 +156,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return importlib.import_module(f"staged.{name}")
-    from staged.other_names import answer_to
+    from staged.other_names import answer_to, no_attribute
 
-    raise AttributeError(f"module 'staged' has no attribute {name!r}{answer_to(name, __all__)}")
+    raise no_attribute("module 'staged' has", name, answer_to(name, __all__))

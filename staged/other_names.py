@@ -1,9 +1,13 @@
-"""Names that NumPy, torch, JAX or SciPy have and `staged` spells otherwise, or has not: what an unknown name is answered with."""
+"""Names that NumPy, torch, JAX or SciPy have and `staged` spells otherwise, or has not: what an unknown name is answered with.
+
+`EQUIVALENTS` has those of `st` itself, and of arrays too; `OF_ARRAYS`, `OF_MODULES`, `OF_OPTIMIZERS`, `IN_NN` and `IN_OPTIM`
+those that are looked for there alone.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _NOT_YET = "there is no {name} here yet; "
 _BEFORE = "compute it in Python before the call, or write a loop"
@@ -17,11 +21,36 @@ EQUIVALENTS: dict[str, str] = {
             "arctan2": "atan2", "array": "asarray", "as_tensor": "asarray", "tensor": "asarray", "cat": "concat",
             "concatenate": "concat", "float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64", "uint8": "u8",
             "uint32": "u32", "float": "f32", "double": "f64", "long": "i64", "gather": "take_along_axis",
-            "take_along_dim": "take_along_axis", "index_select": "take", "power": "pow", "mul": "multiply", "mm": "matmul",
+            "take_along_dim": "take_along_axis", "clamp": "clip", "Tensor": "Array", "ndarray": "Array", "vstack": "concat",
+            "hstack": "concat", "dstack": "concat", "column_stack": "stack", "row_stack": "concat", "vectorize": "vmap",
+            "apply_along_axis": "vmap", "index_select": "take", "power": "pow", "mul": "multiply", "mm": "matmul",
             "bmm": "matmul", "mv": "matmul", "swish": "silu", "device_put": "to", "Parameter": "Variable",
         }.items()
     },
     "no_grad": "nothing is differentiated outside of `st.grad(f)`; inside it `st.stop_gradient(x)` is a constant",
+    **dict.fromkeys(
+        ["inference_mode", "set_grad_enabled", "enable_grad"],
+        "nothing is differentiated outside of `st.grad(f)`; leave it out",
+    ),
+    "autograd": "use `st.grad(f)`, or `st.value_and_grad(f, wrt=model)`",
+    "is_tensor": "write `isinstance(x, st.Array)`",
+    "from_numpy": "NumPy's arrays are taken as they are; `st.asarray(x)` makes one of ours",
+    "functional": "its functions are in `staged` itself: `st.relu(x)`, `st.cross_entropy(logits, labels)`",
+    "utils": "gradients are clipped by `optim.clip_grad_norm(grads, max_norm)`, batches are `st.batches(x, y, size=32)`",
+    **dict.fromkeys(["amp", "autocast"], "there is no half precision here yet: leave it out"),
+    **dict.fromkeys(
+        ["tril_indices", "triu_indices", "ix_", "indices"],
+        "make them with NumPy: `np.{bare}(...)` is known while staging",
+    ),
+    "vector_norm": "use `st.norm`",
+    "matrix_norm": "use `st.norm`",
+    "lerp": "write `a + w * (b - a)`",
+    **dict.fromkeys(["addmm", "baddbmm", "addbmm"], "write `b + x @ y`"),
+    "addcmul": "write `x + value * a * b`",
+    "addcdiv": "write `x + value * a / b`",
+    "nan_to_num": "write `st.where(st.isnan(x), 0.0, x)`",
+    "average": "write `st.sum(w * x) / st.sum(w)`",
+    **dict.fromkeys(["std_mean", "var_mean"], "call `st.mean` and `st.std` or `st.var`"),
     "detach": "use `st.stop_gradient(x)`",
     "scan": "write a loop, `for i in st.range(n):`, and collect in an array or `st.Stack`",
     "fori_loop": "write a loop: `for i in st.range(n):`",
@@ -66,6 +95,10 @@ EQUIVALENTS: dict[str, str] = {
     "save": "return the arrays and save them in Python: `np.savez(...)`",
     "rand": "use `st.random.uniform(shape)`",
     "randn": "use `st.random.normal(shape)`",
+    "randn_like": "use `st.random.normal(x.shape, dtype=x.dtype)`",
+    "rand_like": "use `st.random.uniform(x.shape, dtype=x.dtype)`",
+    "normal": "use `st.random.normal(shape, mean=..., std=...)`",
+    "bernoulli": "use `st.random.bernoulli(p, shape)`",
     "randint": "use `st.random.integers(low, high, shape)`",
     "randperm": "use `st.random.permutation(n)`",
     "manual_seed": "use `st.seed(n)`",
@@ -80,7 +113,7 @@ EQUIVALENTS: dict[str, str] = {
     ),
     **dict.fromkeys(
         "inv solve cholesky det slogdet eig eigh eigvals eigvalsh svd qr lstsq pinv matrix_power matrix_rank lu "
-        "triangular_solve".split(),
+        "triangular_solve linalg".split(),
         _NOT_YET + "write it with loops (they are compiled and differentiated), or " + _BEFORE.split(", or")[0],
     ),
     **dict.fromkeys(
@@ -98,11 +131,133 @@ EQUIVALENTS: dict[str, str] = {
 """By the name that was asked for: what to write instead."""
 
 
+_VALUES = "gradients are values: `loss, grads = st.value_and_grad(f, wrt=model)()`"
+_SOME = "a part of the parameters is trained by naming it: `st.value_and_grad(f, wrt=list(model.head.parameters()))`"
+_DEVICE = "where code runs is said by `with st.with_backend(st.GPU, x):`"
+_IN_PLACE = "arrays are values: assign the result to a name; a Variable is written by `v.value = ...`"
+
+OF_ARRAYS: dict[str, str] = {
+    **dict.fromkeys(["requires_grad", "requires_grad_"], _SOME),
+    **dict.fromkeys(["grad", "backward", "retain_grad", "register_hook", "grad_fn"], _VALUES),
+    **dict.fromkeys(["cuda", "is_cuda", "pin_memory"], _DEVICE),
+    "data": "an array is its own data; that of a Variable is `v.value`",
+    **{f"new_{name}": f"use `st.{name}(shape, dtype=x.dtype)`" for name in ("zeros", "ones", "full", "empty")},
+    "new_tensor": "use `st.asarray(values, dtype=x.dtype)`",
+    "H": "use `x.mT`",
+    "is_leaf": _VALUES,
+    "is_contiguous": "every array is contiguous",
+    "unfold": "write `st.stack([x[i : i + size] for i in range(0, x.shape[0] - size + 1, step)])`",
+    "fill": _IN_PLACE,
+    "put": "write `x[i] = v`",
+    "itemset": "write `x[i] = v`",
+    "resize": "use `x.reshape(shape)`",
+    "masked_scatter": "write `x[mask] = v`",
+    "index_fill": "write `x[i] = v`",
+    "index_copy": "write `x[i] = v`",
+}
+"""Methods and properties of other libraries' arrays."""
+
+OF_MODULES: dict[str, str] = {
+    **dict.fromkeys(["to", "cuda", "cpu"], _DEVICE + "; the dtype is the layers': `nn.Linear(2, 3, dtype=st.f64)`"),
+    **dict.fromkeys(["float", "double", "type"], "the dtype is the layers': `nn.Linear(2, 3, dtype=st.f64)`"),
+    **dict.fromkeys(["half", "bfloat16"], "there is no half precision here yet: leave it out"),
+    "requires_grad_": _SOME,
+    "zero_grad": "gradients are values, nothing is added up behind your back: leave it out",
+    **dict.fromkeys(
+        ["register_forward_hook", "register_forward_pre_hook", "register_backward_hook", "register_full_backward_hook"],
+        "call what you need in `forward`",
+    ),
+    "compile": "decorate the function that calls it with `@st.function`",
+    **{f"get_{what}": f"write `dict(model.named_{what}s())[path]`" for what in ("parameter", "buffer")},
+    "get_submodule": "write `dict(model.named_modules())[path]`",
+    "share_memory": "leave it out",
+    "fit": "write the loop of training: see the guide",
+}
+"""Methods of torch's modules."""
+
+OF_OPTIMIZERS: dict[str, str] = {
+    "zero_grad": "gradients are values, nothing is added up behind your back: leave it out",
+    **dict.fromkeys(
+        ["param_groups", "add_param_group", "defaults"],
+        "the numbers are attributes, read at every step: `opt.lr = rate`; each group of parameters has an optimiser of its own",
+    ),
+    "param": "the parameters are `opt.params`",
+}
+"""Methods and attributes of torch's optimisers."""
+
+_OWN_LAYER = _NOT_YET + "write a Module of your own, with a `forward` of `st.` functions"
+
+IN_NN: dict[str, str] = {
+    "functional": EQUIVALENTS["functional"],
+    "utils": EQUIVALENTS["utils"],
+    "parameter": "use `nn.Parameter`",
+    "Buffer": "use `self.register_buffer(name, array)`",
+    **dict.fromkeys(
+        ["ParameterList", "ParameterDict"],
+        "hold each parameter as an attribute of its own, or in Modules of an `nn.ModuleList`",
+    ),
+    **dict.fromkeys(["DataParallel", "parallel"], "a program has the devices of its regions: see docs/regions.md"),
+    **dict.fromkeys(
+        """Bilinear Conv3d ConvTranspose1d ConvTranspose3d CosineSimilarity CosineEmbeddingLoss Dropout1d Dropout2d Dropout3d
+        EmbeddingBag Fold Unfold GLU GaussianNLLLoss Hardshrink Hardsigmoid Hardswish Hardtanh HingeEmbeddingLoss LPPool1d
+        LPPool2d LazyConv2d LazyLinear LocalResponseNorm LogSigmoid MarginRankingLoss MaxPool3d AvgPool3d AdaptiveAvgPool1d
+        AdaptiveMaxPool1d AdaptiveAvgPool3d MaxUnpool2d Mish MultiLabelMarginLoss MultiMarginLoss MultiheadAttention PReLU
+        PairwiseDistance PixelShuffle PixelUnshuffle PoissonNLLLoss RReLU ReLU6 ReflectionPad1d ReflectionPad2d
+        ReplicationPad1d ReplicationPad2d SELU CELU SoftMarginLoss Softmin Softmax2d Softshrink Softsign SyncBatchNorm Tanhshrink
+        Threshold Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer
+        TripletMarginLoss Unflatten Upsample UpsamplingBilinear2d UpsamplingNearest2d ZeroPad1d ZeroPad2d ConstantPad1d
+        ConstantPad2d ChannelShuffle CircularPad2d""".split(),
+        _OWN_LAYER,
+    ),
+}
+"""Names in `torch.nn`."""
+
+IN_OPTIM: dict[str, str] = {
+    "lr_scheduler": "the rate is read at every step: `opt.lr = rate`, in a loop of the program too",
+    "clip_grad_norm_": "use `optim.clip_grad_norm(grads, max_norm)`, which returns (gradients, norm)",
+    "clip_grad_value_": "use `optim.clip_grad_value(grads, value)`, which returns gradients",
+    **dict.fromkeys(
+        "RMSprop NAdam RAdam Adadelta Adamax Adafactor LBFGS Rprop ASGD SparseAdam Lion Muon".split(),
+        _NOT_YET + "write one: a subclass of `optim.Optimizer` with `update(self, index, param, grad)`",
+    ),
+    "swa_utils": "keep the mean of the weights in a Variable of your own",
+}
+"""Names in `torch.optim`."""
+
+
 def answer_to(name: str, public: Iterable[str]) -> str:
-    """What to write instead of an unknown name: an equivalent, or the public name that it is a slip of; else nothing."""
-    if name in EQUIVALENTS:
-        return ": " + EQUIVALENTS[name].replace("{name}", f"`{name}`")
+    """What to write instead of an unknown name of `st`: an equivalent, or the public name that it is a slip of; else nothing."""
+    return answer_from((EQUIVALENTS,), name) or slip_of(name, public, "st.")
+
+
+def answer_from(tables: Iterable[Mapping[str, str]], name: str) -> str:
+    """What the first of these tables that has the name says of it; else nothing."""
+    for table in tables:
+        if name in table:
+            return ": " + table[name].replace("{name}", f"`{name}`").replace("{bare}", name)
+    return ""
+
+
+def slip_of(name: str, public: Iterable[str], place: str) -> str:
+    """The public name that `name` is a slip of, as a question; else nothing."""
     near = difflib.get_close_matches(name, list(public), n=1, cutoff=0.75)
     if near and near[0][0].lower() == name[0].lower() and abs(len(near[0]) - len(name)) <= 2:
-        return f": did you mean `st.{near[0]}`?"
+        return f": did you mean `{place}{near[0]}`?"
     return ""
+
+
+def unknown_array_name(name: str) -> str:
+    """What to say of a method or property that arrays have not, once NumPy's are asked for."""
+    plain = name.removesuffix("_")
+    found = answer_from((OF_ARRAYS, EQUIVALENTS), name)
+    if not found and plain != name:
+        return answer_from((OF_ARRAYS, EQUIVALENTS), plain) or f": {_IN_PLACE}"
+    return found
+
+
+def no_attribute(subject: str, name: str, answer: str) -> AttributeError:
+    """The error for an unknown name; with an answer Python adds no guess of its own."""
+    error = AttributeError(f"{subject} no attribute {name!r}{answer}")
+    if answer:
+        error.name, error.obj = name, None
+    return error

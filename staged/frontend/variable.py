@@ -214,7 +214,7 @@ class Variable(Array):
 
     def __copy__(self) -> Variable:
         """A Variable of its own, with the value of now; made inside a staged function it lives in that program."""
-        return Variable(self.value, self._name)
+        return type(self)(self.value, name=self._name)
 
     def __deepcopy__(self, memo: object) -> Variable:
         return self.__copy__()
@@ -228,7 +228,7 @@ class Variable(Array):
                 where=here(),
                 hint="pickle it before or after the call; a copy inside is `copy.deepcopy(model)`",
             )
-        return Variable, (self.numpy(), self._name)
+        return _restored, (type(self), self.numpy(), self._name)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy of the elements as a NumPy array."""
@@ -266,6 +266,11 @@ class Variable(Array):
 
 _ENDED: Any = object()
 """Stands for the trace of a Variable that has ended with the transform it was made in."""
+
+
+def _restored(cls: type[Variable], value: Any, name: str) -> Variable:
+    """What a pickle of a Variable is read as."""
+    return cls(value, name=name)
 
 
 def _fits(source: str, target: str) -> bool:

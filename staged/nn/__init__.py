@@ -1,5 +1,7 @@
 """Layers with the names, defaults, `state_dict` keys and layouts of `torch.nn`."""
 
+from typing import Any
+
 from staged.nn import init
 from staged.nn.activation import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
 from staged.nn.containers import Identity, ModuleDict, ModuleList, Sequential
@@ -90,3 +92,9 @@ __all__ = [
     "Tanh",
     "init",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from staged.other_names import IN_NN, answer_from, no_attribute, slip_of
+
+    raise no_attribute("module 'staged.nn' has", name, answer_from((IN_NN,), name) or slip_of(name, __all__, "nn."))

@@ -10,6 +10,7 @@ import numpy as np
 import staged as st
 from staged.eager import is_plain
 from staged.nn.state import MatchedKeys, load
+from staged.other_names import OF_MODULES, answer_from, no_attribute
 
 
 class Found(list[Any]):
@@ -92,6 +93,9 @@ class Module:
             if id(variable) not in done:
                 variable.name = f"{prefix}.{variable.name or path}"
                 done.add(id(variable))
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(f"{type(self).__name__!r} object has", name, answer_from((OF_MODULES,), name))
 
     def register_buffer(self, name: str, buffer: Any, persistent: bool = True) -> None:
         """Hold an array that is saved with the parameters (unless it is not `persistent`) and not trained.

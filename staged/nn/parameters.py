@@ -22,6 +22,21 @@ class Parameter(st.Variable):
             )
         super().__init__(data, name)
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether it is trained: every parameter is."""
+        return True
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value is not True:
+            raise st.ArgumentError(
+                f"`{self.name or 'a parameter'}` cannot be frozen: every parameter is trained",
+                where=st.here(),
+                hint="train some of them by naming them, in the gradient and in the optimiser: "
+                "`head = list(model.head.parameters())`, `st.value_and_grad(f, wrt=head)`, `optim.SGD(head)`",
+            )
+
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:
     """(v, v) from v, or the pair itself."""

@@ -11,9 +11,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from staged.errors import StagedValueError
+from staged.errors import LeakError, StagedValueError
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
+from staged.ops.context import current_context
+from staged.other_names import no_attribute, unknown_array_name
 from staged.source import here
 
 METHODS: dict[str, Callable[..., Array]] = {}
@@ -214,7 +216,10 @@ class Array:
             found = NotImplemented if more or name.startswith("_") else WORDS["numpy"](self, name)
             if found is not NotImplemented:
                 return found
-            raise AttributeError(f"arrays have no attribute {name!r}{more}", name=name, obj=self)
+            error = no_attribute("arrays have", name, more or unknown_array_name(name))
+            if error.name is None:
+                error.name, error.obj = name, self  # Python then asks whether a name like it was meant
+            raise error
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -295,6 +300,13 @@ class StagedArray(Array):
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
         name = f"`{self.value.hint}`" if self.value.hint else "a value"
+        if current_context().is_plain:
+            raise LeakError(
+                f"cannot {what} {name}: it is a value ({self.type}) of a staged function, which has ended",
+                where=here(),
+                hint="return it from the function; what outlives a call is a Variable: `v = st.Variable(0.0)` before, "
+                "`v.value = x` in the function",
+            )
         raise StagedValueError(
             f"cannot {what} {name}: it is staged ({self.type}), its value exists only when the program runs",
             where=here(),
@@ -329,3 +341,11 @@ class StagedArray(Array):
 
     def __contains__(self, item: Any) -> bool:
         self._refuse("search (`in`)", "write `st.any(x == item)`")
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return repr(self)
+        self._refuse(f"format by {spec!r}", "write an f-string in the staged function, it becomes part of the program")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._refuse("pickle", "return it from the function, and pickle what comes back")

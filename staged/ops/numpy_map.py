@@ -21,6 +21,7 @@ from staged.ir.types import dtype_of
 from staged.ops.array import METHODS, WORDS, Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import public
+from staged.other_names import EQUIVALENTS, answer_from
 from staged.source import here
 
 # NumPy's name to ours, where they differ.
@@ -93,10 +94,19 @@ def empty_like(x: Any, dtype: Any = None) -> Array:
 class _MissingError(Exception):
     """Ours cannot do what NumPy's function is asked for; `hint` says what can be done in a staged function."""
 
-    def __init__(self, what: str, hint: str = "use the functions of `staged`, or compute it before the staged function"):
+    def __init__(self, what: str, hint: str = ""):
         super().__init__(what)
         self.what = what
-        self.hint = hint
+        self.hint = hint or _instead(what)
+
+
+def _instead(what: str) -> str:
+    """What to write for a function of NumPy's in a staged function."""
+    name = what.split(" ")[0].split(".")[-1]
+    if ".linalg." in what and name in METHODS:
+        return f"use `st.{name}`"
+    known = answer_from((EQUIVALENTS,), name).removeprefix(": ")
+    return known or "use the functions of `staged`, or compute it before the staged function"
 
 
 @public("numpy_ufunc")
@@ -226,9 +236,9 @@ def _own(made: Any) -> Any:
 def numpy_attribute(array: Array, name: str) -> Any:
     """A method or property of NumPy's arrays that ours lack, in plain Python; NotImplemented where there is none.
 
-    Addresses are left out: the array that they would be of is gone at once.
+    Addresses are left out, as the array that they would be of is gone at once, and so is what would write into it.
     """
-    if name in _ADDRESSES or isinstance(array, StagedArray) or not hasattr(np.ndarray, name):
+    if name in _ADDRESSES or name in _IN_PLACE or isinstance(array, StagedArray) or not hasattr(np.ndarray, name):
         return NotImplemented
     if not current_context().is_plain:
         return NotImplemented
@@ -237,4 +247,5 @@ def numpy_attribute(array: Array, name: str) -> Any:
 
 
 _ADDRESSES = frozenset({"base", "ctypes", "data", "flags", "setflags"})
+_IN_PLACE = frozenset({"byteswap", "fill", "itemset", "partition", "put", "resize", "setfield", "sort"})
 WORDS["numpy"] = numpy_attribute

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 import staged as st
+from staged.eager import is_plain
 from staged.nn.state import elements, shape_of
+from staged.other_names import OF_OPTIMIZERS, answer_from, no_attribute
 
 Slots = tuple[tuple[str, str], ...]
 
@@ -30,6 +34,9 @@ class Optimizer:
         self.names, self.params = _named(type(self).__name__, params)
         self.check_number("lr", lr)
         self.lr = lr
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(f"{type(self).__name__!r} object has", name, answer_from((OF_OPTIMIZERS,), name))
 
     # ---- what it is made with ----
 
@@ -126,7 +133,7 @@ class Optimizer:
                 if kept:
                     entry[name] = kept[index].saved()
         numbers = {option: getattr(self, option) for option in self.options}
-        group = {name: value.saved() if isinstance(value, st.Variable) else value for name, value in numbers.items()}
+        group = {name: _saved(value) for name, value in numbers.items()}
         group["params"] = list(range(len(self.params)))
         return {"state": {index: entry for index, entry in state.items() if entry}, "param_groups": [group]}
 
@@ -246,6 +253,15 @@ def _refuse_pair(grads: Any) -> None:
             where=st.here(),
             hint="take the pair apart: `grads, norm = optim.clip_grad_norm(grads, max_norm)`",
         )
+
+
+def _saved(number: Any) -> Any:
+    """What a `state_dict` holds of a number. Raises: LeakError for one that a staged function has left behind."""
+    if isinstance(number, st.Variable):
+        return number.saved()
+    if isinstance(number, list | tuple):
+        return tuple(map(_saved, number))
+    return np.asarray(number) if isinstance(number, st.Array) and is_plain() else number
 
 
 def _number(value: Any) -> Any:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged import nn, optim
 from staged.errors import StagedError
-from staged.other_names import EQUIVALENTS, answer_to
+from staged.other_names import EQUIVALENTS, IN_NN, IN_OPTIM, OF_ARRAYS, OF_MODULES, OF_OPTIMIZERS, answer_to
 
 X = np.ones((2, 3), np.float32)
 
@@ -136,6 +137,70 @@ def test_table_of_other_names_speaks_of_what_there_is() -> None:
         for ours in re.findall(r"`st\.(\w+)", way):
             assert ours in st.__all__ or ours in ("random", "cuda"), f"{name}: there is no `st.{ours}`"
     assert answer_to("entirely_else", st.__all__) == ""
+
+
+PLACES = {
+    "arrays": (lambda: st.exp(X), OF_ARRAYS),
+    "a Variable": (lambda: st.Variable(X), OF_ARRAYS),
+    "modules": (lambda: nn.Linear(2, 2), OF_MODULES),
+    "optimisers": (lambda: optim.SGD([st.Variable(X)]), OF_OPTIMIZERS),
+    "nn": (lambda: nn, IN_NN),
+    "optim": (lambda: optim, IN_OPTIM),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_name_of_a_table_is_unknown_there_and_answered(place) -> None:
+    make, table = PLACES[place]
+    owner = make()
+    for name, way in table.items():
+        with pytest.raises(AttributeError) as caught:
+            getattr(owner, name)
+        assert way.split("{")[0] in str(caught.value)
+        # Python adds its own guess where it has the object: none beside an answer
+        assert caught.value.name == name and caught.value.obj is None
+        for ours in re.findall(r"`(?:st|optim|nn)\.(\w+)", way):
+            assert any(hasattr(module, ours) for module in (st, nn, optim)), f"{name}: there is no `{ours}`"
+    with pytest.raises(AttributeError, match="no attribute 'frobnicate'$"):
+        _ = owner.frobnicate
+    assert not hasattr(owner, "frobnicate") and hasattr(owner, "__doc__")
+
+
+def test_names_of_arrays_are_answered_in_a_program_and_in_plain_python() -> None:
+    answers = {
+        "use `st.take_along_axis`": lambda x: x.gather(0, x),
+        "there is no `topk` here yet": lambda x: x.topk(2),
+        "there is no `cumsum` here yet": lambda x: x.cumsum_(),
+        "arrays are values": lambda x: x.zero_(),
+        "write `x = x.exp": lambda x: x.exp_(),
+    }
+    for answer, program in answers.items():
+        for call in (st.function(program), lambda x, program=program: program(st.exp(x))):
+            with pytest.raises(AttributeError, match=answer):
+                call(X)
+    with pytest.raises(AttributeError, match="there is no `cumsum` here yet"):
+        st.function(lambda x: x.cumsum())(X)
+    np.testing.assert_array_equal(st.exp(X).cumsum(), np.exp(X).cumsum())  # NumPy's, in plain Python
+    for name in ("sort", "fill", "partition"):  # NumPy's would write into elements that are not the caller's
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': "):
+            getattr(st.exp(X), name)
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda x: np.cumsum(x), "there is no `cumsum` here yet"),
+        (lambda x: np.linalg.inv(x), "there is no `inv` here yet"),
+        (lambda x: np.linalg.norm(x), "use `st.norm`"),
+        (lambda x: np.einsum("ij->i", x), "write the products with `@`"),
+        (lambda x: np.hypot(x, x), "there is no `hypot` here yet"),
+        (lambda x: np.ptp(x), "use the functions of `staged`"),
+    ],
+)
+def test_functions_of_numpys_are_answered_by_what_does_it_here(call, hint) -> None:
+    with pytest.raises(StagedError) as caught:
+        st.function(call).stage(X)
+    assert (caught.value.hint or "").startswith(hint)
 
 
 def test_roll_along_several_axes_is_numpys() -> None:

@@ -502,7 +502,7 @@ WRONG = (
         (X,),
         errors.StagingError,
         "np.sort is not available",
-        "use the functions of `staged`",
+        "there is no `sort` here yet",
     ),
     Wrong(
         "the gradient through a function without derivative of its own",
@@ -654,7 +654,7 @@ WRONG = (
         (X,),
         errors.StagingError,
         "np.fft.fft is not available",
-        "use the functions of `staged`",
+        "there is no `fft` here yet",
     ),
     Wrong(
         "recursion that a staged value ends",

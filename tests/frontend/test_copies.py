@@ -101,6 +101,27 @@ def test_copy_of_a_variable_of_a_program_that_has_ended_is_refused() -> None:
         copy.deepcopy(left[0])
 
 
+@pytest.mark.parametrize("way", WAYS, ids=["copy", "deepcopy", "pickle"])
+def test_copy_of_a_parameter_is_a_parameter(way) -> None:
+    made = way(nn.Linear(2, 1).weight)
+    assert type(made) is nn.Parameter and made.name == "weight" and type(way(st.Variable(1.0))) is st.Variable
+
+
+def test_a_value_that_a_program_has_left_behind_is_nowhere_taken_for_a_number() -> None:
+    left: dict[str, Any] = {}
+
+    @st.function
+    def program(x):
+        left["x"] = x
+        return x
+
+    program(2.0)
+    for use in (float, bool, np.asarray, pickle.dumps, list, "{:.2f}".format):
+        with pytest.raises(LeakError, match="`x`.*of a staged function, which has ended|needs a first dim") as refused:
+            use(left["x"])
+        assert "test_copies.py" in str(refused.value) and "st.Variable" in (refused.value.hint or "")
+
+
 def test_copy_of_an_object_with_a_staged_method_calls_its_own_method() -> None:
     class Trainer:
         def __init__(self, rate):

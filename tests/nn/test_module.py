@@ -163,6 +163,10 @@ def test_a_parameter_by_torchs_name_is_a_variable():
     np.testing.assert_array_equal(model(np.ones(3, np.float32)), [2.0, 2.0, 2.0])
     with pytest.raises(st.ArgumentError, match="register_buffer"):
         nn.Parameter(st.zeros(3), requires_grad=False)
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == 6
+    with pytest.raises(st.ArgumentError, match="`scale` cannot be frozen") as refused:
+        model.scale.requires_grad = False
+    assert "test_module.py" in str(refused.value)
     with pytest.raises(TypeError, match="nn.Parameter"):
         model.register_parameter("w", np.zeros(3))
 
