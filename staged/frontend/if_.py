@@ -278,7 +278,7 @@ class StagedIf:
                         template = join(*values)
                     except MismatchError as why:
                         labels = ("in the first branch", "in the other")
-                        poison(scope, name, mismatch(name, values[0], values[1], labels, str(why), self.where))
+                        poison(scope, name, mismatch(scope, name, values[0], values[1], labels, str(why), self.where))
                         continue
                     templates.append((number, name, template))
                     pairs.append((values[0], values[1], template))

@@ -14,7 +14,7 @@ import numpy as np
 
 from staged.errors import CarriedValueError
 from staged.frontend import trees
-from staged.frontend.locals import Poison
+from staged.frontend.locals import Locals, Poison
 from staged.frontend.tracing import TraceContext
 from staged.ir.nodes import Value
 from staged.ir.types import TensorType, bool_, dtype_of, f64, i64
@@ -217,10 +217,11 @@ def describe_leaf(leaf: Leaf) -> str:
     return f"a {type(value).__name__}"
 
 
-def made_at(value: Any) -> str:
-    """`   line 12`, where a staged value was made."""
+def made_at(value: Any, scope: Locals, name: str) -> str:
+    """`   line 12`, where a staged value was made, or `name` bound to a static one."""
     where = position_of(value)
-    return f"   line {where.line}" if where else ""
+    line = where.line if where else scope._staged_line(name, value)
+    return f"   line {line}" if line else ""
 
 
 def position_of(value: Any) -> Position | None:
@@ -258,8 +259,10 @@ def _wider(name: str, before: Any, after: Any) -> str | None:
     return wider_hint(name, first, then, f"`st.astype({name}, st.{first.dtype})` would round it")
 
 
-def mismatch(name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where: Position | None) -> Poison:
-    """A name whose values do not join: an error at the next read."""
+def mismatch(
+    scope: Locals, name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where: Position | None
+) -> Poison:
+    """A name of `scope` whose values do not join: an error at the next read."""
     difference = f"`{name}` is {describe(a)} {labels[0]} and {describe(b)} {labels[1]}: {why}"
     hint = f"give `{name}` one dtype and shape on all paths (`st.astype(...)`, `st.reshape(...)`), or use another name"
     if why.startswith(("it is not", "the structure")):
@@ -280,7 +283,7 @@ def mismatch(name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where
     return Poison(
         CarriedValueError,
         difference,
-        details=(f"{labels[0]}: {describe(a)}{made_at(a)}", f"{labels[1]}: {describe(b)}{made_at(b)}"),
+        details=(f"{labels[0]}: {describe(a)}{made_at(a, scope, name)}", f"{labels[1]}: {describe(b)}{made_at(b, scope, name)}"),
         hint=hint,
         where=position_of(b) or position_of(a) or where,
     )

@@ -6,6 +6,7 @@ compares: what was one name per function in Python becomes a value per branch or
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,17 +39,21 @@ class Poison:
         raise self.error(self.message, where=self.where or read, details=details, hint=self.hint)
 
 
+_PLAIN = frozenset((bool, int, float, str, type(None)))
+"""What has no position of its own, as staged values have: the line that binds it is kept."""
+
 Snapshot = tuple[dict[str, Any], dict[str, Poison]]
 
 
 class Locals:
     """Local variables as attributes. The only names of its own are slots that no user's name collides with."""
 
-    __slots__ = ("__dict__", "_staged_function", "_staged_poison")
+    __slots__ = ("__dict__", "_staged_function", "_staged_lines", "_staged_poison")
 
     def __init__(self, function: str) -> None:
         object.__setattr__(self, "_staged_function", function)
         object.__setattr__(self, "_staged_poison", {})
+        object.__setattr__(self, "_staged_lines", {})
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.__dict__[name] = value
@@ -56,6 +61,13 @@ class Locals:
             self._staged_poison.pop(name, None)
         if type(value) is StagedArray and not value.value.hint:
             value.value.hint = name  # the program speaks in the user's names
+        elif type(value) in _PLAIN:
+            self._staged_lines.setdefault(name, {})[sys._getframe(1).f_lineno] = value
+
+    def _staged_line(self, name: str, value: Any) -> int | None:
+        """The line that bound `name` to this Python number, string or None; None where several lines did, or it is unknown."""
+        lines = [line for line, bound in self._staged_lines.get(name, {}).items() if bound is value]
+        return lines[0] if len(lines) == 1 else None
 
     def _staged_lose(self, name: str, reason: Poison) -> None:
         """Unbind `name`; a later read says why."""

@@ -165,13 +165,15 @@ class StateTarget(Target):
         try:
             self.demands[key] = join(wanted, now)
         except MismatchError as why:
-            self.demands[key] = mismatch(name, wanted, now, self.by(name), str(why), here())
+            self.demands[key] = mismatch(self.scopes[key[0]], name, wanted, now, self.by(name), str(why), here())
 
     def _missing(self, key: Key) -> Poison:
         """Why a name has no value at this exit; where a loop before it can give it one, the program is traced again."""
         reason = self.scopes[key[0]]._staged_poison.get(key[1])
         if reason is not None and reason.retry is not None:
             reason.retry()
+        if reason is not None and reason.error is CarriedValueError:
+            return reason  # it was bound, to values that do not join
         return unbound(key[1], self.what)
 
     def _pass(self, key: Key, template: Template, where: Position | None) -> list[Value]:

@@ -52,10 +52,14 @@ class KernelText:
 
 
 def kernel_comments(op: Op) -> list[str]:
-    """The Python lines behind a kernel, and what was fused."""
+    """The Python lines behind a kernel, and what was fused.
+
+    A number inside of it is on another one's line: equal numbers of the program are one, on the line of the first.
+    """
     lines: list[str] = []
     for inner in op.blocks[0].ops if op.blocks else ():
-        if inner.where is not None:
+        is_made = any(result in op.blocks[0].end.operands for result in inner.results)
+        if inner.where is not None and (is_made or not _is_number(inner)):
             text = f"{inner.where.short}  {inner.where.text}"
             if text not in lines:
                 lines.append(text)
@@ -63,3 +67,10 @@ def kernel_comments(op: Op) -> list[str]:
         lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
     fused = op.attrs.get("fused")
     return [*lines, f"fused: {fused}"] if fused else lines
+
+
+def _is_number(op: Op) -> bool:
+    """Whether an op makes one number, or repeats one."""
+    if op.name == "broadcast_to":
+        return op.operands[0].producer is not None and _is_number(op.operands[0].producer)
+    return op.name == "constant"

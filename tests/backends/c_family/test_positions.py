@@ -51,3 +51,22 @@ def test_returns_of_two_branches_are_cited_in_them() -> None:
     text = factorial.stage(5).source
     assert re.search(r"// .*  return 1\n *\w+ = 1;", text)
     assert cited(factorial.stage(5)).count("if n < 2:") == 1
+
+
+def test_equal_numbers_of_two_lines_do_not_lend_the_first_line() -> None:
+    @st.function
+    def scaled(x, n):
+        first = x * 2.5
+        total = st.sum(first)
+        filled = st.full((4,), 2.5)
+        for _ in st.range(n):
+            x = st.exp(x) * 2.5 - st.sum(x)
+        return first, total, filled, x
+
+    text = scaled.stage(np.ones(3), 3).source
+    kernels = {name: above for above, name in re.findall(r"((?://[^\n]*\n)+)static void (\w+)\(", text)}
+    assert sum("first = x * 2.5" in above for above in kernels.values()) == 1
+    (above,) = (above for above in kernels.values() if "fused: exp" in above)
+    assert "x = st.exp(x) * 2.5 - st.sum(x)" in above and "x * 2.5\n" not in above.replace("st.exp(x) * 2.5", "")
+    (above,) = (above for above in kernels.values() if "fused: broadcast_to" in above)
+    assert "filled = st.full((4,), 2.5)" in above

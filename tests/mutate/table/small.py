@@ -66,4 +66,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "return reshape(x, (-1, *x.shape[2:]))",
         ("tests/ops/test_no_samples.py",),
     ),
+    Mutant(
+        "a merged number lends its line to kernels of other lines",
+        "staged/backends/c_family/kernel_text.py",
+        "(is_made or not _is_number(inner))",
+        "(is_made or inner is not None)",
+        ("tests/backends/c_family/test_positions.py", "-k", "equal_numbers"),
+    ),
+    Mutant(
+        "a number repeated is cited on the line of another one",
+        "staged/backends/c_family/kernel_text.py",
+        'if op.name == "broadcast_to":',
+        'if op.name == "repeat":',
+        ("tests/backends/c_family/test_positions.py", "-k", "equal_numbers"),
+    ),
+    Mutant(
+        "a number bound on two lines is said to be of the first",
+        "staged/frontend/locals.py",
+        "return lines[0] if len(lines) == 1 else None",
+        "return lines[0] if lines else None",
+        ("tests/frontend/test_lines_of_bindings.py",),
+    ),
+    Mutant(
+        "a name whose values do not join is said to be unbound",
+        "staged/frontend/targets.py",
+        "if reason is not None and reason.error is CarriedValueError:",
+        "if reason is not None and reason.error is StagingError:",
+        ("tests/frontend/test_lines_of_bindings.py",),
+    ),
 )

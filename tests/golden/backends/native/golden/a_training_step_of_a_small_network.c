@@ -125,7 +125,6 @@ static void h_product(const float *restrict a, const float *restrict b, float *r
 }
 
 // test_golden.py:40  h = st.relu(hidden(x))
-// test_golden.py:45  for x, y in st.batches(images, labels, size=16):
 // fused: matmul, add, less_equal, select, less_equal
 static void h(const float *a, const float *b, const float *bias_1, float *h_out, bool *less_equal_out_1,
         unsigned char *scratch, int64_t begin, int64_t end) {
@@ -199,7 +198,6 @@ static void y(const float *a, const float *b, const float *bias_1, float *add_ou
 // ---- backward --------------------------------------------------------------------------------
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
-// test_golden.py:45  for x, y in st.batches(images, labels, size=16):
 // fused: max, isfinite, select, subtract, exp, sum, log, take_along, subtract, sum, subtract, exp, equal, cast, subtract, multiply
 static void d_y(const float *add, const int32_t *y, const int32_t *y_2, float *sum, float *d_y, st_host *host,
         int64_t begin, int64_t end) {
@@ -300,7 +298,6 @@ static void d_y_2_product(const float *restrict a, const float *restrict b, int6
     }
 }
 
-// test_golden.py:45  for x, y in st.batches(images, labels, size=16):
 // test_golden.py:40  h = st.relu(hidden(x))
 // fused: matmul, select
 static void d_y_2(const float *a, const float *b, const bool *less_equal_1, float *d_y_out, int64_t begin,
