@@ -169,7 +169,7 @@ class StateTarget(Target):
 
     def _missing(self, key: Key) -> Poison:
         """Why a name has no value at this exit; where a loop before it can give it one, the program is traced again."""
-        reason = self.scopes[key[0]]._staged_poison.get(key[1])
+        reason: Poison | None = self.scopes[key[0]]._staged_poison.get(key[1])
         if reason is not None and reason.retry is not None:
             reason.retry()
         if reason is not None and reason.error is CarriedValueError:

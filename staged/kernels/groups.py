@@ -13,7 +13,7 @@ from math import prod
 
 from staged.ir.nodes import FAIL, Block, Op, Value, free_values, walk_ops
 from staged.ir.order import changed_operands
-from staged.ir.types import CPU, Dim, TensorType, dims_of
+from staged.ir.types import CPU, Dim, Extent, TensorType, dims_of
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import lower_epilogue
@@ -390,6 +390,8 @@ class Groups:
             return isinstance(op.attrs["value"], tuple)
         if op.name in MOVES and op.device == CPU and next(iter(inside)).device != CPU and not _is_constant(op):
             return True  # the host's: a kernel of a device takes the number that it makes
+        if op.name == "reshape" and squeezed(op.operands[0]) == squeezed(op.results[0]):
+            return False  # the kernel reads what it is of, which it may read as that, too
         return is_view(op) and self.is_boundary(op.operands[0], inside) and not is_scalar(op.operands[0])
 
     def leaving(self, ops: Sequence[Op]) -> list[Value]:
@@ -511,6 +513,11 @@ def inputs_of(op: Op) -> list[Value]:
     for inner in op.blocks:
         found += [value for value in free_values(inner) if value not in found]
     return found
+
+
+def squeezed(value: Value) -> list[Extent]:
+    """The extents of an array but those of 1."""
+    return [extent for extent in value.tensor.shape if extent != 1]
 
 
 def is_view(op: Op) -> bool:

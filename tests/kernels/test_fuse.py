@@ -41,6 +41,29 @@ def test_reshape_of_a_whole_array_stays_a_view():
     assert names(function) == ["exp", "reshape"]
 
 
+def test_an_array_that_is_read_in_two_shapes_is_one_input():
+    """`st.cross_entropy` reads its labels as a column and as a row: they are passed once."""
+
+    def columns(x, y):
+        return E.exp(x) * S.reshape(y, (8, 1)) + S.expand_dims(S.expand_dims(y, 0)[0], 1)
+
+    function = fused(columns, tensor(f32, 8, 16), tensor(f32, 8))
+    (kernel,) = kernels(function)
+    assert kernel.operands == function.params
+
+    @st.function
+    def loss(x, y, z):
+        return st.value_and_grad(st.cross_entropy)(x, y), st.exp(x) * z[:, None] + z[None][0][:, None]
+
+    x, y, z = np.cos(np.arange(40.0)).reshape(8, 5), np.arange(8) % 5, np.arange(8.0)
+    assert loss.stage(x, y, z).source.count("args->y") == 1
+    (value, slope), product = loss(x, y, z)
+    shares = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    np.testing.assert_allclose(value, -np.log(shares[range(8), y]).mean(), rtol=1e-12)
+    np.testing.assert_allclose(slope, (shares - np.eye(5)[y]) / 8, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(product, np.exp(x) * z[:, None] + z[:, None], rtol=1e-12)
+
+
 def test_leading_slice_stays_a_view():
     function = fused(lambda x: R.sum_(D.matmul(x[2], x[3])), tensor("f32", 5, 6, 6))
     assert [name for name in names(function) if name == "slice"] == ["slice", "slice"]

@@ -94,4 +94,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "if reason is not None and reason.error is StagingError:",
         ("tests/frontend/test_lines_of_bindings.py",),
     ),
+    Mutant(
+        "an array that is read as a row and as a column is two inputs",
+        "staged/kernels/groups.py",
+        'if op.name == "reshape" and squeezed(op.operands[0]) == squeezed(op.results[0]):',
+        'if op.name == "reshape" and op.operands[0].type == op.results[0].type:',
+        ("tests/kernels/test_fuse.py", "-k", "two_shapes"),
+    ),
 )

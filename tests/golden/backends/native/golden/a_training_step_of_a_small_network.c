@@ -199,8 +199,8 @@ static void y(const float *a, const float *b, const float *bias_1, float *add_ou
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: max, isfinite, select, subtract, exp, sum, log, take_along, subtract, sum, subtract, exp, equal, cast, subtract, multiply
-static void d_y(const float *add, const int32_t *y, const int32_t *y_2, float *sum, float *d_y, st_host *host,
-        int64_t begin, int64_t end) {
+static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_host *host, int64_t begin,
+        int64_t end) {
     (void)begin, (void)end;  // one piece
     float sum_2 = 0.0f;
     for (int64_t i = 0; i < 16; ++i) {
@@ -222,16 +222,15 @@ static void d_y(const float *add, const int32_t *y, const int32_t *y_2, float *s
             sum_3 += st_exp_f32(add[i * 4 + j] - select_);
         }
         const float log_ = st_log_f32(sum_3);
-        const int32_t y_i = y_2[i];
+        const int32_t y_i = y[i];
         for (int64_t j = 0; j < 4; ++j) {
             const float subtract = st_exp_f32(add[i * 4 + j] - select_ - log_) - (float)((int32_t)(j) == y_i);
             const float d_y_j = subtract * 0.0625f;
             d_y[i * 4 + j] = d_y_j;
         }
-        const int32_t y_i_2 = y[i];
-        int64_t index_ = y_i_2;
+        int64_t index_ = y_i;
         if (index_ < 0 || index_ >= 4) {
-            st_fail(host, ST_INDEX_ERROR, 0, "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)", (long long)y_i_2, 4LL);
+            st_fail(host, ST_INDEX_ERROR, 0, "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)", (long long)y_i, 4LL);
             return;
         }
         const float add_i = add[i * 4 + index_];
@@ -568,7 +567,7 @@ int train(const train_args *args, void *arena, st_host *host) {
             const int32_t *const y_2 = args->labels + multiply;
             // test_golden.py:41  return st.cross_entropy(out(h), y)
             float sum = 0.0f;
-            d_y(m->y, y_2, y_2, &sum, m->d_y, host, 0, 1);
+            d_y(m->y, y_2, &sum, m->d_y, host, 0, 1);
             if (host->error_kind != ST_OK) {
                 return host->error_kind;
             }
