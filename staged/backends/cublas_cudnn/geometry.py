@@ -1,4 +1,8 @@
-"""Launch geometry: how many blocks of how many threads a kernel gets for so many independent items and a schedule."""
+"""Launch geometry: how many blocks of how many threads a kernel gets for so many independent items and a schedule.
+
+Exact: every item is done once, whatever the launch; items are independent, and how the threads of a team share one is in the
+schedule, so that no launch changes the order of an addition.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,10 @@ class Team:
         return self.threads * self.items
 
     def blocks(self, items: int) -> int:
-        """Blocks for so many items."""
+        """Blocks for so many items.
+
+        Exact: the last one may have teams without an item, none is missing.
+        """
         return -(-items // self.items)
 
     def __str__(self) -> str:
@@ -83,13 +90,17 @@ class Launch:
 
 
 def threads_for(items: int, gpu: Gpu = CUDA) -> int:
-    """Threads of a block where each item is one thread's: whole warps."""
+    """Threads of a block where each item is one thread's: whole warps.
+
+    Exact: any number is, up to the GPU's largest; whole warps are what costs nothing.
+    """
     return 1 if items == 1 else min(gpu.block, max(1, -(-items // gpu.warp)) * gpu.warp)
 
 
 def launch_for(items: int, threads: int = 0, gpu: Gpu = CUDA) -> Launch:
     """The launch for `items` independent items, in blocks of `threads` (0: as fits them); none is not launched at all.
 
+    Exact: no fewer threads than items; those past the last one take none.
     Raises: ValueError above 2^31 - 1 full blocks, more than any GPU has memory for.
     """
     threads = threads or threads_for(items, gpu)
@@ -100,7 +111,10 @@ def launch_for(items: int, threads: int = 0, gpu: Gpu = CUDA) -> Launch:
 
 
 def launch_with_workspace(items: int, thread_bytes: int, gpu: Gpu = CUDA) -> Launch:
-    """The launch for items whose threads need `thread_bytes` of workspace each."""
+    """The launch for items whose threads need `thread_bytes` of workspace each.
+
+    Exact: no two threads share workspace, and one thread's is free for its next item: a launch of fewer threads is strided.
+    """
     whole = launch_for(items, gpu=gpu)
     threads = max(1, min(whole.threads, gpu.workspace_bytes // thread_bytes))
     blocks = max(1, gpu.workspace_bytes // (thread_bytes * threads))
@@ -114,6 +128,7 @@ def launch_with_workspace(items: int, thread_bytes: int, gpu: Gpu = CUDA) -> Lau
 def launch_for_team(items: int, team: Team, block_bytes: int = 0, gpu: Gpu = CUDA) -> Launch:
     """The launch for items that teams of threads share; each block needs `block_bytes` of workspace.
 
+    Exact: a team is as large in a strided launch, so that its additions are in the same order.
     Raises: ValueError above 2^31 - 1 blocks.
     """
     blocks = team.blocks(items)
@@ -127,6 +142,7 @@ def launch_for_team(items: int, team: Team, block_bytes: int = 0, gpu: Gpu = CUD
 def launch_of(schedule: Schedule, items: int, workspace: int, gpu: Gpu = CUDA) -> Launch:
     """The launch for `items` that run by a schedule, each with so many bytes of workspace.
 
+    Exact: items are a multiple of a pack's lanes where the schedule has packs (`packs.py`), so that none is left over.
     Raises: ValueError above 2^31 - 1 blocks.
     """
     bound = [d for d in schedule.directives if isinstance(d, Bind)]
@@ -145,14 +161,20 @@ def launch_of(schedule: Schedule, items: int, workspace: int, gpu: Gpu = CUDA) -
 
 
 def counted(launch: Launch, count: str, grid: str) -> Launch:
-    """`launch` for as many items as the program finds, in as many blocks as these need, both as C."""
+    """`launch` for as many items as the program finds, in as many blocks as these need, both as C.
+
+    Exact: `launch` is for the most items there may be; a strided one has workspace for its own blocks and no more.
+    """
     if launch.strided:
         grid = f"({grid} < {launch.blocks} ? {grid} : {launch.blocks})"
     return replace(launch, count=count, grid=grid)
 
 
 def together(launches: Sequence[Launch]) -> Launch:
-    """One launch of the blocks of all."""
+    """One launch of the blocks of all.
+
+    Exact: all have as many threads a block, and each its own blocks, whatever number of items the program finds for it.
+    """
     items, blocks = sum(launch.items for launch in launches), sum(launch.blocks for launch in launches)
     if not any(launch.count for launch in launches):
         return replace(launches[0], items=items, blocks=blocks)

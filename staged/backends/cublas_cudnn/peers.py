@@ -63,7 +63,10 @@ WORDS = (DEVICES, "use_device", "copy_from_peer", "reach_peer")
 
 
 def devices_of(function: Function) -> tuple[Device, ...]:
-    """The GPUs that a program runs on, lowest number first."""
+    """The GPUs that a program runs on, lowest number first.
+
+    Exact: those of functions that are called, too; the order does not depend on which one the text uses first.
+    """
     ops = (op for each in every_function(function) for op in structural_ops(each.block))
     found = {op.device for op in ops if op.device != CPU}
     assert found, "a program without a device is the native back end's"
@@ -76,7 +79,11 @@ def device_name(device: Device, devices: Sequence[Device]) -> str:
 
 
 def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePart:
-    """What one of several devices has for the copies between them."""
+    """What one of several devices has for the copies between them.
+
+    Exact: bytes are copied whether or not one device reaches the other's memory; of the events, one keeps the copy behind what
+    makes its source, the other keeps what overwrites the source behind the copy.
+    """
     made = check("CUDA_CHECK", site, "cudaEventCreateWithFlags(&gpu->reached, cudaEventDisableTiming)")
     allowed = [
         check("CUDA_CHECK", site, f"reach_peer({device.index}, {other.index})") for other in devices if other != device
@@ -90,7 +97,10 @@ def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePar
 
 
 def records_part(count: int) -> DevicePart:
-    """The records in which the kernels of all devices say why they must not go on: whoever waits looks at each."""
+    """The records in which the kernels of all devices say why they must not go on: whoever waits looks at each.
+
+    Exact: a device may have waited for another one's work, so that its own record alone does not say whether that is right.
+    """
     return DevicePart((Field(f"st_device_failure *records[{count}];", "what the kernels of each device report", 8 * count),), (), ())
 
 
@@ -102,7 +112,10 @@ def opener(device: Device) -> str:
 def write_opening(
     w: Writer, name: str, site: int, devices: Sequence[Device], kernels_may_fail: bool, finite_checks: bool
 ) -> None:
-    """Lines of the entry point, after `devices`: each is opened by the first call."""
+    """Lines of the entry point, after `devices`: each is opened by the first call.
+
+    Exact: what an earlier call has reported is forgotten on each of the devices, before any work.
+    """
     # The last one first: if there are fewer, nothing has been made yet.
     for place in reversed(range(len(devices))):
         w.line(check("CUDA_CHECK", site, f"cudaSetDevice({devices[place].index})"))

@@ -60,12 +60,19 @@ __attribute__((unused)) static int st_device_stack_push(const Device *gpu, st_ho
 
 
 def device_stack_text(stacks: Sequence[Stack]) -> str:
-    """The functions that a program with these stacks uses beside those of the host; empty where all are the host's."""
+    """The functions that a program with these stacks uses beside those of the host; empty where all are the host's.
+
+    Exact: items keep their order and their bits when the storage grows, which is given back when it has been read; more than can
+    be addressed is an error.
+    """
     return _ON_DEVICE if any(stack.device != CPU for stack in stacks) else ""
 
 
 def stacks_part(stacks: Sequence[Stack], heads: int, head_bytes: int) -> DevicePart:
-    """Giving back what the stacks have grown; their heads are in the host's arena, from `heads` on."""
+    """Giving back what the stacks have grown; their heads are in the host's arena, from `heads` on.
+
+    Exact: each by those who gave it; a stack that has not grown has nothing, and an empty head grows anew.
+    """
     closes: list[str] = []
     for stack in stacks:
         place = f"(st_stack *)(void *)((unsigned char *)arena + {heads + head_bytes * stack.index})"

@@ -94,7 +94,11 @@ class Stagings:
     arrays: list[_Staged] = field(default_factory=list)
 
     def call(self, site: int, hint: str, target: Expr, source: Expr, nbytes: int, size: str) -> str:
-        """The call that copies an array of `nbytes`, which are `size` in C."""
+        """The call that copies an array of `nbytes`, which are `size` in C.
+
+        Exact: bytes are copied, in the order of the turns: the host's array may change when the call is over; a piece of pinned
+        memory is written again when the copy of two turns ago has read it, a place when the program has taken what was there.
+        """
         name = self.names.fresh(f"{hint or 'array'}_staging")
         self.arrays.append(_Staged(name, nbytes))
         return f"copy_beside(gpu, host, {site}, &gpu->{name}, {target}, {source}, {size})"
@@ -109,7 +113,10 @@ class Stagings:
         return [TYPE] if self.arrays else []
 
     def parts(self, site: int, offset: int) -> list[DevicePart]:
-        """The second stream and the memory, with places in the device's arena from `offset` on."""
+        """The second stream and the memory, with places in the device's arena from `offset` on.
+
+        Exact: no two places overlap, those of one array's two turns neither; the stream ends before its memory is given back.
+        """
         if not self.arrays:
             return []
         fields, opens, closes = (

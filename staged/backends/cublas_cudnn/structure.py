@@ -290,8 +290,11 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.wait(op)
 
     def is_written_again(self, value: Value) -> bool:
-        """Whether the host may write to an array's place while a copy of it is under way: not where it is an argument of the
-        program, or a table in the text."""
+        """Whether the host may write to an array's place while a copy of it is under way.
+
+        Exact: not where it is an argument of the program, whose caller waits for the program, or a table in the text; an argument
+        of a function may be any place of its caller's.
+        """
         buffer = self.plan.place.get(root_of(value))
         lasting = ("input", "variable", "constant") if self.is_entry else ("constant",)
         return buffer is None or buffer.kind not in lasting

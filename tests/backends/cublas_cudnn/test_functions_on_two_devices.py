@@ -164,6 +164,27 @@ def test_calls_allocate_once_and_give_it_back(two: cuda.Emulator) -> None:
     assert two.live_objects() == before
 
 
+def test_a_device_that_only_a_call_works_on_is_one_of_the_programs(two: cuda.Emulator) -> None:
+    @st.function
+    def total(n: Any) -> Any:
+        if n < 1:
+            return 0.0
+        with with_backend(SECOND):
+            part = st.sum(st.full((40,), 0.5) * n)
+        return total(n - 1) + part
+
+    @st.function
+    def f(x: Any, n: Any) -> Any:
+        with with_backend(FIRST, x):
+            y = x * 2.0
+        return y, total(n)
+
+    doubled, found = f(X, 4)
+    np.testing.assert_allclose(doubled, 2.0 * X)
+    assert found == 20.0 * (4 + 3 + 2 + 1)
+    assert two.counts().copies_between_devices == 0
+
+
 def test_an_index_out_of_range_in_a_call_names_the_line(two: cuda.Emulator) -> None:
     @st.function
     def pick(n: Any, x: Any, rows: Any) -> Any:

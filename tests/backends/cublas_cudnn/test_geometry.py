@@ -6,7 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as sizes
 
-from staged.backends.cublas_cudnn.geometry import counted, launch_for, launch_of, launch_with_workspace, together
+from staged.backends.cublas_cudnn.geometry import (
+    Team,
+    check_grid,
+    counted,
+    launch_for,
+    launch_for_team,
+    launch_of,
+    launch_with_workspace,
+    together,
+)
 from staged.backends.cublas_cudnn.mapping import Part
 from staged.backends.cublas_cudnn.schedule import schedule_parts
 from staged.ir.loops import Affine, ArrayRef, Axis, Constant, Store
@@ -60,7 +69,7 @@ def test_workspace_is_limited_and_every_item_is_done(items: int, thread_bytes: i
     launch = launch_with_workspace(items, thread_bytes)
     threads = launch.blocks * launch.threads
     assert launch.strided == (threads < items)
-    assert threads * thread_bytes <= CUDA.workspace_bytes or not launch.strided
+    assert threads * thread_bytes <= CUDA.workspace_bytes
 
 
 @pytest.mark.parametrize("most", [2, 31, 257, 10_000, 2**33])
@@ -86,3 +95,28 @@ def test_counted_items_with_workspace_have_no_more_blocks_than_there_is_workspac
     launch = counted(launch_with_workspace(1 << 20, 1 << 16), "n", "(n + 255) / 256")
     assert launch.strided
     assert launch.grid == f"((n + 255) / 256 < {launch.blocks} ? (n + 255) / 256 : {launch.blocks})"
+
+
+@given(sizes.integers(1, 10**6), sizes.sampled_from([(32, 8), (256, 1), (8, 32)]), sizes.integers(0, CUDA.workspace_bytes // 4))
+@example(9, (32, 8), 0)
+@example(10**6, (256, 1), 1 << 20)
+def test_every_item_has_a_team_and_a_strided_launch_teams_of_the_same_size(
+    items: int, shape: tuple[int, int], block_bytes: int
+) -> None:
+    team = Team("warp", *shape)
+    launch = launch_for_team(items, team, block_bytes)
+    assert launch.threads == team.block
+    assert launch.strided or items <= launch.blocks * team.items < items + team.items
+    assert launch.blocks * block_bytes <= max(CUDA.workspace_bytes, block_bytes)
+    assert launch.blocks == launch_for_team(items, team).blocks or launch.strided
+
+
+def test_teams_and_launches_that_share_a_grid_are_no_more_than_a_grid_has() -> None:
+    team = Team("block", 256, 1)
+    assert launch_for_team(MAX_BLOCKS, team).blocks == MAX_BLOCKS
+    with pytest.raises(ValueError, match="more than one launch"):
+        launch_for_team(MAX_BLOCKS + 1, team)
+    half = launch_for(MAX_BLOCKS // 2 * BLOCK)
+    check_grid((half, half))
+    with pytest.raises(ValueError, match="more than one launch"):
+        check_grid((half, half, launch_for(2 * BLOCK)))
