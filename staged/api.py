@@ -151,10 +151,11 @@ def function(
 ) -> Any:
     """Make a Python function a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
 
-    `static` names arguments whose values are known while staging (sizes, flags). `target` names the machine the program
-    is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'. `seed` starts its random numbers. With `check_nan` the program stops with
-    ProgramNanError at the first NaN or infinity that it computes, naming the Python line.
+    `static` names arguments whose values are known while staging (sizes, flags); one name may stand alone. `target` names the
+    machine the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'. `seed` starts its random numbers. With
+    `check_nan` the program stops with ProgramNanError at the first NaN or infinity that it computes, naming the Python line.
     """
+    static = (static,) if isinstance(static, str) else static
     if function is None:
         return lambda real: StagedFunction(real, static, target, seed, check_nan)
     return StagedFunction(function, static, target, seed, check_nan)

@@ -259,11 +259,19 @@ def _wider(name: str, before: Any, after: Any) -> str | None:
     return wider_hint(name, first, then, f"`st.astype({name}, st.{first.dtype})` would round it")
 
 
+_COLLECTIONS = (dict, list, tuple)
+
+
+def _counted(value: Any) -> str:
+    """`describe`, with the number of elements of a collection."""
+    return f"{describe(value)} of {len(value)}" if type(value) in _COLLECTIONS else describe(value)
+
+
 def mismatch(
     scope: Locals, name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where: Position | None
 ) -> Poison:
     """A name of `scope` whose values do not join: an error at the next read."""
-    difference = f"`{name}` is {describe(a)} {labels[0]} and {describe(b)} {labels[1]}: {why}"
+    difference = f"`{name}` is {_counted(a)} {labels[0]} and {_counted(b)} {labels[1]}: {why}"
     hint = f"give `{name}` one dtype and shape on all paths (`st.astype(...)`, `st.reshape(...)`), or use another name"
     if why.startswith(("it is not", "the structure")):
         hint = f"give `{name}` the same structure on all paths; only numbers and arrays can differ"
@@ -272,6 +280,8 @@ def mismatch(
         hint = f"strings cannot differ by path: give `{name}` a number, and print in the branches"
     elif why.startswith("the structure") and alike and describe(a) in ("a list", "a tuple"):
         hint = "collect values in `st.Stack(like, max=...)`, or write to an array: `out[i] = x`"
+    elif why.startswith("the structure") and _only(a) is None and type(b) in _COLLECTIONS:
+        hint = f"let `{name}` have that structure from the start, with arrays of zeros: `st.zeros_like(x)` for each"
     elif why.startswith("it is not") and alike and not isinstance(_only(a), TensorType | Array | int | float | None):
         hint = f"two objects are not joined: change the attributes of one, or make `{type(_only(b)).__name__}` a dataclass"
     elif (start := _start_of(a, b)) is not None:
@@ -283,7 +293,7 @@ def mismatch(
     return Poison(
         CarriedValueError,
         difference,
-        details=(f"{labels[0]}: {describe(a)}{made_at(a, scope, name)}", f"{labels[1]}: {describe(b)}{made_at(b, scope, name)}"),
+        details=(f"{labels[0]}: {_counted(a)}{made_at(a, scope, name)}", f"{labels[1]}: {_counted(b)}{made_at(b, scope, name)}"),
         hint=hint,
         where=position_of(b) or position_of(a) or where,
     )

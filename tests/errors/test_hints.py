@@ -139,6 +139,33 @@ def test_table_of_other_names_speaks_of_what_there_is() -> None:
     assert answer_to("entirely_else", st.__all__) == ""
 
 
+def adds_up(x, n):
+    grads = None
+    for i in st.range(n):
+        grads = {"w": x} if grads is None else {"w": grads["w"] + x}
+    return grads
+
+
+def rebuilds(x, n):
+    rows = []
+    for i in st.range(n):
+        rows = [*rows, x]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("program", "difference", "hint"),
+    [
+        (adds_up, "the value None before the loop and a dict of 1 after", "with arrays of zeros: `st.zeros_like(x)`"),
+        (rebuilds, "a list of 0 before the loop and a list of 1 after", "collect values in `st.Stack"),
+    ],
+)
+def test_trees_that_change_are_told_by_their_lengths(program, difference, hint) -> None:
+    with pytest.raises(st.CarriedValueError) as caught:
+        st.function(program).stage(X, 3)
+    assert difference in caught.value.message and hint in (caught.value.hint or "")
+
+
 PLACES = {
     "arrays": (lambda: st.exp(X), OF_ARRAYS),
     "a Variable": (lambda: st.Variable(X), OF_ARRAYS),

@@ -190,6 +190,15 @@ def test_same_text_in_every_process(tmp_path: Path) -> None:
     assert len(texts) == 1
 
 
+def test_one_static_name_may_stand_alone() -> None:
+    def f(x, size):
+        return x.reshape((size, 1))
+
+    assert st.function(static="size")(f)(X, 3).shape == (3, 1)
+    with pytest.raises(StagedError, match="`static` names `sise`, which is not a parameter of `f`"):
+        st.function(f, static="sise")(X, 3)
+
+
 def test_static_name_that_is_no_parameter_is_refused() -> None:
     def f(x, size):
         return x

@@ -87,4 +87,18 @@ MUTANTS = (
         "        if value is None:\n            raise",
         ("tests/nn/test_module.py::test_a_parameter_by_torchs_name_is_a_variable",),
     ),
+    Mutant(
+        "one static name is taken for its letters",
+        "staged/api.py",
+        "    static = (static,) if isinstance(static, str) else static\n",
+        "",
+        ("tests/frontend/test_trace.py::test_one_static_name_may_stand_alone",),
+    ),
+    Mutant(
+        "collections of other lengths are told alike",
+        "staged/frontend/join.py",
+        'return f"{describe(value)} of {len(value)}" if type(value) in _COLLECTIONS else describe(value)',
+        "return describe(value)",
+        ("tests/errors/test_hints.py::test_trees_that_change_are_told_by_their_lengths",),
+    ),
 )
