@@ -186,12 +186,28 @@ class End:
 class Block:
     """Parameters, ops in order, and one end."""
 
-    __slots__ = ("params", "ops", "end")
+    __slots__ = ("params", "ops", "end", "_free")
 
     def __init__(self, params: Sequence[Value], ops: Sequence[Op], end: End) -> None:
         self.params = tuple(params)
         self.ops = tuple(ops)
         self.end = end
+        self._free: tuple[Value, ...] | None = None
+        """`free_values`, found once: an `elif` chain nests as deep as it is long, and each level asks for those below it."""
+
+    @property
+    def free(self) -> tuple[Value, ...]:
+        """`free_values`."""
+        if self._free is None:
+            made = set(self.params)
+            found: dict[Value, None] = {}
+            for op in self.ops:
+                for used in (op.operands, *(inner.free for inner in op.blocks)):
+                    found.update((value, None) for value in used if value not in made)
+                made.update(op.results)
+            found.update((value, None) for value in self.end.operands if value not in made)
+            self._free = tuple(found)
+        return self._free
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,21 +314,4 @@ def walk_blocks(block: Block, closed: Collection[str] = ()) -> Iterator[Block]:
 
 def free_values(block: Block) -> tuple[Value, ...]:
     """The values that `block` uses and does not make, in order of first use."""
-    made: set[Value] = set()
-    free: dict[Value, None] = {}
-
-    def visit(inner: Block) -> None:
-        made.update(inner.params)
-        for op in inner.ops:
-            for operand in op.operands:
-                if operand not in made:
-                    free[operand] = None
-            for nested in op.blocks:
-                visit(nested)
-            made.update(op.results)
-        for operand in inner.end.operands:
-            if operand not in made:
-                free[operand] = None
-
-    visit(block)
-    return tuple(free)
+    return block.free

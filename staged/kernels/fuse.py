@@ -12,7 +12,7 @@ from staged.errors import UnsupportedError
 from staged.ir.cascade import cascade_sums
 from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
-from staged.ir.nodes import Block, End, Function, Op, Value, free_values, walk_ops
+from staged.ir.nodes import Block, End, Function, Op, Value, free_values
 from staged.ir.types import CPU, Dim, dims_of, i64
 from staged.ir.zeros import is_zeros
 from staged.kernels.axes import AxisConflict
@@ -49,6 +49,7 @@ class _BlockFuser:
         takes_epilogue: TakesEpilogue,
         outer: dict[Value, Value],
         sizes: dict[Dim, Value],
+        wanted: dict[Block, list[Value]] | None = None,
     ) -> None:
         self.block = block
         self.machine = machine
@@ -57,6 +58,8 @@ class _BlockFuser:
         self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.name == "dim"}
         """The sizes of dimensions, here and in the blocks around."""
         self.groups = Groups(block, self.sizes, takes_epilogue)
+        self.wanted = {} if wanted is None else wanted
+        """`_wanted_in_memory` of blocks."""
         self.out: list[Op] = []
 
     def run(self) -> Block:
@@ -82,10 +85,11 @@ class _BlockFuser:
             for value in free_values(inner):
                 if not (value.producer is not None and value.producer.name in FREE):
                     self.value(value)
-            for value in _wanted_in_memory(inner):
+            for value in _wanted_in_memory(inner, self.wanted):
                 self.value(value)
         blocks = [
-            _BlockFuser(inner, self.machine, self.takes_epilogue, self.values, self.sizes).run() for inner in op.blocks
+            _BlockFuser(inner, self.machine, self.takes_epilogue, self.values, self.sizes, self.wanted).run()
+            for inner in op.blocks
         ]
         copy = op.replace(operands=operands, blocks=blocks)
         self.append(op, copy)
@@ -218,25 +222,29 @@ def _zeros_made_by(op: Op) -> tuple[Value, ...]:
     return () if any(operand in found for operand in op.operands[1:]) else tuple(found)  # a 0 that is a place, too
 
 
-def _wanted_in_memory(block: Block) -> list[Value]:
+def _wanted_in_memory(block: Block, known: dict[Block, list[Value]]) -> list[Value]:
     """Values of no group, made outside of `block`, that ops in it read from memory: made once, before the block runs.
 
-    Kernels are not among the readers: they have copies in their loops.
+    Kernels are not among the readers: they have copies in their loops. `known`: what has been found for other blocks.
     """
-    inside = dict.fromkeys(walk_ops(block))
+    if block in known:
+        return known[block]
+    inside = set(block.ops)
     found: dict[Value, None] = {}
-    for op in inside:
-        if kind_of(op) not in ("alone", "contraction") and op.name not in ("library", LAUNCH):
-            continue
+    for op in block.ops:
+        read = op.operands if kind_of(op) in ("alone", "contraction") or op.name in ("library", LAUNCH) else ()
         zeros = _zeros_made_by(op)
-        for value in op.operands:
+        for value in read:
             if value in zeros:
                 continue
             while (producer := value.producer) is not None and is_view(producer):
                 value = producer.operands[0]
             if producer is not None and producer not in inside and producer.name in FREE and not is_scalar(value):
                 found[value] = None
-    return list(found)
+        for inner in op.blocks:
+            found.update((value, None) for value in _wanted_in_memory(inner, known) if value.producer not in inside)
+    known[block] = list(found)
+    return known[block]
 
 
 def _as_kept(value: Value) -> Value:

@@ -54,8 +54,10 @@ class Simplifier(Copier):
 
     def __init__(self, builder: Builder, transforms: int = 0) -> None:
         super().__init__(builder)
-        self.scopes: list[dict[Hashable, tuple[Value, ...]]] = []
-        """What is computed already, in the blocks around, innermost last."""
+        self.known: dict[Hashable, tuple[Value, ...]] = {}
+        """What is computed already, in the blocks around."""
+        self.added: list[list[Hashable]] = []
+        """What of it is of each block, innermost last."""
         self.fixed: dict[Value, Value] = {}
         """Carried values that never change, with their initial values."""
         self.ranges = Ranges()
@@ -122,17 +124,17 @@ class Simplifier(Copier):
             self.builder.append(op)
             return op.results
         key = (name, tuple(operands), _frozen(op.attrs), tuple(types), op.device)
-        for scope in reversed(self.scopes):
-            if key in scope:
-                return scope[key]
-        self.builder.append(op)
-        self.scopes[-1][key] = op.results
-        return op.results
+        results = self.known.get(key)
+        if results is None:
+            self.builder.append(op)
+            results = self.known[key] = op.results
+            self.added[-1].append(key)
+        return results
 
     # ---- blocks ----
 
     def block(self, block: Block) -> Block:
-        self.scopes.append({})
+        self.added.append([])
         index = self.index_ranges.get(block)
         with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
             self.values.update(zip(block.params, opened.params, strict=True))
@@ -140,7 +142,8 @@ class Simplifier(Copier):
                 self.ranges.known[opened.params[0]] = index
             self.contents(block)
             self.end(block)
-        self.scopes.pop()
+        for key in self.added.pop():
+            del self.known[key]
         return opened.block
 
     def structured(self, op: Op) -> None:
@@ -165,14 +168,14 @@ class Simplifier(Copier):
             self.index_ranges[op.blocks[0]] = self.ranges.of_index(bounds)
         if op.name in ("for", "while"):
             op = self.without_constants(op)
-        scopes = self.scopes
+        known = self.known
         if op.name in _CLOSED:
-            self.scopes = []
+            self.known = {}
         asking = op.name in _TRANSFORMS and not op.attrs.get("again")
         self.transforms += asking
         super().op(op)
         self.transforms -= asking
-        self.scopes = scopes
+        self.known = known
         self.merge_results(op)
 
     def take(self, op: Op, branch: Block) -> None:

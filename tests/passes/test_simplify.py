@@ -16,6 +16,7 @@ from staged.ir.types import TensorType, bool_, f32, f64, i32, i64
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
+from staged.ops.composites import gelu
 from staged.ops.promote import cast
 from staged.ops.shape import pad
 from staged.passes.dead_code import eliminate_dead_code
@@ -63,6 +64,14 @@ NOTHING_LEFT = {
     "select of same": lambda p, x: (e.select(x > 0.0, x, x),),
     "stop_gradient": lambda p, x: (METHODS["stop_gradient"](x),),
 }
+
+
+def test_what_is_known_outside_of_a_composite_is_made_again_in_it() -> None:
+    """The body of a composite stands for itself: the number 0.5 in it is its own."""
+    after = clean(lambda p, x: (x * 0.5, gelu(x)), M)
+    (whole,) = (op for op in after.block.ops if op.name == "composite")
+    halves = [op for op in walk_ops(after.block) if op.name == "constant" and op.attrs["value"] == 0.5]
+    assert len(halves) == 2 and halves[1] in whole.blocks[0].ops
 
 
 @pytest.mark.parametrize("case", NOTHING_LEFT)

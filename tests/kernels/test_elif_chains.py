@@ -1,0 +1,80 @@
+"""A chain of `elif` nests as deep as it is long: what staging does for it grows with its length, not with its square."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.kernels import fuse, groups
+from staged.passes import simplify
+
+
+def chain_of(length: int, folder: Path) -> Any:
+    lines = ["import staged as st", "", "@st.function", "def chain(x, k):"]
+    for place in range(length):
+        lines += [f"    {'elif' if place else 'if'} k == {place}:", f"        y = st.sum(x @ x) * {place}.5 + {place}"]
+    lines += ["    else:", "        y = st.sum(x)", "    return y"]
+    path = folder / f"chain_{length}.py"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.chain
+
+
+def test_what_is_asked_of_ops_grows_with_the_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def counted(f: Any) -> Any:
+        def call(*args: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return f(*args)
+
+        return call
+
+    for module in (fuse, groups):
+        monkeypatch.setattr(module, "kind_of", counted(groups.kind_of))
+    monkeypatch.setattr(simplify, "_frozen", counted(simplify._frozen))
+    counts = []
+    for length in (15, 30, 60):
+        asked = 0
+        chain_of(length, tmp_path).stage(np.ones((3, 3)), 1).report()
+        counts.append(asked)
+    assert counts[2] - counts[1] <= 2.1 * (counts[1] - counts[0])
+
+
+def test_every_branch_of_a_chain_gives_its_own(tmp_path: Path) -> None:
+    chain = chain_of(12, tmp_path)
+    x = np.ones((3, 3), np.float32)
+    for k in (0, 1, 7, 11):
+        assert chain(x, k) == 27.0 * (k + 0.5) + k
+    assert chain(x, 12) == 9.0
+
+
+def test_an_array_that_inner_branches_read_from_memory_is_made_once_before_them() -> None:
+    """In memory is what products read. What a branch makes itself is made in it."""
+
+    @st.function
+    def products(x: Any, k: Any) -> Any:
+        table = st.reshape(x, (3, 3)) * 1.0
+        wide = st.broadcast_to(x[:3], (3, 3))
+        y = 0.0
+        if k > 0:
+            own = st.broadcast_to(x[3:6], (3, 3))
+            y = st.sum(table @ wide + own @ wide) if k > 1 else st.sum(wide @ table)
+        return y
+
+    x = np.arange(9.0)
+    table, wide, own = x.reshape(3, 3), np.broadcast_to(x[:3], (3, 3)), np.broadcast_to(x[3:6], (3, 3))
+    for k, right in ((2, table @ wide + own @ wide), (1, wide @ table)):
+        assert products(x, k) == right.sum()
+    before, inside = products.stage(x, 1).lowered_ir.split("= if(", 1)
+    assert before.count("name='wide'") == 1 and inside.count("name='wide'") == 0
+    assert before.count("name='own'") == 0 and inside.count("name='own'") == 1
