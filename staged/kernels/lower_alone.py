@@ -282,7 +282,8 @@ def _max_pool_pairs(name: str, p: _Parts, w: _Window) -> Nest:
                 continue
             wins = larger(body, pair[dx], best)
             chosen, chosen_at = Local("largest", source.dtype), Local("place", i32)
-            body.append(Compute(chosen, "select", (wins, pair[dx], best), {}))
+            if 0 in p.result_numbers or (dy, dx) != (1, 1):  # the last decides about places alone
+                body.append(Compute(chosen, "select", (wins, pair[dx], best), {}))
             if places:
                 assert best_at is not None
                 body.append(Compute(chosen_at, "select", (wins, at, best_at), {}))

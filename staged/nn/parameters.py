@@ -21,6 +21,12 @@ class Parameter(st.Variable):
                 hint="hold what is not trained with `self.register_buffer(name, array)`, or train some with `wrt=[...]`",
             )
         super().__init__(data, name)
+        if not self.dtype.is_float:
+            raise st.DTypeError(
+                f"every parameter is trained, and so holds floats, got {self.dtype}",
+                where=st.here(),
+                hint="hold integers with `self.register_buffer(name, array)`, or give floats",
+            )
 
     @property
     def requires_grad(self) -> bool:

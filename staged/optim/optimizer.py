@@ -235,6 +235,8 @@ def _named(owner: str, params: Iterable[Any] | Mapping[str, Any]) -> tuple[list[
             )
         if not isinstance(value, st.Variable):
             raise st.DTypeError(f"{owner} trains Variables, got a {type(value).__name__}", where=st.here())
+        if not value.dtype.is_float:
+            raise st.DTypeError(f"{owner} trains floats, the Variable `{value.name}` holds {value.dtype}", where=st.here())
         if id(value) in seen:
             raise st.ArgumentError(
                 f"{owner}: the Variable `{value.name}` is there twice, and would be updated twice a step",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged.runtime.compiler import CompileOptions
 
 X = np.arange(3, dtype=np.float32)
 
@@ -46,3 +47,18 @@ def test_a_constant_is_put_into_an_array_made_of_it(way):
     right = (*right, np.array([False, False, True, False]), np.zeros(3), np.zeros(3))
     for got, wanted in zip(found, right, strict=True):
         np.testing.assert_array_equal(np.asarray(got), wanted)
+
+
+def test_a_pool_whose_places_alone_are_needed_has_no_unused_values():
+    """Under a checkpoint the largest values are made again for their places; gcc says where nothing reads them."""
+
+    def gradient(x, w):
+        return st.vjp(st.checkpoint(lambda x: st.max_pool2d(x, 2)), x)[1](w)[0]
+
+    staged = st.function(gradient)
+    staged.options = CompileOptions("2", (), ("-Wall", "-Wextra", "-Werror"))
+    for side in (2, 20):
+        x = np.arange(2.0 * side * side, dtype=np.float32).reshape(1, 2, side, side)
+        right = np.zeros_like(x)
+        right[:, :, 1::2, 1::2] = 1.0
+        np.testing.assert_array_equal(staged(x, np.ones((1, 2, side // 2, side // 2), np.float32)), right)

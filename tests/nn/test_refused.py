@@ -82,3 +82,19 @@ def test_weights_of_classes_stand_where_torch_has_them():
     held = nn.CrossEntropyLoss(st.Variable(weights))
     np.testing.assert_array_equal(held(X, LABELS), by_name)
     assert not held.parameters() and list(held.state_dict()) == ["weight"]
+
+
+NO_FLOATS = {
+    "Parameter": lambda: nn.Parameter(np.arange(3)),
+    "Parameter of bools": lambda: nn.Parameter(np.array([True])),
+    "LayerNorm": lambda: nn.LayerNorm(3, dtype=st.i64),
+    "BatchNorm2d": lambda: nn.BatchNorm2d(3, dtype=st.u8),
+    "GroupNorm": lambda: nn.GroupNorm(1, 3, dtype=st.i32),
+}
+
+
+@pytest.mark.parametrize("what", NO_FLOATS)
+def test_parameters_that_hold_no_floats_are_refused_with_the_line(what):
+    with pytest.raises(st.DTypeError, match="every parameter is trained, and so holds floats") as refused:
+        NO_FLOATS[what]()
+    assert "test_refused.py" in str(refused.value)

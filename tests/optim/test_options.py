@@ -126,6 +126,14 @@ def test_what_torch_refuses_is_refused_with_the_line(what):
     assert "test_options.py" in str(refused.value)
 
 
+@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad])
+@pytest.mark.parametrize("start", [np.arange(3), np.array([True, False])])
+def test_what_holds_no_floats_is_not_trained(make, start):
+    with pytest.raises(st.DTypeError, match="trains floats, the Variable `k` holds") as refused:
+        make([st.Variable(start, name="k")])
+    assert "test_options.py" in str(refused.value)
+
+
 def test_positions_are_torchs():
     opt = optim.SGD(W, 0.1, 0.9, 0, 1e-4)
     assert (opt.momentum, opt.dampening, opt.weight_decay, opt.nesterov) == (0.9, 0, 1e-4, False)

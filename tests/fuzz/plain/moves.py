@@ -69,6 +69,8 @@ FUNCTIONS["permute"] = permute_dims
 
 @reads
 def transpose(x: Any, *axes: Any) -> Plain:
+    if len(axes) == 2:
+        return swapaxes(x, *axes)  # torch's: two axes change places
     return Plain(np.transpose(plain(x).a, _axes(axes) if axes else None).copy())
 
 

@@ -77,4 +77,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "value in direct and not _is_source(value)",
         ("tests/kernels/test_evaluation.py",),
     ),
+    Mutant(
+        "a pool makes the largest values for nothing",
+        "staged/kernels/lower_alone.py",
+        "if 0 in p.result_numbers or (dy, dx) != (1, 1):",
+        "if True:",
+        ("tests/kernels/test_lower_alone.py",),
+    ),
+    Mutant(
+        "integers are trained",
+        "staged/optim/optimizer.py",
+        "if not value.dtype.is_float:",
+        "if False:",
+        ("tests/optim/test_options.py", "-k", "holds_no_floats"),
+    ),
+    Mutant(
+        "a parameter may hold integers",
+        "staged/nn/parameters.py",
+        "if not self.dtype.is_float:",
+        "if False:",
+        ("tests/nn/test_refused.py",),
+    ),
 )
