@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from staged.ir.nodes import Value
 from staged.ops.primitive import PRIMITIVES
 from staged.runtime import cuda
 from tests.fuzz import plain
-from tests.fuzz.cells.calls import CALLS, missing
+from tests.fuzz.cells import report
+from tests.fuzz.cells.asking import is_taken
 from tests.fuzz.cells.check import LEVELS, check_program
 from tests.fuzz.cells.device import check_cells_on_device
-from tests.fuzz.cells.draw import NotACell
+from tests.fuzz.cells.draw import DTYPES, NotACell
 from tests.fuzz.cells.memory import places
-from tests.fuzz.cells.piece import TRANSFORMS, Cell, Piece
+from tests.fuzz.cells.piece import TRANSFORMS, Cell, Piece, cells
 from tests.fuzz.cells.programs import Program, all_cells, drawn, program_of
+from tests.fuzz.cells.public import CALLS, missing, public_names
 from tests.fuzz.cells.reduce import reproduction
 from tests.fuzz.cells.report import asked, remaining
 from tests.fuzz.cells.scenes import Scene, algebra, counters, views
@@ -44,8 +47,33 @@ def test_a_seed_is_a_program() -> None:
 
 def test_every_public_function_has_a_call_and_a_reading() -> None:
     assert missing() == []
-    unread = set(st.ops.__all__) - set(vars(plain.namespace()))
-    assert not unread
+    names = vars(plain.namespace())
+    read = {name for name, found in names.items() if callable(found)}
+    read |= {f"{module}.{name}" for module in ("random", "nn", "optim") for name in vars(names[module])}
+    read |= {f"nn.init.{name}" for name in vars(names["nn"].init)}
+    assert set(public_names()) - read == set()
+
+
+def test_a_new_public_function_is_a_cell_that_stays_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(st.nn, "__all__", [*st.nn.__all__, "Parameters"])
+    monkeypatch.setattr(st.nn, "Parameters", st.nn.Linear, raising=False)
+    public_names.cache_clear()
+    try:
+        assert missing() == ["nn.Parameters"]
+        (cell,) = [cell for cell in cells() if cell[0] == "nn.Parameters" and cell[1:] == ("f32", "odd", "plain")]
+        monkeypatch.setattr(report, "all_cells", lambda: [cell])
+        assert report.remaining(set(), lambda program: None) == ([cell], {})
+        text, empty = report.report(set(), set(), Counter(), lambda program: None)
+        assert empty == 1
+        assert "1 empty" in text
+    finally:
+        public_names.cache_clear()
+
+
+def test_dtypes_are_those_that_the_declarations_take() -> None:
+    taken = {name: [dtype for dtype in DTYPES if is_taken(name, dtype)] for name in ("bitwise_or", "conv1d", "nn.Linear")}
+    assert taken["bitwise_or"] == ["bool", "u8", "i32", "u32", "i64"]
+    assert taken["conv1d"] == taken["nn.Linear"] == ["f32", "f64"]
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
@@ -149,10 +177,18 @@ def test_a_wrong_derivative_in_one_mode_is_found_by_the_other(rule: str, plant: 
         "vjp": {"vjp": lambda ct, y, x: [ct * (1.0 - y)]},
         "jvp": {"jvp": lambda tangents, y, operands: tangents[0] * (1.0 - y)},
     }[rule]
-    cells = calls(("tanh", "f64", "odd", "grad"), ("tanh", "f32", "one", "jvp"))
-    assert found(cells, 4) == ""
+    drawn_from = calls(("tanh", "f64", "odd", "grad"), ("tanh", "f32", "one", "jvp"))
+    assert found(drawn_from, 4) == ""
     plant("tanh", **wrong)
-    assert "forward and reverse mode differ" in found(cells, 4)
+    assert "forward and reverse mode differ" in found(drawn_from, 4)
+
+
+@pytest.mark.parametrize("transform", ["grads", "jvps", "shared"])
+def test_a_derivative_by_two_operands_that_forgets_one_is_found(transform: str, plant: Plant) -> None:
+    drawn_from = calls(("multiply", "f64", "odd", transform))
+    assert found(drawn_from, 3) == ""
+    plant("multiply", vjp=lambda ct, y, a, b: [ct * b, ct * 0.0])
+    assert "forward and reverse mode differ" in found(drawn_from, 12)
 
 
 def test_a_derivative_that_is_wrong_in_both_modes_is_found_by_differences(plant: Plant) -> None:

@@ -168,9 +168,6 @@ CALLS["elu"] = lambda d: f"st.elu({d.new(d.shape(ranks=(0, 1, 2)), values='small
 CALLS["gelu"] = lambda d: (
     f"st.gelu({d.new(d.shape(ranks=(0, 1, 2)), values='small')}{d.keyword('approximate', repr('tanh'), repr('none'))})"
 )
-CALLS["dropout"] = lambda d: (
-    f"st.dropout({d.new(d.shape(ranks=(0, 1, 2)))}, {d.pick('p=0.0', 'p=0.5, training=False', 'p=1.0')})"
-)
 
 
 @call("where")
@@ -619,10 +616,3 @@ def _written(name: str) -> Call:
 
 for _name in ("set_item", "add_item"):
     CALLS[_name] = _written(_name)
-
-
-def missing() -> list[str]:
-    """Public functions that have no call here."""
-    import tests.fuzz.cells.network_calls  # noqa: F401  (enters its own)
-
-    return sorted(set(st.ops.__all__) - set(CALLS))

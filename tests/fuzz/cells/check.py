@@ -10,6 +10,8 @@
 from __future__ import annotations
 
 import math
+import operator
+import random
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -22,8 +24,9 @@ from staged.runtime.compiler import CompileOptions
 from staged.testing import load_snippet
 from tests.fuzz import plain
 from tests.fuzz.cells import torch_reading
-from tests.fuzz.cells.piece import Piece, bare, wide, with_variables
-from tests.fuzz.cells.programs import Program
+from tests.fuzz.cells.asking import arrays_of, eagerly, run_eagerly
+from tests.fuzz.cells.piece import TANGENTS, Piece, bare, wide, with_variables
+from tests.fuzz.cells.programs import Program, drawn
 from tests.fuzz.check import Failure, failing_at
 
 LEVELS = {
@@ -59,35 +62,44 @@ def check_program(
 
 
 def in_eager_mode(program: Program, refused: dict[Any, str]) -> tuple[Program, list[Any]]:
-    """The program without the pieces that are refused, and what eager mode gives for the others."""
+    """The program without the pieces that are refused, and what eager mode gives for the others.
+
+    A call that is refused is drawn anew a few times: only some shapes or keywords may not fit.
+    """
     module = load_snippet(program.source(), "cells")
     pieces, expected = [], []
     for name, piece in zip(program.names, program.pieces, strict=True):
-        try:
-            found = _run_eagerly(module, name, piece)
-        except StagedError as error:
-            refused[piece.cell or piece.label] = error.message
-        except Exception as error:
-            raise named(piece, failing_at("eager mode", error)) from error
-        else:
-            pieces.append(piece)
-            expected.append(found)
-    if len(pieces) == len(program.pieces):
+        for number in range(_ATTEMPTS):
+            try:
+                found = eagerly(piece, piece.text) if number else run_eagerly(module, name, piece)
+            except StagedError as error:
+                refused[piece.cell or piece.label] = error.message
+                again = drawn(piece.cell, random.Random(f"again {program.seed} {number}")) if piece.cell else None
+                if again is None:
+                    break
+                piece = again
+            except Exception as error:
+                raise named(piece, failing_at("eager mode", error)) from error
+            else:
+                refused.pop(piece.cell or piece.label, None)
+                if not _is_open(piece, found):
+                    pieces.append(piece)
+                    expected.append(found)
+                break
+    if len(pieces) == len(program.pieces) and all(map(operator.is_, pieces, program.pieces)):
         program.module = module
         return program, expected
     return Program(program.seed, pieces), expected
 
 
-def eagerly(piece: Piece, text: str) -> Any:
-    """What eager mode gives for a text of this piece."""
-    return _run_eagerly(load_snippet(piece.module(text), "cell"), "piece", piece)
+_ATTEMPTS = 4
 
 
-def _run_eagerly(module: Any, name: str, piece: Piece) -> Any:
-    staged = st.function(getattr(module, name))
-    with st.eager(), np.errstate(all="ignore"):
-        found = with_variables(piece, module, lambda: staged(*(array.copy() for array in piece.arrays.values())))
-        return arrays_of(found)
+def _is_open(piece: Piece, found: Any) -> bool:
+    """Whether a derivative has no single answer: 0 times the NaN of a mean of nothing, where a sum of nothing depends on nothing."""
+    if not piece.other or all(array.size for array in piece.arrays.values()):
+        return False
+    return not all(np.all(np.isfinite(leaf)) for leaf in leaves(found))
 
 
 def with_all_variables(program: Program, module: Any, run: Any) -> tuple[Any, ...]:
@@ -102,17 +114,6 @@ def with_all_variables(program: Program, module: Any, run: Any) -> tuple[Any, ..
         (result, *(getattr(module, name).numpy() for name in piece.variables)) if piece.variables else result
         for piece, result in zip(program.pieces, results, strict=True)
     )
-
-
-def arrays_of(tree: Any) -> Any:
-    """A result as NumPy arrays."""
-    if isinstance(tree, dict):
-        return {key: arrays_of(value) for key, value in tree.items()}
-    if isinstance(tree, tuple | list):
-        return tuple(arrays_of(item) for item in tree)
-    if hasattr(tree, "__dataclass_fields__"):
-        return tuple(arrays_of(getattr(tree, name)) for name in tree.__dataclass_fields__)
-    return np.asarray(tree)
 
 
 def named(piece: Piece, failure: Failure) -> Failure:
@@ -202,7 +203,7 @@ def read_by_numpy(piece: Piece) -> Any:
 
 def _derivatives(piece: Piece, found: Any) -> None:
     # The gradient of nothing has no elements: it cannot say that the value itself is NaN.
-    if not piece.other or not piece.arrays[piece.main].size:
+    if not piece.other or not all(piece.arrays[name].size for name in piece.by):
         return
     try:
         other = eagerly(piece, piece.other)
@@ -211,26 +212,30 @@ def _derivatives(piece: Piece, found: Any) -> None:
     assert piece.agree is not None
     left, right = piece.agree(found, other)
     single = any(array.dtype == np.float32 for array in piece.arrays.values())
-    margin = (2e-4 if single else 1e-8) * (1.0 + float(np.max(np.abs(right), initial=0.0)) + _size(found))
+    margin = (2e-4 if single else 1e-8) * (1.0 + float(np.nanmax(np.abs(right), initial=0.0)) + _size(found))
     with np.errstate(all="ignore"):
         apart = ~((np.abs(left - right) <= margin) | (left == right) | (np.isnan(left) & np.isnan(right)))
     if np.any(apart):
         _fail(piece, "forward and reverse mode differ", f"{left!r} and {right!r}")
-    if piece.transform in ("grad", "jvp"):
+    if piece.transform != "twice":
         _differences(piece, float(left), single)
-    if piece.transform == "grad" and piece.cell and torch_reading.AVAILABLE:
+    if piece.transform in ("grad", "grads", "shared") and piece.cell and torch_reading.AVAILABLE:
         _of_torch(piece, found, single)
 
 
 def _size(found: Any) -> float:
-    return max((float(np.sum(np.abs(leaf))) for leaf in leaves(found) if leaf.size), default=0.0) / 100
+    return max((float(np.nansum(np.abs(leaf))) for leaf in leaves(found) if leaf.size), default=0.0) / 100
 
 
 def _of_torch(piece: Piece, found: Any, single: bool) -> None:
     """PyTorch's gradient in f64, at kinks and zeros too; where it is NaN ours may be a number."""
-    (found,), wanted = tuple(leaves(found)), torch_reading.gradient(piece)
-    if wanted is None or wanted.shape != found.shape:
-        return
+    wanted = torch_reading.gradients(piece)
+    for have, want in zip(leaves(found), wanted, strict=bool(wanted)):
+        if want is not None and want.shape == have.shape:
+            _as_torch_says(piece, have, want, single)
+
+
+def _as_torch_says(piece: Piece, found: Any, wanted: Any, single: bool) -> None:
     with np.errstate(all="ignore"):
         margin = (1e-3 if single else 1e-7) * (1.0 + float(np.max(np.abs(wanted[np.isfinite(wanted)]), initial=0.0)))
         have = wide(found)
@@ -249,10 +254,11 @@ def _differences(piece: Piece, slope: float, single: bool) -> None:
     function = plain.load(piece.module(piece.value))["piece"]
 
     def at(step: float) -> float:
-        moved = {**arrays, piece.main: arrays[piece.main] + step * arrays["t"]}
+        tangents = zip(piece.by, TANGENTS, strict=False)
+        moved = {**arrays, **{name: arrays[name] + step * arrays[tangent] for name, tangent in tangents}}
         return float(bare(function(*(plain.Plain(array) for array in moved.values()))))
 
-    with plain.wide(), np.errstate(all="ignore"):
+    with plain.wide(single), np.errstate(all="ignore"):
         try:
             here, steps = at(0.0), {step: at(step) for step in (1e-5, -1e-5, 5e-6, -5e-6)}
         except Exception as error:

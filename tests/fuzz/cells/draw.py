@@ -48,6 +48,10 @@ class Draw:
         """The array that derivatives and maps are by, unless another one is drawn."""
         self.keywords: set[str] = set()
         """The keywords that were written."""
+        self.setup: list[str] = []
+        """Statements that come first: what is made once, as a layer is."""
+        self.lines: list[str] = []
+        """Statements before the call, inside of the function that is transformed."""
         self.numbers = np.random.default_rng(chance.randrange(1 << 32))
         self.exact = True
         """Whether all float values are whole numbers of moderate size, or special: sums and products of them are exact."""

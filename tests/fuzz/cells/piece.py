@@ -13,14 +13,16 @@ import numpy as np
 
 from staged.errors import StagedError
 from tests.fuzz import plain
-from tests.fuzz.cells.calls import CALLS
 from tests.fuzz.cells.draw import DTYPES, KINDS, Draw, NotACell
+from tests.fuzz.cells.public import CALLS, public_names
 
 Cell = tuple[str, str, str, str]
 """(function, dtype, kind of shape, transform)."""
 
-TRANSFORMS = ("plain", "checkpoint", "vmap", "grad", "jvp", "twice")
-OF_FLOATS = ("grad", "jvp", "twice")
+OF_FLOATS = ("grad", "jvp", "twice", "grads", "jvps", "shared")
+"""Derivatives: reverse mode, forward mode, forward over reverse; the first two by two operands at once; by an array that is two
+operands."""
+TRANSFORMS = ("plain", "checkpoint", "vmap", *OF_FLOATS)
 
 
 @dataclass
@@ -46,7 +48,11 @@ class Piece:
     value: str = ""
     """For derivatives: the scalar function, `def piece(arguments)`, which NumPy reads for differences."""
     main: str = ""
+    by: tuple[str, ...] = ()
+    """The operands that a derivative is by; their tangents are `t` and `s`."""
     transform: str = "plain"
+    mapped: str = ""
+    """The text of the map of `inner`."""
     heads: list[str] = field(default_factory=list)
     """What the module begins with."""
     variables: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -81,11 +87,9 @@ ELEMENTWISE = EXACT | frozenset(
 
 def cells() -> list[Cell]:
     """All cells that the declarations might have: those that are refused are found by asking."""
-    from tests.fuzz.cells import network_calls  # noqa: F401  (enters its own)
-
     return [
         (name, dtype, kind, transform)
-        for name in sorted(CALLS)
+        for name in sorted({*public_names(), *CALLS})
         for dtype in DTYPES
         for kind in KINDS
         for transform in TRANSFORMS
@@ -96,29 +100,36 @@ def cells() -> list[Cell]:
 def piece_of(cell: Cell, chance: random.Random, start: int = 0) -> Piece:
     """A random call for this cell. Raises NotACell where there is none."""
     name, dtype, kind, transform = cell
+    if name not in CALLS:
+        raise NotACell(f"no call of {name} is written down")
     d = Draw(chance, dtype, kind, smooth=transform in OF_FLOATS)
     d.start = start
     call = CALLS[name](d)
     main = d.main
     if not main:
         main = next(iter(d.arrays))
-    loose = name not in ELEMENTWISE or transform in ("grad", "jvp", "twice")
+    loose = name not in ELEMENTWISE or transform in OF_FLOATS
     piece = Piece("", d.arrays, cell, " ".join(cell), loose, name in EXACT and not loose, keywords=d.keywords)
     piece.main, piece.transform = main, transform
     if d.likely(25):
         call = _wrapped(call, d)
-    if transform == "plain":
-        piece.text = f"def piece({', '.join(d.arrays)}):\n    return {call}\n"
-    elif transform == "checkpoint":
-        piece.text = (
-            f"def piece({', '.join(d.arrays)}):\n"
-            f"    def inner({main}):\n        return {call}\n\n    return st.checkpoint(inner)({main})\n"
-        )
-    elif transform == "vmap":
-        _mapped(piece, d, call)
-    else:
+    if transform in OF_FLOATS:
         _derivative(piece, d, call, transform)
+        return piece
+    if transform == "vmap":
+        _several(piece, d)
+    body = "".join(f"{line}\n" for line in (*d.lines, f"return {call}"))
+    if transform != "plain":
+        mapped = piece.mapped if transform == "vmap" else "st.checkpoint(inner)"
+        inner = textwrap.indent(body, "    ")
+        body = f"def inner({main}):\n{inner}\nreturn {mapped}({main})\n"
+    piece.text = f"{opening(d)}{textwrap.indent(body, '    ')}"
     return piece
+
+
+def opening(d: Draw) -> str:
+    """The beginning of a piece's text."""
+    return f"def piece({', '.join(d.arrays)}):\n" + "".join(f"    {line}\n" for line in d.setup)
 
 
 def _wrapped(call: str, d: Draw) -> str:
@@ -147,7 +158,8 @@ def _wrapped(call: str, d: Draw) -> str:
     return re.sub(rf"\b{name}\b(?!\.)", d.chance.choice(views).replace("\\", ""), call)
 
 
-def _mapped(piece: Piece, d: Draw, call: str) -> None:
+def _several(piece: Piece, d: Draw) -> None:
+    """The main operand several times along a new axis, for a map."""
     main = piece.main
     data = d.arrays[main]
     axis = d.chance.choice((0, 0, 0, data.ndim))
@@ -156,53 +168,71 @@ def _mapped(piece: Piece, d: Draw, call: str) -> None:
         [data] + [d.numbers.permutation(data.reshape(-1)).reshape(data.shape) for _ in range(count - 1)], axis
     )
     d.arrays[main] = several
-    others = f", in_axes={axis}" if axis else ""
-    piece.text = (
-        f"def piece({', '.join(d.arrays)}):\n"
-        f"    def inner({main}):\n        return {call}\n\n    return st.vmap(inner{others})({main})\n"
-    )
+    piece.mapped = f"st.vmap(inner, in_axes={axis})" if axis else "st.vmap(inner)"
 
 
 def _derivative(piece: Piece, d: Draw, call: str, transform: str) -> None:
-    """The derivative of a call by one of its float operands."""
-    names = ", ".join(d.arrays)
-    found = result_of(f"def piece({names}):\n    return {call}\n", d.arrays)
-    if isinstance(found, tuple | list):
-        call = f"{call}[{d.chance.randrange(len(found))}]" if found else call
-    derive(piece, d, f"return {call}\n", transform)
+    """The derivative of a call by one of its float operands, or by two."""
+    body = "".join(f"{line}\n" for line in (*d.lines, f"return {call}"))
+    found = result_of(f"{opening(d)}{textwrap.indent(body, '    ')}", d.arrays)
+    if isinstance(found, tuple | list) and found:
+        body = body.removesuffix("\n") + f"[{d.chance.randrange(len(found))}]\n"
+    derive(piece, d, body, transform)
 
 
 def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
-    """Make `piece` a derivative of the function with this body by one of the float arrays."""
+    """Make `piece` a derivative of the function with this body by one of the float arrays, or by two."""
     floats = [name for name, array in d.arrays.items() if array.dtype.kind == "f"]
     if not floats:
         raise NotACell
     main = piece.main = d.chance.choice([*floats, piece.main if piece.main in floats else floats[0]])
-    found = result_of(f"def piece({', '.join(d.arrays)}):\n{textwrap.indent(body, '    ')}", d.arrays)
+    piece.by = (main,)
+    if transform in ("grads", "jvps", "shared"):
+        alike = [
+            name
+            for name in floats
+            if name != main and (transform != "shared" or d.arrays[name].shape == d.arrays[main].shape)
+        ]
+        if not alike:
+            raise NotACell
+        second = d.chance.choice(alike)
+        if transform == "shared":
+            body = f"{second} = {main}\n{body}"
+            del d.arrays[second]
+        else:
+            piece.by = (main, second)
+    found = result_of(f"{opening(d)}{textwrap.indent(body, '    ')}", d.arrays)
     if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind != "f" or not np.all(np.isfinite(found)):
         raise NotACell
     numbers = np.random.default_rng(d.chance.randrange(1 << 30))
+    by, tangents = piece.by, TANGENTS[: len(piece.by)]
     d.arrays["w"] = np.asarray(numbers.choice((-1.0, 0.5, 1.0, 2.0), found.shape)).astype(found.dtype)
-    d.arrays["t"] = np.asarray(numbers.choice((-1.0, 0.5, 1.0, 0.25), d.arrays[main].shape)).astype(
-        d.arrays[main].dtype
-    )
-    names = ", ".join(d.arrays)
-    head = f"def piece({names}):\n    def inner({main}):\n{textwrap.indent(body, '        ')}\n"
+    for tangent, name in zip(tangents, by, strict=True):
+        along = numbers.choice((-1.0, 0.5, 1.0, 0.25), d.arrays[name].shape)
+        d.arrays[tangent] = np.asarray(along).astype(d.arrays[name].dtype)
+    names = ", ".join(by)
+    head = f"{opening(d)}    def inner({names}):\n{textwrap.indent(body, '        ')}\n"
     inner = "st.checkpoint(inner)" if d.likely(20) else "inner"
-    whole = f"lambda {main}: st.sum({inner}({main}) * w)"
-    piece.value = f"{head}    return st.sum(inner({main}) * w)\n"
+    whole = f"lambda {names}: st.sum({inner}({names}) * w)"
+    piece.value = f"{head}    return st.sum(inner({names}) * w)\n"
     piece.transform = transform
-    forward = f"st.jvp({inner}, ({main},), (t,))"
+    forward = f"st.jvp({inner}, ({names},), ({', '.join(tangents)},))"
+    several = ", argnums=(0, 1)" if len(by) > 1 else ""
     gradient = d.pick(
-        f"st.grad({whole})({main})", f"st.value_and_grad({whole})({main})[1]", f"st.vjp({inner}, {main})[1](w)"
+        f"st.grad({whole}{several})({names})",
+        f"st.value_and_grad({whole}{several})({names})[1]",
+        f"st.vjp({inner}, {names})[1](w)",
     )
-    if transform == "grad":
+    along = [d.arrays[tangent] for tangent in tangents]
+    if transform in ("grad", "grads", "shared"):
         piece.text = f"{head}    return {gradient}\n"
         piece.other = f"{head}    return st.sum({forward}[1] * w)\n"
-        piece.agree = lambda gradient, number: (np.sum(wide(gradient) * wide(d.arrays["t"])), wide(number))
-    elif transform == "jvp":
+        piece.agree = lambda gradient, number: (_product(gradient, along), wide(number))
+    elif transform in ("jvp", "jvps"):
         piece.text = f"{head}    return {forward}[1]\n"
-        piece.other = f"{head}    return st.sum(st.grad({whole})({main}) * t)\n"
+        piece.other = f"{head}    slopes = st.grad({whole}{several})({names})\n    return " + (
+            "st.sum(slopes[0] * t) + st.sum(slopes[1] * s)\n" if several else "st.sum(slopes * t)\n"
+        )
         piece.agree = lambda slope, number: (np.sum(wide(slope) * wide(d.arrays["w"])), wide(number))
     else:
         piece.text = f"{head}    return st.jvp(st.grad({whole}), ({main},), (t,))[1]\n"
@@ -210,6 +240,15 @@ def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
             f"{head}    return st.grad(lambda {main}: st.sum(st.jvp(inner, ({main},), (t,))[1] * w))({main})\n"
         )
         piece.agree = lambda left, right: (wide(left), wide(right))
+
+
+TANGENTS = ("t", "s")
+
+
+def _product(gradients: Any, tangents: list[Any]) -> Any:
+    """The inner product of gradients and tangents."""
+    found = gradients if isinstance(gradients, tuple | list) else (gradients,)
+    return sum(np.sum(wide(gradient) * wide(tangent)) for gradient, tangent in zip(found, tangents, strict=True))
 
 
 def module_of(pieces: list[Piece], text: str) -> str:

@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.cells.asking import is_taken
 from tests.fuzz.cells.draw import NotACell
 from tests.fuzz.cells.memory import PLACES
 from tests.fuzz.cells.piece import Cell, Piece, cells, module_of, piece_of
 from tests.fuzz.cells.scenes import SCENES
 
+CANDIDATES = 21
+"""How many cells a program goes through: about half of them are none, as no dtype is taken by all functions."""
 PIECES = 12
-"""How many calls a program has."""
+"""How many calls are checked together afterwards."""
 
 _STRIDE = 7919
 """Prime, so that seeds one after the other meet all cells, and a program's cells have little in common."""
@@ -69,9 +72,9 @@ def program_of(seed: int) -> Program:
         return _scenes(seed, chance)
     known = all_cells()
     program = Program(seed, [])
-    for number in range(PIECES):
-        cell = known[((seed // 2 * PIECES + number) * _STRIDE) % len(known)]
-        piece = drawn(cell, chance)
+    for number in range(CANDIDATES):
+        cell = known[((seed // 2 * CANDIDATES + number) * _STRIDE) % len(known)]
+        piece = drawn(cell, chance) if is_taken(cell[0], cell[1]) else None
         if piece is None:
             program.skipped.append(cell)
         else:
@@ -79,9 +82,12 @@ def program_of(seed: int) -> Program:
     return Program(seed, program.pieces, program.skipped)
 
 
+_ATTEMPTS = 16
+
+
 def drawn(cell: Cell, chance: random.Random) -> Piece | None:
     """A call for this cell, or None where a few attempts find none."""
-    for _ in range(4):
+    for _ in range(_ATTEMPTS):
         try:
             return piece_of(cell, chance)
         except NotACell:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TextIO
 
 from staged.errors import StagedError
-from tests.fuzz.cells.check import eagerly
+from tests.fuzz.cells.asking import eagerly, is_taken
 from tests.fuzz.cells.piece import Cell, Piece
 from tests.fuzz.cells.programs import PIECES, Program, all_cells, drawn
+from tests.fuzz.cells.public import CALLS
 
 _ATTEMPTS = 6
 
@@ -66,12 +67,18 @@ def asked(cell: Cell) -> tuple[Piece | None, str]:
 
 
 def remaining(cells: set[Cell], check: Callable[[Program], object]) -> tuple[list[Cell], Counter[str]]:
-    """Draw and check the cells that a run has not met: those that fail, and for the others the reasons why there are none."""
+    """Draw and check the cells that a run has not met: those that fail or have no call, and for the others why there are none."""
     failed: list[Cell] = []
     reasons: Counter[str] = Counter()
     waiting: list[Piece] = []
     for cell in all_cells():
         if cell in cells:
+            continue
+        if cell[0] not in CALLS:
+            failed.append(cell)
+            continue
+        if not is_taken(cell[0], cell[1]):
+            reasons[f"{cell[0]} takes no {cell[1]}"] += 1
             continue
         piece, words = asked(cell)
         if piece is None:
@@ -94,12 +101,14 @@ def report(cells: set[Cell], keywords: set[str], scenes: Counter[str], check: Ca
     """The report's text, and how many cells are empty. What the seeds did not meet is drawn now: no cell stays empty."""
     before = len(cells)
     failed, reasons = remaining(cells, check)
-    every = len(all_cells())
+    every, refused = len(all_cells()), sum(reasons.values())
+    untaken = sum(count for words, count in reasons.items() if ":" not in words)
     lines = [
         f"{every} cells (function, dtype, kind of shape, transform): {before} drawn by the seeds, {len(cells) - before} afterwards, "
-        f"{sum(reasons.values())} refused by a type rule, {every - len(cells) - sum(reasons.values())} empty"
+        f"{untaken} of dtypes that their function does not take, {refused - untaken} that have no such shape or derivative, or are "
+        f"refused, {every - len(cells) - refused} empty"
     ]
-    lines += [f"  failed: {' '.join(cell)}" for cell in failed[:40]]
+    lines += [f"  empty: {' '.join(cell)}" for cell in failed[:40]]
     lines.append(f"{len(keywords)} keywords of functions drawn; never: {', '.join(sorted(undrawn(keywords))) or 'none'}")
     lines.append("scenes: " + ", ".join(f"{name} {count}" for name, count in scenes.most_common()))
     return "\n".join(lines), len(failed)

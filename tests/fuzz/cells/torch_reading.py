@@ -14,27 +14,28 @@ from tests.fuzz.cells.piece import Piece
 AVAILABLE = importlib.util.find_spec("torch") is not None
 
 
-def gradient(piece: Piece) -> Any:
-    """PyTorch's gradient of the piece's value by its main operand, or None where it has no such functions."""
+def gradients(piece: Piece) -> list[Any]:
+    """PyTorch's gradients of the piece's value by its operands; none where it has no such functions."""
     import torch
 
     if ".std(" in piece.value.replace("st.std(", "") or ".var(" in piece.value.replace("st.var(", ""):
-        return None  # methods of tensors, with another correction
+        return []  # methods of tensors, with another correction
     names: dict[str, Any] = {"st": _namespace(), "np": np}
     exec(piece.module(piece.value), names)
     given = {
         name: torch.tensor(array.astype(np.float64) if array.dtype.kind == "f" else _signed(array))
         for name, array in piece.arrays.items()
     }
-    given[piece.main].requires_grad_()
+    for name in piece.by:
+        given[name].requires_grad_()
     try:
         value = names["piece"](*given.values())
         if not value.requires_grad:
-            return None
-        (found,) = torch.autograd.grad(value, given[piece.main], allow_unused=True)
+            return []
+        found = torch.autograd.grad(value, [given[name] for name in piece.by], allow_unused=True)
     except (AttributeError, TypeError, RuntimeError, IndexError, ValueError, NotImplementedError):
-        return None  # another form of call, or a function that PyTorch has not
-    return None if found is None else found.numpy()
+        return []  # another form of call, or a function that PyTorch has not
+    return [None if gradient is None else gradient.numpy() for gradient in found]
 
 
 def _signed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

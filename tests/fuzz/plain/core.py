@@ -14,6 +14,8 @@ class Precision:
     """The dtype that `f32` stands for: float64 while derivatives are approximated by differences."""
 
     single: Any = np.dtype(np.float32)
+    is_wide = False
+    """Whether arrays of float64 stand for ones of f32."""
 
 
 class Plain:
@@ -191,3 +193,24 @@ def together(*operands: Any, floats: bool = False) -> tuple[list[Any], bool]:
     if floats:
         dtype = as_float(dtype, weak)
     return [x.a.astype(dtype) for x in arrays], weak and all(x.ndim == 0 for x in arrays)
+
+
+class Variable(Plain):
+    """A place that a program writes."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, value: Any, name: str | None = None) -> None:
+        found = plain(value)
+        super().__init__(found.a.copy() if not found.weak else strong(found).a.copy())
+
+    def numpy(self) -> Any:
+        return self.a.copy()
+
+    @property
+    def value(self) -> Plain:
+        return Plain(self.a.copy())
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.a = np.broadcast_to(plain(value).a, self.a.shape).astype(self.a.dtype)

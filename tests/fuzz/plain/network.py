@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.plain.chance import bernoulli
 from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, common, plain, reads
 from tests.fuzz.plain.sums import wide
 
@@ -427,12 +428,13 @@ def ctc_loss(
 
 @reads
 def dropout(x: Any, p: Any = 0.5, training: Any = True) -> Plain:
-    """Only where nothing is left to chance."""
+    array, dtype = plain(x).a.astype(wide(x)[1]), wide(x)[1]
     if training and p not in (0.0, 0):
         if p in (1.0, 1):
-            return Plain(np.zeros(plain(x).shape, wide(x)[1]))
-        raise NotImplementedError("random")
-    return Plain(plain(x).a.astype(wide(x)[1]))
+            return Plain(np.zeros(array.shape, dtype))
+        keeps = bernoulli(1.0 - p, array.shape).a
+        return Plain(np.where(keeps, array * (1.0 / (1.0 - p)), 0.0).astype(dtype))
+    return Plain(array)
 
 
 __all__ = ["FUNCTIONS", "bare"]

@@ -18,31 +18,13 @@ import tests.fuzz.plain.elementwise
 import tests.fuzz.plain.moves
 import tests.fuzz.plain.network
 import tests.fuzz.plain.sums  # noqa: F401  (each enters its readings)
-from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, bare, plain, strong
+from tests.fuzz.plain import chance
+from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, Variable, bare, plain, strong
+from tests.fuzz.plain.layers import layers
+from tests.fuzz.plain.optimisers import optimisers
 
-MISSING = frozenset({"grad", "value_and_grad", "jvp", "vjp", "hessian", "jacfwd", "jacrev", "random", "nn", "optim"})
-"""Functions that have no reading: derivatives have their own oracles, and random numbers none."""
-
-
-class Variable(Plain):
-    """A place that a program writes."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, value: Any, name: str | None = None) -> None:
-        found = plain(value)
-        super().__init__(found.a.copy() if not found.weak else strong(found).a.copy())
-
-    def numpy(self) -> Any:
-        return self.a.copy()
-
-    @property
-    def value(self) -> Plain:
-        return Plain(self.a.copy())
-
-    @value.setter
-    def value(self, value: Any) -> None:
-        self.a = np.broadcast_to(plain(value).a, self.a.shape).astype(self.a.dtype)
+MISSING = frozenset({"grad", "value_and_grad", "jvp", "vjp", "hessian", "jacfwd", "jacrev"})
+"""Functions that have no reading: derivatives have their own oracles."""
 
 
 def _range(*bounds: Any) -> Iterator[Plain]:
@@ -144,6 +126,9 @@ def _extreme(name: str) -> Callable[..., Any]:
     return found
 
 
+RANDOM = ("uniform", "normal", "bits", "bernoulli", "integers", "permutation")
+
+
 def namespace() -> SimpleNamespace:
     """What `st` stands for in a program that NumPy runs."""
     return SimpleNamespace(
@@ -157,6 +142,10 @@ def namespace() -> SimpleNamespace:
         bool_=np.dtype(np.bool_),
         range=_range,
         Variable=Variable,
+        seed=chance.seed,
+        random=SimpleNamespace(**{name: getattr(chance, name) for name in RANDOM}),
+        nn=layers(),
+        optim=optimisers(),
         checkpoint=lambda function: function,
         vmap=_vmap,
         function=lambda function: function,
@@ -182,10 +171,11 @@ def load(text: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def wide() -> Iterator[None]:
-    """Inside, f32 is computed in f64: for differences."""
-    before, Precision.single = Precision.single, np.dtype(np.float64)
+def wide(is_single: bool = True) -> Iterator[None]:
+    """Inside, f32 is computed in f64: for differences. `is_single`: the program is one of f32."""
+    before = Precision.single, Precision.is_wide
+    Precision.single, Precision.is_wide = np.dtype(np.float64), is_single
     try:
         yield
     finally:
-        Precision.single = before
+        Precision.single, Precision.is_wide = before

@@ -1,0 +1,37 @@
+"""The public functions, whether calls of them are known or not: a new one is a cell that stays empty until there is one."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import FunctionType
+
+import staged as st
+from staged.ops.array import METHODS
+from tests.fuzz.cells import layer_calls, network_calls, training_calls  # noqa: F401  (enter their calls)
+from tests.fuzz.cells.calls import CALLS
+
+BASES = (st.nn.Module, st.optim.Optimizer)
+"""Classes that have no meaning of their own."""
+
+
+@cache
+def public_names() -> list[str]:
+    """The functions of `st`, `st.random`, `st.nn`, `st.nn.init` and `st.optim`."""
+    names = [*st.ops.__all__, *(name for name in METHODS if name.startswith("random."))]
+    for module in ("nn", "optim"):
+        held = getattr(st, module)
+        names += [f"{module}.{name}" for name in held.__all__ if getattr(held, name) not in (*BASES, st.nn.init)]
+    names += [
+        f"nn.init.{name}"
+        for name, function in vars(st.nn.init).items()
+        if isinstance(function, FunctionType) and function.__module__ == st.nn.init.__name__ and name[0] != "_"
+    ]
+    return sorted(names)
+
+
+def missing() -> list[str]:
+    """Public functions that have no call."""
+    return sorted(set(public_names()) - set(CALLS))
+
+
+__all__ = ["CALLS", "missing", "public_names"]

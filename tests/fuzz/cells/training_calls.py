@@ -1,0 +1,188 @@
+"""How random numbers, first values, optimisers and clipping are called: seeded, so that what is drawn is the same everywhere."""
+
+from __future__ import annotations
+
+from tests.fuzz.cells.calls import CALLS, Call, call
+from tests.fuzz.cells.draw import Draw, Shape
+
+
+def seeded(d: Draw) -> None:
+    d.setup.append(f"st.seed({d.pick(0, 3, 2**40 + 7, -5)})")
+
+
+def dtype_of(d: Draw) -> str:
+    return f"dtype=st.{'bool_' if d.dtype == 'bool' else d.dtype}"
+
+
+# ---- random numbers -----------------------------------------------------------------------------
+
+
+def _shaped(d: Draw) -> tuple[str, Shape]:
+    """A new array and its shape, which is drawn alike."""
+    seeded(d)
+    shape = d.shape(ranks=(0, 1, 2))
+    return d.new(shape, values="small"), shape
+
+
+@call("random.uniform")
+def _(d: Draw) -> str:
+    x, shape = _shaped(d)
+    d.keywords |= {"low", "high"}
+    bounds = d.pick("", ", low=-1.5, high=2.0", f", low={d.new((), values='small')}, high=7.0" if d.is_float else "")
+    return f"st.random.uniform({shape!r}{bounds}, {dtype_of(d)}) * {x}"
+
+
+@call("random.normal")
+def _(d: Draw) -> str:
+    x, shape = _shaped(d)
+    d.keywords |= {"mean", "std"}
+    rest = d.pick("", ", mean=1.0, std=0.5", ", std=0.0") if not d.is_float or d.likely(50) else ""
+    if not rest and d.is_float and d.likely(60):
+        rest = f", mean={d.new((), values='small')}, std={d.new((), values='positive')}"
+    return f"st.random.normal({shape!r}{rest}, {dtype_of(d)}) + {x}"
+
+
+@call("random.bits")
+def _(d: Draw) -> str:
+    x, shape = _shaped(d)
+    drawn = f"st.random.bits({shape!r})"
+    if d.is_float:
+        return f"st.astype({drawn} >> {d.pick(12, 20)}, st.{d.dtype}) * {x}"
+    return f"({drawn}, {x})" if d.likely(50) or d.dtype == "bool" else f"({drawn} ^ st.astype({x}, st.u32))"
+
+
+@call("random.bernoulli")
+def _(d: Draw) -> str:
+    x, shape = _shaped(d)
+    p = d.pick("0.5", "0.0", "1.0", "0.25") if d.likely(70) else d.new((), "f32", "prob")
+    return f"st.where(st.random.bernoulli({p}, {shape!r}), {x}, {d.new(shape, values='small')})"
+
+
+@call("random.integers")
+def _(d: Draw) -> str:
+    x, shape = _shaped(d)
+    d.keywords |= {"low", "high", "dtype"}
+    if shape and shape[0] and d.likely(40):
+        return f"st.take({x}, st.random.integers({shape[0]}, shape=(5,)), axis=0)"
+    low = d.pick(0, 2) if d.dtype[0] == "u" else d.pick(0, -3, -100)
+    high = d.new((), "i64", "below 9") + " + 3" if d.likely(30) else d.pick(3, 100)
+    dtype = "" if d.is_float or d.dtype == "bool" else f", {dtype_of(d)}"
+    drawn = f"st.random.integers({low}, {high}, {shape!r}{dtype})"
+    return f"({drawn}, {x})" if d.dtype == "bool" else f"{drawn} * {x}"
+
+
+@call("random.permutation")
+def _(d: Draw) -> str:
+    seeded(d)
+    shape = d.shape(ranks=(1, 2))
+    axis = d.chance.randrange(len(shape))
+    return f"st.take({d.new(shape)}, st.random.permutation({shape[axis]}), axis={axis})"
+
+
+@call("dropout")
+def _(d: Draw) -> str:
+    x, _ = _shaped(d)
+    d.keywords |= {"p", "training"}
+    return f"st.dropout({x}, {d.pick('0.5', 'p=0.0', 'p=0.5, training=False', 'p=1.0', 'p=0.1', '0.75')})"
+
+
+# ---- first values -------------------------------------------------------------------------------
+
+
+def _first(name: str, *options: str, rank: int = 0) -> Call:
+    def text(d: Draw) -> str:
+        seeded(d)
+        shape = d.shape(rank) if rank else d.shape(ranks=(0, 1, 2) if not rank else (rank,))
+        x = d.new(shape, values="small")
+        d.setup.append(f"p = st.nn.Parameter(st.zeros({shape!r}, {dtype_of(d)}))")
+        d.setup.append(f"st.nn.init.{name}(p{d.pick(*options)})")
+        return f"p.value + {x}" if d.dtype != "bool" else f"st.logical_xor(p.value, {x})"
+
+    return text
+
+
+_KAIMING = ("", ", nonlinearity='relu'", ", a=0.2, mode='fan_out'")
+for _name, _options, _rank in (
+    ("uniform_", ("", ", -1.0, 3.0"), 0),
+    ("normal_", ("", ", 2.0, 0.5"), 0),
+    ("trunc_normal_", ("", ", std=0.7, a=-1.0"), 0),
+    ("constant_", (", 3", ", 1"), 0),
+    ("zeros_", ("",), 0),
+    ("ones_", ("",), 0),
+    ("eye_", ("",), 2),
+    ("xavier_uniform_", ("", ", gain=2.0"), 2),
+    ("xavier_normal_", ("", ", gain=0.5"), 2),
+    ("kaiming_uniform_", _KAIMING, 2),
+    ("kaiming_normal_", _KAIMING, 2),
+):
+    CALLS[f"nn.init.{_name}"] = _first(_name, *_options, rank=_rank)
+
+
+@call("nn.init.calculate_gain")
+def _(d: Draw) -> str:
+    gain = d.pick("'relu'", "'tanh'", "'leaky_relu', 0.2", "'linear'")
+    return f"{d.new(d.shape(ranks=(0, 1, 2)), values='small')} * st.nn.init.calculate_gain({gain})"
+
+
+@call("nn.Parameter")
+def _(d: Draw) -> str:
+    shape = d.shape(ranks=(0, 1, 2))
+    x, y = d.new(shape, values="small"), d.new(shape, values="small")
+    d.lines += [f"p = st.nn.Parameter({x})", f"p.value = {d.pick(y, f'st.where({y} == {y}, {y}, p.value)', 'p.value')}"]
+    return f"(p.value, {x})" if d.likely(50) else f"st.where({y} == {x}, p.value, {y})"
+
+
+# ---- steps --------------------------------------------------------------------------------------
+
+OPTIONS = {
+    "SGD": ("", ", lr=0.1", ", lr=0.1, momentum=0.9", ", 0.1, 0.9, weight_decay=0.1, nesterov=True", ", 0.1, 0.5, 0.25"),
+    "Adagrad": ("", ", lr=0.1, lr_decay=0.1", ", weight_decay=0.1, initial_accumulator_value=0.5", ", eps=0.1"),
+    "Adam": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", eps=0.1"),
+    "AdamW": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", weight_decay=0.0, eps=0.1"),
+}
+
+
+def _optimiser(name: str) -> Call:
+    def text(d: Draw) -> str:
+        shape = d.shape(ranks=(0, 1, 2))
+        x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+        options = d.pick(*OPTIONS[name])
+        if "lr" not in options and options[:3] != ", 0" and d.likely(40):
+            d.keywords.add("lr")
+            options += f", lr={d.new((), values='prob')}"
+        d.lines.append(f"p = {d.pick('st.nn.Parameter', 'st.Variable')}({x})")
+        params, given = "[p]", f"[{d.pick(slope, f'{slope} * p.value', f'{slope} + p.value')}]"
+        if d.likely(40):
+            other = d.new(d.pick(shape, (3,)), values="small")
+            d.lines.append(f"q = st.Variable({other})")
+            params, given = d.pick(
+                ("[p, q]", f"{given[:-1]}, q.value]"), ("{'p': p, 'q': q}", f"{{'q': q.value, 'p': {given[1:-1]}}}")
+            )
+        d.lines.append(f"opt = st.optim.{name}({params}{options})")
+        step = f"opt.step({given})"
+        d.lines += d.pick([step], [step, step], [f"for i in st.range({d.pick(0, 1, 3)}):", f"    {step}"])
+        return "(p.value, q.value)" if params != "[p]" and d.likely(50) else "p.value"
+
+    return text
+
+
+for _name in OPTIONS:
+    CALLS[f"optim.{_name}"] = _optimiser(_name)
+
+
+def _clipped(name: str) -> Call:
+    def text(d: Draw) -> str:
+        shape = d.shape(ranks=(0, 1, 2))
+        x, y = d.new(shape, values="nonzero"), d.new(d.pick(shape, (3,)), values="nonzero")
+        grads = d.pick(f"[{x}, {y}]", f"{{'a': {x}, 'b': {y}}}", f"[{x}]")
+        most = d.pick("0.5", "1000.0", "1.0") if d.likely(70) else d.new((), values="positive")
+        key = "'a'" if grads[0] == "{" else "0"
+        if name == "clip_grad_value":
+            return f"st.optim.{name}({grads}, {most})[{key}]"
+        return f"st.optim.{name}({grads}, {most}){d.pick('[1]', f'[0][{key}]')}"
+
+    return text
+
+
+for _name in ("clip_grad_norm", "clip_grad_value"):
+    CALLS[f"optim.{_name}"] = _clipped(_name)

@@ -1,0 +1,110 @@
+"""Readings of random numbers: Philox4x32-10 word by word, as docs/guide.md and Salmon et al. (2011) say, one counter for a program."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.plain.core import Plain, Precision, plain
+from tests.fuzz.plain.elementwise import dtype_of
+
+ROUNDS = 10
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+STEPS = (0x9E3779B9, 0xBB67AE85)
+MASK = 0xFFFFFFFF
+
+
+class Numbers:
+    """The seed, and how many draws there were since it was set."""
+
+    seed = 0
+    count = 0
+
+
+def seed(value: Any) -> None:
+    Numbers.seed, Numbers.count = int(plain(value).a), 0
+
+
+def block(number: int, draw: int, key: int) -> list[int]:
+    """The four words of one block of a draw."""
+    a, b, c, d = number & MASK, 0, draw & MASK, draw >> 32
+    low, high = key & MASK, key >> 32 & MASK
+    for _ in range(ROUNDS):
+        first, second = a * MULTIPLIERS[0], c * MULTIPLIERS[1]
+        a, b, c, d = second >> 32 ^ b ^ low, second & MASK, first >> 32 ^ d ^ high, first & MASK
+        low, high = low + STEPS[0] & MASK, high + STEPS[1] & MASK
+    return [a, b, c, d]
+
+
+def words(count: int) -> Any:
+    """The first words of the next draw."""
+    draw = Numbers.count
+    Numbers.count += 1
+    found = [word for number in range(-(-count // 4)) for word in block(number, draw, Numbers.seed)]
+    return np.array(found[:count], np.uint64)
+
+
+def _size(shape: Any) -> tuple[tuple[int, ...], int]:
+    wanted = tuple(int(n) for n in shape) if isinstance(shape, tuple | list) else (int(shape),)
+    return wanted, math.prod(wanted)
+
+
+def _unit(count: int, dtype: Any) -> Any:
+    """Numbers in [0, 1): 24 bits of a word for f32, 53 of two for f64."""
+    if is_short(dtype):
+        return (words(count) >> np.uint64(8)).astype(np.float64) / 2.0**24
+    pairs = words(2 * count).reshape(-1, 2)
+    whole = (pairs[:, 0] >> np.uint64(5)) * np.uint64(2**26) + (pairs[:, 1] >> np.uint64(6))
+    return whole.astype(np.float64) / 2.0**53
+
+
+def is_short(dtype: Any) -> bool:
+    """Whether numbers of this dtype are made of 24 bits: those of f32, whatever stands for it."""
+    return bool(np.dtype(dtype) == np.float32 or Precision.is_wide)
+
+
+def _bound(value: Any, dtype: Any) -> Any:
+    return plain(value).a.astype(dtype_of(dtype)).astype(np.float64)
+
+
+def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = np.float32) -> Plain:
+    wanted, count = _size(shape)
+    first, last = _bound(low, dtype), _bound(high, dtype)
+    return Plain((first + _unit(count, dtype).reshape(wanted) * (last - first)).astype(dtype_of(dtype)))
+
+
+def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = np.float32) -> Plain:
+    wanted, count = _size(shape)
+    smallest = 2.0**-24 if is_short(dtype) else 2.0**-53
+    pairs = _unit(count + count % 2, dtype).reshape(-1, 2)
+    radius, angle = np.sqrt(-2.0 * np.log(pairs[:, 0] + smallest)), 2.0 * math.pi * pairs[:, 1]
+    draws = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:count].reshape(wanted)
+    return Plain((draws * _bound(std, dtype) + _bound(mean, dtype)).astype(dtype_of(dtype)))
+
+
+def bits(shape: Any = ()) -> Plain:
+    wanted, count = _size(shape)
+    return Plain(words(count).astype(np.uint32).reshape(wanted))
+
+
+def bernoulli(p: Any = 0.5, shape: Any = ()) -> Plain:
+    wanted, count = _size(shape)
+    return Plain(_unit(count, np.float32).reshape(wanted) < _bound(p, np.float32))
+
+
+def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = np.int64) -> Plain:
+    first, last = (0, int(plain(low).a)) if high is None else (int(plain(low).a), int(plain(high).a))
+    wanted, count = _size(shape)
+    found = [first + (int(word) * (last - first) >> 32) for word in words(count)]
+    return Plain(np.array(found, np.int64).reshape(wanted).astype(dtype_of(dtype)))
+
+
+def permutation(n: Any) -> Plain:
+    order = list(range(int(n)))
+    drawn = words(len(order))
+    for place in reversed(range(1, len(order))):
+        other = int(drawn[place]) * (place + 1) >> 32
+        order[place], order[other] = order[other], order[place]
+    return Plain(np.array(order, np.int64))
