@@ -225,7 +225,8 @@ def _reduction(name: str) -> Call:
         rest = d.axis(len(shape), several=not name.startswith("arg")) + d.keyword("keepdims", True, False, percent=35)
         if name in ("var", "std"):
             rest += d.keyword("correction", 0, 1, 0.5, percent=30)
-        if name in ("sum", "prod"):
+        # The derivative of a wide product may be no number of the narrow dtype.
+        if name == "sum" or (name == "prod" and not d.smooth):
             rest += d.keyword(
                 "dtype",
                 *(["st.f64", "st.f32"] if d.is_float else ["st.i64", "st.i32", "st.f64", "st.u32", "st.u8"]),
