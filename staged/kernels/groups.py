@@ -41,7 +41,7 @@ SMALL = 1 << 16
 class Node:
     """A step of one block: a plain op, or a group of ops on its way to a kernel."""
 
-    __slots__ = ("number", "kind", "ops", "before", "direct", "followed", "position")
+    __slots__ = ("number", "kind", "ops", "before", "direct", "followed", "position", "_largest")
 
     def __init__(self, number: int, kind: str, op: Op, position: int) -> None:
         self.number = number
@@ -51,6 +51,15 @@ class Node:
         self.direct = 0  # of those, at least the ones with no other node between
         self.followed = False  # whether another node must run later
         self.position = position
+        self._largest = 0  # 0: to be found
+
+    @property
+    def largest(self) -> int:
+        """The elements of the largest array that its ops work on, found once: siblings that join are as large as one another."""
+        if not self._largest:
+            values = [value for op in self.ops for value in (*op.operands, *op.results)]
+            self._largest = max(prod(extents(value)) for value in values)
+        return self._largest
 
 
 def kind_of(op: Op) -> str:
@@ -451,10 +460,7 @@ class Groups:
 
     def same_domain(self, a: Node, b: Node, shared: Value) -> bool:
         """Whether joining saves a pass over memory: both walk exactly the shared array's elements."""
-        return all(
-            max(prod(extents(value)) for op in node.ops for value in (*op.operands, *op.results)) == shared.tensor.size
-            for node in (a, b)
-        )
+        return a.largest == shared.tensor.size == b.largest
 
     def boundaries(self, ops: Sequence[Op]) -> list[Value]:
         """What a group takes from outside, in order of first use."""

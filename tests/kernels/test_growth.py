@@ -1,4 +1,5 @@
-"""A chain of `elif` nests as deep as it is long: what staging does for it grows with its length, not with its square."""
+"""What staging does for a long program grows with its length, not with its square: chains of `elif`, which nest as deep as they
+are long, and many readers of one array."""
 
 from __future__ import annotations
 
@@ -28,26 +29,48 @@ def chain_of(length: int, folder: Path) -> Any:
     return module.chain
 
 
-def test_what_is_asked_of_ops_grows_with_the_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = 0
+class Counter:
+    """Counts the calls of functions."""
 
-    def counted(f: Any) -> Any:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def counting(self, f: Any) -> Any:
         def call(*args: Any) -> Any:
-            nonlocal asked
-            asked += 1
+            self.calls += 1
             return f(*args)
 
         return call
 
+
+def test_what_is_asked_of_ops_grows_with_the_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = Counter()
+    kind_of = counter.counting(groups.kind_of)
     for module in (fuse, groups):
-        monkeypatch.setattr(module, "kind_of", counted(groups.kind_of))
-    monkeypatch.setattr(simplify, "_frozen", counted(simplify._frozen))
+        monkeypatch.setattr(module, "kind_of", kind_of)
+    monkeypatch.setattr(simplify, "_frozen", counter.counting(simplify._frozen))
     counts = []
     for length in (15, 30, 60):
-        asked = 0
+        counter.calls = 0
         chain_of(length, tmp_path).stage(np.ones((3, 3)), 1).report()
-        counts.append(asked)
+        counts.append(counter.calls)
     assert counts[2] - counts[1] <= 2.1 * (counts[1] - counts[0])
+
+
+def test_what_is_asked_of_the_readers_of_an_array_grows_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = Counter()
+    monkeypatch.setattr(groups, "extents", counter.counting(groups.extents))
+    counts = []
+    for count in (70, 140):
+        counter.calls = 0
+
+        @st.function
+        def stacked(x: Any, count: int = count) -> Any:
+            return st.sum(st.stack([x * number for number in range(count)]), axis=0)
+
+        stacked.stage(np.ones(3)).report()
+        counts.append(counter.calls)
+    assert counts[1] <= 2.5 * counts[0]
 
 
 def test_every_branch_of_a_chain_gives_its_own(tmp_path: Path) -> None:
