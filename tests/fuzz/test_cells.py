@@ -28,6 +28,7 @@ from tests.fuzz.cells.public import CALLS, missing, public_names
 from tests.fuzz.cells.reduce import reproduction
 from tests.fuzz.cells.report import asked, remaining
 from tests.fuzz.cells.scenes import Scene, algebra, counters, views
+from tests.fuzz.cells.training_scene import training
 from tests.fuzz.check import Failure
 
 
@@ -216,7 +217,7 @@ def scenes(scene: Scene) -> Callable[[random.Random], Piece | None]:
 
 
 @pytest.mark.usefixtures("fresh_programs")
-@pytest.mark.parametrize("scene", [views, counters, algebra, places])
+@pytest.mark.parametrize("scene", [views, counters, algebra, places, training])
 def test_scenes_agree(scene: Scene) -> None:
     assert found(scenes(scene), 2) == ""
 

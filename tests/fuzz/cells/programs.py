@@ -14,6 +14,7 @@ from tests.fuzz.cells.draw import NotACell
 from tests.fuzz.cells.memory import PLACES
 from tests.fuzz.cells.piece import Cell, Piece, cells, module_of, piece_of
 from tests.fuzz.cells.scenes import SCENES
+from tests.fuzz.cells.training_scene import training
 
 CANDIDATES = 21
 """How many cells a program goes through: about half of them are none, as no dtype is taken by all functions."""
@@ -98,7 +99,7 @@ def drawn(cell: Cell, chance: random.Random) -> Piece | None:
 def _scenes(seed: int, chance: random.Random) -> Program:
     """Four scenes, or one that is the whole program."""
     # What becomes of places is decided for a whole program: one scene of them at a time.
-    count, kinds = chance.choice(((1, PLACES), (1, PLACES), (5, SCENES), (4, (*SCENES, *PLACES))))
+    count, kinds = chance.choice(((1, PLACES), (1, PLACES), (5, SCENES), (4, (*SCENES, *PLACES, training))))
     pieces: list[Piece] = []
     while len(pieces) < count:
         try:
