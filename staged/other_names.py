@@ -179,7 +179,7 @@ OF_OPTIMIZERS: dict[str, str] = {
     "zero_grad": "gradients are values, nothing is added up behind your back: leave it out",
     **dict.fromkeys(
         ["param_groups", "add_param_group", "defaults"],
-        "the numbers are attributes, read at every step: `opt.lr = rate`; each group of parameters has an optimiser of its own",
+        "the numbers are attributes, read at every step: `opt.lr = rate`; those of a group of parameters are in `opt.groups`",
     ),
     "param": "the parameters are `opt.params`",
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,14 @@ class Optimizer:
     """Base: the parameters, the learning rate, and the loop over both.
 
     All numbers (`lr`, `weight_decay`, ...) are read at every step: setting one changes the steps that follow. Each may be a
-    Python number, or a staged scalar or Variable.
+    Python number, or a staged scalar or Variable. Of the parameters in a group, `{"params": ..., "lr": ...}` in place of `params`,
+    the group's own `lr`, `weight_decay` and `eps` go first; they are in `groups`, to read and to set.
     """
 
     options: tuple[str, ...] = ("lr",)
-    """The numbers and flags that it is made with: attributes, and entries of the one group in `param_groups`."""
+    """The numbers and flags that it is made with: attributes, and entries of each group of a `state_dict`."""
+    group_options: tuple[str, ...] = ("lr", "weight_decay", "eps")
+    """Those of them that a group may have for itself: they are read for each parameter, and nothing is kept for them."""
     slots: Slots = ()
     """What is kept for each parameter: (torch's name in a `state_dict`, the attribute, a list of Variables)."""
     unknown_options = ("amsgrad", "maximize")
@@ -31,9 +35,12 @@ class Optimizer:
     steps: Any = None
 
     def __init__(self, params: Iterable[Any] | Mapping[str, Any], lr: Any) -> None:
-        self.names, self.params = _named(type(self).__name__, params)
+        self.names, self.params, self.groups = _grouped(type(self).__name__, params)
         self.check_number("lr", lr)
         self.lr = lr
+        for group in self.groups:
+            for name, value in self.own_numbers(group).items():
+                self.check_number(name, value)
 
     def __getattr__(self, name: str) -> Any:
         raise no_attribute(f"{type(self).__name__!r} object has", name, answer_from((OF_OPTIMIZERS,), name))
@@ -47,6 +54,29 @@ class Optimizer:
         if not value >= 0.0 or (below is not None and not value < below):
             wanted = "at least 0" if below is None else f"at least 0 and below {below}"
             raise st.ArgumentError(f"{type(self).__name__}: {name} is {wanted}, got {value}", where=st.here())
+
+    def own_numbers(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """What a group has for itself. Raises: ArgumentError for what is no number of a group's."""
+        own = {name: value for name, value in group.items() if name != "params"}
+        wrong = [name for name in own if name not in self.group_options or name not in self.options]
+        if wrong:
+            allowed = ", ".join(name for name in self.group_options if name in self.options)
+            raise st.ArgumentError(
+                f"{type(self).__name__}: a group of parameters has {allowed} for itself, got {', '.join(map(repr, wrong))}",
+                where=st.here(),
+                hint="make an optimiser for each group",
+            )
+        return own
+
+    @contextmanager
+    def having(self, own: Mapping[str, Any]) -> Iterator[None]:
+        """Inside, the attributes are what they are for the parameters of a group with these numbers."""
+        others = {name: getattr(self, name) for name in own}
+        vars(self).update(own)
+        try:
+            yield
+        finally:
+            vars(self).update(others)
 
     def state(self, name: str, fill: float = 0.0) -> list[Any]:
         """One state Variable per parameter, filled with a number and named after the parameter."""
@@ -107,8 +137,12 @@ class Optimizer:
         """Update every parameter once."""
         ordered = self.gradients(grads)
         self.begin_step()
-        for index, (param, grad) in enumerate(zip(self.params, ordered, strict=True)):
-            self.update(index, param, grad)
+        index = 0
+        for group in self.groups:
+            with self.having(self.own_numbers(group)):
+                for _ in group["params"]:
+                    self.update(index, self.params[index], ordered[index])
+                    index += 1
 
     def begin_step(self) -> None:
         """What happens once per step, before the parameters are updated."""
@@ -120,7 +154,7 @@ class Optimizer:
     # ---- saving and loading ----
 
     def state_dict(self) -> dict[str, Any]:
-        """What it needs to go on, in torch's layout: `{"state": {0: {...}, 1: {...}}, "param_groups": [{"lr": ..., ...}]}`.
+        """What it needs to go on, in torch's layout: `{"state": {0: {...}, 1: {...}}, "param_groups": [{"lr": ..., ...}, ...]}`.
 
         Arrays are NumPy's in plain Python, as in `Module.state_dict`.
         """
@@ -132,10 +166,15 @@ class Optimizer:
                 kept = getattr(self, attribute)
                 if kept:
                     entry[name] = kept[index].saved()
-        numbers = {option: getattr(self, option) for option in self.options}
-        group = {name: _saved(value) for name, value in numbers.items()}
-        group["params"] = list(range(len(self.params)))
-        return {"state": {index: entry for index, entry in state.items() if entry}, "param_groups": [group]}
+        groups: list[dict[str, Any]] = []
+        first = 0
+        for group in self.groups:
+            with self.having(self.own_numbers(group)):
+                numbers = {option: getattr(self, option) for option in self.options}
+            saved = {name: _saved(value) for name, value in numbers.items()}
+            groups.append({**saved, "params": list(range(first, first + len(group["params"])))})
+            first += len(group["params"])
+        return {"state": {index: entry for index, entry in state.items() if entry}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on where the optimiser went that `state_dict` is of, one of ours or of torch's: all of it is set, or nothing.
@@ -143,7 +182,7 @@ class Optimizer:
         Parameters that it has no state for start anew. Raises: StateDictError (a KeyError) where it is of another optimiser
         or of another number of parameters, ShapeError and DTypeError where an array does not fit.
         """
-        group, state = self._checked(state_dict)
+        groups, state = self._checked(state_dict)
         writes: list[tuple[Any, Any]] = []
         counts = []
         for index in range(len(self.params)):
@@ -156,31 +195,44 @@ class Optimizer:
                 writes.append((variables[index], self._fitting(name, index, entry.get(name), variables[index])))
         if self.steps is not None:
             writes.append((self.steps, self._count(counts)))
-        numbers = {option: _number(group[option]) for option in self.options if option in group}
-        for option, value in list(numbers.items()):
-            if isinstance(getattr(self, option), st.Variable):
-                writes.append((getattr(self, option), elements(option, value, getattr(self, option).dtype)))
-                del numbers[option]
+        places: list[tuple[dict[str, Any], str, Any]] = []
+        for option in self.options:
+            found = [_number(group[option]) for group in groups if option in group]
+            alike = len(found) == len(groups) and all(_alike(value, found[0]) for value in found)
+            if option not in self.group_options and found and not alike:
+                self._refuse(f"has one {option} for all groups, the state_dict has {found}")
+            for own, saved in zip(self.groups, groups, strict=True):
+                if option in saved:
+                    # What all groups have alike is the optimiser's, but where a group has its own.
+                    at = own if option in own or not alike else vars(self)
+                    value, held = _number(saved[option]), at.get(option)
+                    if isinstance(held, st.Variable):
+                        writes.append((held, elements(option, value, held.dtype)))
+                    else:
+                        places.append((at, option, value))
         for variable, value in writes:
             variable.value = value
-        for option, value in numbers.items():
-            setattr(self, option, value)
+        for at, option, value in places:
+            at[option] = value
 
-    def _checked(self, state_dict: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[int, Any]]:
-        """The group and the state of a `state_dict` that is of an optimiser like this one."""
+    def _checked(self, state_dict: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Mapping[int, Any]]:
+        """The groups and the state of a `state_dict` that is of an optimiser like this one."""
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= state_dict.keys():
             self._refuse('takes {"state": ..., "param_groups": ...}, as `state_dict()` gives it')
         groups = list(state_dict["param_groups"])
-        if len(groups) != 1:
-            self._refuse(f"has one group of parameters, the state_dict has {len(groups)}")
-        count = len(groups[0].get("params", self.params))
+        if len(groups) != len(self.groups):
+            self._refuse(f"has {len(self.groups)} group(s) of parameters, the state_dict has {len(groups)}")
+        counts = [len(group.get("params", own["params"])) for group, own in zip(groups, self.groups, strict=True)]
+        if len(groups) > 1 and counts != (wanted := [len(own["params"]) for own in self.groups]):
+            self._refuse(f"has groups of {wanted} parameters, the state_dict of {counts}")
+        count = sum(counts)
         state = {int(index): entry for index, entry in state_dict["state"].items()}
         if count != len(self.params) or not set(state) <= set(range(count)):
             self._refuse(f"has {len(self.params)} parameters, the state_dict has {max(count, len(state))}")
-        on = [option for option in self.unknown_options if groups[0].get(option)]
+        on = [option for option in self.unknown_options if any(group.get(option) for group in groups)]
         if on:
             self._refuse(f"makes no steps with {' and '.join(on)}")
-        return groups[0], state
+        return groups, state
 
     def _refuse(self, what: str) -> None:
         raise st.StateDictError(f"state_dict does not fit: {type(self).__name__} {what}", where=st.here())
@@ -216,13 +268,44 @@ def scalar(number: Any, dtype: Any) -> Any:
     return number if is_weak else st.astype(number, dtype)
 
 
-def _named(owner: str, params: Iterable[Any] | Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+def _grouped(
+    owner: str, params: Iterable[Any] | Mapping[str, Any]
+) -> tuple[list[str], list[Any], list[dict[str, Any]]]:
+    """The names and parameters of all groups, and the groups; one group of all where none are given."""
+    given = params if isinstance(params, Mapping) else list(params)
+    if isinstance(given, Mapping) or not given or not all(isinstance(group, Mapping) for group in given):
+        names, values = _named(owner, given, getattr(params, "names", ()))
+        return names, values, [{"params": values}]
+    names, values, groups = [], [], []
+    for group in given:
+        if "params" not in group:
+            raise st.ArgumentError(
+                f"{owner}: a group of parameters has no `params`, got {sorted(map(str, group))}",
+                where=st.here(),
+                hint='`{"params": model.parameters(), "lr": 0.1}` is a group',
+            )
+        inside = [group["params"]] if isinstance(group["params"], st.Variable) else group["params"]
+        found, variables = _named(owner, inside, getattr(inside, "names", ()))
+        names, values = [*names, *found], [*values, *variables]
+        groups.append({**group, "params": variables})
+    _named(owner, values)  # none is in two groups
+    return names if len(names) == len(values) else [], values, groups
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether two numbers of groups are the same; staged ones where they are one."""
+    return a is b or (not isinstance(a, st.Array) and not isinstance(b, st.Array) and a == b)
+
+
+def _named(
+    owner: str, params: Iterable[Any] | Mapping[str, Any], known: Iterable[str] = ()
+) -> tuple[list[str], list[Any]]:
     """The parameters, and their names as far as they are known: from a dict, from pairs, or from `model.parameters()`."""
     if isinstance(params, Mapping):
         names, values = list(params), list(params.values())
     else:
         values = list(params)
-        names = list(getattr(params, "names", ()))
+        names = list(known)
         if values and all(isinstance(value, tuple) and len(value) == 2 for value in values):
             names, values = [name for name, _ in values], [value for _, value in values]
     if not values:
@@ -231,7 +314,9 @@ def _named(owner: str, params: Iterable[Any] | Mapping[str, Any]) -> tuple[list[
     for value in values:
         if isinstance(value, Mapping):
             raise st.ArgumentError(
-                f"{owner} has one group of parameters", where=st.here(), hint="make an optimiser for each group"
+                f"{owner}: some of the parameters are in a group, others are not",
+                where=st.here(),
+                hint='put them into one, too: `{"params": [...]}`',
             )
         if not isinstance(value, st.Variable):
             raise st.DTypeError(f"{owner} trains Variables, got a {type(value).__name__}", where=st.here())

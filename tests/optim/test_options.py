@@ -115,7 +115,6 @@ REFUSED = {
     "Adagrad accumulator": lambda: optim.Adagrad(W, initial_accumulator_value=-0.1),
     "one twice": lambda: optim.SGD([*W, *W]),
     "none": lambda: optim.SGD([]),
-    "groups": lambda: optim.SGD([{"params": W}]),
 }
 
 

@@ -255,4 +255,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "if self._largest >= 0:",
         ("tests/kernels/test_growth.py",),
     ),
+    Mutant(
+        "the numbers of a group stay for the next one",
+        "staged/optim/optimizer.py",
+        "            vars(self).update(others)\n",
+        "            pass\n",
+        ("tests/optim/test_groups.py",),
+    ),
+    Mutant(
+        "the gradients of each group begin with the first one",
+        "staged/optim/optimizer.py",
+        "                    index += 1\n",
+        "                    index += 1\n                index = 0\n",
+        ("tests/optim/test_groups.py",),
+    ),
+    Mutant(
+        "what a group has for itself is loaded into the optimiser",
+        "staged/optim/optimizer.py",
+        "at = own if option in own or not alike else vars(self)",
+        "at = vars(self)",
+        ("tests/optim/test_groups.py",),
+    ),
+    Mutant(
+        "a Variable may be in two groups",
+        "staged/optim/optimizer.py",
+        "    _named(owner, values)  # none is in two groups\n",
+        "",
+        ("tests/optim/test_groups.py",),
+    ),
 )
