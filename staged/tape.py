@@ -68,6 +68,14 @@ def only(some: tuple[Level, ...]) -> Iterator[None]:
         levels.reset(token)
 
 
+def has_elements(array: Array) -> bool:
+    """Whether anything depends on an array: a sum of nothing is the number 0, as in a compiled program, and has no derivative.
+
+    Else the derivative of a mean of nothing would be 0 / 0, where the program has none.
+    """
+    return 0 not in array.shape
+
+
 # ---- reverse ------------------------------------------------------------------------------------
 
 
@@ -87,7 +95,7 @@ class Tape:
             return
         if any(id(operand) in self.active for operand in node.operands):
             self.nodes.append(node)
-            self.active.update(id(result) for result in node.results if result.dtype.is_float)
+            self.active.update(id(result) for result in node.results if result.dtype.is_float and has_elements(result))
 
     def pull_back(self, outputs: Arrays, cotangents: Sequence[Array | None]) -> dict[int, Array]:
         """The cotangent of every array on the way, by id, from those of the outputs."""
@@ -137,7 +145,7 @@ class Tangents:
 
     def of(self, array: Array) -> Array | None:
         """The tangent of an array; None for zero."""
-        known = self.found.get(id(array))
+        known = self.found.get(id(array)) if has_elements(array) else None
         return None if known is None else known[1]
 
     def note(self, node: Node, outer: tuple[Level, ...]) -> None:

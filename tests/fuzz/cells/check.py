@@ -82,9 +82,8 @@ def in_eager_mode(program: Program, refused: dict[Any, str]) -> tuple[Program, l
                 raise named(piece, failing_at("eager mode", error)) from error
             else:
                 refused.pop(piece.cell or piece.label, None)
-                if not _is_open(piece, found):
-                    pieces.append(piece)
-                    expected.append(found)
+                pieces.append(piece)
+                expected.append(found)
                 break
     if len(pieces) == len(program.pieces) and all(map(operator.is_, pieces, program.pieces)):
         program.module = module
@@ -93,13 +92,6 @@ def in_eager_mode(program: Program, refused: dict[Any, str]) -> tuple[Program, l
 
 
 _ATTEMPTS = 4
-
-
-def _is_open(piece: Piece, found: Any) -> bool:
-    """Whether a derivative has no single answer: 0 times the NaN of a mean of nothing, where a sum of nothing depends on nothing."""
-    if not piece.other or all(array.size for array in piece.arrays.values()):
-        return False
-    return not all(np.all(np.isfinite(leaf)) for leaf in leaves(found))
 
 
 def with_all_variables(program: Program, module: Any, run: Any) -> tuple[Any, ...]:
@@ -202,8 +194,7 @@ def read_by_numpy(piece: Piece) -> Any:
 
 
 def _derivatives(piece: Piece, found: Any) -> None:
-    # The gradient of nothing has no elements: it cannot say that the value itself is NaN.
-    if not piece.other or not all(piece.arrays[name].size for name in piece.by):
+    if not piece.other:
         return
     try:
         other = eagerly(piece, piece.other)

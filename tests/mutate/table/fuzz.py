@@ -98,4 +98,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "if False:",
         ("tests/nn/test_refused.py",),
     ),
+    Mutant(
+        "eagerly, what has no elements is differentiated backwards",
+        "staged/tape.py",
+        "for result in node.results if result.dtype.is_float and has_elements(result))",
+        "for result in node.results if result.dtype.is_float)",
+        ("tests/eager/test_derivatives_of_nothing.py",),
+    ),
+    Mutant(
+        "eagerly, what has no elements has tangents",
+        "staged/tape.py",
+        "known = self.found.get(id(array)) if has_elements(array) else None",
+        "known = self.found.get(id(array))",
+        ("tests/eager/test_derivatives_of_nothing.py",),
+    ),
 )
