@@ -141,6 +141,7 @@ OF_ARRAYS: dict[str, str] = {
     **dict.fromkeys(["grad", "backward", "retain_grad", "register_hook", "grad_fn"], _VALUES),
     **dict.fromkeys(["cuda", "is_cuda", "pin_memory"], _DEVICE),
     "data": "an array is its own data; that of a Variable is `v.value`",
+    **dict.fromkeys(["ctypes", "flags", "base", "setflags"], "an array is a value without an address, `x.numpy()` has one"),
     **{f"new_{name}": f"use `st.{name}(shape, dtype=x.dtype)`" for name in ("zeros", "ones", "full", "empty")},
     "new_tensor": "use `st.asarray(values, dtype=x.dtype)`",
     "H": "use `x.mT`",

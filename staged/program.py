@@ -99,7 +99,11 @@ class Program:
 
     @property
     def header(self) -> str:
-        """The C header: the argument struct and the entry point."""
+        """The C header: the argument struct and the entry point.
+
+        Like `source` it is that of the program that Python calls, which takes arrays that the function has made as further
+        inputs; in an exported folder they are constants of the program.
+        """
         return str(self._artifact.header)
 
     @property

@@ -82,10 +82,19 @@ def test_nothing_that_numpy_does_changes_a_value():
         lambda: x.fill(0.0),
         lambda: np.exp(X, out=x),
     ):
-        with pytest.raises((ValueError, st.StagingError)):
+        with pytest.raises((ValueError, AttributeError, st.StagingError)):
             change()
     np.testing.assert_array_equal(x, X)
     assert not hasattr(x, "ctypes") and not hasattr(x, "data")  # addresses of a copy that is gone
+
+
+def test_what_reads_addresses_is_told_to_take_numpys_array(library):
+    """safetensors reads memory by its address: `state_dict` gives it NumPy's arrays, and what is no such is told the way."""
+    safetensors = library("safetensors.numpy")
+    x = st.exp(X)
+    with pytest.raises(AttributeError, match=r"no attribute 'ctypes': .*`x.numpy\(\)`"):
+        safetensors.save({"w": x})
+    np.testing.assert_array_equal(safetensors.load(safetensors.save({"w": x.numpy()}))["w"], np.exp(X))
 
 
 def test_torch_takes_it(library):
