@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staged.ir.loops import Axis, Load, LoadPair, Loop, Nest, Statement, Store, StorePair, Tile, walk
+from staged.ir.loops import Accumulate, Axis, Load, LoadPair, Loop, Nest, Statement, Store, StorePair, Tile, walk
 
 TILE = 64
 """Rows and columns of a piece: a few cache lines of both arrays, which the first-level cache holds."""
@@ -19,8 +19,8 @@ LARGE = 1 << 14
 def tile_transposes(nest: Nest) -> Nest:
     """`nest` with tiles around every pair of loops that some array walks crosswise.
 
-    Exact: the same turns in another order: for loops without totals, whose body holds no loop, and where no turn
-    reads what another writes.
+    Exact: the same turns in another order: for loops that add to no total, one from around them neither (the first of ties
+    wins an argmax), whose body holds no loop, and where no turn reads what another writes.
     """
     body = tuple(_tiled(s) for s in nest.body)
     return replace(nest, body=body) if body != nest.body else nest
@@ -38,7 +38,7 @@ def _tiled(s: Statement) -> Statement:
 
 
 def _is_crosswise(outer: Loop, inner: Loop) -> bool:
-    if outer.reductions or inner.reductions or any(isinstance(s, Loop | Tile) for s in inner.body):
+    if any(isinstance(s, Loop | Tile | Accumulate) for s in walk(inner.body)):
         return False
     if outer.axis.extent * inner.axis.extent < LARGE:
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 import staged as st
@@ -36,6 +38,35 @@ def test_sums_of_transposed_operands_are_right():
         np.testing.assert_array_equal(got, wanted)
 
 
+def test_totals_over_three_axes_take_places_in_their_order():
+    """The first of ties wins an argmax, and the first NaN: the tiles of the last two axes would come to another one first."""
+    random = np.random.default_rng(1)
+    x, y = random.integers(-4, 5, (3, 200, 150)).astype(np.float32), random.integers(-4, 5, (3, 150, 200)).astype(np.float32)
+    holes = x.copy()
+    holes[1, 3, 140] = holes[1, 90, 2] = np.nan
+
+    @st.function
+    def run(x, y, holes):
+        turned = st.permute_dims(y, (0, 2, 1))
+        return (
+            st.argmax(x - turned),
+            st.argmin(x + turned),
+            st.argmax(holes - turned),
+            st.sum(x * turned),
+            st.max(x - turned),
+            st.any(x * turned == -16.0),
+            st.sum(x + turned, axis=(1, 2)),
+        )
+
+    turned = y.transpose(0, 2, 1)
+    right = (
+        (x - turned).argmax(), (x + turned).argmin(), (1 * 200 + 3) * 150 + 140, (x * turned).sum(), (x - turned).max(),
+        (x * turned == -16).any(), (x + turned).sum((1, 2)),
+    )  # fmt: skip
+    for got, wanted in zip(run(x, y, holes), right, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
 def crosswise(rows: int, columns: int, outer_total: bool = False, inner_total: bool = False) -> Nest:
     """y[i, j] = x[j, i], or totals of that."""
     i, j = Axis("i", rows), Axis("j", columns)
@@ -57,6 +88,13 @@ def test_a_loop_that_carries_a_total_is_left_as_it_is():
     assert has_tiles(tile_transposes(crosswise(200, 200)))
     for outer, inner in ((True, False), (False, True)):
         assert not has_tiles(tile_transposes(crosswise(200, 200, outer, inner)))
+
+
+def test_loops_that_feed_a_total_from_around_them_are_left_as_they_are():
+    nest = crosswise(200, 200, outer_total=True)
+    (outer,) = nest.body
+    around = Loop(Axis("k", 3), (replace(outer, reductions=()),), outer.reductions)
+    assert not has_tiles(tile_transposes(replace(nest, body=(around,))))
 
 
 def test_small_arrays_and_empty_ones_have_no_tiles():
