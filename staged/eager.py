@@ -20,6 +20,7 @@ import numpy as np
 
 from staged.errors import (
     DTypeError,
+    GradientError,
     LeakError,
     ProgramIndexError,
     ProgramZeroDivisionError,
@@ -59,9 +60,21 @@ class EagerArray(Array):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a NumPy array of the caller's own."""
+        self._leaves("become a NumPy array")
         return np.array(self._data)
 
+    def _leaves(self, what: str) -> None:
+        """Refuse to let elements out of what is being differentiated: the derivative through them would be lost."""
+        if any(level.depends(self) for level in levels.get()):
+            raise GradientError(
+                f"an array that is being differentiated cannot {what}: the derivative through it would be lost",
+                where=here(),
+                hint="use the functions of `staged` (`st.sqrt(x)`, `st.asarray([x, y])`); `st.stop_gradient(x)` is a constant, "
+                "which may",
+            )
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        self._leaves("become a NumPy array")
         if copy is False:
             if dtype is not None and np.dtype(dtype) != self._data.dtype:
                 raise ValueError(f"a {self._data.dtype} array cannot become {np.dtype(dtype)} without a copy")
@@ -69,13 +82,16 @@ class EagerArray(Array):
         return np.array(self._data, dtype=dtype)
 
     def item(self) -> Any:
-        """The only element as a Python number."""
+        """The only element: in plain Python a number, where programs run or are differentiated a scalar array."""
+        if not current_context().is_plain:
+            return METHODS["item"](self)
         if self._data.size != 1:
             raise StagedValueError(f"item() needs one element, got {self._type}", where=here())
         return self._data.item()
 
     def tolist(self) -> Any:
         """The elements as Python numbers in nested lists."""
+        self._leaves("become numbers")
         return self._data.tolist()
 
     def __bool__(self) -> bool:
@@ -85,7 +101,13 @@ class EagerArray(Array):
         return int(self._only("int()"))
 
     def __float__(self) -> float:
+        self._leaves("become a number")
         return float(self._only("float()"))
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        if ndigits is not None:
+            self._leaves("become a number")
+        return round(self._only("round()"), ndigits)
 
     def __index__(self) -> int:
         if not (self._type.dtype.is_integer or self._type.dtype.is_bool):
@@ -394,7 +416,7 @@ def wrap(value: Any) -> EagerArray:
 def unwrap(value: Any) -> Any:
     """What a caller gets for a result: a Python number for a weak scalar, else a NumPy array; the rest unchanged."""
     if isinstance(value, EagerArray):
-        return value.item() if value.type.weak and not value.shape else value.numpy()
+        return value._data.item() if value.type.weak and not value.shape else np.array(value._data)
     return value
 
 

@@ -6,6 +6,7 @@ CPython's fine-grained positions (PEP 657), so the position of an op is read off
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import os
@@ -19,9 +20,13 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+import numpy as np
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
+_HELPERS = functools.__file__
 BODY = "__staged_"
 """In the qualified names of the functions that bodies of branches and loops are converted to."""
 _kept: dict[str, list[str]] = {}
@@ -92,6 +97,11 @@ def excerpt(where: Position) -> str:
         if where.column >= indent and end > where.column:
             lines.append("      " + " " * (where.column - indent) + "^" * (end - where.column))
     return "\n".join(lines)
+
+
+def _is_between(file: str) -> bool:
+    """Whether `file` is code through which ours may be called by the user's expression: NumPy's, or a helper of Python's."""
+    return file.startswith(_NUMPY) or file == _HELPERS
 
 
 def is_library_file(file: str) -> bool:
@@ -193,7 +203,8 @@ def here() -> Position | None:
     while frame is not None:
         if id(frame.f_code) in _roots:
             return _root.get()
-        if not is_library_file(frame.f_code.co_filename):
+        file = frame.f_code.co_filename
+        if not is_library_file(file) and not _is_between(file):
             return position_of_frame(frame)
         frame = frame.f_back
     return None

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from staged.errors import StagedValueError, StagingError
 from staged.frontend import clocks, math_
 from staged.frontend.assign import delete_attribute, set_attribute
@@ -87,6 +89,27 @@ def zip_(*iterables: Any, strict: bool = False) -> Any:
 def reversed_(iterable: Any) -> Any:
     staged = as_staged_iterable(iterable)
     return reversed(iterable) if staged is None else reversed_of(staged)
+
+
+def _holds_staged(value: Any) -> bool:
+    """Whether an array of ours is in a nest of lists."""
+    return isinstance(value, Array) or (isinstance(value, list | tuple) and any(map(_holds_staged, value)))
+
+
+@builtin(np.array)
+@builtin(np.asarray)
+def array_(value: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+    """NumPy asks nobody what to make of a list: of staged numbers it is our array."""
+    if not _holds_staged(value):
+        return np.array(value, dtype, *args, **options)
+    return METHODS["asarray"](value, dtype)
+
+
+@builtin(np.full)
+def full_(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+    if not isinstance(fill_value, Array):
+        return np.full(shape, fill_value, dtype, **options)
+    return METHODS["full"](shape, fill_value, dtype)
 
 
 @builtin(len)

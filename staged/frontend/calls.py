@@ -55,13 +55,17 @@ def first_argument(scope: Any) -> Any:
     return next(iter(scope.__dict__.values()))
 
 
+_NATIVE = (BuiltinFunctionType, type(np.sum))
+"""Functions without Python code of their own to convert: those of C, and NumPy's, which ask arrays of other classes first."""
+
+
 @operator
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """The call `function(*args, **kwargs)` of converted code."""
     tracing = current_trace() is not None
     if tracing:
         _refuse_if_random(function)
-    if isinstance(function, FunctionType):
+    if isinstance(function, FunctionType) and function not in BUILTINS:
         converted = as_converted(function)
         if converted is not function or not tracing or getattr(function, "__staged_converted__", False):
             return converted(*args, **kwargs)
@@ -76,7 +80,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
                 _check_foreign(function, args, kwargs)
             return converted(function.__self__, *args, **kwargs)
         return function(*args, **kwargs)
-    if isinstance(function, BuiltinFunctionType):
+    if isinstance(function, (*_NATIVE, FunctionType)):
         return _call_builtin(function, tracing, args, kwargs)
     if isinstance(function, type):
         return _make(function, tracing, args, kwargs)

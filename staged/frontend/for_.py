@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Callable, Iterator
+from types import GeneratorType
 from typing import Any
 
-from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable, count_on
+from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable, count_on, counted
 from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.locals import Locals
 from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
@@ -92,9 +93,10 @@ def _run_now(
 
     def turns() -> Iterator[Body]:
         before = len(trace.block.ops) if trace is not None else 0
-        # In eager mode, what would be one loop of the program.
-        is_loop = trace is None and context_or_none() is not None and isinstance(items, StagedIterable | Array)
-        for count, item in enumerate(items):
+        is_eager = trace is None and context_or_none() is not None
+        is_loop = is_eager and isinstance(items, StagedIterable | Array)  # what would be one loop of the program
+        is_counted = is_eager and not isinstance(items, GeneratorType)  # the user's, which counts by itself
+        for count, item in enumerate(counted(items) if is_counted else items):
             numbers = dict(scope.__dict__) if is_loop else {}
             if count == LONG_UNROLLING and trace is not None and len(trace.block.ops) - before >= count:
                 _warn_of_unrolling(trace, where)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -142,8 +143,31 @@ class Range(StagedIterable):
         return counter(distance if _is(self.start, 0) else self.start + distance)
 
 
+_counts: ContextVar[bool] = ContextVar("staged_counts", default=False)
+"""Whether a `for` statement asks for elements: comprehensions, unpacking and calls run while staging, over Python's numbers."""
+
+
+def counted(items: Any) -> Iterator[Any]:
+    """In eager mode: the elements of what is one loop of the program, whose counters are the program's."""
+    iterator = iter(items)
+    while True:
+        token = _counts.set(True)
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        finally:
+            _counts.reset(token)
+        yield item
+
+
 def counter(number: Any) -> Any:
-    """A number that a loop counts, as the program has it: in eager mode a staged Python integer, too, which wraps around."""
+    """A number that a `for` statement counts, as the program has it: in eager mode a staged Python integer, too."""
+    return carried(number) if _counts.get() else number
+
+
+def carried(number: Any) -> Any:
+    """A Python integer that a loop of the program carries: in eager mode a staged one, which wraps around."""
     if type(number) is not int or current_trace() is not None or context_or_none() is None:
         return number
     return constant(wrapped(number, i64), TensorType(i64, (), weak=True))
@@ -180,7 +204,7 @@ def count_on(scope: Locals, before: Mapping[str, Any]) -> None:
     for name, old in before.items():
         new = scope.__dict__.get(name)
         if type(old) is int and type(new) is int and old != new:
-            scope.__dict__[name] = counter(new)
+            scope.__dict__[name] = carried(new)
 
 
 class ArrayRows(StagedIterable):

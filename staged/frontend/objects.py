@@ -237,7 +237,7 @@ def _watched(trace: TraceContext) -> list[tuple[object, dict[str, Any]]]:
     """The objects that methods may change which Python calls itself (operators, properties), and what they hold."""
     found = []
     for owner in trace.made.values():
-        if not isinstance(owner, list | dict) and hasattr(owner, "__dict__") and not is_tracked(trace, owner):
+        if not isinstance(owner, list | dict | type) and hasattr(owner, "__dict__") and not is_tracked(trace, owner):
             found.append((owner, dict(owner.__dict__)))
     return found
 

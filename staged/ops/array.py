@@ -68,6 +68,16 @@ class Array:
         return CPU
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of one element."""
+        return self.dtype.numpy.itemsize
+
+    @property
+    def nbytes(self) -> Any:
+        """The bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
     def T(self) -> Array:
         """The transpose of a matrix."""
         return METHODS["matrix_transpose"](self)

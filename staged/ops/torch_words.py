@@ -38,10 +38,11 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "other": ("b",),
     "target": ("labels",),
     "p": ("ord",),
+    "ddof": ("correction",),
     "running_mean": ("mean",),
     "running_var": ("var",),
 }
-"""torch's name of an argument, and what it may be called here. `input` is the first argument of every function."""
+"""torch's name of an argument (`ddof` is NumPy's), and what it may be called here. `input` is the first argument of every function."""
 
 
 def takes_torch_keywords(name: str, function: F) -> F:

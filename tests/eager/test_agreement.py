@@ -154,7 +154,10 @@ def test_looking_at_a_variable_does_not_cut_its_gradient() -> None:
 
     def loss_fn(x):
         w.value = w * x
-        assert w.numpy().shape == np.asarray(w).shape
+        with pytest.raises(st.GradientError, match="being differentiated"):
+            w.numpy()
+        assert np.asarray(w).shape == (2,)
+        assert str(w.value) == "[3.0 6.0]" and st.stop_gradient(w).numpy().shape == (2,)
         return st.sum(w * w)
 
     with st.eager():

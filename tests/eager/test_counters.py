@@ -79,6 +79,23 @@ def test_counters_are_indices_keys_of_lists_and_text() -> None:
     assert used(np.arange(3.0)) == 6.0
 
 
+def test_comprehensions_and_calls_count_in_pythons_integers_everywhere() -> None:
+    @st.function
+    def program(x: Any) -> Any:
+        rows = {i: st.sum(row) for i, row in enumerate(x)}
+        found = [rows[0] + rows[2], sum(st.range(4)), max(st.range(3)), list(zip(st.range(2), x, strict=False))[1][0]]
+        kinds = [type(i).__name__ for i in st.range(2)] + [type(i).__name__ for i, _ in enumerate(x)]
+        last = 0
+        for i, (j, _) in enumerate(zip(st.range(2), x, strict=False)):
+            last = [k + i for k in st.range(2)][0] + 2**62 * (i + j) * 2
+        return [*found, last], kinds
+
+    compiled, kinds = program(np.arange(6.0).reshape(3, 2))
+    with st.eager():
+        eager, others = program(np.arange(6.0).reshape(3, 2))
+    assert list(map(float, eager)) == list(map(float, compiled)) and kinds == others == ["int"] * 5
+
+
 def test_plain_python_counts_in_its_own_integers() -> None:
     assert [type(i) for i in st.range(2)] == [int, int]
     assert sum(i * 2**62 for i in st.range(5)) == 10 * 2**62

@@ -1,6 +1,7 @@
 """Plain Python: what our functions give there is taken by NumPy's functions, and by the libraries that stand on them."""
 
 import io
+import math
 
 import numpy as np
 import pytest
@@ -95,6 +96,43 @@ def test_what_reads_addresses_is_told_to_take_numpys_array(library):
     with pytest.raises(AttributeError, match=r"no attribute 'ctypes': .*`x.numpy\(\)`"):
         safetensors.save({"w": x})
     np.testing.assert_array_equal(safetensors.load(safetensors.save({"w": x.numpy()}))["w"], np.exp(X))
+
+
+LEAVES = {
+    "np.array of a list": lambda y: st.sum(np.array([y[0] * 2, y[1]]) ** 2),
+    "np.asarray": lambda y: st.sum(np.asarray(y) ** 2),
+    "np.full": lambda y: st.sum(np.full(3, y[1])),
+    "np.sum of a list": lambda y: np.sum([y[0], y[1]]),
+    "numpy": lambda y: st.sum(y) * y.numpy()[0],
+    "tolist": lambda y: st.sum(y) * y.tolist()[0],
+    "float": lambda y: st.sum(y) * float(y[0]),
+    "round to digits": lambda y: st.sum(y) * round(y[0], 1),
+    "math": lambda y: math.sqrt(y[0]) * y[1],
+    "np.float64": lambda y: np.float64(y[0]) * y[1],
+}
+
+
+@pytest.mark.parametrize("way", LEAVES)
+def test_what_is_differentiated_does_not_leave_for_numpy_or_python(way):
+    """The number would be a constant to the derivative: torch and JAX refuse most of these, too."""
+    for transform in (st.grad, lambda f: lambda x: st.jvp(f, (x,), (np.ones(4),))[1]):
+        with pytest.raises(st.GradientError, match="being differentiated cannot become") as refused:
+            transform(LEAVES[way])(np.arange(1.0, 5.0))
+        assert "test_numpy.py" in str(refused.value)
+
+
+def test_what_is_not_followed_leaves_inside_of_a_derivative():
+    kept = []
+
+    def f(y, z):
+        kept.append(float(st.sum(z)) + float(st.stop_gradient(y[0])) + int(y[1]) + round(y[2]) + np.asarray(z)[0])
+        if y[0] > 0.5 and bool(y[1] > 1.0):
+            return y[0].item() * y[1] + kept[0]
+        return st.sum(y)
+
+    np.testing.assert_array_equal(st.grad(f)(np.arange(1.0, 5.0), np.ones(2)), [2.0, 1.0, 0.0, 0.0])
+    assert kept == [2.0 + 1.0 + 2 + 3 + 1.0]
+    assert float(st.sum(np.ones(2))) == 2.0 and round(st.asarray(2.5)) == 2 and round(st.asarray(2.25), 1) == 2.2
 
 
 def test_torch_takes_it(library):

@@ -44,20 +44,20 @@ def net(w: Any, b: Any, x: Any) -> Any:
     h = x
     for _ in range(3):
         h = tanh(h @ w + b)
-        if float(total(h)) > 0.0:
+        if total(h) > 0.0:
             h = h * h
     return total(h[1:, :2] * 2.0) / (1.0 + total(exp(h)))
 
 
 def recursive(x: Any, depth: int = 0) -> Any:
-    if depth == 4 or float(x[0]) > 3.0:
+    if depth == 4 or x[0] > 3.0:
         return total(x * x)
     return recursive(x * 1.5 + depth, depth + 1) + x[depth % 3]
 
 
 def masked(x: Any) -> Any:
     positive = where(x > 0.0, x, 0.0)
-    while float(total(positive)) < 10.0:
+    while total(positive) < 10.0:
         positive = positive * 2.0
     return total(positive**2)
 

@@ -687,3 +687,17 @@ def test_a_name_of_another_object_is_nothing_that_this_one_has(owner: Any) -> No
     """A loop asks so where an earlier try of it had, say, a Stack in the place in which there is a list now."""
     contents = contents_of(owner)
     assert contents is not None and contents.get("rows") is None and "rows" not in contents
+
+
+def test_a_class_that_a_call_gives_is_no_object_of_the_program() -> None:
+    def names_of_classes(x: Any, n: int) -> Any:
+        kinds = [type(item).__name__ for item in (1, x, "a")][:1]
+        rows = [x]
+        for i in st.range(n):
+            rows[0] = rows[0] + float(i)
+        return rows[0], kinds
+
+    compiled, kinds = st.function(names_of_classes)(np.ones(2), 3)
+    assert compiled.tolist() == [4.0, 4.0] and kinds == ["int"]
+    with st.eager():
+        assert st.function(names_of_classes)(np.ones(2), 3)[0].tolist() == [4.0, 4.0]

@@ -116,3 +116,51 @@ def test_a_position_means_what_it_means_in_numpy() -> None:
     for got, call in zip(run(x), calls, strict=True):
         np.testing.assert_allclose(got, call(x), rtol=1e-6)
         assert got.dtype == call(x).dtype
+
+
+def test_numpys_makers_take_staged_numbers():
+    """`np.array([x, y])` asks none of its elements: the front end sees the call."""
+
+    def made(x):
+        pair = np.array([x[0] * 2.0, x[1]])
+        pair[0] += 1.0
+        return pair, np.asarray([[x[2]], [1.0]]), np.full((2, 2), x[1]), np.full(2, x[0], np.float32), np.array(x), np.array([1, 2])
+
+    x = np.array([1.0, 2.0, 3.0])
+    expected = made(x)
+    with st.eager():
+        eager = st.function(made)(x)
+    for results in (st.function(made)(x), eager):
+        for got, want in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+            assert got.dtype == want.dtype
+
+    def loss(x):
+        return st.sum(np.array([x[0] * x[0], x[1]]) * np.full(2, x[2]))
+
+    slope = st.function(lambda x: st.grad(loss)(x))
+    with st.eager():
+        eager = slope(x)
+    for got in (slope(x), eager):
+        np.testing.assert_array_equal(got, [6.0, 3.0, 3.0])
+
+
+def test_methods_have_numpys_name_for_the_correction_and_the_bytes():
+    x = np.arange(6.0).reshape(2, 3)
+
+    @st.function
+    def f(x):
+        return x.std(axis=1, ddof=1), st.var(x, ddof=1), np.std(x, ddof=1), x.nbytes, x.itemsize
+
+    for got, want in zip(f(x), (x.std(axis=1, ddof=1), x.var(ddof=1), x.std(ddof=1), 48, 8), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_what_numpy_meets_inside_of_its_own_functions_names_the_users_line():
+    @st.function
+    def f(x):
+        return np.asarray_chkfinite(x)
+
+    with pytest.raises(st.StagedValueError, match="cannot convert to a NumPy array `x`") as refused:
+        f(np.ones(2))
+    assert refused.value.where.text.strip() == "return np.asarray_chkfinite(x)"
