@@ -67,13 +67,13 @@ def eye_(tensor: Any) -> Any:
 
 def xavier_uniform_(tensor: Any, gain: float = 1.0) -> Any:
     """Draw from U(-b, b), b = gain sqrt(6 / (fan_in + fan_out)). Source: Glorot and Bengio, 2010."""
-    bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
+    bound = gain * math.sqrt(6.0 / max(sum(_fans(tensor)), 1))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Any, gain: float = 1.0) -> Any:
     """Draw from N(0, gain^2 2 / (fan_in + fan_out)). Source: Glorot and Bengio, 2010."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / max(sum(_fans(tensor)), 1)))
 
 
 def kaiming_uniform_(tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Any:
@@ -98,7 +98,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def _kaiming(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
     check_option("kaiming", "mode", mode, ("fan_in", "fan_out"))
     fan = _fans(tensor)[mode == "fan_out"]
-    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))  # a fan of 0 is of a tensor that has no elements
 
 
 def _fans(tensor: Any) -> tuple[int, int]:

@@ -11,7 +11,8 @@ from staged import nn
 
 
 def _refuse_parameters(name: str, grads: Any) -> None:
-    """Raises: ArgumentError for parameters, which torch's function of that name takes, and for what is no tree."""
+    """Raises: ArgumentError for parameters, which torch's function of that name takes, and for what is no tree; DTypeError for
+    what holds no floats."""
     if isinstance(grads, nn.Module) or not (_is_node(grads) or isinstance(grads, st.Array | Iterable)):
         raise st.ArgumentError(
             f"{name} takes a dict or list of gradients, got a {type(grads).__name__}", where=st.here()
@@ -22,6 +23,9 @@ def _refuse_parameters(name: str, grads: Any) -> None:
             where=st.here(),
             hint=f"`loss, grads = st.value_and_grad(f, wrt=model)()`, then `optim.{name}(grads, ...)`",
         )
+    for leaf in map(st.asarray, _leaves(grads)):
+        if not leaf.dtype.is_float:
+            raise st.DTypeError(f"{name} takes floats, got {leaf.dtype} {leaf.shape}", where=st.here())
 
 
 def _is_node(tree: Any) -> bool:

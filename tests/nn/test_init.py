@@ -65,6 +65,15 @@ def test_a_truncated_normal_lies_within_its_bounds_and_is_normal_there():
         np.testing.assert_allclose((drawn <= edge).mean(), expected, atol=0.02)
 
 
+DRAWS = ("kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "uniform_", "normal_", "trunc_normal_")
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("shape", [(2, 0), (0, 3), (0, 0), (0, 4, 3)])
+def test_what_has_no_elements_is_left_as_it_is(name, shape):
+    assert getattr(nn.init, name)(nn.Parameter(np.zeros(shape))).shape == shape
+
+
 def test_fills_write_the_variable_in_a_staged_function_too():
     @st.function
     def run():

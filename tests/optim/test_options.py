@@ -133,6 +133,15 @@ def test_what_holds_no_floats_is_not_trained(make, start):
     assert "test_options.py" in str(refused.value)
 
 
+@pytest.mark.parametrize("clip", [optim.clip_grad_norm, optim.clip_grad_value])
+@pytest.mark.parametrize("grads", [[G, np.arange(3)], {"a": np.array([7], np.uint8)}, np.array([True])])
+def test_gradients_that_hold_no_floats_are_not_clipped(clip, grads):
+    """A scale below 1 is 0 as an integer."""
+    with pytest.raises(st.DTypeError, match="takes floats, got") as refused:
+        clip(grads, 0.5)
+    assert "test_options.py" in str(refused.value)
+
+
 def test_positions_are_torchs():
     opt = optim.SGD(W, 0.1, 0.9, 0, 1e-4)
     assert (opt.momentum, opt.dampening, opt.weight_decay, opt.nesterov) == (0.9, 0, 1e-4, False)

@@ -146,7 +146,8 @@ def _optimiser(name: str) -> Call:
     def text(d: Draw) -> str:
         shape = d.shape(ranks=(0, 1, 2))
         x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
-        options = d.pick(*OPTIONS[name])
+        # A step of the size of its gradient's sign bends without end where the gradient is next to 0.
+        options = d.pick(*OPTIONS[name]) if name == "SGD" or not d.smooth else ", eps=0.1"
         if "lr" not in options and options[:3] != ", 0" and d.likely(40):
             d.keywords.add("lr")
             options += f", lr={d.new((), values='prob')}"

@@ -309,7 +309,7 @@ def _write(tensor: Any, value: Any) -> Any:
 
 
 def _scale(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
-    return calculate_gain(nonlinearity, a) / math.sqrt(_fans(tensor)[mode == "fan_out"])
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(_fans(tensor)[mode == "fan_out"], 1))
 
 
 def _even(tensor: Any, low: float, high: float) -> Any:
@@ -326,7 +326,7 @@ def _kaiming_uniform(tensor: Any, a: float = 0, mode: str = "fan_in", nonlineari
 
 
 def _xavier_uniform(tensor: Any, gain: float = 1.0) -> Any:
-    bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
+    bound = gain * math.sqrt(6.0 / max(sum(_fans(tensor)), 1))
     return _even(tensor, -bound, bound)
 
 
@@ -349,7 +349,7 @@ FIRST_VALUES: dict[str, Callable[..., Any]] = {
     "ones_": lambda tensor: _write(tensor, full_like(tensor, 1)),
     "eye_": lambda tensor: _write(tensor, Plain(np.eye(*tensor.shape))),
     "xavier_uniform_": _xavier_uniform,
-    "xavier_normal_": lambda tensor, gain=1.0: _spread(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor)))),
+    "xavier_normal_": lambda tensor, gain=1.0: _spread(tensor, 0.0, gain * math.sqrt(2.0 / max(sum(_fans(tensor)), 1))),
     "kaiming_uniform_": _kaiming_uniform,
     "kaiming_normal_": lambda tensor, a=0, mode="fan_in", nonlinearity="leaky_relu": _spread(
         tensor, 0.0, _scale(tensor, a, mode, nonlinearity)

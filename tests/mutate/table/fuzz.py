@@ -112,4 +112,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "known = self.found.get(id(array))",
         ("tests/eager/test_derivatives_of_nothing.py",),
     ),
+    Mutant(
+        "integers are clipped",
+        "staged/optim/clipping.py",
+        "if not leaf.dtype.is_float:",
+        "if False:",
+        ("tests/optim/test_options.py", "-k", "hold_no_floats"),
+    ),
+    Mutant(
+        "a fan of nothing divides by zero",
+        "staged/nn/init.py",
+        "math.sqrt(max(fan, 1))",
+        "math.sqrt(fan)",
+        ("tests/nn/test_init.py", "-k", "no_elements"),
+    ),
 )
