@@ -240,7 +240,8 @@ class Analysis:
     def visit_reduction(self, op: Op, dims: Dims) -> None:
         """A reduction: its operand is wanted along the result's axes and along new ones, which it sums up.
 
-        Exact: every element is taken once. The order of a sum is the schedule's, which sizes alone decide.
+        Exact: every element is taken once. The order of a sum is the schedule's, which sizes alone decide; places rise
+        (`with_rising_places`).
         """
         shape = shape_of(op.operands[0])
         gone = (op.attrs["axis"],) if "axis" in op.attrs else op.attrs["axes"]
@@ -343,6 +344,28 @@ class Structure:
         if not everything <= self.domain:
             raise AxisConflict
         self.check_levels()
+        self.check_places()
+
+    def with_rising_places(self, order: Sequence[Axis]) -> list[Axis]:
+        """`order` with the axes that an argmax walks in the order in which its places rise, in the positions that they have there.
+
+        Exact: the first of ties is the one that the loops come to first; other reductions take their elements in any order.
+        """
+        rising = list(order)
+        for run in self.placed_runs():
+            inside = iter(run)
+            rising = [next(inside) if axis in run else axis for axis in rising]
+        return rising
+
+    def placed_runs(self) -> list[list[Axis]]:
+        """The axes that each reduction to a place walks, the slowest first."""
+        return [self.analysis.space.leaves(run) for op, run in self.analysis.reduced.items() if "axis" in op.attrs]
+
+    def check_places(self) -> None:
+        order = self.with_rising_places([*self.rows, *self.inside])
+        loops = [axis for part in (self.rows, self.inside) for axis in order if axis in part]
+        if any([axis for axis in loops if axis in run] != run for run in self.placed_runs()):
+            raise AxisConflict
 
     def check_levels(self) -> None:
         a = self.analysis

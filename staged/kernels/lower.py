@@ -139,8 +139,7 @@ class Lowering(Evaluation):
                     stores.append(self.store(value, array))
         for op, reduction in self.final_of.items():
             if self.analysis.reduced_axes(op) == row:
-                operand = op.operands[0]
-                self.put(Accumulate(reduction, self.eval(operand, self.affine(self.analysis.operand_dims[op]))))
+                self.accumulate(op, reduction)
         for store in stores:
             self.put(store)
 
@@ -251,7 +250,7 @@ class Lowering(Evaluation):
         order: list[Axis] = []
         for dims in ([best] if best is not None else []) + candidates:
             order += [axis for axis in a.leaves(dims) if axis not in order and axis in s.domain]
-        return order
+        return s.with_rising_places(order)
 
     def name_axes(self) -> None:
         letters = "ijklmnopqrs"
