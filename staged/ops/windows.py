@@ -1,7 +1,8 @@
 """Slices with staged bounds: `x[i:i + 4]` has a size that is known while staging, wherever it starts.
 
 The bounds are read as linear forms of the values they were computed from (`2 * i + 3`); where the forms differ by a
-constant, or by the value of a dimension, that is the width.
+constant, or by the value of a dimension, that is the width. What is not linear (`i // 2`) is one value wherever the same
+op has the same operands: `x[i // 2 * 2 : i // 2 * 2 + 2]` computes its start twice.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from staged.ir.types import Extent, i64
 from staged.ops.array import Array, StagedArray
 from staged.ops.dimension import bound_dim
 
-_Form = dict[Value | None, int]
+_Repeated = tuple[str, tuple[frozenset[Any], ...]]
+"""An op and the forms of its operands."""
+_Form = dict[Value | _Repeated | None, int]
 """Coefficients by value; that of None is the constant."""
+_REPEATABLE = ("floor_divide", "remainder", "minimum", "maximum")
+"""Exact: integers to an integer without effects on the value and without attributes, so that equal operands give equal results."""
 
 
 def width_of(start: Any, stop: Any) -> Extent | None:
@@ -31,7 +36,7 @@ def width_of(start: Any, stop: Any) -> Extent | None:
     width = difference.pop(None, 0)
     if len(difference) == 1 and width == 0:
         ((value, times),) = difference.items()
-        return bound_dim(value) if times == 1 and value is not None else None
+        return bound_dim(value) if times == 1 and isinstance(value, Value) else None
     return None if difference else width
 
 
@@ -50,7 +55,11 @@ def _form_of(value: Value) -> _Form:
         return {None: op.attrs["value"]}
     if op.name == "cast" and value.tensor.dtype is i64 and op.operands[0].tensor.dtype.is_integer:
         return _form_of(op.operands[0])
-    if op.name not in ("add", "subtract", "multiply", "negative") or value.tensor.dtype is not i64:
+    if value.tensor.dtype is not i64:
+        return itself
+    if op.name in _REPEATABLE:
+        return {(op.name, tuple(frozenset(_form_of(operand).items()) for operand in op.operands)): 1}
+    if op.name not in ("add", "subtract", "multiply", "negative"):
         return itself
     forms = [_form_of(operand) for operand in op.operands]
     if op.name == "negative":

@@ -22,6 +22,13 @@ def window_of_a_linear_form(x: Any, i: Any) -> Any:
     return x[2 * i - 1 : 2 * (i + 1)] + x[i * 2 : 2 + i + i].sum()
 
 
+def windows_of_repeated_expressions(x: Any, i: Any) -> Any:
+    """Neither is linear in `i`; each start is computed twice."""
+    low = x[i // 2 * 2 : i // 2 * 2 + 2]
+    high = x[min(i, 3) % 3 + 1 : 2 + min(i, 3) % 3]
+    return low * high + x[3 * max(i - 2, 0) // 2 - i % 2 + 1 : (3 * max(i - 2, 0)) // 2 + 3 - i % 2]
+
+
 def window_of_one_element(x: Any, i: Any) -> Any:
     return x[i : i + 1]
 
@@ -87,6 +94,7 @@ def _checked(f: Any, width: int, first: Any = lambda i: i) -> Any:
 CASES = [
     Case(window, [(X, 0), (X, 5), (X, 6), (X, -4), (X, -3), (X, -8), (X, -9)], (0,), meaning=_checked(window, 3)),
     Case(window_of_a_linear_form, [(X, 1), (X, 3)], (0,)),
+    Case(windows_of_repeated_expressions, [(X, i) for i in range(6)], (0,)),
     Case(window_of_one_element, [(X, 7), (X, -2), (X, -1), (X, 8)], (0,), meaning=_checked(window_of_one_element, 1)),
     Case(window_from_a_negative_start, [(X, 3), (X, 8)], (0,)),
     Case(window_with_a_static_bound_first, [(X, 8), (X, 0)], (0,)),
@@ -130,6 +138,10 @@ def test_an_empty_window_is_an_empty_array() -> None:
         lambda x, i, j: x[i : i + 4 : 2],
         lambda x, i, j: x[i : 2 * i],
         lambda x, i, j: x[i : i * i + 3],
+        lambda x, i, j: x[i // 2 : i // 3 + 2],
+        lambda x, i, j: x[i // 2 : j // 2 + 2],
+        lambda x, i, j: x[i % 3 : i // 3 + 2],
+        lambda x, i, j: x[min(i, j) : max(i, j)],
     ],
 )
 def test_a_slice_of_unknown_size_is_refused(slice_: Any) -> None:

@@ -143,4 +143,18 @@ MUTANTS = (
         "if not is_library_file(file):",
         ("tests/ops/test_numpy_map.py::test_what_numpy_meets_inside_of_its_own_functions_names_the_users_line",),
     ),
+    Mutant(
+        "what is not linear is one value, whatever its operands are",
+        "staged/ops/windows.py",
+        "tuple(frozenset(_form_of(operand).items()) for operand in op.operands))",
+        "())",
+        ("tests/frontend/test_slices.py::test_a_slice_of_unknown_size_is_refused",),
+    ),
+    Mutant(
+        "what is not linear is another value each time",
+        "staged/ops/windows.py",
+        "    if op.name in _REPEATABLE:\n",
+        "    if op.name in ():\n",
+        ("tests/frontend/test_slices.py",),
+    ),
 )
