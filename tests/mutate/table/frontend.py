@@ -21,7 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a copy of a Variable shares its elements",
         "staged/frontend/variable.py",
-        "return Variable(self.value, self._name)\n\n    def __deepcopy__",
+        "return type(self)(self.value, name=self._name)\n\n    def __deepcopy__",
         "return self\n\n    def __deepcopy__",
         (_COPIES,),
     ),

@@ -59,8 +59,8 @@ MUTANTS = (
     Mutant(
         "Adagrad keeps the rate that it was made with",
         OPTIMIZERS,
-        "rate = self.lr if self.steps is None else",
-        'rate = self.__dict__.setdefault("rate", self.lr) if self.steps is None else',
+        "rate = lr if self.steps is None else",
+        'rate = self.__dict__.setdefault("rate", lr) if self.steps is None else',
         ("tests/optim/test_options.py::test_a_rate_of_0_moves_nothing",),
     ),
     Mutant(
@@ -108,8 +108,8 @@ MUTANTS = (
     Mutant(
         "an optimiser's numbers are written before its arrays are looked at",
         OPTIMIZER,
-        "        group, state = self._checked(state_dict)\n",
-        '        group, state = self._checked(state_dict)\n        self.__dict__.update({"lr": 0.2})\n',
+        "        groups, state = self._checked(state_dict)\n",
+        '        groups, state = self._checked(state_dict)\n        self.__dict__.update({"lr": 0.2})\n',
         ("tests/optim/test_state.py::test_what_does_not_fit_is_refused_and_changes_nothing",),
     ),
     Mutant(
@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant(
         "parameters are clipped as if they were gradients",
         "staged/optim/clipping.py",
-        'if any(isinstance(value, nn.Parameter) for value in values) or hasattr(grads, "names"):',
+        'if hasattr(grads, "names") or any(isinstance(leaf, nn.Parameter) for leaf in _leaves(grads)):',
         "if False:",
         ("tests/optim/test_options.py::test_parameters_are_not_taken_for_gradients",),
     ),
