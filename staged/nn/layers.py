@@ -78,19 +78,36 @@ class Dropout(Module):
 class Embedding(Module):
     """Rows of a table, by index; the table starts from N(0, 1) as in torch.
 
+    The row `padding_idx` (one below 0 counts from the end) starts as zeros and is not trained: no gradient reaches it by a look-up.
     Shapes: indices (...) integer, 0 <= index < num_embeddings; result (..., embedding_dim).
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, *, dtype: Any = st.f32) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: Any = st.f32
+    ) -> None:
         check_sizes("Embedding", 0, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        table = st.random.normal((num_embeddings, embedding_dim), dtype=dtype)
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise st.ArgumentError(
+                    f"Embedding: padding_idx is one of {num_embeddings} rows, got {padding_idx}", where=st.here()
+                )
+            padding_idx %= num_embeddings
+            table = st.where(st.arange(num_embeddings)[:, None] == padding_idx, 0.0, table)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.weight = Parameter(st.random.normal((num_embeddings, embedding_dim), dtype=dtype))
+        self.padding_idx = padding_idx
+        self.weight = Parameter(table)
 
     def extra_repr(self) -> str:
         """What it is made with."""
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
     def forward(self, indices: Any) -> Any:
         """Look up; an index out of range stops the program with the line."""
-        return st.take(self.weight.value, indices, axis=0)
+        rows = st.take(self.weight.value, indices, axis=0)
+        if self.padding_idx is None:
+            return rows
+        is_padding = st.expand_dims(st.asarray(indices) == self.padding_idx, -1)
+        return st.where(is_padding, st.stop_gradient(rows), rows)

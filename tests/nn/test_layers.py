@@ -122,6 +122,29 @@ def test_a_layer_without_parameters_agrees_with_torch(case):
     np.testing.assert_allclose(dx, dx_torch, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize("padding", [1, -3])
+def test_the_row_of_padding_starts_as_zeros_and_is_not_trained(padding):
+    indices = np.array([[1, 0, 3], [3, 1, 2]])
+    ours = nn.Embedding(4, 5, padding, dtype=st.f64)
+    assert repr(ours) == "Embedding(4, 5, padding_idx=1)"  # as torch prints it
+    weight = ours.weight.numpy()
+    assert not weight[1].any() and weight[[0, 2, 3]].all()
+    ours.weight.value = weight = weight + 1.0
+
+    @st.function
+    def run(indices):
+        return ours(indices), st.grad(lambda: st.sum(ours(indices) ** 2), wrt=ours)()["weight"]
+
+    expected = np.zeros_like(weight)
+    np.add.at(expected, indices, 2.0 * weight[indices])
+    expected[1] = 0.0
+    with st.eager():
+        eager = run(indices)
+    for rows, slope in (run(indices), eager):
+        np.testing.assert_array_equal(rows, weight[indices])
+        np.testing.assert_allclose(slope, expected, rtol=1e-12)
+
+
 def test_embedding_gathers_rows_and_adds_up_gradients(random):
     indices = np.array([[1, 0, 3], [3, 3, 2]])
     ours = nn.Embedding(4, 5, dtype=st.f64)

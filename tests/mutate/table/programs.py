@@ -157,4 +157,11 @@ MUTANTS = (
         "    if op.name in ():\n",
         ("tests/frontend/test_slices.py",),
     ),
+    Mutant(
+        "the row of padding is trained",
+        "staged/nn/layers.py",
+        "return st.where(is_padding, st.stop_gradient(rows), rows)",
+        "return st.where(is_padding, rows, rows)",
+        ("tests/nn/test_layers.py::test_the_row_of_padding_starts_as_zeros_and_is_not_trained",),
+    ),
 )
