@@ -18,7 +18,7 @@ from staged.ir.rewrite import Copier
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
-from staged.passes import movement, partial_sums  # noqa: F401  (they enter their rules)
+from staged.passes import comparisons, movement, partial_sums  # noqa: F401  (they enter their rules)
 from staged.passes.algebra import RULES, empty_result, fold_constants
 from staged.source import Position
 

@@ -3,6 +3,7 @@
 from tests.mutate.mutant import Mutant
 
 ALGEBRA = "staged/passes/algebra.py"
+COMPARISONS = "staged/passes/comparisons.py"
 MOVEMENT = "staged/passes/movement.py"
 PARTIAL = "staged/passes/partial_sums.py"
 SIMPLIFY = "staged/passes/simplify.py"
@@ -140,21 +141,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "x == x of floats is True: NaN",
-        ALGEBRA,
+        COMPARISONS,
         "    if a is not b or a.tensor.dtype.is_float:",
         "    if a is not b:",
         rule("compare_with_itself"),
     ),
     Mutant(
         "n <= n is False",
-        ALGEBRA,
+        COMPARISONS,
         'op.name in ("equal", "less_equal", "greater_equal")',
         'op.name in ("equal", "greater_equal")',
         rule("compare_with_itself"),
     ),
     Mutant(
         "a mask that may have the wanted bits is taken for one that has not",
-        ALGEBRA,
+        COMPARISONS,
         "            if impossible:",
         "            if impossible or int(wanted) == int(mask):",
         ("tests/passes/test_rules.py", "-k", "wrap_around_as_python or compare_masked"),

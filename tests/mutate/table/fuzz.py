@@ -37,14 +37,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a comparison with the lowest number that may be equal counts as decided",
-        "staged/passes/algebra.py",
+        "staged/passes/comparisons.py",
         "first[0] > second[1] or strict and first[0] == second[1]",
         "first[0] >= second[1]",
         ("tests/passes/test_rules.py", "-k", "compare_with_limit"),
     ),
     Mutant(
         "what is cast to fewer bits counts as within them",
-        "staged/passes/algebra.py",
+        "staged/passes/comparisons.py",
         "not source.is_float and fits(limits(source), cast.result.tensor.dtype)",
         "not source.is_float",
         ("tests/passes/test_rules.py", "-k", "compare_with_limit"),

@@ -1,0 +1,83 @@
+"""Rules of `simplify` for comparisons that the types or the bits of their operands decide; see `algebra.py`."""
+
+from __future__ import annotations
+
+from staged.ir.nodes import Op, Value
+from staged.ir.numbers import fits, limits
+from staged.passes.algebra import Emitter, made_by, number_of, rule
+
+
+@rule("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
+    """n == n  ->  True;  n < n  ->  False;  not for floats, where NaN differs from itself
+
+    Why: compilers warn of it, and this is how a user's `0 <= i <= i` comes out.
+    Exact: for integers and bools.
+    """
+    a, b = op.operands
+    if a is not b or a.tensor.dtype.is_float:
+        return None
+    return emit.full(op.result.tensor, op.name in ("equal", "less_equal", "greater_equal"))
+
+
+@rule("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+def compare_with_limit(op: Op, emit: Emitter) -> Value | None:
+    """n < 0  ->  False, of an unsigned n;  n <= 255  ->  True, of a byte, cast to another dtype too;  n == 256  ->  False
+
+    Why: compilers warn of it.
+    Exact: for integers and bools, which are never beyond the limits of their dtype, nor of that they were cast from without a loss.
+    """
+    a, b = op.operands if not op.name.startswith("greater") else op.operands[::-1]
+    first, second = _limits_of(a), _limits_of(b)
+    if first is None or second is None:
+        return None
+    if op.name in ("equal", "not_equal"):
+        apart = first[1] < second[0] or second[1] < first[0]
+        return emit.full(op.result.tensor, op.name == "not_equal") if apart else None
+    strict = op.name in ("less", "greater")
+    if first[1] < second[0] or not strict and first[1] == second[0]:
+        return emit.full(op.result.tensor, True)
+    if first[0] > second[1] or strict and first[0] == second[1]:
+        return emit.full(op.result.tensor, False)
+    return None
+
+
+def _limits_of(value: Value) -> tuple[int, int] | None:
+    """The lowest and the highest integer that `value` may hold, by its dtype or that which it was cast from."""
+    dtype, number = value.tensor.dtype, number_of(value)
+    if dtype.is_float:
+        return None
+    if number is not None:
+        return int(number), int(number)
+    cast = made_by(value, "cast")
+    return limits(cast.operands[0].tensor.dtype if cast is not None and _keeps_integers(cast) else dtype)
+
+
+def _keeps_integers(cast: Op) -> bool:
+    """Whether a cast is of integers that its dtype has all."""
+    source = cast.operands[0].tensor.dtype
+    return not source.is_float and fits(limits(source), cast.result.tensor.dtype)
+
+
+@rule("equal", "not_equal")
+def compare_masked(op: Op, emit: Emitter) -> Value | None:
+    """(n & 3) == 4  ->  False;  (n | 3) == 4  ->  False;  the same for `!=`, where no n can have these bits
+
+    Why: compilers warn of it.
+    Exact: of the bits of two's complement, in which Python's integers compute with masks below 0 too; of a cast that loses nothing.
+    """
+    for masked, other in (op.operands, op.operands[::-1]):
+        wanted, maker = number_of(other), masked.producer
+        if wanted is None or other.tensor.dtype.is_float or maker is None:
+            continue
+        while maker.name == "cast" and _keeps_integers(maker) and maker.operands[0].producer is not None:
+            maker = maker.operands[0].producer
+        if maker.name not in ("bitwise_and", "bitwise_or"):
+            continue
+        for mask in map(number_of, maker.operands):
+            if mask is None:
+                continue
+            impossible = int(wanted) & ~int(mask) if maker.name == "bitwise_and" else int(mask) & ~int(wanted)
+            if impossible:
+                return emit.full(op.result.tensor, op.name == "not_equal")
+    return None
