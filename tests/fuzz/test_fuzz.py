@@ -14,7 +14,9 @@ import pytest
 
 from staged.errors import StagedError
 from staged.runtime import cuda
+from tests.fuzz import __main__ as fuzz_main
 from tests.fuzz.__main__ import case_of
+from tests.fuzz.cells.report import Record
 from tests.fuzz.check import PLAIN, Case, Failure, check
 from tests.fuzz.generator import Generator
 from tests.fuzz.on_device import VARIANTS, DeviceCase, check_on_device, device_case_of, refused
@@ -111,3 +113,18 @@ def test_a_failing_program_is_made_small() -> None:
     small = reduce_text(PLANTED, lambda text: "st.sin(" in text, seconds=5)
     assert "extra" not in small
     assert "for" not in small
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "word"),
+    [
+        (["failed TimeoutError: took longer than 200 s", "agree"], "agree"),
+        (["failed x", "agree"], "failed x"),
+        (["agree"], "agree"),
+    ],
+)
+def test_a_seed_that_took_too_long_is_checked_once_more(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcomes: list[str], word: str
+) -> None:
+    monkeypatch.setattr(fuzz_main, "_outcome", lambda gpu, seed, record: outcomes.pop(0))
+    assert fuzz_main.settled(False, 3, Record(tmp_path, "0")) == word

@@ -246,6 +246,8 @@ def _(d: Draw) -> str:
     m, k, n = _sides(d)
     first = d.pick((m, k), (m, k), (k,), (2, m, k), (1, 2, m, k))
     second = d.pick((k, n), (k, n), (k,), (2, k, n))
+    if d.both and d.likely(30):
+        first = second = (k,) if d.likely(50) else (k, k)
     a, b = d.new(first, values="small"), d.new(second, values="small")
     return d.pick(f"({a} @ {b})", f"st.matmul({a}, {b})")
 

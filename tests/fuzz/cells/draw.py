@@ -40,6 +40,8 @@ class Draw:
         self.dtype = dtype
         self.kind = kind
         self.smooth = smooth
+        self.both = False
+        """Whether derivatives are by two operands: where a second one may be left out, it mostly is not."""
         """Whether values are ones at which derivatives by differences mean something: finite and moderate."""
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         self.start = 0

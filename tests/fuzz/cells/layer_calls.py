@@ -17,7 +17,7 @@ def made(d: Draw, name: str, given: str, dtype: bool = True) -> None:
 
 def written(d: Draw, shape: Shape, name: str = "weight", percent: int = 35) -> None:
     """A parameter that is written where the layer is called."""
-    if d.likely(percent):
+    if d.likely(90 if d.both else percent):
         d.lines.append(f"layer.{name}.value = {d.new(shape, values='nonzero')}")
 
 

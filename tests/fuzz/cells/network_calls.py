@@ -41,7 +41,7 @@ def _few(d: Draw, rank: int) -> tuple[int, ...]:
 def _weights(d: Draw, count: tuple[int, ...], names: tuple[str, ...] = ("weight", "bias")) -> str:
     text = ""
     for name in names:
-        if d.likely(50):
+        if d.likely(90 if d.both else 50):
             d.keywords.add(name)
             text += f", {name}={d.new(count, values='nonzero')}"
     return text

@@ -22,6 +22,7 @@ Cell = tuple[str, str, str, str]
 OF_FLOATS = ("grad", "jvp", "twice", "grads", "jvps", "shared")
 """Derivatives: reverse mode, forward mode, forward over reverse; the first two by two operands at once; by an array that is two
 operands."""
+OF_TWO = ("grads", "jvps", "shared")
 TRANSFORMS = ("plain", "checkpoint", "vmap", *OF_FLOATS)
 
 
@@ -103,7 +104,7 @@ def piece_of(cell: Cell, chance: random.Random, start: int = 0) -> Piece:
     if name not in CALLS:
         raise NotACell(f"no call of {name} is written down")
     d = Draw(chance, dtype, kind, smooth=transform in OF_FLOATS)
-    d.start = start
+    d.start, d.both = start, transform in OF_TWO
     call = CALLS[name](d)
     main = d.main
     if not main:
@@ -187,7 +188,7 @@ def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
         raise NotACell
     main = piece.main = d.chance.choice([*floats, piece.main if piece.main in floats else floats[0]])
     piece.by = (main,)
-    if transform in ("grads", "jvps", "shared"):
+    if transform in OF_TWO:
         alike = [
             name
             for name in floats

@@ -83,7 +83,7 @@ def program_of(seed: int) -> Program:
     return Program(seed, program.pieces, program.skipped)
 
 
-_ATTEMPTS = 16
+_ATTEMPTS = 32
 
 
 def drawn(cell: Cell, chance: random.Random) -> Piece | None:
