@@ -7,6 +7,7 @@ import pytest
 
 import staged as st
 from staged.runtime.compiler import CompileOptions
+from tests.passes.borders import same_bits
 
 X = np.arange(3, dtype=np.float32)
 
@@ -62,3 +63,54 @@ def test_a_pool_whose_places_alone_are_needed_has_no_unused_values():
         right = np.zeros_like(x)
         right[:, :, 1::2, 1::2] = 1.0
         np.testing.assert_array_equal(staged(x, np.ones((1, 2, side // 2, side // 2), np.float32)), right)
+
+
+IMAGES = np.random.default_rng(4).integers(-1, 2, (2, 2, 7, 6)).astype(np.float32)
+IMAGES[0, 0, :2, :2] = [[-0.0, 0.0], [0.0, -0.0]]
+IMAGES[0, 1, 2, 2:4] = np.nan
+IMAGES[1] = [[[-np.inf]], [[-np.inf]]]
+IMAGES[1, 1, 3, 3] = np.nan
+WINDOWS = ((2, 2, 0), (2, 2, 1), (3, 2, 0), (3, 1, 1), (2, 1, 0), (2, 3, 0))
+"""(kernel, stride, padding): side by side, padded, overlapping, with gaps between them."""
+
+
+@st.function
+def pooled(x):
+    found = ()
+    for kernel, stride, padding in WINDOWS:
+        largest, pull = st.vjp(lambda x, k=kernel, s=stride, p=padding: st.max_pool2d(x, k, s, p), x)
+        found += (largest, pull(st.reshape(st.arange(1, largest.size + 1, dtype=st.f32), largest.shape))[0])
+    return found
+
+
+def window_by_window(image, kernel, stride, padding):
+    """The largest of each window and its place: the first of ties, the first NaN."""
+    height, width = image.shape
+    rows, columns = ((side + 2 * padding - kernel) // stride + 1 for side in image.shape)
+    values, places = np.zeros((rows, columns), image.dtype), np.zeros((rows, columns), int)
+    for i, j in np.ndindex(rows, columns):
+        top, left = i * stride - padding, j * stride - padding
+        inside = [
+            (y, x)
+            for y in range(max(top, 0), min(top + kernel, height))
+            for x in range(max(left, 0), min(left + kernel, width))
+        ]
+        numbers = [image[at] for at in inside]
+        nans = [number for number, value in enumerate(numbers) if np.isnan(value)]
+        best = nans[0] if nans else numbers.index(max(numbers))
+        values[i, j], places[i, j] = numbers[best], inside[best][0] * width + inside[best][1]
+    return values, places
+
+
+def test_the_first_of_ties_and_the_first_nan_is_the_largest_of_a_window():
+    found = iter(pooled(IMAGES))
+    for window in WINDOWS:
+        values, slopes = next(found), next(found)
+        pairs = [[window_by_window(image, *window) for image in images] for images in IMAGES]
+        right = np.array([[values for values, _ in images] for images in pairs])
+        assert same_bits(values, right), window
+        cotangents = np.arange(1, right.size + 1, dtype=np.float32).reshape(right.shape)
+        d_images = np.zeros((2, 2, 42), np.float32)
+        for image in np.ndindex(2, 2):
+            np.add.at(d_images[image], pairs[image[0]][image[1]][1].ravel(), cotangents[image].ravel())
+        np.testing.assert_array_equal(slopes, d_images.reshape(IMAGES.shape), err_msg=str(window))

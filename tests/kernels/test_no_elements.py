@@ -1,0 +1,68 @@
+"""Kernels for arrays without elements: loops of no turns give what each op means of nothing, and nothing else is touched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import staged as st
+
+F = np.float32
+ROWS, COLUMNS = np.zeros((0, 3), F), np.zeros((3, 0), F)
+NONE, SOME = np.zeros(0, np.int64), np.array([0, 2])
+
+
+@st.function
+def of_nothing(z, y, none, some):
+    rows = y + 0.0
+    rows[some] = st.zeros((2, 0))
+    kept = st.ones((3, 2))
+    kept[none] = st.zeros((0, 2))
+    kept[0:0] = st.zeros((0, 2))
+    sums = st.sum(z, axis=0)
+    return (
+        z + 1.0,
+        sums,
+        z - sums,
+        st.argmax(sums),
+        st.sum(y, axis=1),
+        st.prod(y, axis=1),
+        st.any(y, axis=1),
+        st.all(y, axis=1),
+        z @ y,
+        y @ z,
+        st.relu(y @ z + 1.0),
+        st.concat([z, z], axis=1),
+        st.concat([z, st.ones((1, 3)), z], axis=0),
+        st.take(z, none, axis=0),
+        st.take(kept, none, axis=0),
+        st.scatter_add(y, some, st.zeros((2, 0))),
+        st.scatter_add(st.ones((3, 2)), none, st.zeros((0, 2))),
+        rows,
+        kept,
+        st.max_pool2d(st.zeros((0, 2, 4, 4)), 2),
+        st.max_pool2d(st.zeros((0, 2, 5, 5)), 3, stride=1),
+        st.avg_pool2d(st.zeros((0, 2, 4, 4)), 2),
+        st.conv2d(st.zeros((0, 2, 4, 4)), st.ones((3, 2, 3, 3))),
+        st.flip(z),
+        st.softmax(y, axis=0),
+        st.sum(st.pad(z, ((1, 1), (0, 0)), value=2.0), axis=0),
+    )
+
+
+@pytest.mark.parametrize("way", ["compiled", "eager"])
+def test_what_comes_of_nothing(way):
+    if way == "eager":
+        with st.eager():
+            found = of_nothing(ROWS, COLUMNS, NONE, SOME)
+    else:
+        found = of_nothing(ROWS, COLUMNS, NONE, SOME)
+    right = (
+        ROWS, np.zeros(3), ROWS, 0, np.zeros(3), np.ones(3), np.zeros(3, bool), np.ones(3, bool), np.zeros((0, 0)), np.zeros((3, 3)),
+        np.ones((3, 3)), np.zeros((0, 6)), np.ones((1, 3)), ROWS, np.zeros((0, 2)), COLUMNS, np.ones((3, 2)), COLUMNS,
+        np.ones((3, 2)), np.zeros((0, 2, 2, 2)), np.zeros((0, 2, 3, 3)), np.zeros((0, 2, 2, 2)), np.zeros((0, 3, 2, 2)),
+        ROWS, COLUMNS, np.full(3, 4.0),
+    )  # fmt: skip
+    for number, (got, wanted) in enumerate(zip(found, right, strict=True)):
+        np.testing.assert_array_equal(np.asarray(got), wanted, err_msg=str(number))
+        assert np.shape(got) == np.shape(wanted), number
