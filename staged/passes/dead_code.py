@@ -24,10 +24,10 @@ def eliminate_dead_code(function: Function) -> Function:
 
     Why: vjp rules ask for more than the user needs; the cotangent of an input nobody differentiates is computed in vain.
     A carried value that only feeds itself is dead too, and a collected sequence that nobody reads costs memory.
-    Leaves: effects, in order; exits (`break`, `return`, `raise`) of live code; loops that may not end are dropped when
-    nothing of them is used.
+    Leaves: effects, in order; exits (`break`, `return`, `raise`) of live code.
 
-    Exact: what is unused and has no effects; what may stop the program, or run for ever, is an effect.
+    Exact: what is unused and has no effects; what may stop the program is an effect. To run for ever is none: a loop that nothing
+    uses is taken to end.
     """
     live = _Live(function.block)
     return function.with_block(_Sweep(live).block(function.block))

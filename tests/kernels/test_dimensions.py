@@ -50,7 +50,12 @@ def right_of_rows(x, w, k, first):
     rows = x[first : first + k]
     out, squares, looked_up, rectified = np.zeros((6, 5), F), np.full(6, 7, F), np.zeros((6, 4), F), np.zeros((6, 4), F)
     places, scattered = rows[:, 0].astype(np.int64) % 5, np.zeros((5, 5), F)
-    out[:k], squares[:k], looked_up[:k], rectified[:k] = rows * 2, (rows * rows).sum(1), w[places], np.maximum(rows @ w, 0) + 1
+    out[:k], squares[:k], looked_up[:k], rectified[:k] = (
+        rows * 2,
+        (rows * rows).sum(1),
+        w[places],
+        np.maximum(rows @ w, 0) + 1,
+    )
     np.add.at(scattered, places, rows)
     return (
         rows.sum(0), rows.sum(0).argmax(), rows.sum(), rows.prod(0), (rows > 0).any(0), (rows > 0).all(), (rows > 0).sum(), out,

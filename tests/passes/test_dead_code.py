@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
+import staged as st
 from staged.ir.nodes import IO, Function, Op, walk_ops
 from staged.ir.types import TensorType, bool_, f64
 from staged.ir.verifier import verify
@@ -174,3 +176,45 @@ def test_a_branch_that_stops_the_program_stays() -> None:
         return (x,)
 
     assert ops(clean(f, 1.0, False), "if")
+
+
+@st.function
+def at(x: Any, i: Any) -> Any:
+    return x[i[1]]
+
+
+@st.function
+def with_unused_work(x: Any, i: Any, n: Any, case: Any) -> Any:
+    """Work whose result is unused; what of it may stop the program does."""
+    y = x
+    if case == 0:
+        for k in st.range(n):
+            y = y + x[i[k]]
+    elif case == 1:
+        y = at(x, i)
+    elif case == 2:
+        y = st.astype(i // n, st.f64)
+    elif case == 3:
+        for _ in st.range(0, 3, n):
+            y = y + 1.0
+    elif case == 4:
+        y = st.sum(st.take(x, i))
+    elif case == 5:
+        y = st.jvp(lambda x: x[i[n]] * 2.0, (x,), (x,))[1]
+    elif case == 6:
+        y = st.grad(lambda x: st.sum(st.checkpoint(lambda x: x * x[i[n]])(x)))(x)
+    k = 0
+    while k < n:
+        k = k * 1
+    return x + 1.0
+
+
+def test_unused_work_that_may_stop_the_program_stops_it_where_it_does_and_an_endless_loop_goes() -> None:
+    x, good, bad = np.arange(3.0), np.array([0, 2]), np.array([0, 9])
+    stopping = ((0, bad, 2), (1, bad, 0), (2, good, 0), (3, good, 0), (4, bad, 1), (5, bad, 1), (6, bad, 1))
+    passing = ((0, bad, 0), (0, bad, 1), (1, good, 0), (2, good, 1), (3, good, 1), (4, good, 0), (5, bad, 0), (6, bad, 0), (7, bad, 1))
+    for case, i, n in stopping:
+        with pytest.raises(st.ProgramError):
+            with_unused_work(x, i, n, case)
+    for case, i, n in passing:
+        np.testing.assert_array_equal(with_unused_work(x, i, n, case), x + 1.0)

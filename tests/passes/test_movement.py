@@ -69,6 +69,7 @@ def summed(x, e, u, n):
         pad(first, 0, 12, 0.0) + pad(rest, 12, 0, -0.0),
         pad(first, 1, 13, -0.0) + pad(rest, 13, 1, -0.0),
         pad(first, 2, 12, -0.0) + pad(rest, 13, 1, -0.0),
+        pad(first, 1, 13, -0.0) + pad(rest, 14, 0, -0.0),
         pad(rest, 12, 0, -0.0) + pad(first, 1, 11, -0.0),
         pad(e, 5, 19, -0.0) + pad(x[:19], 5, 0, -0.0),
     )
@@ -82,8 +83,8 @@ def right_summed(x, e, u, n):
         x + pad(e, 7, 17, -0.0), x + pad(e, 0, 24, 0.0), x + pad(u, 21, 0, -0.0), x + pad(u, 21, 0, 0.0), pad(u, 0, 21, -0.0) + x,
         F(-0.0) + u, n, some, pad(first, 0, 12, -0.0) + pad(rest, 12, 0, -0.0), pad(first, 0, 12, -0.0) + pad(rest, 12, 0, 0.0),
         pad(first, 0, 12, 0.0) + pad(rest, 12, 0, -0.0), pad(first, 1, 13, -0.0) + pad(rest, 13, 1, -0.0),
-        pad(first, 2, 12, -0.0) + pad(rest, 13, 1, -0.0), pad(rest, 12, 0, -0.0) + pad(first, 1, 11, -0.0),
-        pad(e, 5, 19, -0.0) + pad(x[:19], 5, 0, -0.0),
+        pad(first, 2, 12, -0.0) + pad(rest, 13, 1, -0.0), pad(first, 1, 13, -0.0) + pad(rest, 14, 0, -0.0),
+        pad(rest, 12, 0, -0.0) + pad(first, 1, 11, -0.0), pad(e, 5, 19, -0.0) + pad(x[:19], 5, 0, -0.0),
     )  # fmt: skip
 
 

@@ -17,7 +17,13 @@ def test_buffers_that_meet_in_one_position_do_not_share() -> None:
     first, meets, after = buffer("first", 64, (1, 5)), buffer("meets", 64, (5, 9)), buffer("after", 64, (6, 9))
     assign_offsets([first, meets, after])
     assert first.offset == after.offset == 0 and meets.offset >= 64
-    assert [[each.name for each in slot] for slot in assign_slots([first, meets, after])] == [["first", "after"], ["meets"]]
+    assign_offsets([after, meets, first])
+    assert first.offset == after.offset == 0 and meets.offset >= 64
+    assert overlap(first.intervals, meets.intervals) and overlap(meets.intervals, first.intervals)
+    assert [[each.name for each in slot] for slot in assign_slots([first, meets, after])] == [
+        ["first", "after"],
+        ["meets"],
+    ]
 
 
 def test_a_life_in_pieces_leaves_room_between_them() -> None:

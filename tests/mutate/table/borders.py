@@ -30,4 +30,55 @@ MUTANTS: tuple[Mutant, ...] = (
         "        self.check_levels()\n",
         PLACES,
     ),
+    Mutant(
+        "buffers share memory where one is last read in the position in which the other is written",
+        "staged/passes/offsets.py",
+        "if a[i][1] < b[j][0]:",
+        "if a[i][1] <= b[j][0]:",
+        ("tests/passes/test_offsets.py",),
+    ),
+    Mutant(
+        "a Variable of the caller's is overwritten before what may stop the program",
+        "staged/passes/variable_lives.py",
+        'if effect.kind in ("fail", "io"):\n                self.uses[start] |= self.at_stop',
+        'if effect.kind in ("fail", "io"):\n                self.uses[start] |= 0',
+        ("tests/passes/test_variable_lives.py", "-k", "compiled"),
+    ),
+    Mutant(
+        "unused work that may stop the program is dropped",
+        "staged/passes/dead_code.py",
+        "self.effects[op] = bool(op.effects) or (any(inside) and has_effects(op))",
+        'self.effects[op] = any(effect.kind != "fail" for effect in op.effects) or (any(inside) and has_effects(op))',
+        ("tests/passes/test_dead_code.py",),
+    ),
+    Mutant(
+        "a pool takes the last of ties",
+        "staged/kernels/lower_alone.py",
+        'stays, wins, number, both = (Local(n, bool_) for n in ("less_equal", "logical_not", "equal", "wins"))\n'
+        '    body.append(Compute(stays, "less_equal", (x, best), {}))',
+        'stays, wins, number, both = (Local(n, bool_) for n in ("less", "logical_not", "equal", "wins"))\n'
+        '    body.append(Compute(stays, "less", (x, best), {}))',
+        ("tests/kernels/test_lower_alone.py", "-k", "ties"),
+    ),
+    Mutant(
+        "long reductions of a size that has no divisor are cut, and the rest is lost",
+        "staged/kernels/split.py",
+        "if extent % d == 0]",
+        "]",
+        ("tests/kernels/test_split.py",),
+    ),
+    Mutant(
+        "a pad beside another is joined to it past a gap",
+        "staged/passes/partial_sums.py",
+        "if pieces[0][1] != pieces[1][0]:\n        return None",
+        "if pieces[0][1] > pieces[1][0]:\n        return None",
+        ("tests/passes/test_movement.py", "-k", "compiled"),
+    ),
+    Mutant(
+        "a window that was written is read as it was given, from another place too",
+        "staged/passes/movement.py",
+        "if update is None or list(update.operands[2:]) != start or",
+        "if update is None or",
+        ("tests/passes/test_movement.py", "-k", "compiled"),
+    ),
 )
