@@ -14,7 +14,7 @@ import numpy as np
 from staged.errors import DTypeError, ProgramIndexError, ProgramValueError, ShapeError
 from staged.ir.loops import NO_ELEMENTS, OUT_OF_RANGE
 from staged.ir.nodes import FAIL
-from staged.ir.types import Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
+from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -438,6 +438,7 @@ _scatter_op: Primitive = primitive(
 
 def scattered(x: Array, indices: Array, updates: Array, axis: int) -> Array:
     """`x` with `updates` written at integer `indices` along `axis`, the last one where an index comes twice."""
+    _check_of_no_elements(x, indices, axis)
     return bind(_scatter_op, [x, indices, updates], axis=axis)
 
 
@@ -495,6 +496,17 @@ def at_labels(x: Array, labels: Array, meaning: str = "label") -> Array:
     return bind(_take_op if x.ndim == 1 else _take_along_op, [x, labels], axis=x.ndim - 1, meaning=meaning)
 
 
+def _check_of_no_elements(x: Array, indices: Array, axis: int) -> None:
+    """Check indices by themselves where there may be no elements to read or write at them, as a loop over those would not.
+
+    Of axes with no elements, and with as many as the program finds, which may be none.
+    """
+    extent, others = x.shape[axis], _without(x.shape, axis)
+    nothing = 0 in others or any(isinstance(other, Dim) for other in others)
+    if nothing and 0 not in indices.shape:
+        bind(_take_op, [iota((extent,)), indices], axis=0)
+
+
 @public("take")
 def take(x: Any, indices: Any, axis: int | None = None) -> Array:
     """Elements of `x` along `axis` at integer indices. Array API `take`, with indices of any shape.
@@ -509,6 +521,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Array:
         axis = 0
     along, positions = axis_of(axis, array.ndim, "take"), _integers(indices, "take")
     if positions.ndim:
+        _check_of_no_elements(array, positions, along)
         return bind(_take_op, [array, positions], axis=along)
     return array[(*[slice(None)] * along, positions)]
 
@@ -544,6 +557,7 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
         return result
     shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
     added = broadcast(as_array(updates, array.dtype), shape)
+    _check_of_no_elements(array, positions, along)
     return bind(_scatter_add_op, [array, positions, added], axis=along)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -66,3 +68,35 @@ def test_what_comes_of_nothing(way):
     for number, (got, wanted) in enumerate(zip(found, right, strict=True)):
         np.testing.assert_array_equal(np.asarray(got), wanted, err_msg=str(number))
         assert np.shape(got) == np.shape(wanted), number
+
+
+def rows_of(x, n):
+    return st.dynamic_slice(x, 0, st.dim("N", n, max=3))
+
+
+READS = {
+    "take": lambda x, z, y, i, n: st.take(y, i, axis=0),
+    "take along the last axis": lambda x, z, y, i, n: st.take(z, i, axis=1),
+    "a subscript": lambda x, z, y, i, n: y[i],
+    "two subscripts": lambda x, z, y, i, n: st.reshape(y, (3, 1, 0))[i, i - i],
+    "a sum of what is taken": lambda x, z, y, i, n: st.sum(st.take(y, i, axis=0)),
+    "rows that the program counts": lambda x, z, y, i, n: st.sum(st.take(rows_of(x, n), i, axis=1)),
+    "the slope of what is taken": lambda x, z, y, i, n: st.grad(lambda y: st.sum(st.take(y, i, axis=0)))(y),
+    "a row that is set": lambda x, z, y, i, n: st.set_item(y, i, 1.0),
+    "columns that are set": lambda x, z, y, i, n: st.set_item(z, (slice(None), i), 1.0),
+    "columns that are added to": lambda x, z, y, i, n: st.scatter_add(z, i, st.ones((0, 2)), axis=1),
+    "elements that are added to": lambda x, z, y, i, n: st.add_item(x, (slice(0, 0), i), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_an_index_where_there_are_no_elements_is_checked_all_the_same(name):
+    run, x = st.function(READS[name]), np.ones((3, 3), F)
+    for way in ("compiled", "eager"):
+        for good, i in ((True, SOME), (True, np.array([0, -3])), (False, np.array([0, 7])), (False, np.array([-4, 0]))):
+            with contextlib.ExitStack() as stack:
+                if way == "eager":
+                    stack.enter_context(st.eager())
+                if not good:
+                    stack.enter_context(pytest.raises(st.ProgramError, match="out of range"))
+                assert np.size(run(x, ROWS, COLUMNS, i, 0)) in (0, 1, 9), way

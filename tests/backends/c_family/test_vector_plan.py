@@ -43,6 +43,26 @@ def test_totals_of_rows_take_every_item_once():
             np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
+def test_what_is_no_number_in_a_lane_that_is_covered_twice_counts_once():
+    """Infinity is masked, not multiplied by 0: the sum is infinite, and NaN in the row that has it alone."""
+    arrays = []
+    for n in (17, 19, 31, 33):
+        x = np.random.default_rng(n).uniform(-1, 1, (n + 3, n)).astype(np.float32)
+        x[np.arange(n), np.arange(n)] = 200.0  # exp: infinity, in every lane once
+        x[n, n - 3], x[n + 1, n - 2], x[n + 2, :] = np.nan, -np.inf, -np.inf
+        arrays.append(x)
+
+    @st.function
+    def run(arrays):
+        return [(st.sum(st.exp(x), axis=1), st.max(st.exp(x), axis=1), st.min(st.exp(x), axis=1)) for x in arrays]
+
+    with np.errstate(over="ignore"):
+        for x, results in zip(arrays, run(arrays), strict=True):
+            e = np.exp(x)
+            for got, wanted in zip(results, (e.sum(1), e.max(1), e.min(1)), strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
 def test_what_is_computed_in_place_is_computed_once():
     """A result in its operand's memory: a repeated vector would read what the one before it wrote."""
     ones = [np.linspace(0.9, 1.1, size).astype(np.float32) for size in (1, 15, 17, 31, 33, 100)]

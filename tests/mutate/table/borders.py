@@ -81,4 +81,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "if update is None or",
         ("tests/passes/test_movement.py", "-k", "compiled"),
     ),
+    Mutant(
+        "an index into rows without elements is not checked",
+        "staged/ops/index.py",
+        "nothing = 0 in others or any(",
+        "nothing = any(",
+        ("tests/kernels/test_no_elements.py",),
+    ),
+    Mutant(
+        "an index into rows of which the program finds none is not checked",
+        "staged/ops/index.py",
+        "0 in others or any(isinstance(other, Dim) for other in others)",
+        "0 in others",
+        ("tests/kernels/test_no_elements.py",),
+    ),
 )
