@@ -170,8 +170,8 @@ def _at(index: Affine, found: Local, row: Axis) -> Affine:
 def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay.
 
-    Exact: of equal places the last stands; sums are base + (u1 + u2 ...), where the host adds each to the base; an
-    element that no place means keeps its bits.
+    Exact: of equal places the last stands; sums are base + (0.0 + u1 + u2 ...), where the host adds each to the base (so that of
+    zeros that are all -0.0 the sum is 0.0); an element that no place means keeps its bits.
     """
     scatter = scatter_of(part)
     if scatter is None:

@@ -68,3 +68,28 @@ def test_integer_totals_of_teams_are_exact(emulated_device):
         for got, wanted in zip(results, right, strict=True):
             assert got.dtype == wanted.dtype
             np.testing.assert_array_equal(got, wanted)
+
+
+def test_of_ties_every_team_finds_the_lowest_place_and_of_nans_the_first(emulated_device):
+    arrays = []
+    for shape in ((300, 1000), (33, 257), (4, 3)):
+        x = np.zeros(shape, np.float32)
+        x[1, 2] = x[2, 0] = x[-1, -1] = x[-1, -2] = 1
+        holes = x.copy()
+        holes[2, 1] = holes[1, -1] = np.nan
+        arrays += [x, holes]
+    cube = np.zeros((3, 40, 50), np.float32)
+    cube[1, 5, 6] = cube[1, 6, 5] = cube[0, 39, 0] = cube[0, 3, 49] = 1
+
+    def run(arrays, cube):
+        flat = st.reshape(st.permute_dims(cube, (0, 2, 1)), (3, -1))
+        found = [st.argmax(st.permute_dims(cube, (2, 1, 0))), st.argmax(flat, axis=1), st.argmax(st.sum(cube, axis=(0, 1)))]
+        for x in arrays:
+            found += [st.argmax(x), st.argmin(-x.T), st.argmax(x, axis=0), st.argmax(x.T, axis=0), st.argmin(x * 0.0, axis=1)]
+        return found
+
+    right = [cube.transpose(2, 1, 0).argmax(), cube.transpose(0, 2, 1).reshape(3, -1).argmax(1), cube.sum((0, 1)).argmax()]
+    for x in arrays:
+        right += [x.argmax(), (-x.T).argmin(), x.argmax(0), x.T.argmax(0), (x * 0).argmin(1)]
+    for number, (got, wanted) in enumerate(zip(on_gpu(run)(arrays, cube), right, strict=True)):
+        np.testing.assert_array_equal(got, wanted, err_msg=str(number))

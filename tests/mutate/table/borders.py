@@ -95,4 +95,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "0 in others",
         ("tests/kernels/test_no_elements.py",),
     ),
+    Mutant(
+        "of ties that threads find, any one wins",
+        "staged/backends/cublas_cudnn/reductions.py",
+        "(x == best && place < best_place);\\n",
+        "(x == best && place > best_place);\\n",
+        ("tests/backends/cublas_cudnn/test_reductions.py", "-k", "ties"),
+    ),
 )
