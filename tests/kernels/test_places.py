@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -92,3 +94,67 @@ def test_the_first_of_ties_wins_in_the_order_of_the_array(program, way):
         found = run(X, T, HOLES, EVEN)
     for got, right in zip(found, RIGHT[program], strict=True):
         np.testing.assert_array_equal(got, right)
+
+
+KINDS = ("permute", "permute", "reshape", "reshape", "flip", "slice", "pad", "concat", "repeat")
+
+
+def turned_over(random, shape):
+    """One random view of an array of this shape, in words of both libraries."""
+    kind, axis = random.choice(KINDS), random.randrange(len(shape))
+    if kind == "permute":
+        axes = tuple(random.sample(range(len(shape)), len(shape)))
+        return lambda a: st.permute_dims(a, axes), lambda a: a.transpose(axes)
+    if kind == "reshape":
+        size = int(np.prod(shape))
+        new = random.choice([(d, size // d) for d in range(1, size + 1) if size % d == 0])
+        return lambda a: st.reshape(a, new), lambda a: a.reshape(new)
+    if kind == "flip":
+        return lambda a: st.flip(a, axis=axis), lambda a: np.flip(a, axis)
+    if kind == "slice":
+        key = (*(slice(None) for _ in range(axis)), slice(random.randrange(shape[axis]), None, random.choice((1, 2))))
+        return lambda a: a[key], lambda a: a[key]
+    if kind == "pad":
+        widths = [(random.randrange(2), random.randrange(2)) for _ in shape]
+        return lambda a: st.pad(a, widths, value=1.0), lambda a: np.pad(a, widths, constant_values=np.float32(1))
+    if kind == "concat":
+        return lambda a: st.concat([a, a], axis=axis), lambda a: np.concatenate([a, a], axis)
+    return lambda a: st.repeat(a, 2, axis=axis), lambda a: a.repeat(2, axis)
+
+
+def reduced(random, shape):
+    """A random reduction, to places more often than not."""
+    axis = random.choice((None, *range(len(shape))))
+    name = random.choice(("argmax", "argmin", "argmax", "argmin", "sum", "max"))
+    return lambda a: getattr(st, name)(a, axis=axis), lambda a: getattr(np, name)(a, axis=axis)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_views_of_few_numbers_beside_one_another(seed):
+    """Arrays of -1, 0 and 1 alone, so that every extreme is met often; several reductions of each view share loops."""
+    random = Random(seed)
+    x = np.random.default_rng(seed).integers(-1, 2, (3, 4, 5)).astype(np.float32)
+    steps = []
+    view = x
+    for _ in range(20):
+        if random.random() < 0.4 or view.size > 200:
+            steps.append(("again", lambda a: a, lambda a: a))
+            view = x
+        step = turned_over(random, view.shape)
+        steps.append(("view", *step))
+        view = step[1](view)
+        steps += [("reduce", *reduced(random, view.shape)) for _ in range(2)]
+
+    def run(array, library):
+        found, view = [], array
+        for kind, *both in steps:
+            if kind == "again":
+                view = array
+            elif kind == "view":
+                view = both[library](view)
+            else:
+                found.append(both[library](view))
+        return found
+
+    for number, (got, right) in enumerate(zip(st.function(lambda x: run(x, 0))(x), run(x, 1), strict=True)):
+        np.testing.assert_array_equal(got, right, err_msg=str(number))
