@@ -102,4 +102,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "(x == best && place > best_place);\\n",
         ("tests/backends/cublas_cudnn/test_reductions.py", "-k", "ties"),
     ),
+    Mutant(
+        "a reverse reads a Variable again that the primal has read and then written",
+        "staged/autodiff/residuals.py",
+        '_CHEAP_NAMES = frozenset(("dynamic_slice",',
+        '_CHEAP_NAMES = frozenset(("variable_read", "dynamic_slice",',
+        ("tests/autodiff/test_borders_of_state.py", "-k", "compiled"),
+    ),
 )
