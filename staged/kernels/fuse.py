@@ -108,6 +108,8 @@ class _BlockFuser:
         if (kept := _kept_alike(value)) is not None:
             return self.value(kept)
         if is_scalar(value) or op.name == "constant" and isinstance(op.attrs["value"], tuple) or is_view(op):
+            if is_scalar(value) and op.name == "reshape" and op.device != CPU:
+                raise AssertionError("the host does not read a number of a device: kernels read the element that holds it")
             self.append(op, op.replace(operands=[self.value(operand) for operand in op.operands]))
         else:
             self.emit_kernel([op], [value])
@@ -122,7 +124,8 @@ class _BlockFuser:
                     self.emit_kernel([op], self.groups.leaving([op]) or list(op.results))
                 return
             # What moves elements around in ways that share no loops with the op is made before it; what a frame is put around, too.
-            direct = {operand for op in ops for operand in op.operands}
+            # A number of a device stays there: the kernel reads the element that holds it.
+            direct = {_as_kept(operand) for op in ops for operand in op.operands}
             moves = ops[0].name in MOVES
             body, operands, nest = self.lowered(
                 ops, results, lambda value: value in direct and (moves or not _is_source(value))

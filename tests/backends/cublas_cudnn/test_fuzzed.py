@@ -53,6 +53,28 @@ def test_kernels_take_numbers_of_the_hosts_arrays_by_value(function: Any, device
     agrees_in_any_order(st.function(function), device, 1e-12, X)
 
 
+def an_element_of_what_the_region_made(x: Any) -> Any:
+    """Every kind of kernel takes it: next to elements in another order, filled in, moved around, by a library."""
+    twice = st.repeat(x, 2)
+    number = twice[3]
+    row = st.broadcast_to(number, (3,))
+    return (
+        twice * number,
+        st.full((3,), number) + 1.0,
+        st.concat([row, x]),
+        st.repeat(row, 2),
+        st.pad(row, 1),
+        st.take(row, np.array([0, 2])),
+        st.broadcast_to(number, (3, 4)) @ st.ones((4, 2), dtype=x.dtype),
+        st.sum(st.tile(row, 2)),
+        st.repeat(number > 0.0, 3),
+    )
+
+
+def test_an_element_of_an_array_of_the_device_is_read_there(device: cuda.Emulator) -> None:
+    agrees_in_any_order(on_gpu(an_element_of_what_the_region_made), device, 1e-12, X)
+
+
 def a_name_that_is_a_function_of_cuda(x: Any) -> Any:
     rsqrt = st.rsqrt(1.0 + x * x)
     expf = st.exp(-rsqrt)

@@ -184,4 +184,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "over = max(1, kernel // stride)",
         (f"{TESTS}test_pooling.py", "-k", "same_bits or maxima"),
     ),
+    Mutant(
+        "the host reads an element of a device's array to give it to a kernel",
+        "staged/kernels/fuse.py",
+        "direct = {_as_kept(operand) for op in ops for operand in op.operands}",
+        "direct = {operand for op in ops for operand in op.operands}",
+        (f"{TESTS}test_fuzzed.py", "-k", "is_read_there"),
+    ),
 )
