@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -359,6 +360,7 @@ FIRST_VALUES: dict[str, Callable[..., Any]] = {
 }
 
 
+@cache
 def layers() -> SimpleNamespace:
     """What `st.nn` stands for."""
     pooling = ("kernel_size", "stride", "padding", "ceil_mode")
