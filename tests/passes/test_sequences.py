@@ -14,10 +14,10 @@ X = np.float64([0.5, -0.7, 1.1])
 def turns(n):
     """For each function below the numbers that its turns add, in order."""
     return {
-        "up to a bound": [i for i in range(min(n, 4))],
-        "from a number on": [i for i in range(max(n, 2), 8, 2)],
-        "downwards": [i for i in range(8, max(n, -2), -3)],
-        "by a staged step": [i for i in range(min(max(n, 0), 3), 9, min(max(n, 1), 2))],
+        "up to a bound": list(range(min(n, 4))),
+        "from a number on": list(range(max(n, 2), 8, 2)),
+        "downwards": list(range(8, max(n, -2), -3)),
+        "by a staged step": list(range(min(max(n, 0), 3), 9, min(max(n, 1), 2))),
         "in loops of known length": [
             number
             for i in range(4)
