@@ -55,7 +55,7 @@ def comprehension_that_filters(x):
 
 
 def array_of_numpy(x):
-    return np.array([x[0], x[1]])  # !
+    return np.ascontiguousarray(x)  # !
 
 
 def concat_without_a_list(x):
