@@ -39,12 +39,17 @@ def check_for_gpus(artifact: Artifact) -> None:
         check_kernels(artifact)
 
 
+FEW = 32
+"""Bytes of registers that the compiler may spill: it does so with most of a block's registers free, to have one more block
+on a multiprocessor. A kernel with too many values at a time spills hundreds."""
+
+
 def check_kernels(artifact: Artifact) -> None:
-    """Fails unless NVRTC compiles the kernels for all `CAPABILITIES`, with nothing to say and no spilled registers."""
+    """Fails unless NVRTC compiles the kernels for all `CAPABILITIES`, with nothing to say and (almost) no spilled registers."""
     for capability in CAPABILITIES:
         kernels = nvrtc.compile_kernels(artifact, capability)
         assert not kernels.messages, f"NVRTC said of `{artifact.name}` for {kernels.architecture}:\n{kernels.messages}"
-        spilling = [f"{use.name} ({use.spilled} bytes)" for use in kernels.uses if use.spilled]
+        spilling = [f"{use.name} ({use.spilled} bytes)" for use in kernels.uses if use.spilled > FEW]
         assert not spilling, (
             f"registers of `{artifact.name}` are spilled on {kernels.architecture}: {', '.join(spilling)}"
         )

@@ -78,8 +78,11 @@ def cascade_sums(nest: Nest, schedule: Schedule) -> tuple[Nest, Schedule]:
 def sums_in_pieces(
     body: tuple[Statement, ...], scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
-    """What one thread does, without vectors, with its long sums in pieces; and the workspace that it needs then."""
-    cascade = _Cascade(Schedule())
+    """What one thread does, without vectors, with its long sums in pieces; and the workspace that it needs then.
+
+    Its rows of sums are in registers: those of pieces go on to others of their own dtype.
+    """
+    cascade = _Cascade(Schedule(), widens_rows=False)
     return cascade.body(body), (*scratch, *cascade.rows)
 
 
@@ -87,7 +90,7 @@ def turn_in_pieces(
     body: tuple[Statement, ...], reductions: Sequence[Reduction], scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
     """The same of one turn of a loop: none of its `reductions` takes in more than `PIECE` numbers directly."""
-    cascade = _Cascade(Schedule())
+    cascade = _Cascade(Schedule(), widens_rows=False)
     long = [r for r in reductions if is_float_sum(r) and cascade.additions(body, r) > PIECE]
     return cascade.body(cascade.with_own_totals(body, long) if long else body), (*scratch, *cascade.rows)
 
@@ -115,8 +118,10 @@ class _Row:
 class _Cascade:
     """Rewrites the statements of one nest."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, *, widens_rows: bool = True) -> None:
         self.schedule = schedule
+        self.widens_rows = widens_rows
+        """Whether rows of f32 sums go on to f64 ones."""
         self.vectorised: set[Loop] = set(schedule.vectorised)
         self.rows: list[ArrayRef] = []
         """Workspace for the totals of further levels."""
@@ -141,7 +146,7 @@ class _Cascade:
     def loop(self, loop: Loop) -> tuple[Statement, ...]:
         """A loop, or the pieces that it goes in."""
         if rows := list(_rows_of(loop)):
-            is_narrow = all(row.array.dtype is f32 for row in rows)
+            is_narrow = self.widens_rows and all(row.array.dtype is f32 for row in rows)
             return self.widened_columns(loop, rows) if is_narrow else self.column_loop(loop, rows)
         loop = self.rebuilt(loop, self.body(loop.body), loop.reductions)
         sums = [r for r in loop.reductions if is_float_sum(r)]
