@@ -61,6 +61,8 @@ class Copy:
     def run(self, tests: tuple[str, ...]) -> tuple[bool, str]:
         """Whether one of the tests fails, and pytest's words for it."""
         options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", f"--timeout={SECONDS}"]
+        if has_options(tests):  # what `-k` chooses may be among the slow ones
+            options += ["-m", "not live"]
         # Bytecode goes by the second in which a source was written: two mutants of one file may be of the same.
         variables = {
             "PYTHONPATH": str(self.folder),
@@ -115,15 +117,22 @@ def killed_all(chosen: list[Mutant], folder: Path, jobs: int) -> list[Mutant]:
         copies.put(Copy(folder / str(number), folder / "cache"))
     plain = {test for mutant in chosen if not has_options(mutant.tests) for test in mutant.tests}
     with_options = {mutant.tests for mutant in chosen if has_options(mutant.tests)}
-    copy = copies.get()
-    for tests in filter(None, (tuple(sorted(plain)), *sorted(with_options))):
+
+    def passing(tests: tuple[str, ...]) -> bool:
+        copy = copies.get()
         failed, word = copy.run(tests)
+        copies.put(copy)
         if failed or "passed" not in word:
-            print(f"without a fault the tests do not pass: {word}")
-            return chosen
-    copies.put(copy)
+            print(f"without a fault the tests do not pass: {' '.join(tests)}  [{word[:160]}]", flush=True)
+        return not failed and "passed" in word
+
+    groups = list(filter(None, (tuple(sorted(plain)), *sorted(with_options))))
+    with ThreadPoolExecutor(jobs) as pool:
+        sound = {tests for tests, passed in zip(groups, pool.map(passing, groups), strict=True) if passed}
 
     def one(mutant: Mutant) -> bool:
+        if (mutant.tests if has_options(mutant.tests) else groups[0]) not in sound:
+            return False
         copy = copies.get()
         begin = time.monotonic()
         noticed, word = copy.outcome(mutant)
