@@ -9,7 +9,8 @@ Loops print as loops; values keep the user's names; what is used once, in the lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from staged.backends.c_family.expr import Call, Cast, Index, Infix, Literal, Name, address, literal
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
@@ -327,10 +328,7 @@ class LoopEmitter(VectorLoops):
         for reduction in tile.reductions:
             self.start(reduction, tile)
         low, high = self.range_of(tile.axis)
-        start, stop = self.names.fresh("first"), self.names.fresh("stop")
-        with self.block(f"for ({self.index_type} {start} = {low}; {start} < {high}; {start} += {tile.size})"):
-            limit = f"{start} + {tile.size} < {high} ? {start} + {tile.size} : {high}"
-            self.w.line(f"const {self.index_type} {stop} = {limit};")
+        with self.pieces(low, high, tile.size) as (start, stop):
             before = self.ranges.get(tile.axis)
             self.ranges[tile.axis] = (start, stop)
             self.body(tile.body)
@@ -340,6 +338,15 @@ class LoopEmitter(VectorLoops):
                 self.ranges[tile.axis] = before
         for reduction in tile.reductions:
             self.finish(reduction, tile)
+
+    @contextmanager
+    def pieces(self, low: object, high: object, size: int) -> Iterator[tuple[str, str]]:
+        """A loop over pieces of at most `size` of a range; the names of a piece's first number and of the one after its last."""
+        start, stop = self.names.fresh("first"), self.names.fresh("stop")
+        with self.block(f"for ({self.index_type} {start} = {low}; {start} < {high}; {start} += {size})"):
+            limit = f"{start} + {size} < {high} ? {start} + {size} : {high}"
+            self.w.line(f"const {self.index_type} {stop} = {limit};")
+            yield start, stop
 
     def loop(self, loop: Loop) -> None:
         for reduction in loop.reductions:

@@ -218,11 +218,7 @@ class CudaStatements(PackStatements):
             first = f"{width} * {self.team_lane}" if width > 1 else self.team_lane
             piece = max(1, share.piece // width) * width * step
             if share.piece and prod(axis.extent for axis in shared) > piece:
-                start, stop = self.names.fresh("first"), self.names.fresh("stop")
-                header = f"for ({self.index_type} {start} = 0; {start} < {last}; {start} += {piece})"
-                loops.enter_context(self.block(header))
-                limit = f"{start} + {piece} < {last} ? {start} + {piece} : {last}"
-                self.w.line(f"const {self.index_type} {stop} = {limit};")
+                start, stop = loops.enter_context(self.pieces(0, last, piece))
                 first, last = f"{start} + {first}", Name(stop)
             for reduction in passed_on:
                 dtype, partial = reduction.target.dtype, self.names.fresh(f"partial_{reduction.target.name}")

@@ -121,9 +121,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the last piece goes beyond the end of a loop",
-        "staged/backends/cublas_cudnn/statements.py",
-        'limit = f"{start} + {piece} < {last} ? {start} + {piece} : {last}"',
-        'limit = f"{start} + {piece}"',
+        "staged/backends/c_family/loops.py",
+        'limit = f"{start} + {size} < {high} ? {start} + {size} : {high}"',
+        'limit = f"{start} + {size}"',
         ON_DEVICE,
     ),
     Mutant(
