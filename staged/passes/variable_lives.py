@@ -2,7 +2,7 @@
 
 The same positions as in `liveness.py`. A Variable is memory and no value, so this is the classical backward analysis over the
 program's flow: a use (a read, a call that may look at it, a point at which somebody outside may) makes it live before,
-a write ends that.
+a write ends that. Such points are where the program may stop: by an error, a print, or Ctrl-C, which loops notice as they turn.
 """
 
 from __future__ import annotations
@@ -108,9 +108,13 @@ class _Flow:
                     self.writes[start] |= self.bit[effect.target]
                 else:
                     self.uses[start] |= self.bit[effect.target]
+        if op.name == "call":
+            self.uses[start] |= self.at_stop  # there may be loops in it
         if op.name in OPAQUE or not op.blocks:
             return
         starts = [self.live.block_start[block] for block in op.blocks]
+        if op.name in ("for", "while"):
+            self.uses[starts[-1]] |= self.at_stop  # each turn may be the last
         if op.name == "for":
             head = [starts[0], finish]
             # A `continue` goes where the end of the body goes.

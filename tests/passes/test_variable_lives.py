@@ -3,6 +3,9 @@ stops. What is right is plain Python on NumPy arrays."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -133,6 +136,50 @@ def test_a_program_that_stops_has_written_what_stands_before_that_and_nothing_el
                 run(X, np.array([0, 1, 9]), case)
         for got, state in zip((v.value, w.value), right, strict=True):
             np.testing.assert_array_equal(np.asarray(got), F(state), err_msg=f"case {case}")
+
+
+def test_ctrl_c_in_a_loop_finds_what_was_written_before_it_and_nothing_else():
+    v = st.Variable(F([50, 60, 70]))
+
+    @st.function
+    def spin(x, n):
+        for k in range(30):  # enough for a function of its own, where it is called twice
+            x = st.tanh(x) * (1.0 + k)
+        for _ in st.range(n):
+            x = st.tanh(x) + 1.0
+        return x
+
+    @st.function
+    def run(x, n, case):
+        if case == 0:
+            y = x + v.value
+            v.value = y
+            for _ in st.range(n):
+                y = st.tanh(y)
+            v.value = y * 2.0
+        elif case == 1:
+            y = x + v.value
+            v.value = y
+            while y[0] < 1e6 + n:
+                y = y + 1e-9
+            v.value = y * 2.0
+        else:
+            first = spin(x, n // 10**12)
+            y = x * 2.0
+            second = spin(y, n)
+            v.value = y
+            x = first + second
+        return x
+
+    for case, right in enumerate((X + F([50, 60, 70]), X + F([50, 60, 70]), F([50, 60, 70]))):
+        run(X, -(10**6), case)  # compiled
+        v.value = F([50, 60, 70])
+        ctrl_c = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        ctrl_c.start()
+        with pytest.raises(KeyboardInterrupt):
+            run(X, 10**12 - 1, case)
+        ctrl_c.join()
+        np.testing.assert_array_equal(np.asarray(v.value), right, err_msg=f"case {case}")
 
 
 def test_the_value_of_a_variable_may_be_an_argument():

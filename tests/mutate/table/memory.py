@@ -115,6 +115,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/passes/test_buffers.py::test_a_training_step_updates_parameters_in_place_and_reuses_activations",),
     ),
     Mutant(
+        "a loop that Ctrl-C ends sees no Variable",
+        "staged/passes/variable_lives.py",
+        "self.uses[starts[-1]] |= self.at_stop",
+        "self.uses[starts[-1]] |= 0",
+        ("tests/passes/test_variable_lives.py", "-k", "ctrl_c"),
+    ),
+    Mutant(
+        "a call whose loop Ctrl-C ends sees no Variable",
+        "staged/passes/variable_lives.py",
+        "self.uses[start] |= self.at_stop  # there may be loops in it",
+        "self.uses[start] |= 0",
+        ("tests/passes/test_variable_lives.py", "-k", "ctrl_c"),
+    ),
+    Mutant(
         "an array scattered into itself is changed in place",
         "staged/kernels/lower_alone.py",
         "shared = changed in self.op.operands[1:]",
