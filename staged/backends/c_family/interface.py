@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from staged.artifact import Parameter
@@ -58,12 +58,17 @@ class Group:
     end: int
 
 
-def parameter_groups(name: str, parameters: Sequence[Parameter]) -> list[Group]:
-    """The groups of a program's parameters, in their order."""
+def own_names(name: str) -> set[str]:
+    """What the header declares for callers, beside the structs of parameters: nothing else of the program is called so."""
+    words = "args release team_create team_destroy args_bytes host_bytes arena_bytes arena_create arena_free".split()
+    return {name, *(f"{name}_{word}" for word in words)}
+
+
+def parameter_groups(name: str, parameters: Sequence[Parameter], taken: Collection[str] = ()) -> list[Group]:
+    """The groups of a program's parameters, in their order; `taken` are names that no struct may have."""
     fields, types = Names(), Names()
     fields.used.update(parameter.field for parameter in parameters)
-    own = "args release team_create team_destroy args_bytes host_bytes arena_bytes arena_create arena_free".split()
-    types.used.update((name, *(f"{name}_{word}" for word in own)))
+    types.used.update(own_names(name), taken)
     groups: list[Group] = []
     begin = 0
     for key, run in itertools.groupby(
@@ -120,7 +125,12 @@ void {name}_arena_free(void *arena);
 
 
 def header_text(
-    name: str, parameters: Sequence[Parameter], arena_bytes: int, release_comment: str | None, parallel: bool
+    name: str,
+    parameters: Sequence[Parameter],
+    arena_bytes: int,
+    release_comment: str | None,
+    parallel: bool,
+    taken: Collection[str] = (),
 ) -> str:
     """The header of the program `name`; `release_comment` is about `NAME_release`, None where there is none."""
     w = Writer()
@@ -154,7 +164,7 @@ def header_text(
             rows.append((declaration, note if parameter.device == "cpu" else f"{note}  on {parameter.device}"))
         width = max((len(declaration) for declaration, _ in rows), default=0)
         lines = [f"{declaration:<{width}}  // {safe_comment(note)}" for declaration, note in rows]
-        groups = parameter_groups(name, parameters)
+        groups = parameter_groups(name, parameters, taken)
         for group in groups:
             w.comment(
                 f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its fields."

@@ -20,9 +20,9 @@ from staged.backends.c_family.functions import (
     place_values,
     returned_values,
 )
-from staged.backends.c_family.interface import header_text, make_parameter, result_tensors, written_variables
+from staged.backends.c_family.interface import header_text, make_parameter, own_names, result_tensors, written_variables
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.standalone.main import words_of_main
+from staged.backends.c_family.standalone.words import words_of_folder
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer, c_identifier
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
@@ -69,11 +69,12 @@ class ProgramEmitter(FileWriter):
         self.function = function
         self.machine = machine
         self.name = c_identifier(function.name)
-        if self.name in words_of_main():
+        if self.name in words_of_folder():
             self.name += "_"
         self.names = Names()
-        own = (self.name, f"{self.name}_args", f"{self.name}_release", f"{self.name.upper()}_ARENA_BYTES")
-        self.names.used.update((*own, "Buffers", "base", "buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"))
+        own = own_names(self.name)
+        own |= {f"{self.name.upper()}_ARENA_BYTES", "Buffers", "base", "buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"}
+        self.names.used |= own
         self.sites: list[Site] = []
         self.site_index: dict[Position | None, int] = {}
         self.parameters: list[Parameter] = []
@@ -162,6 +163,7 @@ class ProgramEmitter(FileWriter):
                 self.arena_bytes(),
                 self.release_comment if self.has_release() else None,
                 parallel,
+                self.names.used,
             ),
             support=self.support,
             data=self.constant_inputs.data_text(self.name),

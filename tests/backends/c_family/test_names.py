@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import staged as st
 from staged.backends.c_family.header_words import WORDS
 from staged.backends.c_family.standalone.main import words_of_main
+from staged.backends.c_family.standalone.words import TARGETS, TO_COMPILERS
 from staged.backends.c_family.writer import c_identifier, has_header_shape
 from staged.testing import assert_backends_agree
 from tests.backends.c_family.header_names import Language, candidates, languages, macros, refused
@@ -121,3 +124,61 @@ def test_the_words_of_main_are_found_in_its_text() -> None:
         "stop",
         "program",
     } <= words_of_main()
+
+
+@st.function
+def step_v3(n: Any, x: Any) -> Any:
+    return x if n < 1 else step_v3(n - 1, x * 0.5) + x
+
+
+@st.function
+def step(n: Any, step_args: Any, words: Any) -> Any:
+    arena_bytes = np.arange(100, dtype=np.float32)
+    level = st.exp(step_args) + st.sum(step_args)
+    level = level * st.sum(level)
+    step_words = level * st.sum(words["in"]) + words["lambda"]
+    return level, step_words, st.sum(arena_bytes) + step_v3(n, 1.5), {"is": step_words + step_args}
+
+
+@st.function
+def aligned(words: Any) -> Any:
+    return {"is": words["in"] + words["lambda"]}
+
+
+@st.function
+def clean(x: Any) -> Any:
+    return x + 2.0
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (step, (3, X, {"in": X, "lambda": X})),
+        (aligned, ({"in": X, "lambda": X},)),
+        (clean, (X,)),
+        (st.function(lambda x: x + 3.0), (X,)),  # fmt: skip
+    ],
+    ids=["names of the folder", "a compiler's word", "a target of make", "a keyword of Python"],
+)
+def test_no_name_breaks_the_folder_for_every_processor(function: Any, arguments: Any, tmp_path: Path) -> None:
+    function.stage(*arguments).export(tmp_path)
+    (program,) = (path.name.removesuffix("_library.c") for path in tmp_path.glob("*_library.c"))
+    strict = "CFLAGS=-std=c11 -O0 -Wall -Wextra -Wpedantic -Werror"
+    for command in (
+        ["make", "-s", strict],
+        ["make", "-s", strict, "lib", "example"],
+        [f"./{program}", "--help"],
+        [f"./{program}_example"],
+        [sys.executable, f"{program}_example.py"],
+    ):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), command
+
+
+def test_every_word_to_compilers_and_every_target_is_known() -> None:
+    texts = "\n".join(path.read_text() for path in Path(st.__file__).parent.glob("backends/**/*.py"))
+    attributes = " ".join(re.findall(r"__attribute__\(\((.*?)\)\)", re.sub(r"\{[^{}]*\}", "", texts)))
+    words = set(re.findall(r"\b[a-z_]+\b", attributes))
+    assert {"unused", "aligned", "vector_size"} <= words and words <= TO_COMPILERS | WORDS
+    targets = {target for line in re.findall(r"\.PHONY: ([a-z ]+)", texts) for target in line.split()}
+    assert {"lib", "emu"} <= targets <= TARGETS

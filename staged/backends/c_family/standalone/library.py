@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from keyword import iskeyword
 
 from staged.artifact import Artifact, Parameter
 from staged.backends.c_family.interface import size_macros
@@ -49,6 +50,11 @@ def entry_names(artifact: Artifact) -> list[str]:
     return [name, *teams, *([f"{name}_release"] if artifact.grows else [])]
 
 
+def _renamed(entry: str, suffix: str) -> str:
+    """An entry of the program for some vectors: `st_` is in front of no name of the user's."""
+    return f"st_{entry}_{suffix}"
+
+
 def variant_source(artifact: Artifact, variant: Variant) -> str:
     """The text for wider vectors: the same functions with a suffix."""
     w = Writer()
@@ -57,7 +63,7 @@ def variant_source(artifact: Artifact, variant: Variant) -> str:
         f"{artifact.name}_dispatch.c takes it where the processor has them. {artifact.name}.c is the same to read."
     )
     for entry in entry_names(artifact):
-        w.line(f"#define {entry} {entry}_{variant.suffix}")
+        w.line(f"#define {entry} {_renamed(entry, variant.suffix)}")
     w.line()
     return str(w) + GUARD + artifact.source
 
@@ -72,13 +78,13 @@ def dispatch_source(artifact: Artifact) -> str:
     )
     w.comment(f"{name}_v4.c (see the Makefile), or {name}.c alone, which is for any processor.")
     for entry in entry_names(artifact):
-        w.line(f"#define {entry} {entry}_portable")
+        w.line(f"#define {entry} {_renamed(entry, 'portable')}")
     w.line(f'#include "{name}.c"')
     for entry in entry_names(artifact):
         w.line(f"#undef {entry}")
     w.line()
     w.comment(f"-D{name.upper()}_LEVEL=1, 3 or 4 chooses once and for all.")
-    with w.block("static int level(void)"):
+    with w.block("static int st_level(void)"):
         w.line(f"#ifdef {name.upper()}_LEVEL")
         w.line(f"return {name.upper()}_LEVEL;")
         w.line("#else")
@@ -91,39 +97,31 @@ def dispatch_source(artifact: Artifact) -> str:
             )
         w.line("return has_v3 && has_v4 ? 4 : has_v3 ? 3 : 1;")
         w.line("#endif")
-    for declared, call, gives in _signatures(artifact):
+    for declared, entry, values, gives in _signatures(artifact):
         for suffix in suffixes:
             w.line()
-            w.line(declared.format(suffix=f"_{suffix}") + ";")
+            w.line(declared.format(name=_renamed(entry, suffix)) + ";")
         w.line()
-        w.line(declared.format(suffix="") + ";")
+        w.line(declared.format(name=entry) + ";")
         w.line()
-        with w.block(declared.format(suffix="")), w.block("switch (level())"):
+        with w.block(declared.format(name=entry)), w.block("switch (st_level())"):
             for label, suffix in (("case 4", "v4"), ("case 3", "v3"), ("default", "portable")):
                 w.line(
-                    f"{label}: {'return ' if gives else ''}{call.format(suffix=f'_{suffix}')};{'' if gives else ' break;'}"
+                    f"{label}: {'return ' if gives else ''}{_renamed(entry, suffix)}({values});{'' if gives else ' break;'}"
                 )
     return str(w)
 
 
-def _signatures(artifact: Artifact) -> list[tuple[str, str, bool]]:
-    """(declaration, call, whether it returns something) of each entry; `{suffix}` says which one."""
+def _signatures(artifact: Artifact) -> list[tuple[str, str, str, bool]]:
+    """(declaration of `{name}`, its name, what it is given, whether it returns something) of each entry."""
     name = artifact.name
     args = f"const {name}_args *args, void *arena, st_host *host"
-    found = [(f"int {name}{{suffix}}({args})", f"{name}{{suffix}}(args, arena, host)", True)]
+    found = [(f"int {{name}}({args})", name, "args, arena, host", True)]
     if artifact.threads != 1:
-        found.append(
-            (
-                f"struct st_team *{name}_team_create{{suffix}}(int threads)",
-                f"{name}_team_create{{suffix}}(threads)",
-                True,
-            )
-        )
-        found.append(
-            (f"void {name}_team_destroy{{suffix}}(struct st_team *team)", f"{name}_team_destroy{{suffix}}(team)", False)
-        )
+        found.append(("struct st_team *{name}(int threads)", f"{name}_team_create", "threads", True))
+        found.append(("void {name}(struct st_team *team)", f"{name}_team_destroy", "team", False))
     if artifact.grows:
-        found.append((f"void {name}_release{{suffix}}(void *arena)", f"{name}_release{{suffix}}(arena)", False))
+        found.append(("void {name}(void *arena)", f"{name}_release", "arena", False))
     return found
 
 
@@ -195,15 +193,15 @@ def example_c(artifact: Artifact) -> str:
     w.line(f'#include "{name}.h"')
     w.line()
     names = Names()
-    names.used.update((name, "host", "arena", "args", "main"))
+    names.used.update((name, f"{name}_release", "host", "arena", "args", "main"))
     arrays = {parameter.field: names.fresh(parameter.field) for parameter in _arrays(artifact)}
-    for parameter in _arrays(artifact):
-        w.line(f"static {_C_TYPES[parameter.dtype]} {arrays[parameter.field]}[{macros[parameter.field]} + 1];")
     w.line(f"{name.upper()}_STATIC_ARENA(arena);")
     w.line("static st_host host;  // zeros: it prints to standard output, on one thread")
     w.line()
     with w.block("int main(void)"):
         w.line(f"static {name}_args args;  // zeros, too")
+        for parameter in _arrays(artifact):
+            w.line(f"static {_C_TYPES[parameter.dtype]} {arrays[parameter.field]}[{macros[parameter.field]} + 1];")
         for field, array in arrays.items():
             w.line(f"args.{field} = {array};")
         for parameter in artifact.parameters:
@@ -249,10 +247,14 @@ def example_python(artifact: Artifact) -> str:
     w.line("args, arrays = Args(), {}")
     for parameter in _arrays(artifact):
         size = max(1, size_of(parameter))
-        w.line(f"arrays[{parameter.field!r}] = args.{parameter.field} = (ctypes.{_CTYPES[parameter.dtype]} * {size})()")
+        w.line(f"arrays[{parameter.field!r}] = (ctypes.{_CTYPES[parameter.dtype]} * {size})()")
+        place, array = f"args.{parameter.field}", f"arrays[{parameter.field!r}]"
+        is_word = iskeyword(parameter.field)
+        w.line(f"setattr(args, {parameter.field!r}, {array})" if is_word else f"{place} = {array}")
     w.line(f"host = ctypes.create_string_buffer(library.{name}_host_bytes())")
     w.line(f"arena = ctypes.c_void_p(library.{name}_arena_create())")
-    w.line(f"status = library.{name}(ctypes.byref(args), arena, host)")
+    entry = f"getattr(library, {name!r})" if iskeyword(name) else f"library.{name}"
+    w.line(f"status = {entry}(ctypes.byref(args), arena, host)")
     w.line('assert status == 0, f"it stopped with error {status}"')
     for parameter in artifact.parameters:
         if parameter.role != "input":

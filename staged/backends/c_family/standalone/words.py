@@ -1,0 +1,18 @@
+"""The names that a program cannot have because the files around it have them."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.standalone.main import words_of_main
+
+TARGETS = frozenset("lib example clean split emu Makefile".split())
+"""What `make` makes, in the Makefiles for C and for CUDA; and what it reads."""
+
+TO_COMPILERS = frozenset(
+    "aligned always_inline cold defined format may_alias noinline noreturn optimize unroll unused vector_size".split()
+)
+"""Words of attributes, pragmas and conditions: they would mean something else under `#define NAME st_NAME_v3`."""
+
+
+def words_of_folder() -> frozenset[str]:
+    """The names that no program may have."""
+    return words_of_main() | TARGETS | TO_COMPILERS
