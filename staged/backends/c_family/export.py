@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from staged.artifact import Artifact
@@ -19,6 +19,7 @@ from staged.backends.c_family.standalone.library import (
 )
 from staged.backends.c_family.standalone.main import main_source
 from staged.backends.c_family.standalone.npy import npy_header
+from staged.backends.c_family.support.team import no_team_definitions
 
 
 def export_files(artifact: Artifact, variants: Mapping[str, Artifact] | None = None) -> dict[str, str]:
@@ -29,6 +30,8 @@ def export_files(artifact: Artifact, variants: Mapping[str, Artifact] | None = N
     name = artifact.name
     wide = dict(variants or {})
     if wide:
+        artifact, *others = with_teams([artifact, *wide.values()])
+        wide = dict(zip(wide, others, strict=True))
         artifact = with_arena(artifact, max(each.arena_bytes for each in (artifact, *wide.values())))
     files = {f"{name}.c": GUARD + artifact.source, f"{name}.h": artifact.header, **companions(artifact)}
     for target, each in wide.items():
@@ -45,6 +48,19 @@ def export_files(artifact: Artifact, variants: Mapping[str, Artifact] | None = N
     files["Makefile"] = makefile(artifact, list(wide))
     files["README.md"] = readme(artifact, targets=list(wide))
     return files
+
+
+def with_teams(artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """The same program for several targets: all have teams of threads if one has, since their callers cannot tell."""
+    header = next((each.header for each in artifacts if each.threads != 1), None)
+    if header is None:
+        return list(artifacts)
+    return [
+        replace(each, source=f"{each.source}\n{no_team_definitions(each.name)}", header=header, threads=0)
+        if each.threads == 1
+        else each
+        for each in artifacts
+    ]
 
 
 def companions(artifact: Artifact) -> dict[str, str]:

@@ -217,6 +217,23 @@ def test_an_exported_program_has_threads_and_every_count_gives_the_same_bits(tmp
         assert done.returncode == 2 and message in done.stderr
 
 
+@st.function
+def between(a: Any, b: Any) -> Any:
+    return a @ b
+
+
+def test_a_program_worth_threads_with_narrow_vectors_alone_has_teams_for_all(tmp_path: Path) -> None:
+    a, b = np.ones((64, 300), np.float32), np.ones((300, 32), np.float32)
+    between.stage(a, b).export(tmp_path)
+    shares = {path.name: "st_parallel(host->team" in path.read_text() for path in tmp_path.glob("between*.c")}
+    assert shares["between.c"] and not shares["between_v4.c"]
+    build(tmp_path, f"CFLAGS={STRICT}", "between", "lib", "example")
+    np.save(tmp_path / "a.npy", a)
+    np.save(tmp_path / "b.npy", b)
+    subprocess.run("./between --a a.npy --b b.npy --threads 2 --out .".split(), cwd=tmp_path, check=True)
+    assert np.array_equal(np.load(tmp_path / "result.npy"), a @ b)
+
+
 def test_an_array_that_is_held_elsewhere_too_stays_an_input(tmp_path: Path) -> None:
     kept: list[Any] = []
 

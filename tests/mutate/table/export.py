@@ -190,4 +190,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "is_word = False",
         ("tests/backends/c_family/test_names.py::test_no_name_breaks_the_folder_for_every_processor",),
     ),
+    Mutant(
+        "a text without threads leaves out the teams that others have",
+        "staged/backends/c_family/export.py",
+        "        if each.threads == 1\n",
+        "        if not each.threads\n",
+        ("tests/backends/native/test_export_interface.py::test_a_program_worth_threads_with_narrow_vectors_alone_has_teams_for_all",),
+    ),
 )

@@ -230,3 +230,17 @@ void {name}_team_destroy(struct st_team *team) {{
     st_team_destroy(team);
 }}
 """
+
+
+def no_team_definitions(name: str) -> str:
+    """What the source defines instead where none of its loops is worth a team, but the same program for others has some."""
+    return f"""\
+struct st_team *{name}_team_create(int threads) {{
+    (void)threads;
+    return NULL;  // no loop of this text is long enough to share
+}}
+
+void {name}_team_destroy(struct st_team *team) {{
+    (void)team;
+}}
+"""
