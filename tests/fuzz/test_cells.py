@@ -197,6 +197,10 @@ def test_a_derivative_that_is_wrong_in_both_modes_is_found_by_differences(plant:
     assert "not what differences say" in found(calls(("cosh", "f64", "odd", "grad")), 4)
 
 
+def test_differences_say_nothing_where_numbers_are_equal_at_a_point_alone() -> None:
+    assert found(calls(("nn.Parameter", "f64", "block", "jvps")), 8) == ""
+
+
 def test_a_wrong_meaning_is_found_by_numpy(plant: Plant) -> None:
     plant("round", reference=lambda x: np.floor(x + 0.5))
     assert "not what NumPy reads" in found(

@@ -5,6 +5,6 @@ Formulas are the textbook's. `run` executes a program's text with it; loops, bra
 """
 
 from tests.fuzz.plain.core import Plain
-from tests.fuzz.plain.run import MISSING, load, namespace, wide
+from tests.fuzz.plain.run import MISSING, load, namespace, noting_equalities, wide
 
-__all__ = ["MISSING", "Plain", "load", "namespace", "wide"]
+__all__ = ["MISSING", "Plain", "load", "namespace", "noting_equalities", "wide"]

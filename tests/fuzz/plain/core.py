@@ -16,6 +16,8 @@ class Precision:
     single: Any = np.dtype(np.float32)
     is_wide = False
     """Whether arrays of float64 stand for ones of f32."""
+    equalities: list[Any] | None = None
+    """What each `==` and `!=` of floats came to, while someone wants to know."""
 
 
 class Plain:

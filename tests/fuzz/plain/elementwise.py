@@ -87,6 +87,13 @@ def _integer_sign(x: Any) -> Any:
     return np.sign(x)
 
 
+def _equal(a: Any, b: Any) -> Any:
+    found = np.equal(a, b)
+    if Precision.equalities is not None and a.dtype.kind == "f":
+        Precision.equalities.append(found)
+    return found
+
+
 def _maximum(a: Any, b: Any) -> Any:
     return np.maximum(a, b)
 
@@ -103,8 +110,8 @@ for _name, _function in {
     "minimum": np.minimum,
     "floor_divide": np.floor_divide,
     "remainder": np.remainder,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
+    "equal": _equal,
+    "not_equal": lambda a, b: ~_equal(a, b),
     "less": np.less,
     "less_equal": np.less_equal,
     "greater": np.greater,

@@ -179,3 +179,13 @@ def wide(is_single: bool = True) -> Iterator[None]:
         yield
     finally:
         Precision.single, Precision.is_wide = before
+
+
+@contextlib.contextmanager
+def noting_equalities() -> Iterator[list[Any]]:
+    """Inside, what each `==` and `!=` of floats comes to is put into the list."""
+    Precision.equalities = found = []
+    try:
+        yield found
+    finally:
+        Precision.equalities = None
