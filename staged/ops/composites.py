@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from staged.ir.types import Shape, f32
 from staged.ops.array import Array
 from staged.ops.composite import composite
@@ -254,6 +256,7 @@ def dropout(x: Any, p: Any = 0.5, training: Any = True) -> Array:
     generator. Source: Srivastava et al., Dropout, 2014.
     """
     array = as_float(x, "dropout")
+    p = float(p) if isinstance(p, np.generic) else p
     if is_number(p) and not 0 <= p <= 1:
         raise shape_error(f"dropout: a probability is between 0 and 1, got {p}")
     if (is_number(training) and not training) or (is_number(p) and p == 0):
@@ -262,6 +265,7 @@ def dropout(x: Any, p: Any = 0.5, training: Any = True) -> Array:
         dropped = zeros_like(array)
     else:
         keep = bernoulli(1.0 - cast(p, f32) if isinstance(p, Array) else 1.0 - p, array.shape)
-        scale = cast(1.0 / (1.0 - p), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)
+        # Where all are dropped, an infinite scale would make the gradient NaN.
+        scale = cast(1.0 / where(p < 1.0, 1.0 - p, 1.0), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)
         dropped = select(keep, array * scale, zeros_like(array))
     return dropped if is_number(training) else where(training, dropped, array)

@@ -441,8 +441,8 @@ def pow_(a: Any, b: Any) -> Array:
         base = as_array(base)
     if not is_number(power) or isinstance(power, bool) or not isinstance(base, Array) or base.dtype.is_bool:
         return _general_power(base, power)
-    if isinstance(power, float) and not base.dtype.is_float:
-        (base,) = promoted(base, name="pow", floats=True)
+    if (isinstance(power, float) or power < 0) and not base.dtype.is_float:
+        (base,) = promoted(base, name="pow", floats=True)  # before a product of integers could leave their range
     if power == 0:
         return broadcast(cast(as_array(1), base.dtype, base.type.weak), base.shape)
     if power == 1:
@@ -461,8 +461,6 @@ def pow_(a: Any, b: Any) -> Array:
         return divide(1.0, base)
     if power == -2:
         return divide(1.0, square(base))
-    if power < 0 and not base.dtype.is_float:
-        (base,) = promoted(base, name="pow", floats=True)
     return _general_power(base, power)
 
 

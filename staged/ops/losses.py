@@ -241,7 +241,9 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     check_argument(not is_number(delta) or delta > 0, f"huber_loss: delta is above 0, got {delta}")
     left, right = _pair_of("huber_loss", prediction, target)
     size = abs_(left - right)
-    return reduced(where(size < delta, 0.5 * _square_below(left - right, delta), delta * (size - 0.5 * delta)), reduction)
+    # The line sees no delta where it is not taken: an infinite one would make its slope, times 0, NaN.
+    slope = where(size < delta, 1.0, delta)
+    return reduced(where(size < delta, 0.5 * _square_below(left - right, delta), slope * (size - 0.5 * slope)), reduction)
 
 
 def _square_below(difference: Array, limit: Any) -> Array:

@@ -20,7 +20,7 @@ from staged.errors import StagingError
 from staged.ir.types import dtype_of
 from staged.ops.array import METHODS, WORDS, Array, StagedArray
 from staged.ops.context import current_context
-from staged.ops.promote import public
+from staged.ops.promote import handle, public, type_of
 from staged.other_names import EQUIVALENTS, answer_from
 from staged.source import here
 
@@ -41,6 +41,8 @@ _UFUNCS = {
     "left_shift": "bitwise_left_shift",
     "right_shift": "bitwise_right_shift",
 }
+_OF_FLOATS = ("fabs", "float_power")
+"""Those that make f64 of integers, where ours stays with integers, and may leave their range."""
 _SAME_UFUNCS = frozenset(
     """abs add subtract multiply divide floor_divide remainder pow negative sign square sqrt exp expm1 log log1p sin cos
     tan sinh cosh tanh floor ceil trunc maximum minimum equal not_equal less less_equal greater greater_equal logical_and
@@ -132,12 +134,12 @@ def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mappi
     options = _options(f"np.{name}", kwargs)
     ours = _UFUNCS.get(name, name if name in _SAME_UFUNCS else "")
     if method == "reduce" and name in _REDUCTIONS:
-        options.pop("initial", None)
         # NumPy's `reduce` goes over the first axis unless told otherwise.
-        axis = options.pop("axis", 0)
-        return METHODS[_REDUCTIONS[name]](inputs[0], axis=axis, **options)
+        return _call(f"np.{name}.reduce", METHODS[_REDUCTIONS[name]], inputs, {"axis": 0, **options})
     if method != "__call__" or not ours or any(map(_is_foreign, inputs)):
         raise _MissingError(f"np.{name}" + ("" if method == "__call__" else f".{method}"))
+    if name in _OF_FLOATS and not any(type_of(handle(each)).dtype.is_float for each in inputs):
+        raise _MissingError(f"np.{name} of integers", "cast them first: `st.astype(x, st.f64)`")
     return _call(f"np.{name}", METHODS[ours], inputs, options)
 
 
@@ -153,7 +155,9 @@ def _function_by_ours(function: Any, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def _is_foreign(value: Any) -> bool:
-    """Whether it is an array of NumPy's of a dtype that we do not have."""
+    """Whether it is an array of NumPy's of a dtype that we do not have, or a list that has one."""
+    if isinstance(value, list | tuple):
+        return any(map(_is_foreign, value))
     return isinstance(value, np.ndarray | np.generic) and dtype_of(value.dtype) is None
 
 
@@ -182,7 +186,7 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     options = {}
     for key, value in kwargs.items():
         known = _HARMLESS.get(key)
-        if known is not None and any(value is one or value == one for one in known if not isinstance(value, Array)):
+        if known is not None and not isinstance(value, Array | np.ndarray) and value in known:
             continue
         if key == "out":
             raise _MissingError(f"{name}(..., out=...)", "arrays are values: assign the result to a name")

@@ -38,6 +38,7 @@ from staged.ops.promote import (
     cast,
     check_argument,
     check_dtype,
+    check_fits,
     dtype_error,
     is_number,
     public,
@@ -291,14 +292,18 @@ def bernoulli(p: Any = 0.5, shape: Any = ()) -> Array:
 def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64) -> Array:
     """Integers in [low, high), or [0, low) if `high` is None; the bounds may be staged. NumPy `Generator.integers`.
 
-    The range is below 2^31; no value is more than range / 2^32 likelier than another.
+    The range is at most 2^31; no value is more than range / 2^32 likelier than another.
     """
     wanted = check_dtype(dtype)
     if not wanted.is_integer:
         raise dtype_error(f"random.integers makes integers, not {wanted}")
     bounds = (0, low) if high is None else (low, high)
-    if all(map(is_number, bounds)):
-        check_argument(bounds[0] < bounds[1], f"random.integers: low is below high, got {bounds[0]} and {bounds[1]}")
+    if all(isinstance(bound, int | np.integer) for bound in bounds):
+        least, past = map(int, bounds)
+        check_argument(least < past, f"random.integers: low is below high, got {least} and {past}")
+        check_argument(past - least <= 2**31, f"random.integers: the bounds are at most 2**31 apart, got {least} and {past}")
+        check_fits(least, wanted)
+        check_fits(past - 1, wanted)
     first, last = map(_integer, bounds)
     draw = cast(bind(_bits_op, _key(), shape=static_shape(shape, "random.integers")), i64)
     return cast(bitwise_right_shift(draw * (last - first), 32) + first, wanted)

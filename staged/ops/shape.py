@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,10 +81,11 @@ _broadcast_op: Primitive = primitive(
 
 
 @public("broadcast_to")
-def broadcast_to(x: Any, shape: Sequence[Extent]) -> Array:
+def broadcast_to(x: Any, shape: Sequence[Extent] | Extent) -> Array:
     """`x` repeated to `shape`. Array API `broadcast_to`. Raises ShapeError where an extent is neither equal nor 1."""
     array = as_array(x)
-    wanted = tuple(extent if (known := as_extent(extent)) is None else known for extent in shape)
+    extents: Any = shape if as_extent(shape) is None else (shape,)
+    wanted = tuple(extent if (known := as_extent(extent)) is None else known for extent in extents)
     if broadcast_shapes(array.shape, wanted) != wanted:
         raise shape_error(f"{array.type} does not broadcast to {shape_text(wanted)}", array)
     return broadcast(array, wanted)
@@ -320,6 +321,8 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Array:
         raise shape_error(f"moveaxis: {len(sources)} axes to {len(targets)} places", array)
     fro = [axis_of(axis, array.ndim, "moveaxis") for axis in sources]
     to = [axis_of(axis, array.ndim, "moveaxis") for axis in targets]
+    if len(set(fro)) < len(fro) or len(set(to)) < len(to):
+        raise shape_error(f"moveaxis: an axis is named twice in {source} to {destination}", array)
     order = [axis for axis in range(array.ndim) if axis not in fro]
     for place, axis in sorted(zip(to, fro, strict=True)):
         order.insert(place, axis)
@@ -463,7 +466,7 @@ def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array
         raise shape_error(f"roll needs a size fixed while staging, got {array.type}", array)
     if isinstance(read(shift), Array) and extent:
         return METHODS["take"](array, (METHODS["arange"](extent) - as_array(shift)) % extent, where)
-    first = -shift % extent if extent else 0
+    first = -int(shift) % extent if extent else 0  # of one of NumPy's without a sign the negative is none
     if not first:
         return array
     return concat([slice_axis(array, where, first, extent), slice_axis(array, where, 0, first)], where)
@@ -525,12 +528,14 @@ def pad(x: Any, pad_width: Any, *, value: float = 0) -> Array:
     if is_number(value):
         check_fits(value, array.dtype)
     widths: Any
-    if isinstance(pad_width, int):
-        widths = [(pad_width, pad_width)] * array.ndim
-    elif all(isinstance(width, int) for width in pad_width):
-        widths = [tuple(pad_width)] * array.ndim
+    if isinstance(pad_width, int | np.integer):
+        widths = [(int(pad_width),) * 2] * array.ndim
+    elif isinstance(pad_width, Mapping):
+        widths = []
+    elif all(isinstance(width, int | np.integer) for width in pad_width):
+        widths = [tuple(map(int, pad_width))] * array.ndim
     else:
-        widths = [tuple(width) for width in pad_width]
+        widths = [tuple(map(int, width)) for width in pad_width]
     if len(widths) != array.ndim or any(len(width) != 2 for width in widths):
         raise shape_error(f"pad: {pad_width!r} does not fit {array.type}", array, hint="give (before, after) per axis")
     for axis, (low, high) in enumerate(widths):
@@ -608,6 +613,7 @@ _concat_op: Primitive = primitive(
 def _joined(arrays: Sequence[Any], name: str) -> list[Array]:
     if isinstance(arrays, Array) and arrays.ndim:
         arrays = [arrays[index] for index in range(len(arrays))]
+    arrays = list(arrays)
     if not arrays:
         raise shape_error(f"{name} needs at least one array")
     return promoted(*arrays, name=name)
@@ -666,13 +672,14 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     extent = array.shape[where]
     if not isinstance(extent, int):
         raise shape_error(f"split needs a size fixed while staging, got {array.type}", array)
-    if isinstance(indices_or_sections, int):
+    if isinstance(indices_or_sections, int | np.integer):
+        indices_or_sections = int(indices_or_sections)
         if indices_or_sections < 1 or extent % indices_or_sections:
             raise shape_error(f"split: {extent} elements do not make {indices_or_sections} equal parts", array)
         width = extent // indices_or_sections
         cuts = [width * number for number in range(1, indices_or_sections)]
     else:
-        cuts = [min(max(cut + extent if cut < 0 else cut, 0), extent) for cut in indices_or_sections]
+        cuts = [min(max(cut + extent if cut < 0 else cut, 0), extent) for cut in map(int, indices_or_sections)]
     edges = [0, *cuts, extent]
     return [slice_axis(array, where, a, max(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
 
@@ -693,7 +700,8 @@ def tile(x: Any, repetitions: Any) -> Array:
     """`x` repeated as a whole along each axis. Array API `tile`."""
     array = as_array(x)
     check_known("tile", "repetitions", repetitions)
-    counts = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    given = (repetitions,) if isinstance(repetitions, int | np.integer) else repetitions
+    counts = tuple(_repetitions("tile", count, array) for count in given)
     ndim = max(len(counts), array.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
     shape = (1,) * (ndim - array.ndim) + array.shape
@@ -707,6 +715,7 @@ def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
     """Each element of `x` repeated `repeats` times along `axis` (None: flattened). Array API `repeat`."""
     array = as_array(x)
     check_known("repeat", "repeats", repeats)
+    repeats = _repetitions("repeat", repeats, array)
     if axis is None:
         array, axis = reshape(array, (-1,)), 0
     where = axis_of(axis, array.ndim, "repeat")
@@ -714,6 +723,14 @@ def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
     shape = (*array.shape[: where + 1], repeats, *array.shape[where + 1 :])
     joined = (*array.shape[:where], _times(repeats, array.shape[where], array), *array.shape[where + 1 :])
     return reshape(broadcast(wide, shape), joined)
+
+
+def _repetitions(name: str, count: Any, x: Array) -> int:
+    """How many times, as a Python int."""
+    known = as_extent(count)
+    if not isinstance(known, int) or known < 0:
+        raise shape_error(f"{name}: a number of repetitions is an integer of at least 0, got {count}", x)
+    return known
 
 
 def _times(count: int, extent: Extent, x: Array) -> Extent:

@@ -223,7 +223,8 @@ def linspace(start: float, stop: float, num: int, *, dtype: Any = f32, endpoint:
     """`num` evenly spaced numbers from `start` to `stop`. Array API `linspace`. Computed in f64, rounded once."""
     for what, number in (("start", start), ("stop", stop), ("num", num)):
         check_known("linspace", what, number)
-    check_argument(num >= 0, f"linspace: num is at least 0, got {num}")
+    check_argument(isinstance(num, int | np.integer) and num >= 0, f"linspace: num is at least 0, got {num}")
+    num = int(num)
     gaps = num - 1 if endpoint else num
     counter = iota((num,), 0, f64)
     if gaps < 1:

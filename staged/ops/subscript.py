@@ -79,7 +79,10 @@ def _is_mask(part: Any) -> bool:
 
 
 def _parts(x: Array, key: Any) -> list[Any]:
-    """The key as one entry per axis (and Nones); numbers and slices as they are, the rest as handles."""
+    """The key as one entry per axis (and Nones); numbers and slices as they are, the rest as handles.
+
+    A `...` that stands for no axis stays: it keeps the indices on its sides apart.
+    """
     entries = list(key) if isinstance(key, tuple) else [key]
     parts: list[Any] = []
     for raw in entries:
@@ -111,9 +114,9 @@ def _parts(x: Array, key: Any) -> list[Any]:
     dots = [position for position, part in enumerate(parts) if part is Ellipsis]
     if len(dots) > 1:
         raise shape_error("an index has at most one `...`", x)
-    fill = [slice(None)] * (x.ndim - used)
+    fill: list[Any] = [slice(None)] * (x.ndim - used)
     if dots:
-        return [*parts[: dots[0]], *fill, *parts[dots[0] + 1 :]]
+        return [*parts[: dots[0]], *(fill or [Ellipsis]), *parts[dots[0] + 1 :]]
     return [*parts, *fill]
 
 
@@ -123,8 +126,8 @@ def _plan(x: Array, parts: Sequence[Any]) -> _Plan:
     plan = _Plan([0] * x.ndim, list(x.shape), [1] * x.ndim, {}, set(), {}, [], front)
     axis = 0
     for part in parts:
-        if part is None:
-            plan.layout.append(None)
+        if part is None or part is Ellipsis:
+            plan.layout += [None] if part is None else []
             continue
         extent = x.shape[axis]
         if isinstance(part, slice):
@@ -368,7 +371,7 @@ def set_item(x: Any, key: Any, value: Any) -> Array:
 def _set_mask(x: Array, parts: Sequence[Any], value: Any) -> Array:
     """x[mask] = v, where the mask covers leading axes: a choice, element by element."""
     mask = parts[0]
-    rest = parts[1:]
+    rest = [part for part in parts[1:] if part is not Ellipsis]
     if not _is_mask(mask) or any(part != slice(None) for part in rest):
         raise shape_error(
             "a mask in a write stands first and alone", x, hint="combine conditions with `st.where(mask, v, x)`"

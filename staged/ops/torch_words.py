@@ -12,6 +12,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from staged.errors import ArgumentError, DTypeError, ShapeError
 from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import METHODS, WORDS, Array
@@ -219,7 +221,7 @@ def _masked_fill(x: Array, mask: Any, value: Any) -> Array:
 
 def _split(x: Array, split_size_or_sections: Any, dim: int = 0) -> list[Array]:
     extent = _fixed("split", x, dim)
-    if isinstance(split_size_or_sections, int):
+    if isinstance(split_size_or_sections, int | np.integer):
         if split_size_or_sections < 1:
             raise ShapeError(f"split: parts have at least one element, got {split_size_or_sections}", where=here())
         cuts = list(range(split_size_or_sections, extent, split_size_or_sections))
@@ -236,9 +238,9 @@ def _split(x: Array, split_size_or_sections: Any, dim: int = 0) -> list[Array]:
 
 def _chunk(x: Array, chunks: int, dim: int = 0) -> list[Array]:
     extent = _fixed("chunk", x, dim)
-    if not isinstance(chunks, int) or chunks < 1:
+    if not isinstance(chunks, int | np.integer) or chunks < 1:
         raise ShapeError(f"chunk makes at least one part, got {chunks}", where=here())
-    return _split(x, max(-(-extent // chunks), 1), dim)
+    return _split(x, -(-extent // int(chunks)) or [0] * int(chunks), dim)
 
 
 def _fixed(name: str, x: Array, dim: int) -> int:
@@ -302,7 +304,8 @@ def _select(x: Array, dim: int, index: Any) -> Array:
 
 
 def _index_select(x: Array, dim: int, index: Any) -> Array:
-    result: Array = METHODS["take"](x, index, axis=dim)
+    chosen = METHODS["asarray"](index)
+    result: Array = METHODS["take"](x, chosen if chosen.ndim else METHODS["reshape"](chosen, (1,)), axis=dim)
     return result
 
 

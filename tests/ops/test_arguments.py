@@ -1,6 +1,7 @@
 """Numbers that there are not, for functions that torch has too: refused where they are written, as torch refuses them."""
 
 import numpy as np
+import optree
 import pytest
 
 import staged as st
@@ -25,6 +26,13 @@ REFUSED = {
     "linspace": (lambda: st.linspace(0, 1, -1), "num is at least 0"),
     "arange": (lambda: st.arange(0, 3, 0), "step"),
     "dropout": (lambda: st.dropout(X, 1.5), "between 0 and 1"),
+    "integers too far apart": (lambda: st.random.integers(0, 2**31 + 1, (3,)), "at most 2\\*\\*31 apart"),
+    "tile": (lambda: st.tile(X, -1), "tile: .* of at least 0, got -1"),
+    "repeat": (lambda: st.repeat(X, -1), "repeat: .* of at least 0, got -1"),
+    "repeat by a list": (lambda: st.repeat(X, [1, 2], axis=0), r"repeat: .* got \[1, 2\]"),
+    "pad by a dict": (lambda: st.pad(X, {0: 1, 1: 2}), "does not fit"),
+    "moveaxis": (lambda: st.moveaxis(X, [0, 1], [2, 2]), "named twice"),
+    "moveaxis from": (lambda: st.moveaxis(X, [0, -3], [1, 2]), "named twice"),
 }
 TAKEN = {
     "batch_norm": lambda: st.batch_norm(X, MEAN, VAR, eps=0.0),
@@ -34,6 +42,9 @@ TAKEN = {
     "integers": lambda: st.random.integers(4, 5, (3,)),
     "flatten": lambda: st.flatten(X, 1, 1),
     "linspace": lambda: st.linspace(0, 1, 0),
+    "integers over all": lambda: st.random.integers(-(2**30), 2**30, (3,), dtype=st.i32),
+    "integers of a dtype": lambda: st.random.integers(0, 256, (3,), dtype=st.u8),
+    "tile": lambda: st.tile(X, 0),
 }
 
 
@@ -45,9 +56,35 @@ def test_a_number_that_there_is_not_is_refused_with_the_line(what):
     assert "test_arguments.py" in str(refused.value)
 
 
+def test_integers_that_a_dtype_lacks_are_not_drawn():
+    for low, high in ((0, 257), (-1, 9)):
+        with pytest.raises(st.DTypeError, match="does not fit u8"):
+            st.random.integers(low, high, (3,), dtype=st.u8)
+
+
 @pytest.mark.parametrize("what", TAKEN)
 def test_a_number_at_the_edge_is_taken(what):
     assert np.isfinite(np.asarray(TAKEN[what]())).all()
+
+
+def _sizes(x, size):
+    """Functions of sizes, each by `size(2)` or the like."""
+    return (
+        [st.split(x, size(3), 1), x.split(size(2), 1), x.chunk(size(2), 2), st.tile(x, size(2)), st.repeat(x, size(2), 1)],
+        [st.pad(x, size(1)), st.pad(x, (size(1), size(2))), st.pad(x, [(size(1), size(0))] * 3), st.linspace(0, 1, size(3))],
+        [st.roll(x, size(2), 1), st.roll(x, (size(1), size(2)), (1, 2)), st.stack(X), st.concat(X, size(1))],
+        [st.broadcast_to(x[0, 0, 0], size(3)), x.unflatten(2, (size(2), -1)), x.narrow(1, size(1), size(2)), st.eye(size(2))],
+    )
+
+
+def test_numpys_integers_are_sizes_too():
+    staged = st.function(lambda x, y: (_sizes(x, np.uint8), _sizes(y, np.int64), _sizes(x, int)))
+    with st.eager():
+        eager = staged(X, X)
+    for by_u8, by_i64, by_int, eager_u8 in zip(*map(optree.tree_leaves, (*staged(X, X), eager[0])), strict=True):
+        np.testing.assert_array_equal(by_u8, by_int)
+        np.testing.assert_array_equal(by_i64, by_int)
+        np.testing.assert_array_equal(eager_u8, by_int)
 
 
 KNOWN_WHILE_STAGING = {

@@ -38,6 +38,9 @@ KEYS = [
     (np.array([[0], [1]]), np.array([2, 3])),
     (I32, None, slice(0, 2)),
     (1, slice(None), I32),
+    (slice(None), I32, Ellipsis, I32),  # an ellipsis of no axes stands between them, too
+    (slice(None), Ellipsis, I32, I32),
+    (slice(None), 0, Ellipsis, I32),
     (I32, slice(1, 3), 2),
     (I32, None, I32),
 ]

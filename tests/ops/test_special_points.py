@@ -50,6 +50,7 @@ UNARY = {
     "quotient": lambda x: 1.0 / x,
     "atan2": lambda x: st.atan2(x, x),
     "huber": lambda x: st.huber_loss(x, st.zeros_like(x), reduction="none"),
+    "parabola": lambda x: st.huber_loss(x, st.zeros_like(x), reduction="none", delta=INF),
     "smooth_l1": lambda x: st.smooth_l1_loss(x, st.zeros_like(x), reduction="none"),
     "bce_with_logits": lambda x: st.binary_cross_entropy_with_logits(x, st.full_like(x, 0.25), reduction="none"),
     "bce": lambda x: st.binary_cross_entropy(st.clip(x, 0.0, 1.0), st.full_like(x, 0.25), reduction="none"),
@@ -224,6 +225,21 @@ def test_the_loss_of_large_equal_logits_is_the_logarithm_of_their_number() -> No
 def test_an_infinite_norm_gives_finite_elements_the_derivative_0(ord) -> None:
     gradient = np.asarray(st.grad(lambda x: st.norm(x, ord=ord))(np.array([INF, 1.0, 2.0])))
     np.testing.assert_array_equal(gradient[1:], [0.0, 0.0])
+
+
+def test_numbers_at_the_end_of_their_range_leave_gradients_finite() -> None:
+    """An infinite delta has no lines, a dropout of everything nothing to scale: what is not chosen may not make NaN of 0."""
+    x = np.array([-2.0, 0.0, 3.0], np.float32)
+
+    def slopes(delta, p):
+        lost = lambda x: st.sum(st.huber_loss(x, st.zeros_like(x), "sum", delta) * 2.0)  # noqa: E731
+        return st.grad(lost)(x), st.grad(lambda x: st.sum(st.dropout(x, p)))(x)
+
+    with st.eager():
+        eager = slopes(INF, st.asarray(1.0))
+    for parabola, nothing in (eager, st.function(slopes)(INF, 1.0), slopes(INF, np.float32(1.0))):
+        np.testing.assert_array_equal(parabola, 2.0 * x)
+        np.testing.assert_array_equal(nothing, np.zeros(3))
 
 
 # ---- NaN goes through -----------------------------------------------------------------------------

@@ -171,8 +171,8 @@ MUTANTS = (
     Mutant(
         "integers are drawn from an empty range",
         "staged/ops/random.py",
-        "check_argument(bounds[0] < bounds[1],",
-        "check_argument(bounds[0] <= bounds[1],",
+        "check_argument(least < past,",
+        "check_argument(least <= past,",
         ("tests/ops/test_arguments.py",),
     ),
     Mutant(

@@ -27,8 +27,8 @@ MUTANTS = (
     Mutant(
         "dropout scales in the precision of its probability",
         "staged/ops/composites.py",
-        "cast(1.0 / (1.0 - p), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)",
-        "1.0 / (1.0 - p)",
+        "cast(1.0 / where(p < 1.0, 1.0 - p, 1.0), array.dtype) if",
+        "1.0 / where(p < 1.0, 1.0 - p, 1.0) if",
         ("tests/ops/test_arguments.py::test_a_probability_of_another_precision_leaves_the_array_its_own",),
     ),
     Mutant(
