@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import staged as st
-from staged.nn.module import Module
+from staged.nn.module import Module, check_module
 
 
 class _Numbered(Module):
@@ -15,6 +15,7 @@ class _Numbered(Module):
 
     def append(self, module: Module) -> Any:
         """Put a module at the end."""
+        check_module(self, module)
         held = {id(variable) for _, variable in self._variables()}
         index = len(self)
         object.__setattr__(self, str(index), module)
@@ -106,7 +107,7 @@ class ModuleDict(Module):
     def __setitem__(self, name: str, module: Module) -> None:
         if hasattr(type(self), name):
             raise st.ArgumentError(f"a ModuleDict has a method `{name}`: give the module another name", where=st.here())
-        setattr(self, name, module)
+        self.add_module(name, module)
 
     def __delitem__(self, name: str) -> None:
         delattr(self, self._known(name))

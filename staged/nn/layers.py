@@ -109,5 +109,6 @@ class Embedding(Module):
         rows = st.take(self.weight.value, indices, axis=0)
         if self.padding_idx is None:
             return rows
-        is_padding = st.expand_dims(st.asarray(indices) == self.padding_idx, -1)
-        return st.where(is_padding, st.stop_gradient(rows), rows)
+        given = st.astype(indices, st.i64)
+        is_padding = (given == self.padding_idx) | (given == self.padding_idx - self.num_embeddings)
+        return st.where(st.expand_dims(is_padding, -1), st.stop_gradient(rows), rows)

@@ -9,6 +9,7 @@ import numpy as np
 
 import staged as st
 from staged.eager import is_plain
+from staged.nn.parameters import Parameter
 from staged.nn.state import MatchedKeys, load
 from staged.other_names import OF_MODULES, answer_from, no_attribute
 
@@ -78,11 +79,24 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         held = {id(variable) for _, variable in self._variables()} if isinstance(value, Module) else set()
         object.__setattr__(self, name, value)
+        if isinstance(value, Parameter):
+            self._forget_buffer(name)
         if isinstance(value, st.Variable):
             if "." not in value.name:  # a tied weight keeps the path that it has
                 value.name = name
         elif isinstance(value, Module):
             value.prefix_names(name, held)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        self._forget_buffer(name)
+
+    def _forget_buffer(self, name: str) -> None:
+        """From now on a Variable of this name is a parameter."""
+        for kind in ("_buffers", "_unsaved"):
+            names = getattr(self, kind)
+            if name in names:
+                object.__setattr__(self, kind, tuple(each for each in names if each != name))
 
     def prefix_names(self, prefix: str, besides: Collection[int] = ()) -> None:
         """Put `prefix` before the names of Variables, which generated code carries; but of those with an id in `besides`."""
@@ -102,10 +116,11 @@ class Module:
 
         It becomes a Variable. None holds the name alone.
         """
+        setattr(self, name, buffer if buffer is None or isinstance(buffer, st.Variable) else st.Variable(buffer))
+        self._forget_buffer(name)
         object.__setattr__(self, "_buffers", (*self._buffers, name))
         if not persistent:
             object.__setattr__(self, "_unsaved", (*self._unsaved, name))
-        setattr(self, name, buffer if buffer is None or isinstance(buffer, st.Variable) else st.Variable(buffer))
 
     def register_parameter(self, name: str, parameter: Any) -> None:
         """Hold a Variable that is trained; None holds the name alone."""
@@ -117,6 +132,8 @@ class Module:
         """Hold a submodule by a name that may be no Python name; None holds the name alone."""
         if not name or "." in name:
             raise st.ArgumentError(f"a module's name has a letter and no dot, got {name!r}", where=st.here())
+        if module is not None:
+            check_module(self, module)
         setattr(self, name, module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -267,6 +284,17 @@ class Module:
             return f"{type(self).__name__}({extra})"
         lines = [*([_indented(extra)] if extra else []), *rows]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+
+def check_module(holder: Module, module: Any) -> None:
+    """Raises: ArgumentError for what is no module, and so would be found by no walk through the tree."""
+    if not isinstance(module, Module):
+        hint = "write a Module, whose `forward` calls it"
+        if isinstance(module, list | tuple):
+            hint = "give the modules one by one: `nn.Sequential(*modules)`"
+        raise st.ArgumentError(
+            f"{type(holder).__name__} holds modules, got a {type(module).__name__}", where=st.here(), hint=hint
+        )
 
 
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -66,7 +66,12 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
         total = total + square
     norm = st.sqrt(total)
     scale = st.minimum(max_norm / (norm + 1e-6), 1.0)
-    return _mapped(lambda leaf: leaf * st.astype(scale, leaf.dtype), grads), norm
+
+    def scaled(leaf: Any) -> Any:
+        array = st.asarray(leaf)
+        return array * st.astype(scale, array.dtype)
+
+    return _mapped(scaled, grads), norm
 
 
 def clip_grad_value(grads: Any, clip_value: Any) -> Any:
@@ -75,8 +80,9 @@ def clip_grad_value(grads: Any, clip_value: Any) -> Any:
     _refuse_parameters("clip_grad_value", grads)
 
     def clipped(leaf: Any) -> Any:
-        bound = clip_value if isinstance(clip_value, int | float) else st.astype(clip_value, leaf.dtype)
-        return st.clip(leaf, -bound, bound)
+        array = st.asarray(leaf)
+        bound = clip_value if isinstance(clip_value, int | float) else st.astype(clip_value, array.dtype)
+        return st.clip(array, -bound, bound)
 
     return _mapped(clipped, grads)
 

@@ -112,14 +112,20 @@ class Optimizer:
             raise st.ArgumentError(
                 f"the optimiser has {len(self.params)} parameters, got {len(ordered)} gradients", where=st.here()
             )
-        if isinstance(grads, Mapping) and set(grads) == set(self.names):
-            ordered = [grads[name] for name in self.names]
+        if isinstance(grads, Mapping):
+            ordered = self._by_name(grads)
         for param, grad in zip(self.params, ordered, strict=True):
             if param is grad:
                 raise st.ArgumentError(
                     f"step takes gradients, got the parameter `{param.name}` itself",
                     where=st.here(),
                     hint="`loss, grads = st.value_and_grad(f, wrt=model)()` gives them",
+                )
+            if not hasattr(grad, "shape"):
+                raise st.ArgumentError(
+                    f"the gradient of parameter `{param.name}` is an array, got a {type(grad).__name__}",
+                    where=st.here(),
+                    hint="leave a parameter out of the optimiser that has none",
                 )
             if tuple(param.shape) != tuple(grad.shape):
                 raise st.ShapeError(
@@ -132,6 +138,24 @@ class Optimizer:
                     hint=f"cast it: `st.astype(grad, st.{param.dtype})`",
                 )
         return [grad if isinstance(grad, st.Array) else st.asarray(grad) for grad in ordered]
+
+    def _by_name(self, grads: Mapping[str, Any]) -> list[Any]:
+        """Gradients by name, in the order of the parameters: by the names these were given with, or have; else as they come.
+
+        Raises: ArgumentError where a gradient would go to one parameter and has the name of another.
+        """
+        own = [param.name or "" for param in self.params]
+        for names in (self.names, own):
+            if len(names) == len(grads) and set(names) == set(grads):
+                return [grads[name] for name in names]
+        for path, name in zip(grads, own, strict=True):
+            if not _is_path_of(path, name) and any(_is_path_of(path, other) for other in own):
+                raise st.ArgumentError(
+                    f"the gradient `{path}` stands where the optimiser has the parameter `{name}`",
+                    where=st.here(),
+                    hint="give it the parameters by name: `dict(model.named_parameters())`",
+                )
+        return list(grads.values())
 
     def step(self, grads: Any) -> None:
         """Update every parameter once."""
@@ -260,6 +284,12 @@ class Optimizer:
                 f"counts the steps of all parameters at once, the state_dict has {sorted(set(map(int, arrays)))}"
             )
         return st.reshape(arrays[0], ())
+
+
+def _is_path_of(path: Any, name: str) -> bool:
+    """Whether a gradient's path may be that of a parameter of this name, as far as both go: `0.weight` of `body.linear0.weight`."""
+    steps = zip(reversed(str(path).split(".")), reversed(name.split(".")), strict=False)
+    return all(one == other or (one.isdigit() and other.rstrip("0123456789") + one == other) for one, other in steps)
 
 
 def scalar(number: Any, dtype: Any) -> Any:

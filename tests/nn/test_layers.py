@@ -124,7 +124,7 @@ def test_a_layer_without_parameters_agrees_with_torch(case):
 
 @pytest.mark.parametrize("padding", [1, -3])
 def test_the_row_of_padding_starts_as_zeros_and_is_not_trained(padding):
-    indices = np.array([[1, 0, 3], [3, 1, 2]])
+    indices = np.array([[1, 0, 3], [3, -3, 2]])
     ours = nn.Embedding(4, 5, padding, dtype=st.f64)
     assert repr(ours) == "Embedding(4, 5, padding_idx=1)"  # as torch prints it
     weight = ours.weight.numpy()
@@ -143,6 +143,10 @@ def test_the_row_of_padding_starts_as_zeros_and_is_not_trained(padding):
     for rows, slope in (run(indices), eager):
         np.testing.assert_array_equal(rows, weight[indices])
         np.testing.assert_allclose(slope, expected, rtol=1e-12)
+
+
+def test_a_row_of_padding_may_be_one_that_the_indices_dtype_does_not_reach():
+    np.testing.assert_array_equal(nn.Embedding(300, 2, 299)(np.array([1, 255], np.uint8)).shape, (2, 2))
 
 
 def test_embedding_gathers_rows_and_adds_up_gradients(random):

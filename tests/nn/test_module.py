@@ -147,6 +147,39 @@ def test_containers():
         row.add_module("a.b", nn.ReLU())
 
 
+def test_only_modules_are_held_by_containers():
+    for make in (
+        lambda: nn.Sequential(st.relu),
+        lambda: nn.Sequential([nn.ReLU()]),
+        lambda: nn.ModuleList([3]),
+        lambda: nn.ModuleDict({"a": np.tanh}),
+        lambda: nn.Identity().add_module("a", 3),
+    ):
+        with pytest.raises(st.ArgumentError, match="holds modules, got a ") as refused:
+            make()
+        assert "test_module.py" in str(refused.value)
+    with pytest.raises(st.ArgumentError, match="no dot"):
+        nn.ModuleDict({"a.b": nn.ReLU()})
+
+
+def test_a_name_is_of_a_buffer_as_long_as_it_holds_one():
+    start = np.ones(2, np.float32)
+    module = nn.Identity()
+    module.register_buffer("mask", None)
+    module.register_buffer("scale", start, persistent=False)
+    module.register_buffer("scale", start)
+    assert list(module.state_dict()) == ["scale"] and module.parameters() == []
+    module.mask = nn.Parameter(start)
+    assert module.named_parameters().keys() == ["mask"] and module.named_buffers().keys() == ["scale"]
+    module.scale = st.Variable(start)
+    assert module.named_buffers().keys() == ["scale"]
+    del module.scale
+    module.scale = st.Variable(start)
+    assert module.named_parameters().keys() == ["mask", "scale"]
+    module.register_buffer("mask", nn.Parameter(start), persistent=False)
+    assert module.named_parameters().keys() == ["scale"] and list(module.state_dict()) == ["scale"]
+
+
 def test_a_parameter_by_torchs_name_is_a_variable():
     class Scale(nn.Module):
         def __init__(self):

@@ -163,6 +163,64 @@ def test_gradients_by_name_find_their_parameters_in_any_order():
         opt.step([G])
 
 
+class Two(nn.Module):
+    """Two parameters of one shape, whose gradients are 1 and 10."""
+
+    def __init__(self):
+        self.a, self.b = nn.Parameter(np.ones(2, np.float32)), nn.Parameter(np.ones(2, np.float32))
+
+    def forward(self):
+        return st.sum(self.a) + 10.0 * st.sum(self.b)
+
+
+GIVEN = {
+    "a list": lambda model: [model.b, model.a],
+    "a reversed iterator": lambda model: reversed(list(model.parameters())),
+    "other names": lambda model: {"second": model.b, "first": model.a},
+    "groups": lambda model: [{"params": [model.b]}, {"params": [model.a]}],
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_gradients_of_a_module_find_parameters_that_were_given_in_another_order(given):
+    model = Two()
+    opt = optim.SGD(GIVEN[given](model), lr=1.0)
+    opt.step(st.grad(model, wrt=model)())
+    np.testing.assert_array_equal(model.a.numpy(), [0.0, 0.0])
+    np.testing.assert_array_equal(model.b.numpy(), [-9.0, -9.0])
+
+
+def test_gradients_whose_names_stand_at_another_parameters_place_are_refused():
+    first, last = model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    grads = {"0.weight": np.ones((2, 2), np.float32), "1.weight": np.zeros((2, 2), np.float32)}
+    for in_order in (list(model.parameters()), [*first.parameters(), *last.parameters()]):
+        optim.SGD(in_order, lr=1.0).step(grads)
+    before = model.state_dict()
+    for turned in ([*last.parameters(), *first.parameters()], [{"params": last.parameters()}, {"params": first.parameters()}]):
+        with pytest.raises(st.ArgumentError, match="gradient `0.weight` .* `linear1.weight`[^$]*named_parameters") as refused:
+            optim.SGD(turned, lr=1.0).step(grads)
+        assert "test_options.py" in str(refused.value)
+    for name, value in before.items():
+        np.testing.assert_array_equal(model.state_dict()[name], value)
+    optim.SGD(dict(reversed(model.named_parameters().items())), lr=1.0).step(grads)
+    np.testing.assert_array_equal(model.state_dict()["1.weight"], before["1.weight"])
+
+
+@pytest.mark.parametrize("grad", [None, [1.0, 1.0], 1.0])
+def test_what_is_no_gradient_is_refused_with_the_line(grad):
+    a, b = st.Variable(P, name="a"), st.Variable(P, name="b")
+    with pytest.raises(st.ArgumentError, match="`b`.* got a (NoneType|list|float)") as refused:
+        optim.SGD([a, b], lr=1.0).step([G, grad])
+    assert "test_options.py" in str(refused.value)
+
+
+def test_numbers_are_clipped_as_gradients():
+    for most in (1.0, st.asarray(1.0)):
+        (one, two), norm = optim.clip_grad_norm([3.0, 4.0], most)
+        np.testing.assert_allclose([float(one), float(two), float(norm)], [0.6, 0.8, 5.0], rtol=1e-6)
+        assert [float(each) for each in optim.clip_grad_value([3.0, -4.0], most)] == [1.0, -1.0]
+
+
 def test_a_pair_is_not_taken_for_gradients():
     a, b = st.Variable(P, name="a"), st.Variable(P, name="b")
     opt = optim.SGD([a, b], lr=1.0)

@@ -6,6 +6,8 @@ from tests.mutate.mutant import Mutant
 
 _MAP, _SHAPE, _RANDOM = "staged/ops/numpy_map.py", "staged/ops/shape.py", "staged/ops/random.py"
 _NUMPY, _ARGUMENTS, _SPECIAL = "tests/eager/test_numpy.py", "tests/ops/test_arguments.py", "tests/ops/test_special_points.py"
+_MODULE, _LAYERS, _MODULES = "staged/nn/module.py", "tests/nn/test_layers.py", "tests/nn/test_module.py"
+_OPTIMIZER, _CLIPPING, _OPTIONS = "staged/optim/optimizer.py", "staged/optim/clipping.py", "tests/optim/test_options.py"
 _WORDS, _TORCH = "staged/ops/torch_words.py", "tests/ops/test_torch_words.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -113,5 +115,82 @@ MUTANTS: tuple[Mutant, ...] = (
         "chosen if chosen.ndim else",
         "chosen if True else",
         (_TORCH, "-k", "index_select"),
+    ),
+    Mutant(
+        "gradients by name go to parameters without a name in the order they come",
+        _OPTIMIZER,
+        "for names in (self.names, own):",
+        "for names in (self.names,):",
+        (_OPTIONS, "-k", "another_order"),
+    ),
+    Mutant(
+        "a gradient goes to a parameter of another name",
+        _OPTIMIZER,
+        "if not _is_path_of(path, name) and any(",
+        "if not str(path) and any(",
+        (_OPTIONS, "-k", "another_parameters_place"),
+    ),
+    Mutant(
+        "the class in a layer's name hides its place",
+        _OPTIMIZER,
+        'one.isdigit() and other.rstrip("0123456789") + one == other',
+        "one.isdigit()",
+        (_OPTIONS, "-k", "another_parameters_place"),
+    ),
+    Mutant(
+        "what has no shape is taken for a gradient",
+        _OPTIMIZER,
+        'if not hasattr(grad, "shape"):',
+        "if grad is Ellipsis:",
+        (_OPTIONS, "-k", "no_gradient"),
+    ),
+    Mutant(
+        "numbers are no gradients to scale",
+        _CLIPPING,
+        "        array = st.asarray(leaf)\n        return array * st.astype(scale, array.dtype)",
+        "        return leaf * st.astype(scale, leaf.dtype)",
+        (_OPTIONS, "-k", "clipped_as_gradients"),
+    ),
+    Mutant(
+        "a parameter by the name of an empty buffer is not trained",
+        _MODULE,
+        "if isinstance(value, Parameter):",
+        "if value is Ellipsis:",
+        (_MODULES, "-k", "of_a_buffer"),
+    ),
+    Mutant(
+        "a name that was deleted stays a buffer's",
+        _MODULE,
+        "object.__delattr__(self, name)\n        self._forget_buffer(name)",
+        "object.__delattr__(self, name)",
+        (_MODULES, "-k", "of_a_buffer"),
+    ),
+    Mutant(
+        "a buffer that becomes persistent is not saved",
+        _MODULE,
+        "        self._forget_buffer(name)\n        object.__setattr__(self, \"_buffers\"",
+        "        object.__setattr__(self, \"_buffers\"",
+        (_MODULES, "-k", "of_a_buffer"),
+    ),
+    Mutant(
+        "a container takes anything",
+        _MODULE,
+        "if not isinstance(module, Module):",
+        "if module is Ellipsis:",
+        (_MODULES, "-k", "held_by_containers"),
+    ),
+    Mutant(
+        "the row of padding is trained by its index from the end",
+        "staged/nn/layers.py",
+        "(given == self.padding_idx) | (given == self.padding_idx - self.num_embeddings)",
+        "given == self.padding_idx",
+        (_LAYERS, "-k", "padding"),
+    ),
+    Mutant(
+        "padding is looked for among u8 indices",
+        "staged/nn/layers.py",
+        "given = st.astype(indices, st.i64)",
+        "given = st.asarray(indices)",
+        (_LAYERS, "-k", "padding"),
     ),
 )

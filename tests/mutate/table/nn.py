@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "gradients by name are taken in their own order",
         OPTIMIZER,
-        "ordered = [grads[name] for name in self.names]",
-        "ordered = [grads[name] for name in grads]",
+        "return [grads[name] for name in names]",
+        "return list(grads.values())",
         ("tests/optim/test_options.py::test_gradients_by_name_find_their_parameters_in_any_order",),
     ),
     Mutant(

@@ -13,8 +13,8 @@ MUTANTS = (
     Mutant(
         "the scale of a clipped gradient has the precision of the norm that was asked for",
         "staged/optim/clipping.py",
-        "leaf * st.astype(scale, leaf.dtype)",
-        "leaf * scale",
+        "array * st.astype(scale, array.dtype)",
+        "array * scale",
         ("tests/optim/test_optimizers.py::test_gradients_in_a_tree_are_clipped_by_their_joint_norm",),
     ),
     Mutant(
@@ -160,8 +160,8 @@ MUTANTS = (
     Mutant(
         "the row of padding is trained",
         "staged/nn/layers.py",
-        "return st.where(is_padding, st.stop_gradient(rows), rows)",
-        "return st.where(is_padding, rows, rows)",
+        "st.expand_dims(is_padding, -1), st.stop_gradient(rows), rows)",
+        "st.expand_dims(is_padding, -1), rows, rows)",
         ("tests/nn/test_layers.py::test_the_row_of_padding_starts_as_zeros_and_is_not_trained",),
     ),
 )
