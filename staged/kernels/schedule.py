@@ -70,7 +70,9 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
         directives += [Vectorise(axes, lanes, frozenset(loops), item_bytes), Unroll(UNROLL)]
     if chunk := chunk_of(nest, machine, lanes):
         outermost = next(s.axis for s in walk(nest.body) if isinstance(s, Loop | Tile))
-        directives.append(Bind((outermost,), Level.CORES, machine.cores, chunk))
+        # Whole vectors: in another place of a thread's piece, an item would be computed alone, with other roundings.
+        width = lanes if any(loop.axis is outermost for loop in loops) else 1
+        directives.append(Bind((outermost,), Level.CORES, machine.cores, -(-chunk // width) * width))
     return Schedule(tuple(directives))
 
 

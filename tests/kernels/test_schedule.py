@@ -76,6 +76,18 @@ def test_small_work_stays_on_one_thread_and_large_work_does_not():
     assert schedule_of(lambda x: E.exp(x), tensor("f32", 1 << 20), machine=X86_64_V4)[0].chunk == 0
 
 
+def test_pieces_of_a_loop_over_vectors_are_whole_vectors():
+    """So that an item is in a vector, or behind the last one, for any number of threads: the bits are the same."""
+    for columns in (130, 700):
+        for cores in (2, 7):
+            machine = X86_64_V4.with_cores(cores)
+            made, nest = schedule_of(lambda x: R.var(x, axis=0), tensor("f32", 5000, columns), machine=machine)
+            assert made.chunk > 0 and made.lanes > 1
+            assert made.chunk % made.lanes == 0, (columns, cores)
+    rows, _ = schedule_of(lambda x: R.sum_(E.exp(x), axis=1), tensor("f32", 20, 100_000))
+    assert rows.chunk == 1, "rows are any number: in each the vectors are the same"
+
+
 def test_a_schedule_reads_as_its_directives():
     rows, _ = schedule_of(lambda x: R.sum_(E.exp(x), axis=1), tensor("f32", 4096, 1024))
     assert re.fullmatch(

@@ -140,4 +140,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "for (int step = warps / 4; step > 0; step /= 2)",
         ON_DEVICE,
     ),
+    Mutant(
+        "a thread begins in the middle of a vector",
+        "staged/kernels/schedule.py",
+        "width = lanes if any(loop.axis is outermost for loop in loops) else 1",
+        "width = 1",
+        ("tests/kernels/test_schedule.py::test_pieces_of_a_loop_over_vectors_are_whole_vectors",),
+    ),
 )
