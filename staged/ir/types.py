@@ -119,7 +119,7 @@ def dtype_of(dtype: Any) -> DType | None:
         return bool_
     try:
         return _FROM_NUMPY.get(np.dtype(dtype))
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # NumPy reads a text such as "(2," as Python
         return None
 
 

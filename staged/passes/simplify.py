@@ -118,8 +118,7 @@ class Simplifier(Copier):
                     break
                 found = rule(op, self)
             if found is not None:
-                assert found.type == types[0], f"a rule turns {op} into {found.type}"
-                return (found,)
+                return (self.as_weak_as(types[0], found, op),)
         if op.effects and not _only_checks(op):
             self.builder.append(op)
             return op.results
@@ -130,6 +129,16 @@ class Simplifier(Copier):
             results = self.known[key] = op.results
             self.added[-1].append(key)
         return results
+
+    def as_weak_as(self, type: Type, found: Value, op: Op) -> Value:
+        """What a rule has found for an op whose result has this type.
+
+        Exact: the same number. Of an array that a Python number became the elements adopt no dtype; the number itself does.
+        """
+        if isinstance(found.type, TensorType) and isinstance(type, TensorType) and found.type.weak != type.weak:
+            (found,) = self.place("cast", (found,), [type], {"dtype": found.type.dtype, "weak": type.weak}, PURE)
+        assert found.type == type, f"a rule turns {op} into {found.type}"
+        return found
 
     # ---- blocks ----
 

@@ -24,6 +24,7 @@ def test_numpy_takes_a_dtype_for_its_own(name):
     for other in others:
         assert dtype != other and dtype != other.numpy and other.numpy != dtype and dtype != other.name
     assert dtype not in (None, float, int, bool, 3, "sum", "complex64", np.complex64, object())
+    assert dtype not in ("(2,", "f4,f4", "[")
     assert len({*DTYPES.values(), *DTYPES}) == 2 * len(DTYPES)  # dtypes and names are different keys
 
 
@@ -32,3 +33,9 @@ def test_the_dtype_of_an_array_compares_with_numpys():
     assert x.dtype == np.float32 and x.dtype != np.float64
     assert np.issubdtype(x.dtype, np.floating)
     np.testing.assert_array_equal(np.asarray(x, dtype=st.f64), [1.0])
+
+
+@pytest.mark.parametrize("dtype", ["(2,", "f4,f4", (np.float32, {"x": 1}), {"a": 1}], ids=str)
+def test_what_numpy_cannot_read_as_a_dtype_is_refused(dtype):
+    with pytest.raises(st.DTypeError):
+        st.zeros(3, dtype=dtype)

@@ -17,6 +17,8 @@ from staged.ir.verifier import verify
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from staged.ops.composites import gelu
+from staged.ops.context import bind
+from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import cast
 from staged.ops.shape import pad
 from staged.passes.dead_code import eliminate_dead_code
@@ -301,6 +303,30 @@ def test_a_planted_wrong_rule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(algebra.RULES, "exp", [lambda op, emit: op.operands[0]])
     with pytest.raises(AssertionError, match="Not equal"):
         clean(lambda p, x: (e.exp(x),), F)
+
+
+def test_what_an_array_of_a_python_number_holds_adopts_no_dtype() -> None:
+    number = TensorType(f64, (), weak=True)
+
+    def op(name: str, x: Any, **attrs: Any) -> Any:
+        return bind(PRIMITIVES[name], [x], **attrs)
+
+    def body(p: Program, x: Any) -> Any:
+        return (
+            op("reshape", op("reshape", x, shape=(1, 1)), shape=()),
+            op("broadcast_to", x, shape=(), axes=()),
+            op("sum", op("broadcast_to", x, shape=(3,), axes=()), axes=(0,)),
+            op("slice", x, start=(), stop=(), step=()),
+            op("pad", x, low=(), high=(), value=0.0),
+            op("sum", x, axes=()),
+            op("max", op("reshape", x, shape=(1,)), axes=(0,)),
+        )
+
+    before = function(body, number)
+    after = simplify(before)
+    verify(after)
+    assert [r.type for r in after.block.end.operands] == [r.type for r in before.block.end.operands]
+    assert [float(r) for r in run(after, 2.5)] == [2.5, 2.5, 7.5, 2.5, 2.5, 2.5, 2.5]
 
 
 def test_time_grows_with_the_program() -> None:

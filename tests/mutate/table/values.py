@@ -115,4 +115,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "narrow.size > wanted.size",
         ("tests/errors/test_wrong_programs.py",),
     ),
+    Mutant(
+        "an array of one Python number is the number again",
+        "staged/passes/simplify.py",
+        "found.type.weak != type.weak:",
+        "False:",
+        ("tests/passes/test_simplify.py", "-k", "python_number"),
+    ),
+    Mutant(
+        "what NumPy cannot read as a dtype ends in NumPy's error",
+        "staged/ir/types.py",
+        "except (TypeError, ValueError, SyntaxError):",
+        "except TypeError:",
+        ("tests/ir/test_types.py",),
+    ),
 )
