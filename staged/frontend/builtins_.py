@@ -97,11 +97,18 @@ def _holds_staged(value: Any) -> bool:
 
 
 @builtin(np.array)
-@builtin(np.asarray)
 def array_(value: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
     """NumPy asks nobody what to make of a list: of staged numbers it is our array."""
     if not _holds_staged(value):
         return np.array(value, dtype, *args, **options)
+    return METHODS["asarray"](value, dtype)
+
+
+@builtin(np.asarray)
+def asarray_(value: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
+    """As `array_`; an array of NumPy stays the array that it is."""
+    if not _holds_staged(value):
+        return np.asarray(value, dtype, *args, **options)
     return METHODS["asarray"](value, dtype)
 
 

@@ -94,3 +94,24 @@ def test_refusals(program: Any, args: Any, message: str, hint: str) -> None:
     assert hint in (caught.value.hint or "")
     assert caught.value.where is not None
     assert caught.value.where.file == __file__
+
+
+TABLE = np.zeros(3)
+
+
+def test_asarray_of_an_array_of_numpy_is_that_array() -> None:
+    """What `np.asarray` gives is filled with the array, and read anew when the program runs again, as in plain Python."""
+
+    def f(x):
+        table = np.zeros(3)
+        np.asarray(table).fill(7.0)
+        np.array(table).fill(5.0)
+        return x + table, x + np.asarray(TABLE), np.asarray([x[0], 1.0], dtype=np.float64)
+
+    program = st.function(f).stage(X)
+    TABLE[:] = 1.0
+    with st.eager():
+        in_python = st.function(f)(X)
+    for results in (in_python, program(X)):
+        for given, right in zip(results, [X + 7.0, X + 1.0, [X[0], 1.0]], strict=True):
+            np.testing.assert_array_equal(given, right)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -135,3 +136,46 @@ def test_a_deep_program_is_staged_a_second_time_from_the_same_text(tmp_path: Pat
         (tmp_path / name).mkdir()
         function = of_text(elif_chain(60), tmp_path / name)
         np.testing.assert_allclose(interpret(trace(function, (X,))), function(X))
+
+
+ENDLESS = '''
+import staged as st
+
+
+class Endless:
+    def __add__(self, other):
+        return self + other
+
+    def __getattr__(self, name):
+        return getattr(self, name)
+
+
+def mapped(x):
+    return sum(map(mapped, [x]))
+
+
+def sort_key(x):
+    return sorted([x], key=sort_key)[0]
+
+
+def spread(*args, **kwargs):
+    return spread(*args, **kwargs)
+
+
+for body in (
+    lambda x: Endless() + x, lambda x: Endless().name, lambda x: mapped(0), lambda x: sort_key(0), lambda x: spread(0, name=1)
+):
+    for names in ((), ("nothing",)):
+        with st.eager(*names):
+            try:
+                st.function(body)(1.0)
+            except st.StagedError as error:
+                print(type(error).__name__)
+'''
+
+
+def test_endless_recursion_through_c_ends_before_the_stack_does(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    done = subprocess.run([sys.executable, str(tmp_path / "endless.py")], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, f"the process died: {done.returncode}"
+    assert done.stdout.split() == ["ProgramRecursionError", "StagingError"] * 5

@@ -137,4 +137,18 @@ MUTANTS: tuple[Mutant, ...] = (
         'return Signal("return", value)',
         ("tests/backends/c_family/test_positions.py",),
     ),
+    Mutant(
+        "`np.asarray` of an array is a copy of it",
+        "staged/frontend/builtins_.py",
+        "return np.asarray(value, dtype, *args, **options)",
+        "return np.array(value, dtype, *args, **options)",
+        ("tests/frontend/test_builtins.py::test_asarray_of_an_array_of_numpy_is_that_array",),
+    ),
+    Mutant(
+        "an endless recursion of the user's kills the process",
+        "staged/depth.py",
+        "max(1000, min(_MOST, size // _BYTES_PER_CALL))",
+        "size // 400",
+        ("tests/frontend/test_depth.py::test_endless_recursion_through_c_ends_before_the_stack_does",),
+    ),
 )
