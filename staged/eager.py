@@ -22,14 +22,16 @@ from staged.errors import (
     DTypeError,
     GradientError,
     LeakError,
+    ProgramError,
     ProgramIndexError,
+    ProgramOverflowError,
     ProgramZeroDivisionError,
     StagedError,
     StagedValueError,
     StagingError,
 )
 from staged.frontend.effects import check_effect
-from staged.frontend.try_ import is_waited_for
+from staged.frontend.try_ import is_anything_waited_for, is_waited_for
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.composite import Composite
@@ -231,9 +233,10 @@ class EagerContext(Context):
         except ZeroDivisionError as error:
             raise ProgramZeroDivisionError(str(error), where=here()) from None
         results = made if isinstance(made, tuple) else (made,)
-        if primitive.name in ("divide", "floor_divide", "remainder") and types[0].weak and is_waited_for():
-            if not arrays[1]._data:  # a handler waits for what Python raises; compiled code is refused there
-                raise ProgramZeroDivisionError("float division by zero", where=here())
+        if is_anything_waited_for() and types[0].weak and not types[0].shape and types[0].dtype.is_float:
+            found = _raised_by_python(primitive, arrays, results[0])
+            if found is not None and is_waited_for([type(found)]):
+                raise found  # compiled code is refused there
         assert len(results) == len(types), f"{primitive.name} gave {len(results)} results instead of {len(types)}"
         return tuple(_checked(primitive, result, type) for result, type in zip(results, types, strict=True))
 
@@ -346,6 +349,20 @@ class EagerContext(Context):
         """Start the random numbers again from `seed`."""
         state = _random.get() or self.random_state
         state.seed, state.counter = seed, 0
+
+
+def _raised_by_python(primitive: Primitive, operands: Arrays, result: Any) -> ProgramError | None:
+    """What Python raises for an operator on two of its floats, where a program goes on with an infinity or NaN."""
+    if primitive.name in ("divide", "floor_divide", "remainder"):
+        return None if operands[1]._data else ProgramZeroDivisionError("float division by zero", where=here())
+    if primitive.name != "pow" or not np.isinf(result):
+        return None
+    base, exponent = (operand._data for operand in operands)
+    if base == 0:
+        return ProgramZeroDivisionError("0.0 cannot be raised to a negative power", where=here())
+    if np.isfinite(base) and np.isfinite(exponent):
+        return ProgramOverflowError("the result of a power is too large", where=here())
+    return None
 
 
 def _checked(primitive: Primitive, result: Any, type: Any) -> EagerArray:

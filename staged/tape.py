@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from staged.autodiff.rules import closed_over, no_forward
 from staged.errors import GradientError
+from staged.frontend.try_ import unheard
 from staged.ops.array import METHODS, Array
 from staged.ops.composite import Composite
 from staged.ops.primitive import Primitive
@@ -116,12 +117,13 @@ class Tape:
             if rule is None:
                 raise _no_derivative(node)
             several = len(node.results) > 1
-            backs = rule(
-                tuple(given) if several else given[0],
-                node.results if several else node.results[0],
-                *node.operands,
-                **node.attrs,
-            )
+            with unheard():
+                backs = rule(
+                    tuple(given) if several else given[0],
+                    node.results if several else node.results[0],
+                    *node.operands,
+                    **node.attrs,
+                )
             for operand, back in zip(node.operands, backs, strict=True):
                 if back is not None and id(operand) in self.active:
                     assert tuple(back.shape) == operand.shape, (
@@ -156,7 +158,7 @@ class Tangents:
         if rule is None:
             raise _no_derivative(node)
         several = len(node.results) > 1
-        with only(outer):
+        with only(outer), unheard():
             made = rule(tangents, node.results if several else node.results[0], node.operands, **node.attrs)
             for result, tangent in zip(node.results, made if several else [made], strict=True):
                 if tangent is None:

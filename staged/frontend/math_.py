@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from staged.errors import StagedValueError, StagingError
 from staged.frontend.tracing import current_trace
 from staged.frontend.try_ import is_waited_for
-from staged.ir.types import TensorType, i64
+from staged.ir.types import TensorType, f32, i64
 from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
@@ -38,16 +40,25 @@ def _log(x: Any, *base: Any) -> Any:
     return result / METHODS["log"](base[0]) if base else result
 
 
+_LARGE = 1e9
+"""Beyond it, a 1 beside the square of a number is lost in f64 and in f32."""
+
+
 def _asinh(x: Any) -> Any:
-    # On |x|, where nothing cancels; the slope at 0 comes from the side that is chosen there.
+    # On |x|, where nothing cancels; the slope at 0 comes from the side that is chosen there. Squares of large ones overflow.
     size = _where(x < 0, -x, x)
-    y = METHODS["log1p"](size + size * size / (1.0 + METHODS["sqrt"](size * size + 1.0)))
-    return _where(x < 0, -y, y)
+    is_large = size > _LARGE
+    near, far = _where(is_large, 1.0, size), _where(is_large, size, 1.0)
+    y = METHODS["log1p"](near + near * near / (1.0 + METHODS["sqrt"](near * near + 1.0)))
+    y = _where(is_large, METHODS["log"](far) + math.log(2.0), y)
+    return _where(x < 0, -y, _where(METHODS["equal"](x, 0), x * 1.0, y))
 
 
 def _acosh(x: Any) -> Any:
-    above = x - 1.0
-    return METHODS["log1p"](above + METHODS["sqrt"](above * (above + 2.0)))
+    is_large = x > _LARGE
+    above, far = _where(is_large, 1.0, x - 1.0), _where(is_large, x, 1.0)
+    near = METHODS["log1p"](above + METHODS["sqrt"](above * (above + 2.0)))
+    return _where(is_large, METHODS["log"](far) + math.log(2.0), near)
 
 
 def _atanh(x: Any) -> Any:
@@ -55,26 +66,40 @@ def _atanh(x: Any) -> Any:
 
 
 def _cbrt(x: Any) -> Any:
-    return METHODS["sign"](x) * METHODS["pow"](METHODS["abs"](x), 1.0 / 3.0)
+    root = METHODS["sign"](x) * METHODS["pow"](METHODS["abs"](x), 1.0 / 3.0)
+    return _where(METHODS["equal"](x, 0), x * 1.0, root)  # -0.0 too
 
 
 def _fmod(x: Any, y: Any) -> Any:
     rest = METHODS["abs"](x) % METHODS["abs"](y)
-    return _where(x < 0, -rest, rest)
+    return _where(_is_negative(x), -rest, rest)
+
+
+def _is_negative(x: Any) -> Any:
+    """Whether the sign is a minus, of -0.0 too."""
+    return METHODS["atan2"](x * 1.0, -1.0) < 0
 
 
 def _copysign(x: Any, y: Any) -> Any:
     size = METHODS["abs"](x * 1.0)
-    is_negative = _where(METHODS["equal"](y, 0), METHODS["divide"](1.0, y), y * 1.0) < 0  # -0.0 too
-    return _where(is_negative, -size, size)
+    return _where(_is_negative(y), -size, size)
 
 
 def _hypot(*values: Any) -> Any:
+    sizes = [METHODS["abs"](value * 1.0) for value in values]
+    most = functools.reduce(METHODS["maximum"], sizes)
+    large, small, by = (1e15, 1e-15, (-70, 100)) if most.dtype == f32 else (1e150, 1e-140, (-600, 600))
+    # Squares of very large and small numbers leave the range: then all are scaled by a power of 2, which rounds nothing.
+    scale = _where(most > large, 2.0 ** by[0], _where(most < small, 2.0 ** by[1], 1.0))
+    back = _where(most > large, 2.0 ** -by[0], _where(most < small, 2.0 ** -by[1], 1.0))
     total: Any = 0.0
     for value in values:
-        total = total + value * value
+        scaled = value * scale
+        total = total + scaled * scaled
     at_zero = METHODS["equal"](total, 0.0)
-    return _where(at_zero, 0.0, METHODS["sqrt"](_where(at_zero, 1.0, total)))  # its slope at 0 is 0, not NaN
+    length = _where(at_zero, 0.0, METHODS["sqrt"](_where(at_zero, 1.0, total))) * back  # its slope at 0 is 0, not NaN
+    is_infinite = functools.reduce(METHODS["logical_or"], map(METHODS["isinf"], sizes))
+    return _where(is_infinite, math.inf, length)  # even where another one is NaN
 
 
 def _dist(p: Iterable[Any], q: Iterable[Any]) -> Any:
@@ -82,8 +107,10 @@ def _dist(p: Iterable[Any], q: Iterable[Any]) -> Any:
 
 
 def _modf(x: Any) -> Any:
-    whole = METHODS["trunc"](x)
-    return x - whole, whole
+    finite = _where(METHODS["isinf"](x), 0.0, x)
+    size = _where(_is_negative(x), -finite, finite)
+    rest = size - METHODS["trunc"](size)
+    return _where(_is_negative(x), -rest, rest), METHODS["trunc"](x)
 
 
 def _isclose(a: Any, b: Any, *, rel_tol: Any = 1e-09, abs_tol: Any = 0.0) -> Any:
@@ -98,7 +125,23 @@ def _prod(values: Iterable[Any], *, start: Any = 1) -> Any:
 
 
 def _fsum(values: Iterable[Any]) -> Any:
-    return functools.reduce(lambda a, b: a + b, values, 0.0)
+    total: Any = 0.0
+    lost: Any = 0.0  # what the additions have rounded off, as Neumaier adds it up
+    for value in values:
+        added = total + value
+        is_larger = abs(total) >= abs(value)
+        lost = lost + _where(is_larger, (total - added) + value, (value - added) + total)
+        total = added
+    return _where(METHODS["isfinite"](total), total + lost, total)
+
+
+def _ldexp(x: Any, i: Any) -> Any:
+    # In steps that are numbers of the dtype: 2.0**i alone may be none where the result is one.
+    step = 100 if isinstance(x, Array) and x.dtype == f32 else 1000
+    for _ in range(3):
+        power = METHODS["clip"](i, -step, step) if isinstance(i, Array) else max(-step, min(step, i))
+        x, i = x * (METHODS["pow"](2.0, power) if isinstance(i, Array) else 2.0**power), i - power
+    return x
 
 
 def integer_of(x: Any) -> Any:
@@ -127,7 +170,7 @@ STAGED: dict[str, Callable[..., Any]] = {
     "trunc": _to_integer("trunc"),
     "fmod": _fmod,
     "copysign": _copysign,
-    "ldexp": lambda x, i: x * METHODS["pow"](2.0, i),
+    "ldexp": _ldexp,
     "modf": _modf,
     "hypot": _hypot,
     "dist": _dist,
@@ -197,8 +240,15 @@ def note_raiser(errors: tuple[type[Exception], ...], what: str, plain: Callable[
     if trace is not None:
         if errors and trace.try_depth:
             trace.raisers.append((errors, what, here()))
-    elif errors and is_waited_for():
-        plain(*(value.item() if isinstance(value, Array) else value for value in values))
+    elif errors and is_waited_for(errors):
+        plain(*map(_in_python, values))
+
+
+def _in_python(value: Any) -> Any:
+    """The numbers of eager mode as Python's, and no derivative of them."""
+    if isinstance(value, list | tuple):
+        return [_in_python(item) for item in value]
+    return np.asarray(METHODS["stop_gradient"](value)).item() if isinstance(value, Array) else value
 
 
 def _handler(name: str) -> Callable[..., Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
@@ -24,6 +25,7 @@ from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value, walk_ops
 from staged.ir.trips import constant_of
 from staged.ir.types import TensorType
+from staged.ops.context import context_or_none
 from staged.source import Position
 
 
@@ -71,12 +73,12 @@ class in_try:
         self.is_bare = is_bare
         self.start: tuple[OpenBlock, int] | None = None
         self.raisers = 0
-        self.token: Token[bool] | None = None
+        self.token: Token[tuple[in_try, ...]] | None = None
 
     def __enter__(self) -> None:
         trace = current_trace()
         if self.step:
-            self.token = _waits.set(True)
+            self.token = _waits.set((*_waits.get(), self))
         if trace is not None:
             trace.try_depth += self.step
             self.start = (trace.block, len(trace.block.ops))
@@ -92,6 +94,10 @@ class in_try:
         if kind is None and self.step and self.start is not None and self.start[0] is trace.block:
             self.refuse_failing(trace.block.ops[self.start[1] :], trace.raisers[self.raisers :])
 
+    def kinds(self) -> Any:
+        """The classes that its handlers name."""
+        return BaseException if self.is_bare else _flat(self.caught())
+
     def refuse_failing(
         self, ops: list[Op], raisers: list[tuple[tuple[type[BaseException], ...], str, Position | None]]
     ) -> None:
@@ -99,7 +105,7 @@ class in_try:
 
         Or what Python would raise: floats of a program go on with an infinity or NaN.
         """
-        kinds = BaseException if self.is_bare else _flat(self.caught())
+        kinds = self.kinds()
         every = list(itertools.chain.from_iterable([op, *_inside(op)] for op in ops))
         raisers = [*raisers, *((_raises(op), _OPERATORS[op.name], op.where) for op in every if op.name in _OPERATORS)]
         for errors, what, where in raisers:
@@ -135,12 +141,27 @@ def _raises(op: Op) -> tuple[type[BaseException], ...]:
     return () if second else (ZeroDivisionError,)
 
 
-_waits: ContextVar[bool] = ContextVar("staged_try", default=False)
+_waits: ContextVar[tuple[in_try, ...]] = ContextVar("staged_try", default=())
 
 
-def is_waited_for() -> bool:
-    """Whether a handler of converted code is around, which may wait for what Python raises."""
-    return _waits.get()
+def is_waited_for(errors: Iterable[type[BaseException]]) -> bool:
+    """Whether a handler of converted code around waits for one of these errors, which Python raises and a program does not."""
+    return any(issubclass(error, guard.kinds()) for guard in _waits.get() for error in errors)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """The extent of what the user did not write, such as the rule of a derivative: it goes on with an infinity or NaN."""
+    token = _waits.set(())
+    try:
+        yield
+    finally:
+        _waits.reset(token)
+
+
+def is_anything_waited_for() -> bool:
+    """Whether a `try` with handlers is around."""
+    return bool(_waits.get())
 
 
 @operator
@@ -151,7 +172,7 @@ def passes_on(error: BaseException, caught: Callable[[], Any] | None) -> bool:
     """
     if isinstance(error, BlockEndedError | NeedsScopeError | NeedsFunctionError | NeedsNameError | NeedsTrackingError):
         return True
-    if current_trace() is None or not isinstance(error, StagingError):
+    if context_or_none() is None or not isinstance(error, StagingError):
         return False
     kinds = (BaseException,) if caught is None else _flat(caught())
     return all(kind in (Exception, BaseException) for kind in kinds if isinstance(error, kind))

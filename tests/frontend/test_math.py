@@ -88,6 +88,50 @@ def on_static_values(x: Any) -> Any:
     return x * math.factorial(4) + math.gcd(12, 18) + math.sqrt(2.0) + math.comb(5, 2)
 
 
+def at_the_ends(x: Any, y: Any, n: Any) -> dict[str, Any]:
+    return {
+        "asinh": math.asinh(x), "acosh": math.acosh(x), "cbrt": math.cbrt(x), "modf": math.modf(x), "ldexp": math.ldexp(x, n),
+        "fmod": math.fmod(x, y), "hypot": math.hypot(x, y), "dist": math.dist([x, 1.0], [y, 1.0]),
+        "copysign": math.copysign(x, y), "fsum": math.fsum([x, 1.0, -x]),
+    }  # fmt: skip
+
+
+ENDS = (0.0, -0.0, 1.0, -3.0, 1e-300, 5e-324, 1e9, 1e200, -1e200, math.inf, -math.inf, math.nan)
+
+
+@pytest.mark.parametrize("mode", ["compiled", "eager"])
+def test_values_at_the_ends_of_the_numbers(mode: str) -> None:
+    """Squares that overflow, infinities, and the sign of zero: what Python's `math` gives, wherever it gives a number."""
+    program = st.function(at_the_ends)
+    staged = program.stage(1.0, 1.0, 1)
+    for x in ENDS:
+        for y in (0.0, -0.0, 2.0, -1e200, 1e-200, math.inf, math.nan):
+            n = -1080 if abs(x) > 1e100 else 1080
+            with st.eager():
+                given = program(x, y, n) if mode == "eager" else staged(x, y, n)
+            for name, arguments in {
+                **dict.fromkeys(("asinh", "acosh", "cbrt", "modf"), (x,)),
+                **dict.fromkeys(("fmod", "hypot", "copysign"), (x, y)),
+                "dist": ([x, 1.0], [y, 1.0]), "ldexp": (x, n), "fsum": ([x, 1.0, -x],),
+            }.items():  # fmt: skip
+                try:
+                    want = np.array(getattr(math, name)(*arguments))
+                except (ValueError, OverflowError):
+                    continue
+                got = np.array(given[name])
+                np.testing.assert_allclose(got, want, rtol=1e-13, err_msg=f"{name}{arguments}")
+                is_zero = want == 0
+                np.testing.assert_array_equal(np.signbit(got[is_zero]), np.signbit(want[is_zero]), f"{name}{arguments}")
+
+
+def test_single_precision_at_the_ends_of_the_numbers() -> None:
+    big, small = np.float32(3e20), np.float32(4e-30)
+    length, tiny, scaled = st.function(lambda x, y, n: (math.hypot(x, x), math.hypot(y, y), math.ldexp(y, n)))(big, small, 200)
+    assert float(length) == pytest.approx(float(big) * math.sqrt(2.0), rel=1e-6)
+    assert float(tiny) == pytest.approx(float(small) * math.sqrt(2.0), rel=1e-6)
+    assert float(scaled) == math.ldexp(float(small), 200)
+
+
 CASES = [
     Case(two_numbers, [(2.5, -0.7), (-2.5, 0.7), (7.3, 2.0), (-0.1, -3.0)], rtol=1e-13),
     Case(several_numbers, [(2.5, -0.75), (-1.25, 3.0)], rtol=1e-13),

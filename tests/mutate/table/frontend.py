@@ -9,6 +9,8 @@ _EFFECTS = "tests/frontend/test_effects.py"
 _LOOP_NAMES = "tests/frontend/test_names_of_loops.py"
 _SOURCES = "tests/frontend/test_sources.py"
 _TRACEBACKS = "tests/errors/test_tracebacks.py"
+_TRY = "tests/frontend/test_try.py"
+_ENDS = "tests/frontend/test_math.py::test_values_at_the_ends_of_the_numbers"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -150,5 +152,68 @@ MUTANTS: tuple[Mutant, ...] = (
         "max(1000, min(_MOST, size // _BYTES_PER_CALL))",
         "size // 400",
         ("tests/frontend/test_depth.py::test_endless_recursion_through_c_ends_before_the_stack_does",),
+    ),
+    Mutant(
+        "a rule of a derivative raises what a handler around it waits for",
+        "staged/frontend/try_.py",
+        "    token = _waits.set(())\n",
+        "    token = _waits.set(_waits.get())\n",
+        (_TRY,),
+    ),
+    Mutant(
+        "eager mode raises for a handler of another error",
+        "staged/frontend/try_.py",
+        "any(issubclass(error, guard.kinds()) for guard in _waits.get() for error in errors)",
+        "bool(_waits.get())",
+        (_TRY,),
+    ),
+    Mutant(
+        "a power that Python refuses is an infinity in eager mode, in a `try` that waits for the error",
+        "staged/eager.py",
+        'if primitive.name != "pow" or not np.isinf(result):',
+        "if True:",
+        (_TRY,),
+    ),
+    Mutant(
+        "`except Exception` swallows a refusal of eager mode",
+        "staged/frontend/try_.py",
+        "if context_or_none() is None or not isinstance(error, StagingError):",
+        "if current_trace() is None or not isinstance(error, StagingError):",
+        (_TRY,),
+    ),
+    Mutant(
+        "`math.asinh` of a large number squares it",
+        "staged/frontend/math_.py",
+        "_LARGE = 1e9",
+        "_LARGE = math.inf",
+        (_ENDS,),
+    ),
+    Mutant(
+        "`math.hypot` squares large numbers as they are",
+        "staged/frontend/math_.py",
+        "else (1e150, 1e-140, (-600, 600))",
+        "else (math.inf, 0.0, (-600, 600))",
+        (_ENDS,),
+    ),
+    Mutant(
+        "`math.fsum` adds as `sum` does",
+        "staged/frontend/math_.py",
+        "total + lost, total)",
+        "total, total)",
+        (_ENDS,),
+    ),
+    Mutant(
+        "`math.ldexp` takes a power that is no number of the dtype",
+        "staged/frontend/math_.py",
+        "    for _ in range(3):\n",
+        "    step = 10**6\n    for _ in range(3):\n",
+        (_ENDS,),
+    ),
+    Mutant(
+        "the part of -3.0 behind the point is 0.0",
+        "staged/frontend/math_.py",
+        "return _where(_is_negative(x), -rest, rest), METHODS",
+        "return _where(x < -1e300, -rest, rest), METHODS",
+        (_ENDS,),
     ),
 )
