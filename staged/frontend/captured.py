@@ -88,13 +88,20 @@ def _mentioned(code: CodeType) -> Iterator[str]:
 
 def _parts(value: object) -> Iterable[tuple[object, Any]]:
     """The attributes, items or elements of an object, by name, key or position."""
+    # A subclass may do anything in methods of its own: only what Python stores is looked at.
     if isinstance(value, dict):
-        return value.items()
-    if isinstance(value, list | tuple):
-        return enumerate(value)
-    if isinstance(value, type | ModuleType) or type(value).__module__.split(".")[0] in ("staged", "numpy", "builtins"):
+        return dict.items(value)
+    if isinstance(value, list):
+        return enumerate(list.__iter__(value))
+    if isinstance(value, tuple):
+        return enumerate(tuple.__iter__(value))
+    if isinstance(value, type | ModuleType) or str(type(value).__module__).split(".")[0] in ("staged", "numpy", "builtins"):
         return ()
-    return getattr(value, "__dict__", {}).items()
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except Exception:  # a property of that name, which may raise anything: such an object names nothing
+        return ()
+    return held.items() if isinstance(held, dict) else ()
 
 
 def whole_view(array: Any, owner: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -10,7 +10,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,8 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MISSING = object()
 _ACCELERATORS = {"posix": "os", "nt": "os"}
-_pure: dict[int, object] = {}
-"""What `st.pure` was given, by id; held, so that ids stay unique."""
+_pure: dict[object, object] = {}
+"""What `st.pure` was given, by `_identities`; held, so that ids stay unique."""
 
 
 def pure(function: F) -> F:
@@ -35,16 +35,26 @@ def pure(function: F) -> F:
     A staged function can then call it in branches and loops of the program, although it is not converted (it is written in C, or
     installed with pip): it runs while staging, on values that are known then, once for each place.
     """
-    _pure[id(function)] = function
-    inner = getattr(function, "__func__", None)
-    if inner is not None:
-        _pure[id(inner)] = inner
+    _pure[_identities(function)[0]] = function
     return function
+
+
+def _identities(function: Any) -> tuple[object, ...]:
+    """What tells a callable from others: a method is made anew each time that it is read.
+
+    A method written in C is one of its object; or, where the class's is vouched for, of any object.
+    """
+    if isinstance(function, MethodType):
+        return id(function.__func__), id(function)
+    owner = getattr(function, "__self__", None)
+    if isinstance(function, BuiltinFunctionType | MethodWrapperType) and not isinstance(owner, ModuleType | None):
+        return (id(owner), function.__name__), id(getattr(type(owner), function.__name__, None))
+    return (id(function),)
 
 
 def check_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise StagingError where a call of code that is not converted must not run while staging."""
-    if id(function) in _pure or id(getattr(function, "__func__", None)) in _pure:
+    if any(identity in _pure for identity in _identities(function)):
         return
     name, belongs_to_user = name_of(function)
     if belongs_to_user:
@@ -184,6 +194,6 @@ _HELD_BY_CALL = 2
 def _is_silent(function: Any, method: str) -> bool:
     """Whether a call of a logger is below its level, and does nothing."""
     owner = getattr(function, "__self__", None)
-    logger = owner if isinstance(owner, logging.Logger) else logging.root
+    logger = owner if isinstance(owner, logging.Logger | logging.LoggerAdapter) else logging.root
     level = getattr(logging, method.upper(), None)
     return isinstance(level, int) and not logger.isEnabledFor(level)

@@ -37,15 +37,15 @@ def convert_with(converter: Converter, node: ast.With) -> list[ast.stmt]:
 
 @operator
 def context(manager: Any) -> Any:
-    """What a `with` enters: an object of the user's with its two methods converted, anything else as it is."""
+    """What a `with` enters: an object of the user's with its methods converted, anything else as it is."""
     from staged.frontend.calls import as_converted
 
     if current_trace() is None:
         return manager
     methods = [getattr(type(manager), name, None) for name in ("__enter__", "__exit__")]
-    if not all(isinstance(method, FunctionType) and as_converted(method) is not method for method in methods):
-        return manager
-    return _Converted(manager)
+    if any(isinstance(method, FunctionType) and as_converted(method) is not method for method in methods):
+        return _Converted(manager)
+    return manager
 
 
 class _Converted:

@@ -146,3 +146,31 @@ def test_the_search_for_a_name_ends_soon(monkeypatch: Any) -> None:
         return x + len(HUGE) + (lambda: TABLE * 1.0)()
 
     assert names(f, X) == ("x", "hidden_0") and looked < 10_000
+
+
+class WithoutModule:
+    __module__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.table = np.ones(3)
+
+
+class WithoutDict:
+    table = np.ones(3)
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("asked for its attributes")
+
+
+class Loaded(dict[str, Any]):
+    table = np.ones(3)
+
+    def items(self) -> Any:
+        raise RuntimeError("asked for its items")
+
+
+def test_the_search_for_a_name_runs_no_code_of_the_users() -> None:
+    owners = WithoutModule(), WithoutDict(), Loaded(a=1)
+    for owner in owners:
+        agree(lambda x, owner=owner: x + owner.table, np.zeros(3))

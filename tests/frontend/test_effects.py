@@ -29,6 +29,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -47,6 +48,9 @@ DEQUE = collections.deque([1])
 EVENT = threading.Event()
 PATH = pathlib.Path("never-made")
 LOG = logging.getLogger("tests.effects")
+SHOWN = logging.getLogger("tests.effects.shown")
+SHOWN.setLevel(logging.INFO)
+ADAPTER = logging.LoggerAdapter(SHOWN, {})
 TURNS = itertools.count()
 
 
@@ -85,6 +89,7 @@ def under(kind: str, action: Callable[[], Any]) -> Callable[..., Any]:
 
 ALWAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "logging": (lambda: LOG.warning("step %d", 3), "use `print(...)`"),
+    "adapter": (lambda: ADAPTER.info("step %d", 3), "use `print(...)`"),
     "exit": (lambda: sys.exit(3), "raise RuntimeError"),
     "quit": (lambda: exit(3), "raise RuntimeError"),
     "os._exit": (lambda: os._exit(3), "raise RuntimeError"),
@@ -127,7 +132,7 @@ HARMLESS: dict[str, Callable[[], Any]] = {
     "containers": lambda: (collections.deque([1]), dict.fromkeys([1]), collections.Counter("ab").most_common(), sorted([2, 1])),
     "local containers": lambda: (heapq.nlargest(1, NUMBERS), bisect.bisect(NUMBERS, 1), list(NUMBERS).append(1)),
     "iterators": lambda: (next(iter([1])), next(n for n in NUMBERS), slice(1, 2).indices(3)),
-    "silent log": lambda: (LOG.debug("not shown"), logging.getLogger("a")),
+    "silent log": lambda: (LOG.debug("not shown"), ADAPTER.debug("nor this"), logging.getLogger("a")),
     "contexts": lambda: (contextlib.nullcontext(), contextlib.suppress(ValueError), datetime.date(2020, 1, 1).isoformat()),
     "named tuples": lambda: collections.namedtuple("P", "a b")(1, 2)._replace(a=3)._asdict(),
 }
@@ -174,6 +179,20 @@ def test_what_is_vouched_for_may_run_in_a_loop() -> None:
     trace(program, (X,))
 
 
+def test_method_written_in_c_can_be_vouched_for() -> None:
+    """It is another object each time that it is read: of one object, or of all objects of its class."""
+    first, second = (ElementTree.fromstring("<a><b/></a>") for _ in range(2))
+    find_in_first, find_in_second = (under("loop", lambda tree=tree: tree.find("b")) for tree in (first, second))
+    st.pure(first.find)
+    trace(find_in_first, (X,))
+    with pytest.raises(StagingError, match=re.escape("st.pure(find)")):
+        trace(find_in_second, (X,))
+    st.pure(ElementTree.Element.find)
+    trace(find_in_second, (X,))
+    with pytest.raises(StagingError, match=re.escape("st.pure(findall)")):
+        trace(under("loop", lambda: first.findall("b")), (X,))
+
+
 def test_file_of_the_program_may_go_through_library_code() -> None:
     def program(x):
         for i in st.range(2):
@@ -203,6 +222,19 @@ def test_context_manager_of_the_users_is_recorded() -> None:
                 x = x * factor
         return x
 
+    class Ending(contextlib.AbstractContextManager[Any]):
+        def __exit__(self, *_):
+            print("that was it")
+
+    @st.function
+    def ends(x):
+        with Ending() as itself:
+            x = x * 2.0
+        return x, 1.0 if isinstance(itself, Ending) else 0.0
+
+    assert ends.stage(X).ir.count("that was it") == 1
+    np.testing.assert_array_equal(ends(X)[0], X * 2.0)
+    assert ends(X)[1] == 1.0
     text = program.stage(X).ir
     assert text.count("begin step") == 1
     assert text.count("end step") == 1

@@ -216,4 +216,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "return _where(x < -1e300, -rest, rest), METHODS",
         (_ENDS,),
     ),
+    Mutant(
+        "a logger's adapter is silent where the root logger is",
+        "staged/frontend/foreign.py",
+        "isinstance(owner, logging.Logger | logging.LoggerAdapter)",
+        "isinstance(owner, logging.Logger)",
+        (_EFFECTS,),
+    ),
+    Mutant(
+        "a method written in C is vouched for in vain",
+        "staged/frontend/foreign.py",
+        "return (id(owner), function.__name__), id(getattr(type(owner), function.__name__, None))",
+        "return (id(function),)",
+        (_EFFECTS,),
+    ),
+    Mutant(
+        "what a `with` prints at its end is printed while staging, if its class inherits `__enter__`",
+        "staged/frontend/with_.py",
+        "if any(isinstance(method, FunctionType)",
+        "if all(isinstance(method, FunctionType)",
+        (_EFFECTS,),
+    ),
+    Mutant(
+        "the search for an array's name asks objects of the user's for what they hold",
+        "staged/frontend/captured.py",
+        "return dict.items(value)",
+        "return value.items()",
+        ("tests/frontend/test_captured.py",),
+    ),
 )
