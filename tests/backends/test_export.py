@@ -90,7 +90,7 @@ def run(folder, *words):
     return subprocess.run(["./scale", *words, *others], cwd=folder, capture_output=True, text=True)
 
 
-OTHERS = {"small": "3.4028234e38", "byte": "255", "on": "true"}
+OTHERS = {"small": "3.4028235e38", "byte": "255", "on": "true"}
 GOOD = ("--x", "x.npy", "--factor", "2.5", "--n=3", "--net.state", "state.npy")
 
 
@@ -160,6 +160,7 @@ def test_an_error_of_the_program_exits_with_1_and_help_lists_the_flags(folder):
         ((*GOOD[:2], "--factor=0x10", *GOOD[4:]), "expected a number, got 0x10"),
         ((*GOOD[:2], "--factor=1,5", *GOOD[4:]), "expected a number, got 1,5"),
         ((*GOOD[:2], "--factor=", *GOOD[4:]), "expected a number, got "),
+        ((*GOOD, "--small=3.4028236e38"), "--small: 3.4028236e38 is larger than any number of its type"),
         ((*GOOD, "--small=1e39"), "--small: 1e39 is larger than any number of its type"),
         ((*GOOD, "--byte=256"), "--byte: 256 is not between 0 and 255"),
         ((*GOOD, "--byte=-1"), "--byte: -1 is not between 0 and 255"),

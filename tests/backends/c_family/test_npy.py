@@ -153,6 +153,32 @@ def test_a_key_given_twice_is_refused_though_python_takes_the_last(read):
     assert read([twice])[0][1].startswith("refused: ")
 
 
+TRUTHS = r"""
+#include "t_npy.h"
+int main(void) {
+    void *data = NULL;
+    if (npy_read("truths.npy", "|b1", sizeof(bool), 1, (const int64_t[]){6}, &data) != NULL) {
+        return 1;
+    }
+    for (int i = 0; i < 6; ++i) {
+        printf("%d", (int)((const bool *)data)[i]);
+    }
+    free(data);
+    return 0;
+}
+"""
+
+
+def test_of_bytes_that_say_yes_or_no_any_but_0_is_true(tmp_path):
+    """NumPy's reader has them as they are, and its functions take them so; in C a bool of another byte is undefined."""
+    np.save(tmp_path / "truths.npy", np.array([0, 1, 2, 128, 255, 0], np.uint8).view(bool))
+    (tmp_path / "t_npy.h").write_text(npy_header("t"))
+    (tmp_path / "truths.c").write_text(TRUTHS)
+    strict = "cc -std=c11 -g -Wall -Wextra -Wconversion -Werror -fsanitize=undefined -fno-sanitize-recover=all truths.c -o truths"
+    subprocess.run(strict.split(), cwd=tmp_path, check=True)
+    assert subprocess.run(["./truths"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "011110"
+
+
 def damaged(rng, content):
     """A file with one to three small damages, most of them in the header."""
     data = bytearray(content)

@@ -197,4 +197,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if not each.threads\n",
         ("tests/backends/native/test_export_interface.py::test_a_program_worth_threads_with_narrow_vectors_alone_has_teams_for_all",),
     ),
+    Mutant(
+        "bools in files are taken as they are",
+        "staged/backends/c_family/standalone/npy.py",
+        "*byte = *byte != 0;",
+        "*byte = *byte;",
+        ("tests/backends/c_family/test_npy.py::test_of_bytes_that_say_yes_or_no_any_but_0_is_true",),
+    ),
+    Mutant(
+        "the largest f32 is refused as it is printed",
+        "staged/backends/c_family/standalone/main.py",
+        '"f32": "0x1.fffffefffffffp127"',
+        '"f32": "(double)FLT_MAX"',
+        ("tests/backends/test_export.py::test_it_reads_arrays_and_flags_and_writes_results",),
+    ),
 )

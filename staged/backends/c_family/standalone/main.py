@@ -192,7 +192,8 @@ static int usable_cores(void) {
 """
 _OWN_FLAGS = ("help", "out", "threads", "stack")
 _BOUNDS = {"i32": "INT32_MIN, INT32_MAX", "i64": "INT64_MIN, INT64_MAX", "u8": "0, UINT8_MAX", "u32": "0, UINT32_MAX"}
-_MOST = {"f32": "(double)FLT_MAX", "f64": "DBL_MAX"}
+_MOST = {"f32": "0x1.fffffefffffffp127", "f64": "DBL_MAX"}
+"""The largest doubles that round to a number of the type: 3.4028235e38, as it is printed, is beyond FLT_MAX."""
 
 
 _LOCALS = frozenset("argc argv args host number threads out folder arena error place places".split())

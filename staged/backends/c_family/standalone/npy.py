@@ -233,6 +233,10 @@ static const char *npy_read_from(FILE *file, const char *descr, size_t item, int
         return NPY_REFUSE("does not fit into memory");
     }
     if (fread(*data, item, count, file) == count) {
+        for (size_t i = 0; strcmp(descr, "|b1") == 0 && i < count; ++i) {
+            unsigned char *const byte = (unsigned char *)*data + i;
+            *byte = *byte != 0;  // true to NumPy; C knows 1 alone
+        }
         return NULL;
     }
     free(*data);
