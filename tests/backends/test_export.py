@@ -1,5 +1,6 @@
 """The exported folder's `main`: `.npy` files, flags, wrong input, results; here around a program written by hand."""
 
+import re
 import subprocess
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from staged.artifact import Artifact, Parameter
 from staged.backends.c_family.export import export_files
 from staged.backends.c_family.interface import library_declarations
+from staged.backends.c_family.standalone.build import readme
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 
 HEADER = f"""
@@ -213,6 +215,15 @@ def test_no_file_takes_the_place_of_a_closed_standard_output(folder):
     words = " ".join((*GOOD, *(f"--{name}={value}" for name, value in OTHERS.items())))
     result = subprocess.run(["sh", "-c", f"./scale {words} >&-"], cwd=folder, capture_output=True, text=True)
     assert result.returncode == 1 and (folder / "log.txt").read_text() == "", result
+
+
+def test_the_readme_names_the_flags_that_there_are():
+    for threads in (0, 1):
+        artifact = replace(ARTIFACT, threads=threads)
+        text = readme(artifact, targets=["x86-64-v3"])
+        named = set(re.findall(r"`(?:--)([a-z.]+)", text)) - {"help"}
+        main = export_files(artifact, {"x86-64-v3": artifact})["main.c"]
+        assert named == set(re.findall(r'^ {4}\{"([a-z.]+)", ', main, re.MULTILINE)), threads
 
 
 def test_working_memory_is_enough_for_every_text_that_may_be_chosen():

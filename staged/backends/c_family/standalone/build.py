@@ -90,8 +90,8 @@ those of gcc 12 give wrong numbers.
 _DISPATCH = """
 `{name}.c` is the program to read, and to compile alone for any processor. {others} are the same for wider vectors; on x86-64
 `{name}_dispatch.c` takes the widest that the processor has when the program runs. So one build is fast on every machine.
-`--threads` is one per processor core if it is not given.
 """
+_THREADS = "`--threads` is one per processor core if it is not given.\n"
 
 _CALLING = """\
 ## Calling it from C, C++ and Python
@@ -131,6 +131,7 @@ def readme(artifact: Artifact, building: str = _BUILT_AS_C, targets: Sequence[st
         variants: list[Variant] = [VARIANTS[target] for target in targets]
         others = " and ".join(f"`{name}_{variant.suffix}.c`" for variant in variants)
         dispatch = _DISPATCH.format(name=name, others=others) if variants else ""
+        dispatch += _THREADS if variants and artifact.threads != 1 else ""
         parts.append(_FLAGS.format(flags=" ".join([CFLAGS, *artifact.flags])) + dispatch)
     threads = (
         f" With `host.team = {name}_team_create(threads)`, loops run on\nso many threads; `{name}_team_destroy` ends them."
