@@ -38,7 +38,7 @@ from staged.ops.composite import Composite
 from staged.ops.context import Context, context_or_none, current_context, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.primitive import Primitive
-from staged.ops.promote import check_class
+from staged.ops.promote import check_class, read
 from staged.source import Position, here
 from staged.tape import Node, Tangents, Tape, levels, only, run_custom, show
 
@@ -246,9 +246,7 @@ class EagerContext(Context):
 
     def lift(self, array: Any) -> EagerArray:
         """An `EagerArray` for whatever holds elements: a NumPy array or scalar, a number, a Variable."""
-        reader = getattr(array, "__staged_read__", None)
-        if reader is not None:
-            array = reader()
+        array = read(array)
         if isinstance(array, EagerArray):
             return array
         if isinstance(array, StagedArray):

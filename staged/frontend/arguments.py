@@ -140,7 +140,7 @@ def _holds_array(node: Any) -> bool:
 
 def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
     """The type of a leaf that is staged; None for a static one."""
-    if hasattr(leaf, "__staged_read__") or isinstance(leaf, type):
+    if hasattr(type(leaf), "__staged_read__") or isinstance(leaf, type):
         return None
     if isinstance(leaf, Array):
         return leaf.type
@@ -150,7 +150,7 @@ def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
         raise StagedValueError(f"`{path}` is {leaf}, which does not fit 64 bits", where=here())
     if isinstance(leaf, int | float) and not isinstance(leaf, np.generic):
         return number_type(leaf)
-    if isinstance(leaf, np.ndarray | np.generic) or hasattr(leaf, "__array__"):
+    if isinstance(leaf, np.ndarray | np.generic) or hasattr(type(leaf), "__array__"):
         check_class(leaf, f"`{path}`")
         array = np.asarray(leaf)
         dtype = dtype_of(array.dtype)

@@ -24,6 +24,7 @@ from staged.frontend.objects import contents_of
 from staged.frontend.syntax import Converter, expression, operator, place, statement, text
 from staged.frontend.tracing import current_trace
 from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.promote import read
 from staged.source import here
 
 
@@ -366,7 +367,7 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
         copied = root.copy()  # a value too, as long as it is known while staging
         copied[key] = value
         return copied
-    if hasattr(root, "__staged_read__"):
+    if hasattr(type(root), "__staged_read__"):
         root.value = METHODS["set_item"](root.value, key, value)
         return root
     record_contents(root)
@@ -459,9 +460,8 @@ def walrus(scope: Locals, name: str, value: Any) -> Any:
 @operator
 def unpack(value: Any, count: int) -> Any:
     """The parts of `value` for `a, b = value`."""
-    reader = getattr(value, "__staged_read__", None)
-    if reader is not None and current_trace() is not None:
-        value = reader()
+    if current_trace() is not None:
+        value = read(value)
     if isinstance(value, Array) and count >= 0:
         if not value.shape or value.shape[0] != count:
             raise ShapeError(

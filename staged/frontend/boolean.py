@@ -15,6 +15,7 @@ from staged.frontend.targets import tracked
 from staged.frontend.tracing import BlockEndedError, Region, current_trace
 from staged.ir.types import bool_
 from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.promote import read
 from staged.source import here
 
 
@@ -57,12 +58,10 @@ def convert_compare(converter: Converter, node: ast.Compare) -> ast.expr:
 
 def truth(value: Any) -> Any:
     """`value` as a condition: a Python bool, or a staged bool scalar."""
-    reader = getattr(value, "__staged_read__", None)
-    if reader is not None:
-        value = reader()
+    value = read(value)
     if not isinstance(value, StagedArray):
-        counted = getattr(value, "__staged_len__", None)
-        return bool(value) if counted is None else truth(counted() > 0)
+        counted = getattr(type(value), "__staged_len__", None)
+        return bool(value) if counted is None else truth(counted(value) > 0)
     if value.shape:
         name = f"`{value.value.hint}`" if value.value.hint else "a value"
         raise StagedValueError(

@@ -33,7 +33,7 @@ from staged.ir.types import Dim, TensorType, bool_, f64, i64
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
-from staged.ops.promote import as_array
+from staged.ops.promote import as_array, read
 from staged.source import here
 
 BUILTINS: dict[Any, Callable[..., Any]] = {print: print_, open: open_}
@@ -50,11 +50,6 @@ REFUSED: dict[Any, str] = {
 }
 
 
-def _read(value: Any) -> Any:
-    reader = getattr(value, "__staged_read__", None)
-    return value if reader is None else reader()
-
-
 def builtin(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare what a builtin does while tracing."""
 
@@ -68,7 +63,7 @@ def builtin(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 @builtin(range)
 def range_(*bounds: Any) -> Any:
     """With a staged bound, one loop of the program."""
-    bounds = tuple(map(_read, bounds))
+    bounds = tuple(map(read, bounds))
     return Range(*bounds) if any(isinstance(bound, Array) for bound in bounds) else range(*bounds)
 
 
@@ -121,9 +116,9 @@ def full_(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any
 
 @builtin(len)
 def len_(value: Any) -> Any:
-    counted = getattr(value, "__staged_len__", None)
+    counted = getattr(type(value), "__staged_len__", None)
     if counted is not None:
-        return counted()
+        return counted(value)
     if isinstance(value, StagedIterable) and not hasattr(type(value), "__len__"):
         return value.length
     if isinstance(value, StagedArray) and value.shape and isinstance(value.shape[0], Dim):
@@ -133,7 +128,7 @@ def len_(value: Any) -> Any:
 
 @builtin(abs)
 def abs_(value: Any) -> Any:
-    return METHODS["abs"](_read(value)) if isinstance(value, Array) else abs(value)
+    return METHODS["abs"](read(value)) if isinstance(value, Array) else abs(value)
 
 
 @builtin(bool)
@@ -144,7 +139,7 @@ def bool_of(value: Any = False) -> Any:
 @builtin(int)
 def int_(value: Any = 0, *base: Any) -> Any:
     """A staged Python integer: truncates, as Python does."""
-    value = _read(value)
+    value = read(value)
     if not isinstance(value, Array):
         return int(value, *base)
     if value.dtype.is_float:
@@ -154,7 +149,7 @@ def int_(value: Any = 0, *base: Any) -> Any:
 
 @builtin(float)
 def float_(value: Any = 0.0) -> Any:
-    value = _read(value)
+    value = read(value)
     if not isinstance(value, Array):
         return float(value)
     return _convert(value, TensorType(f64, (), True), "float")
@@ -187,7 +182,7 @@ def repr_(value: Any) -> Any:
 @builtin(round)
 def round_(value: Any, digits: Any = None) -> Any:
     """To the nearest, halves to even; with `digits` by scaling, as NumPy rounds."""
-    value = _read(value)
+    value = read(value)
     if not isinstance(value, Array):
         return round(value) if digits is None else round(value, digits)
     if isinstance(digits, Array):
@@ -210,7 +205,7 @@ def _round_integer(value: Array, unit: int) -> Any:
 
 @builtin(pow)
 def pow_(base: Any, exponent: Any, *modulus: Any) -> Any:
-    base, exponent = _read(base), _read(exponent)
+    base, exponent = read(base), read(exponent)
     if modulus and any(isinstance(value, Array) for value in (base, exponent, *modulus)):
         raise StagingError(
             "`pow` with a modulus cannot be staged",
@@ -231,7 +226,7 @@ def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     is_better = operator.gt if name == "maximum" else operator.lt
 
     def handler(*values: Any, key: Any = None, **options: Any) -> Any:
-        values = tuple(map(_read, values))
+        values = tuple(map(read, values))
         items = values
         if len(values) == 1:
             (only,) = values
@@ -270,7 +265,7 @@ BUILTINS[min] = _fold("minimum", min)
 
 @builtin(sum)
 def sum_(values: Any, start: Any = 0) -> Any:
-    values = _read(values)
+    values = read(values)
     if isinstance(values, Array):
         total = METHODS["sum"](values, axis=0)
         return total if isinstance(start, int) and start == 0 else start + total
@@ -292,7 +287,7 @@ def sorted_(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
     """Sorts what is known while staging; staged values have no order yet."""
     from staged.frontend.calls import as_converted
 
-    made = [*_read(values)]
+    made = [*read(values)]
     in_order = None if key is None else as_converted(key)
     if current_trace() is None:
         return sorted(made, key=in_order, reverse=reverse)
@@ -309,7 +304,7 @@ def sorted_(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
 
 
 def _reduce_truth(values: Any, reduction: str, connect: str, plain: Callable[[Any], bool]) -> Any:
-    values = _read(values)
+    values = read(values)
     if isinstance(values, Array):
         return METHODS[reduction](values)
     items = list(values)

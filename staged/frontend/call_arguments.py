@@ -110,9 +110,8 @@ def fits_slots(slots: Slots, call: CallArguments) -> bool:
 
 def same_static(a: Any, b: Any) -> bool:
     """Whether two values known while staging are the same for a function that takes them."""
-    left, right = getattr(a, "__staged_inline__", None), getattr(b, "__staged_inline__", None)
-    if left is not None and right is not None:
-        return same_function(left, right)  # bound staged methods are made anew at every read
+    if hasattr(type(a), "__staged_inline__") and hasattr(type(b), "__staged_inline__"):
+        return same_function(a.__staged_inline__, b.__staged_inline__)  # bound staged methods are made anew at every read
     return same(a, b) or (type(a) is type(b) and bool(static_key(a) == static_key(b)))
 
 

@@ -84,8 +84,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return _call_builtin(function, tracing, args, kwargs)
     if isinstance(function, type):
         return _make(function, tracing, args, kwargs)
-    inlined = getattr(function, "__staged_inline__", None)
-    if inlined is not None:
+    if hasattr(type(function), "__staged_inline__"):
         from staged.frontend.staged_calls import call_staged
 
         return call_staged(function, args, kwargs)
@@ -193,8 +192,8 @@ def _converted_arguments(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...
 
 
 def _refuse_if_random(function: Any) -> None:
-    owner = getattr(function, "__self__", None)
-    module = getattr(function, "__module__", "") or ""
+    owner = function.__self__ if isinstance(function, MethodType | BuiltinFunctionType) else None
+    module = str(getattr(function, "__module__", ""))
     if isinstance(owner, random.Random | np.random.RandomState | np.random.Generator):
         _refuse_random(function.__name__)
     if module == "random" or (module.startswith("numpy.random") and not isinstance(owner, np.ndarray)):

@@ -20,7 +20,7 @@ from staged.ir.numbers import wrapped
 from staged.ir.types import TensorType, i64
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import context_or_none
-from staged.ops.promote import as_array, cast, constant
+from staged.ops.promote import as_array, cast, constant, read
 from staged.source import here
 
 
@@ -376,14 +376,12 @@ def as_staged_iterable(value: Any) -> StagedIterable | None:
     """`value` as something a staged loop runs over; None where the loop runs while staging."""
     if isinstance(value, StagedIterable):
         return value
-    reader = getattr(value, "__staged_read__", None)
-    if reader is not None:
-        value = reader()
+    value = read(value)
     if isinstance(value, StagedArray):
         return ArrayRows(value)
-    wrapped = getattr(value, "__staged_loop__", None)
+    wrapped = getattr(type(value), "__staged_loop__", None)
     if wrapped is not None:
-        made = wrapped()
+        made = wrapped(value)
         assert isinstance(made, StagedIterable)
         return made
     return None

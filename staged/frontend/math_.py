@@ -19,6 +19,7 @@ from staged.ir.types import TensorType, f32, i64
 from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
+from staged.ops.promote import read
 from staged.source import here
 
 _SAME_NAME = (
@@ -219,10 +220,8 @@ def _scalars(name: str, values: Iterable[Any]) -> bool:
 
 
 def _read(value: Any) -> Any:
-    reader = getattr(value, "__staged_read__", None)
-    if reader is not None:
-        return reader()
-    return list(value) if hasattr(value, "__next__") else value
+    value = read(value)
+    return list(value) if hasattr(type(value), "__next__") else value
 
 
 _DOMAIN, _OVERFLOW = (ValueError,), (OverflowError,)

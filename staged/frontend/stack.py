@@ -24,7 +24,7 @@ from staged.ir.types import DType, TensorType, f32, i64
 from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind
 from staged.ops.index import dynamic_slice_op, dynamic_update_op
-from staged.ops.promote import as_array, cast, constant
+from staged.ops.promote import as_array, cast, constant, read
 from staged.source import here
 
 
@@ -127,8 +127,7 @@ class Stack:
             raise StagingError(
                 "a Stack is indexed by one integer", where=here(), hint="take `stack.array()`, and index that"
             )
-        reader = getattr(index, "__staged_read__", None)
-        index = index if reader is None else reader()
+        index = read(index)
         if isinstance(index, Array) and (index.shape or not index.dtype.is_integer):
             raise StagedValueError(f"an index is an integer, got {index.type}", where=here())
         from_front = (

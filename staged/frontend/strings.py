@@ -194,7 +194,7 @@ def _holds_staged(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(_holds_staged(item) for item in value)
     return isinstance(value, StagedArray | StagedString) or (
-        current_trace() is not None and (hasattr(value, "__staged_read__") or _written_by(value, "r") is not None)
+        current_trace() is not None and (hasattr(type(value), "__staged_read__") or _written_by(value, "r") is not None)
     )
 
 

@@ -117,9 +117,12 @@ def number_type(x: bool | int | float) -> TensorType:
 
 
 def read(x: Any) -> Any:
-    """What a Variable holds; anything else as it is."""
-    reader = getattr(x, "__staged_read__", None)
-    return x if reader is None else reader()
+    """What a Variable holds; anything else as it is.
+
+    Its class is asked: an object of the user's may have a `__getattr__` that raises anything, or answers to every name.
+    """
+    reader = getattr(type(x), "__staged_read__", None)
+    return x if reader is None else reader(x)
 
 
 def type_of(x: Any) -> TensorType:
@@ -156,7 +159,7 @@ def handle(x: Any) -> Any:
         return bind(extent_op, [], dim=x)
     if isinstance(x, list | tuple):
         return _from_list(x)
-    if isinstance(x, np.ndarray | np.generic) or hasattr(x, "__array__"):
+    if isinstance(x, np.ndarray | np.generic) or hasattr(type(x), "__array__"):
         check_class(x)
         return _from_numpy(np.asarray(x), x)
     hint = "arguments of array functions are arrays, numbers, or nested lists of numbers"

@@ -141,7 +141,7 @@ class Expressions:
                 node, f"`{value.name}` is an array, and a number is needed here", f"read an element: `{value.name}[i]`"
             )
         kind = type(value).__name__
-        hint = "pass it as an argument" if hasattr(value, "__array__") or hasattr(value, "__staged_read__") else _NUMBERS
+        hint = "pass it as an argument" if hasattr(type(value), "__array__") or hasattr(type(value), "__staged_read__") else _NUMBERS
         self.source.refuse(node, f"`{_text(node)}` is a {kind} from outside of the kernel", hint)
 
     def integer(self, node: ast.expr) -> Expression:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutate.mutant import Mutant
 
 _COPIES = "tests/frontend/test_copies.py"
+_DYNAMIC = "tests/frontend/test_dynamic_attributes.py"
 _EFFECTS = "tests/frontend/test_effects.py"
 _LOOP_NAMES = "tests/frontend/test_names_of_loops.py"
 _SOURCES = "tests/frontend/test_sources.py"
@@ -243,5 +244,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "return dict.items(value)",
         "return value.items()",
         ("tests/frontend/test_captured.py",),
+    ),
+    Mutant(
+        "an object of the user's is asked for what only a Variable has",
+        "staged/ops/promote.py",
+        'reader = getattr(type(x), "__staged_read__", None)\n    return x if reader is None else reader(x)',
+        'reader = getattr(x, "__staged_read__", None)\n    return x if reader is None else reader()',
+        (_DYNAMIC,),
+    ),
+    Mutant(
+        "an object that answers to every name is taken for an array",
+        "staged/frontend/arguments.py",
+        'hasattr(type(leaf), "__array__")',
+        'hasattr(leaf, "__array__")',
+        (_DYNAMIC,),
+    ),
+    Mutant(
+        "an object that answers to every name is taken for a staged function",
+        "staged/frontend/calls.py",
+        'if hasattr(type(function), "__staged_inline__"):',
+        'if hasattr(function, "__staged_inline__"):',
+        (_DYNAMIC,),
     ),
 )
