@@ -95,12 +95,8 @@ class Conv2d(_Convolution):
     def forward(self, x: Any) -> Any:
         """Convolve `x` with the weight and add the bias of each output channel."""
         check_dtype("Conv2d", x, self.weight)
-        y = st.conv2d(
-            x, self.weight.value, stride=self.stride, padding=self.padding, dilation=self.dilation, groups=self.groups
-        )
-        if self.bias is None:
-            return y
-        return y + st.reshape(self.bias.value, (1, -1, 1, 1))
+        bias = None if self.bias is None else self.bias.value
+        return st.conv2d(x, self.weight.value, bias, self.stride, self.padding, self.dilation, self.groups)
 
 
 class Conv1d(_Convolution):

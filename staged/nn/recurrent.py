@@ -196,7 +196,12 @@ class _Cell(Module):
 
     def one_step(self, x: Any, states: list[Any], function: Any, **options: Any) -> list[Any]:
         """The states after one step, by the function of the whole layer on a sequence of one."""
-        check_dtype(type(self).__name__, x, self.weight_ih)
+        name = type(self).__name__
+        check_dtype(name, x, self.weight_ih)
+        if len(x.shape) not in (1, 2) or x.shape[-1] != self.input_size:
+            raise st.ShapeError(
+                f"{name} takes (N, {self.input_size}) or ({self.input_size},), its input is {x.shape}", where=st.here()
+            )
         batched = len(x.shape) == 2
         given = [None if state is None else state if batched else st.expand_dims(state, 0) for state in states]
         state = given[0] if len(given) == 1 else None if given[0] is None else tuple(given)

@@ -294,7 +294,12 @@ def conv2d(
 
 
 def _with_bias(y: Array, bias: Any) -> Array:
-    return y if bias is None else y + reshape(cast(as_array(bias), y.dtype), (1, -1, 1, 1))
+    if bias is None:
+        return y
+    added = as_array(bias)
+    if added.shape != y.shape[1:2]:
+        raise shape_error(f"a convolution's bias has one number per output channel, {y.shape[1]}, got {added.type}", y, added)
+    return y + reshape(cast(added, y.dtype), (1, -1, 1, 1))
 
 
 def _named_padding(x: Array, w: Array, padding: str, stride: Pair, dilation: Pair) -> tuple[Array, Pair]:

@@ -698,14 +698,17 @@ def to_device(x: Any) -> Array:
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:
     """`x` kept within [min, max]; None leaves a side open. Array API `clip`.
 
-    Where `min` is above `max`, every element is `max`, as in NumPy and torch. At a bound the gradient is passed on, beyond it is 0, as
-    in torch.
+    Where `min` is above `max`, every element is `max`, and NaN at a bound that is NaN, as in NumPy and torch. At a bound the gradient
+    is passed on, beyond it is 0, as in torch.
     """
     kept = as_array(x)
     # Not minimum(maximum(x)), which would split the gradient at a bound. NaN compares false and so stays NaN.
-    if min is not None:
-        kept = where(less(kept, min), min, kept)
-    if max is not None:
-        kept = where(greater(kept, max), max, kept)
+    for bound, is_beyond in ((min, less), (max, greater)):
+        if bound is not None:
+            outside = is_beyond(kept, bound)
+            limit = handle(bound)
+            if math.isnan(limit) if is_number(limit) else type_of(limit).dtype.is_float:
+                outside = logical_or(outside, isnan(bound))
+            kept = where(outside, bound, kept)
     return kept
 

@@ -200,6 +200,8 @@ def test_dropout_falls_between_layers_in_training_alone():
     [
         (lambda x: nn.LSTM(3, 2, dtype=st.f64)(x), r"LSTM takes \(T, N, 3\)"),
         (lambda x: nn.GRU(IN, 2, dtype=st.f64)(x, st.zeros((2, N, 2), dtype=st.f64)), r"takes states \(1, 3, 2\)"),
+        (lambda x: nn.RNNCell(IN, 2, dtype=st.f64)(x[:1, :1]), rf"RNNCell takes \(N, {IN}\) or"),
+        (lambda x: nn.LSTMCell(3, 2, dtype=st.f64)(x[0]), r"LSTMCell takes \(N, 3\) or"),
         (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 3))), "w_ih is"),
         (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 2)), np.zeros(2)), "both biases or none"),
         (lambda x: st.lstm(x[0], None, np.zeros((8, IN)), np.zeros((8, 2))), r"input of \(T, N, I\)"),

@@ -78,6 +78,9 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
     x, w = RNG.standard_normal((3, 6, 6)), RNG.standard_normal((3, 2, 3, 3))
     assert st.conv_transpose2d(x, w).shape == (2, 8, 8)
     assert st.conv1d(x[0], w[:, 0, 0, :][:, None].repeat(6, 1)).shape == (3, 4)
+    for layer in (st.nn.Conv2d, st.nn.ConvTranspose2d):
+        layer = layer(3, 4, 1, dtype=st.f64)
+        np.testing.assert_array_equal(layer(x), np.asarray(layer(x[None]))[0])
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,9 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
         (lambda x, w: st.conv_transpose2d(x, w[:2]), "does not fit"),
         (lambda x, w: st.conv2d(x, w, groups=2), "channels"),
         (lambda x, w: st.conv2d(x, w, dilation=0), "do not go"),
+        (lambda x, w: st.conv2d(x, w, np.ones(1, np.float32)), r"one number per output channel, 3, got f32 \(1,\)"),
+        (lambda x, w: st.conv2d(x, w, 2.0), "one number per output channel"),
+        (lambda x, w: st.conv_transpose2d(x, w, np.ones((3, 1), np.float32)), "one number per output channel"),
         (lambda x, w: st.conv2d(x, w, padding="same", stride=2), "does not go"),
         (lambda x, w: st.conv1d(x, w), "needs an input"),
         (lambda x, w: st.conv1d(x[0], w[0], stride=(1, 2)), "stride is an int"),

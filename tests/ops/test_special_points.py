@@ -227,6 +227,22 @@ def test_an_infinite_norm_gives_finite_elements_the_derivative_0(ord) -> None:
     np.testing.assert_array_equal(gradient[1:], [0.0, 0.0])
 
 
+def test_a_bound_that_is_nan_is_not_left_out() -> None:
+    x, bounds = np.array([-1.0, 0.5, 2.0, NAN], np.float32), np.array([0.0, NAN, 1.0, 0.0], np.float32)
+
+    def clipped(x, bound, bounds, whole):
+        sides = st.clip(x, bound, None), st.clip(x, None, bound), st.clip(x, bounds, 1.5), st.clip(x, -5.0, bounds)
+        return (*sides, st.clip(x, NAN, 1.0), st.clip(x, None, NAN), st.clip(x, whole, 2))
+
+    expected = (x * NAN, x * NAN, np.clip(x, bounds, 1.5), np.clip(x, -5.0, bounds), x * NAN, x * NAN, np.clip(x, 1, 2))
+    with st.eager():
+        eager = clipped(x, NAN, bounds, np.int64(1))
+    for results in (eager, st.function(clipped)(x, NAN, bounds, 1)):
+        for result, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result, wanted)
+    assert np.isnan(np.asarray(st.grad(lambda x: st.sum(st.clip(x, NAN, 1.0) * x))(x))).all()
+
+
 def test_numbers_at_the_end_of_their_range_leave_gradients_finite() -> None:
     """An infinite delta has no lines, a dropout of everything nothing to scale: what is not chosen may not make NaN of 0."""
     x = np.array([-2.0, 0.0, 3.0], np.float32)

@@ -193,4 +193,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "given = st.asarray(indices)",
         (_LAYERS, "-k", "padding"),
     ),
+    Mutant(
+        "a bias of one number is added to all channels",
+        "staged/ops/convolution.py",
+        "if added.shape != y.shape[1:2]:",
+        "if added.shape not in (y.shape[1:2], (1,)):",
+        ("tests/ops/test_convolution.py", "-k", "bad_calls"),
+    ),
+    Mutant(
+        "a layer adds its bias to images without a batch as to a batch",
+        "staged/nn/convolution.py",
+        "return st.conv2d(x, self.weight.value, bias, self.stride, self.padding, self.dilation, self.groups)",
+        "y = st.conv2d(x, self.weight.value, None, self.stride, self.padding, self.dilation, self.groups)\n"
+        "        return y if bias is None else y + st.reshape(bias, (1, -1, 1, 1))",
+        ("tests/ops/test_convolution.py", "-k", "without_a_batch"),
+    ),
+    Mutant(
+        "a cell takes a sequence for one sample",
+        "staged/nn/recurrent.py",
+        "if len(x.shape) not in (1, 2) or x.shape[-1] != self.input_size:",
+        "if x.shape[-1] != self.input_size:",
+        ("tests/nn/test_recurrent.py", "-k", "bad_calls"),
+    ),
+    Mutant(
+        "a bound that is NaN bounds nothing",
+        "staged/ops/elementwise.py",
+        "if math.isnan(limit) if is_number(limit) else type_of(limit).dtype.is_float:",
+        "if is_number(limit) and math.isnan(limit):",
+        (_SPECIAL, "-k", "bound_that_is_nan"),
+    ),
 )
