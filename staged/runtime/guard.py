@@ -159,4 +159,6 @@ def guard() -> Any:
 @cache
 def loader() -> Any:
     """The dynamic loader of this process (dlopen and friends), as a cffi library."""
-    return ffi.dlopen(None)
+    library = ffi.dlopen(None)
+    _ = library.dlerror  # found now: to look for it after a failure would clear what it has to say
+    return library

@@ -54,6 +54,27 @@ def scale():
     return load(SCALE, CLEAN)
 
 
+def test_a_program_that_cannot_be_loaded_says_why():
+    text = """\
+import sys
+sys.path.insert(0, "ROOT")
+from dataclasses import replace
+from staged.errors import CompilerError
+from staged.runtime.native import load
+from tests.runtime.test_native import SCALE
+begin = "extern double of_nowhere(void); double total = of_nowhere();"
+lost = replace(SCALE, source=SCALE.source.replace("double total = 0.0;", begin))
+try:
+    load(lost)
+except CompilerError as error:
+    print(error)
+"""
+    # In a process of its own, which has loaded nothing before.
+    code = text.replace("ROOT", str(Path(__file__).parents[2]))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "undefined symbol: of_nowhere" in result.stdout, result.stderr
+
+
 # ---- arguments and results ----------------------------------------------------------------------
 
 

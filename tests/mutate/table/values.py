@@ -129,4 +129,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "except TypeError:",
         ("tests/ir/test_types.py",),
     ),
+    Mutant(
+        "the loader's words are looked for after they are lost",
+        "staged/runtime/guard.py",
+        "    _ = library.dlerror  # found",
+        "    # found",
+        ("tests/runtime/test_native.py", "-k", "cannot_be_loaded"),
+    ),
 )
