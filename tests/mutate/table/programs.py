@@ -125,8 +125,8 @@ MUTANTS = (
     Mutant(
         "a list of staged numbers is handed to NumPy",
         "staged/frontend/builtins_.py",
-        "    if not _holds_staged(value):\n",
-        "    if True:\n",
+        "    if not _holds_staged(value):\n        return np.array(",
+        "    if True:\n        return np.array(",
         ("tests/ops/test_numpy_map.py::test_numpys_makers_take_staged_numbers",),
     ),
     Mutant(
