@@ -195,6 +195,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     """Sums of products over pairs of axes, or over the last and first `axes` of them. Array API `tensordot`."""
     left, right = promoted(a, b, name="tensordot")
     if isinstance(axes, int):
+        if axes > min(left.ndim, right.ndim):
+            raise shape_error(f"tensordot: there are no {axes} axes in {left.type} and {right.type}", left, right)
         first, second = list(range(left.ndim - axes, left.ndim)), list(range(axes))
     else:
         first, second = (list(one) if isinstance(one, tuple | list) else [one] for one in axes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,10 @@ def iota(shape: Shape, axis: int = 0, dtype: DType = i64) -> Array:
 
 def static_shape(shape: Any, name: str) -> Shape:
     """A shape from an int or a sequence of extents known while staging; a ShapeError for a staged one."""
-    extents = (shape,) if isinstance(shape, int | np.integer | Array | Dim) else tuple(shape)
+    is_one = isinstance(shape, int | np.integer | Array | Dim)
+    if not is_one and (isinstance(shape, str) or not isinstance(shape, Iterable)):
+        raise shape_error(f"{name} needs a shape, an integer or a sequence of them, got {shape!r}")
+    extents = (shape,) if is_one else tuple(shape)
     found: list[Extent] = []
     for given in extents:
         extent = as_extent(given)
@@ -251,6 +254,7 @@ def one_hot(indices: Any, num_classes: int, dtype: Any = f32) -> Array:
     classes = as_extent(num_classes)
     if classes is None:
         raise shape_error(f"one_hot needs a number of classes known while staging, got {num_classes!r}", hint=static_hint(num_classes))
+    (classes,) = static_shape(classes, "one_hot")
     return cast(is_class(labels, classes), check_dtype(dtype))
 
 

@@ -222,4 +222,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "if is_number(limit) and math.isnan(limit):",
         (_SPECIAL, "-k", "bound_that_is_nan"),
     ),
+    Mutant(
+        "more axes are summed over than there are",
+        "staged/ops/contraction.py",
+        "if axes > min(left.ndim, right.ndim):",
+        "if axes > left.ndim:",
+        (_ARGUMENTS, "-k", "tensordot"),
+    ),
+    Mutant(
+        "a number of classes is negative",
+        "staged/ops/source.py",
+        'classes,) = static_shape(classes, "one_hot")',
+        "classes,) = (classes,)",
+        (_ARGUMENTS, "-k", "one_hot"),
+    ),
 )
