@@ -12,7 +12,8 @@ _NUMBERS = frozenset(
 _WORDS = re.compile(
     r"No space left on device|Disk quota exceeded|Too many open files(?: in system)?|Cannot allocate memory"
     r"|Resource temporarily unavailable|File too large|Input/output error|virtual memory exhausted|out of memory"
-    r"|memory exhausted|Killed signal terminated program|Killed \(program cc1|final link failed: file truncated"
+    r"|memory exhausted|File size limit exceeded|Killed signal terminated program|terminated with signal 9 \[Killed\]"
+    r"|Killed \(program cc1|final link failed: file truncated"
 )
 
 

@@ -320,7 +320,13 @@ def test_a_disk_that_is_too_full_for_the_compiler_is_avoided(root, tmp_path, mon
         assert load(ANSWER)()[0] == 42
 
 
-@pytest.mark.parametrize("words", [FULL, "as: BFD: Too many open files", "cc1: out of memory allocating 65536 bytes"])
+ENDED = "collect2: fatal error: ld terminated with signal 9 [Killed]"
+TOO_LARGE = "collect2: fatal error: ld terminated with signal 25 [File size limit exceeded]"
+
+
+@pytest.mark.parametrize(
+    "words", [FULL, "as: BFD: Too many open files", "cc1: out of memory allocating 65536 bytes", ENDED, TOO_LARGE]
+)
 def test_what_the_machine_is_short_of_is_no_bug_of_ours(root, tmp_path, monkeypatch, words):
     compiler_that_says(tmp_path, monkeypatch, words)
     with pytest.warns(UserWarning), pytest.raises(CompilerError) as caught:
