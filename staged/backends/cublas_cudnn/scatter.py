@@ -48,7 +48,7 @@ from staged.ir.loops import (
 )
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Schedule, Seek, Share
-from staged.ir.types import bool_, f32, f64, i64
+from staged.ir.types import DType, bool_, f32, f64, i64
 
 MOST_ELEMENTS = 1 << 20
 """Elements of the result up to which looking at all indices for each beats one thread for each column."""
@@ -167,11 +167,24 @@ def _at(index: Affine, found: Local, row: Axis) -> Affine:
     return Affine(tuple((row if name is found else name, stride) for name, stride in index.terms), index.offset)
 
 
+def _changes(update: Operand, dtype: DType, met: Reduction) -> tuple[Statement, ...]:
+    """Take into `met` whether an update changes a sum: -0.0 changes none. Its reciprocal tells it from 0.0."""
+    inverse = Local("inverse", dtype)
+    is_positive, is_other, counts = (Local(name, bool_) for name in ("is_positive", "is_other", "counts"))
+    return (
+        Compute(inverse, "divide", (Constant(1.0, dtype), update), {}),
+        Compute(is_positive, "greater", (inverse, Constant(0.0, dtype)), {}),
+        Compute(is_other, "not_equal", (update, Constant(0.0, dtype)), {}),
+        Compute(counts, "logical_or", (is_other, is_positive), {}),
+        Accumulate(met, counts),
+    )
+
+
 def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay.
 
-    Exact: of equal places the last stands; sums are base + (0.0 + u1 + u2 ...), where the host adds each to the base (so that of
-    zeros that are all -0.0 the sum is 0.0); an element that no place means keeps its bits.
+    Exact: of equal places the last stands; sums are base + (0.0 + u1 + u2 ...), where the host adds each to the base; an element
+    that no place means, or that nothing but -0.0 is added to, keeps its bits.
     """
     scatter = scatter_of(part)
     if scatter is None:
@@ -203,10 +216,10 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         inner: Sequence[Statement] = (*tail, Accumulate(total, update))
         end: list[Statement] = [Compute(result, "add", (base, total.target), {})] if read_base else []
         value = result if read_base else total.target
-        if read_base and dtype.is_float:  # -0.0 + 0.0 is 0.0: what nothing is meant for stays as it is
+        if read_base and dtype.is_float:  # -0.0 + 0.0 is 0.0: what nothing is added to stays as it is
             met, whole = Reduction(Local("met", bool_), "any"), Local("sum", dtype)
             totals.append(met)
-            inner = (*inner, Accumulate(met, Constant(True, bool_)))
+            inner = (*inner, *_changes(update, dtype, met))
             end = [
                 Compute(whole, "add", (base, total.target), {}),
                 Compute(result, "select", (met.target, whole, base), {}),

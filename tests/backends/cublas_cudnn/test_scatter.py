@@ -57,11 +57,13 @@ def test_rows_are_added_and_put(rows, columns, count, emulated_device):
 @pytest.mark.parametrize("shape", [(5,), (40, 3), (7, 40)])
 def test_what_nothing_is_added_to_keeps_the_sign_of_its_zero(shape, emulated_device):
     x = np.full(shape, -0.0, np.float32)
-    u = np.full((3, *shape[1:]), 0.0, np.float32)
-    i = np.array([1, 3, 1])
+    u = np.zeros((6, *shape[1:]), np.float32)
+    u[[2, 3, 4, 5]] = np.array([-0.0, -0.0, -0.0, -1e-45], np.float32).reshape(4, *(1 for _ in shape[1:]))
+    i = np.array([1, 3, 1, 2, 2, 4])  # 0.0 and -0.0, 0.0, -0.0 twice, a number whose reciprocal is as that of -0.0
     added = x.copy()
     np.add.at(added, i, u)
     found = on_gpu(lambda x, i, u: st.scatter_add(x, i, u))(x, i, u)
+    np.testing.assert_array_equal(found, added)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(added))
 
 

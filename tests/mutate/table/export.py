@@ -211,4 +211,11 @@ MUTANTS: tuple[Mutant, ...] = (
         '"f32": "(double)FLT_MAX"',
         ("tests/backends/test_export.py::test_it_reads_arrays_and_flags_and_writes_results",),
     ),
+    Mutant(
+        "a linker that was killed is called a bug in staged",
+        "staged/runtime/shortage.py",
+        "|terminated with signal 9",
+        "|terminated with signal 8",
+        ("tests/runtime/test_cache.py::test_what_the_machine_is_short_of_is_no_bug_of_ours",),
+    ),
 )

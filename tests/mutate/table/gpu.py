@@ -191,4 +191,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "direct = {operand for op in ops for operand in op.operands}",
         (f"{TESTS}test_fuzzed.py", "-k", "is_read_there"),
     ),
+    Mutant(
+        "-0.0 that is added to -0.0 makes 0.0",
+        f"{GPU}scatter.py",
+        "(is_other, is_positive)",
+        "(is_other, Constant(True, bool_))",
+        ON_SCATTER,
+    ),
+    Mutant(
+        "a number with an infinite reciprocal is not added",
+        f"{GPU}scatter.py",
+        "(is_other, is_positive)",
+        "(is_positive, is_positive)",
+        ON_SCATTER,
+    ),
 )
