@@ -66,14 +66,6 @@ def _print_one(function: Function, positions: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def print_block(block: Block) -> str:
-    """One block on its own, for error messages of the verifier."""
-    names = _Names()
-    lines = [f"block({', '.join(f'{names.value(p)}: {p.type}' for p in block.params)}):"]
-    _print_block(block, names, lines, 1, True)
-    return "\n".join(lines) + "\n"
-
-
 def print_op(op: Op) -> str:
     """One op, without its blocks."""
     return _op_line(op, _Names())

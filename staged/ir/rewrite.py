@@ -88,11 +88,6 @@ def rewrite(function: Function, rule: Rule) -> Function:
     return function.with_block(Copier(Builder(), rule).block(function.block))
 
 
-def rewrite_block(block: Block, rule: Rule) -> Block:
-    """The same for one block."""
-    return Copier(Builder(), rule).block(block)
-
-
 def inline_block(builder: Builder, block: Block, arguments: Sequence[Value]) -> list[Value]:
     """Copy the body of a yielding block into the current block of `builder`; returns the yielded values."""
     return Copier(builder).inline(block, arguments)

@@ -172,9 +172,6 @@ class TensorType:
     def nbytes(self) -> int:
         return self.size * self.dtype.size
 
-    def with_dtype(self, dtype: DType) -> TensorType:
-        return TensorType(dtype, self.shape)
-
     def with_shape(self, shape: Shape) -> TensorType:
         return TensorType(self.dtype, shape)
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from staged.ir.loops import (
     Accumulate,
-    Axis,
     CallSupport,
     CheckIndex,
     Compute,
@@ -214,8 +213,3 @@ def nanoseconds(body: tuple[Statement, ...], lanes: int) -> float:
             case _:
                 total += 1.0 / lanes
     return total
-
-
-def outermost_axis(nest: Nest) -> Axis | None:
-    """The axis whose turns `[begin, end)` counts."""
-    return next((s.axis for s in nest.body if isinstance(s, Loop | Tile)), None)
