@@ -40,6 +40,7 @@ KNOWN: dict[str, str | None] = {
     **dict.fromkeys("traceback.print_exc traceback.print_stack traceback.print_exception".split(), _OUTSIDE),
     **dict.fromkeys("io.TextIOWrapper.* io.StringIO.* io.BytesIO.* io.BufferedWriter.* io.FileIO.*".split(), _PRINT),
     **dict.fromkeys("io.TextIOWrapper.flush io.TextIOWrapper.fileno io.TextIOWrapper.isatty".split(), HARMLESS),
+    **dict.fromkeys("contextlib.redirect_stdout contextlib.redirect_stderr contextlib.chdir".split(), _OUTSIDE),
     "tqdm.*": "use `st.progress(...)`: the program draws its bar",
     # ---- the process ----
     **dict.fromkeys("sys.exit os._exit os.abort os.kill os.killpg os.execv sitebuiltins.Quitter.*".split(), _LEAVE),
@@ -66,7 +67,7 @@ KNOWN: dict[str, str | None] = {
     **dict.fromkeys(
         (
             "numpy.save numpy.savez numpy.savez_compressed numpy.savetxt numpy.memmap numpy.ndarray.tofile "
-            "numpy.ndarray.dump pickle.* safetensors.* h5py.* scipy.savemat"
+            "numpy.ndarray.dump pickle.* safetensors.* h5py.* scipy.savemat scipy.save_npz scipy.mmwrite scipy.write"
         ).split(),
         _RESULT,
     ),

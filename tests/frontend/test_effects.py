@@ -96,6 +96,7 @@ ALWAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "makedirs": (lambda: os.makedirs("never-made"), "before or after the call"),
     "environment": (lambda: os.environ.update(STAGED_NEVER="1"), "before or after the call"),
     "write_text": (lambda: PATH.write_text("a"), "open(path"),
+    "redirect": (lambda: contextlib.redirect_stdout(None), "before or after the call"),
     "event": (EVENT.set, "one thread"),
     "queue": (lambda: QUEUE.put(1), "one thread"),
     "a file's write": (lambda: sys.stdout.write("no\n"), "use `print(...)`"),

@@ -266,4 +266,11 @@ MUTANTS: tuple[Mutant, ...] = (
         'if hasattr(function, "__staged_inline__"):',
         (_DYNAMIC,),
     ),
+    Mutant(
+        "what a program prints passes by the file that its caller's `with` redirects it to",
+        "staged/frontend/known_calls.py",
+        '"contextlib.redirect_stdout contextlib.redirect_stderr contextlib.chdir"',
+        '"contextlib.redirect_stderr contextlib.chdir"',
+        (_EFFECTS,),
+    ),
 )
