@@ -217,6 +217,19 @@ def test_no_file_takes_the_place_of_a_closed_standard_output(folder):
     assert result.returncode == 1 and (folder / "log.txt").read_text() == "", result
 
 
+def test_main_is_without_warnings_whatever_a_program_takes_and_gives(tmp_path):
+    """Also where it has no numbers, no arrays, no results, and so no use for some functions of its `main`."""
+    of_one_kind = [(parameter,) for parameter in ARTIFACT.parameters]
+    for number, parameters in enumerate([(), *of_one_kind]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, text in export_files(replace(ARTIFACT, parameters=parameters)).items():
+            (folder / name).write_text(text)
+        strict = "cc -std=c11 -Wall -Wextra -Wpedantic -Wconversion -Werror -c main.c -o main.o"
+        done = subprocess.run(strict.split(), cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, (parameters, done.stderr)
+
+
 def test_the_readme_names_the_flags_that_there_are():
     for threads in (0, 1):
         artifact = replace(ARTIFACT, threads=threads)

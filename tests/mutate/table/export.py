@@ -218,4 +218,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "|terminated with signal 8",
         ("tests/runtime/test_cache.py::test_what_the_machine_is_short_of_is_no_bug_of_ours",),
     ),
+    Mutant(
+        "the main of a program without results has a function that is not used",
+        "staged/backends/c_family/standalone/main.py",
+        "__attribute__((unused)) static void *allocate(size_t bytes) {",
+        "static void *allocate(size_t bytes) {",
+        ("tests/backends/test_export.py::test_main_is_without_warnings_whatever_a_program_takes_and_gives",),
+    ),
 )

@@ -165,7 +165,7 @@ static void on_interrupt(int signal_number) {
     stop = 1;
 }
 
-static void *allocate(size_t bytes) {
+__attribute__((unused)) static void *allocate(size_t bytes) {
     // Rounded up: aligned_alloc wants a multiple of the alignment. Zeroed: the program counts on it once.
     const size_t rounded = (bytes + 64) / 64 * 64;
     void *memory = aligned_alloc(64, rounded);
