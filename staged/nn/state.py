@@ -61,6 +61,9 @@ def elements(name: str, value: Any, dtype: Any) -> Any:
     if isinstance(value, st.Array):
         return st.astype(value, dtype)
     array = value if isinstance(value, np.ndarray) else _from_elsewhere(value)
+    if type(array) not in (np.ndarray, np.memmap):
+        # A Variable would refuse it when others are written already.
+        raise st.DTypeError(f"`{name}` takes a plain array, the state_dict has {_described(value)}", where=st.here())
     if array.dtype == dtype.numpy:
         return array
     if array.dtype.kind not in "biuf" and not _is_small_float(array.dtype):
@@ -79,8 +82,8 @@ def _from_elsewhere(value: Any) -> np.ndarray[Any, Any]:
             value = value.float()  # bfloat16 and the smaller ones, which NumPy does not have
     try:
         return np.asarray(value)
-    except ValueError:
-        return np.asarray(None)  # rows of unequal lengths
+    except (ValueError, TypeError):
+        return np.asarray(None)  # rows of unequal lengths, or a tensor of a layout that NumPy does not have
 
 
 def _is_small_float(dtype: np.dtype[Any]) -> bool:

@@ -126,6 +126,13 @@ def test_a_staged_function_loads_its_arguments():
         np.testing.assert_array_equal(run({"weight": VALUES}, x), x @ VALUES.T.astype(np.float32))
 
 
+class Sparse:
+    """What refuses to become an array, as torch's sparse tensors do."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("can't convert Sparse layout tensor to numpy")
+
+
 WRONG = {
     "a shape": ({"2.weight": np.zeros((4, 2))}, st.ShapeError, r"`2.weight` has shape \(2, 4\), the state_dict has \(4, 2\)"),
     "two shapes": (
@@ -137,6 +144,8 @@ WRONG = {
     "text": ({"2.bias": ["a", "b"]}, TypeError, "`2.bias` takes an array of real numbers"),
     "complex": ({"2.bias": np.zeros(2, complex)}, st.DTypeError, "complex128"),
     "ragged": ({"2.weight": [[1.0], [2.0, 3.0]]}, st.DTypeError, "`2.weight` takes an array"),
+    "masked": ({"2.bias": np.ma.zeros(2, np.float32)}, st.DTypeError, "`2.bias` takes a plain array, the state_dict has a MaskedArray"),
+    "sparse": ({"2.weight": Sparse()}, st.DTypeError, "`2.weight` takes an array of real numbers, the state_dict has a Sparse"),
     "unknown": ({"3.bias": np.zeros(2)}, KeyError, r"missing \[\], not known \['3.bias'\]"),
 }
 

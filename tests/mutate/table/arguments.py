@@ -236,4 +236,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "classes,) = (classes,)",
         (_ARGUMENTS, "-k", "one_hot"),
     ),
+    Mutant(
+        "what a Variable refuses is found when others are written",
+        "staged/nn/state.py",
+        "if type(array) not in (np.ndarray, np.memmap):",
+        "if type(array) is np.matrix:",
+        ("tests/nn/test_state_dict.py", "-k", "changes_nothing"),
+    ),
+    Mutant(
+        "a tensor that cannot become an array ends in its own error",
+        "staged/nn/state.py",
+        "except (ValueError, TypeError):",
+        "except ValueError:",
+        ("tests/nn/test_state_dict.py", "-k", "changes_nothing"),
+    ),
 )
