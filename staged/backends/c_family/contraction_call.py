@@ -259,6 +259,7 @@ class EpilogueEmitter(LoopEmitter):
             with self.block("for (int64_t r = 0; r < rows; ++r)"):
                 self.axes[row.axis] = Infix("+", Name("row"), Name("r"))
                 self.ranges[column.axis] = ("0", "cols")
+                self.origins[column.axis] = "col"
                 self.loop_names.append("r")
                 self.body(row.body)
         return str(w), tuple(parameters)

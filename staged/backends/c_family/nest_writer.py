@@ -54,6 +54,8 @@ class NestWriter(ABC):
         """Where each loop that is open is."""
         self.ranges: dict[Axis, tuple[str, str]] = {}
         """From where to where loops go that do not go over all of their axis."""
+        self.origins: dict[Axis, str] = {}
+        """Where on its axis a loop begins whose turns count from 0: the columns of a tile."""
         self.segments: dict[Axis, tuple[int, int]] = {}
         """The piece of an axis that is being written, where guards say different things of different pieces."""
         self.vector_axis: Axis | None = None

@@ -33,17 +33,29 @@ class VectorLoops(TotalsEmitter):
                 self.vector_loop(loop)
                 continue
             with self.block(""):  # what this piece has in common with the piece of a tile or of a thread
-                first, stop = self.names.fresh("first"), self.names.fresh("stop")
-                self.w.line(f"const int64_t {first} = {whole[0]} > {low} ? {whole[0]} : {low};")
-                self.w.line(f"const int64_t {stop} = {whole[1]} < {high} ? {whole[1]} : {high};")
-                self.ranges[axis] = first, stop
-                with self.block(f"if ({first} < {stop})"):
+                self.ranges[axis] = self.common(loop, whole, low, high)
+                with self.block("if ({} < {})".format(*self.ranges[axis])):
                     self.vector_loop(loop)
         del self.segments[axis]
         if whole is None:
             del self.ranges[axis]
         else:
             self.ranges[axis] = whole
+
+    def common(self, loop: Loop, whole: tuple[str, str], low: int, high: int) -> tuple[str, str]:
+        """Locals: from where to where the items `low` to `high` of the loop's axis are in the part of it that is written.
+
+        The part is counted from the axis's beginning, or from where `origins` says.
+        """
+        origin = f" - {self.origins[loop.axis]}" if loop.axis in self.origins else ""
+        first, stop = whole
+        if low > 0:
+            first = self.names.fresh("first")
+            self.w.line(f"const int64_t {first} = {whole[0]} > {low}{origin} ? {whole[0]} : {low}{origin};")
+        if high < loop.axis.extent:
+            stop = self.names.fresh("stop")
+            self.w.line(f"const int64_t {stop} = {whole[1]} < {high}{origin} ? {whole[1]} : {high}{origin};")
+        return first, stop
 
     def vector_loop(self, loop: Loop) -> None:
         """Whole turns of several vectors where totals gain from it, then vectors, then what is left one by one."""

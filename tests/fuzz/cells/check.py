@@ -269,7 +269,8 @@ def _differences(piece: Piece, slope: float, single: bool) -> None:
     margin = 1e-4 * (1.0 + abs(fine) + abs(here) * 1e-2)
     if not (abs(coarse - fine) <= margin and abs(right - left) <= 1e-2 * (1.0 + abs(fine))):
         return  # a kink
-    if not abs(slope - fine) <= 10 * margin + (5e-4 * (1.0 + abs(fine)) if single else 0.0):
+    allowed = 10 * margin + (5e-4 * (1.0 + abs(fine)) if single else 0.0)
+    if not min(left, right) - allowed <= slope <= max(left, right) + allowed:  # at a kink each slope between them is one
         if "w" in arrays:  # kinks of several elements may come to nothing, but not under weights of one sign
             with plain.wide(single), np.errstate(all="ignore"):
                 above, here, below = (at(step, w=np.abs(arrays["w"])) for step in (5e-6, 0.0, -5e-6))

@@ -17,6 +17,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/kernels/test_tile.py",),
     ),
     Mutant(
+        "what a guard says of a column is taken for the column of a tile",
+        "staged/backends/c_family/contraction_call.py",
+        'self.origins[column.axis] = "col"',
+        'self.origins[column.axis] = "0"',
+        ("tests/backends/c_family/test_guarded_epilogues.py", "-k", "plain-70"),
+    ),
+    Mutant(
         "the last vector is repeated where a loop reads what it writes",
         "staged/backends/c_family/vector_plan.py",
         "return pays and not read & written",
