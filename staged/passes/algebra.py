@@ -423,6 +423,41 @@ def _holds(wide: DType, narrow: DType) -> bool:
 # ---- reductions ---------------------------------------------------------------------------------
 
 
+@rule("max", "min", "any", "all")
+def extreme_of_broadcast(op: Op, emit: Emitter) -> Value | None:
+    """max of x over axes along which it was only repeated  ->  x, repeated along the others
+
+    Exact: the same number taken twice is that number, NaN and the sign of zero too. Not of no elements.
+    """
+    found = _past_repeats(op)
+    if found is None:
+        return None
+    x, shape, axes = found
+    return emit.emit("broadcast_to", [x], shape=shape, axes=axes)
+
+
+@rule("argmax", "argmin")
+def place_in_broadcast(op: Op, emit: Emitter) -> Value | None:
+    """argmax of x over an axis along which it was only repeated  ->  0
+
+    Exact: of equal elements the first is taken, of NaN too. Not of no elements.
+    """
+    return None if _past_repeats(op) is None else emit.full(op.result.tensor, 0)
+
+
+def _past_repeats(op: Op) -> tuple[Value, tuple[Extent, ...], tuple[int, ...]] | None:
+    """What a reduction's operand repeats along all reduced axes, at least once, with shape and axes of what is left of it."""
+    repeat = made_by(op.operands[0], "broadcast_to")
+    if repeat is None:
+        return None
+    shape, placed = repeat.attrs["shape"], repeat.attrs["axes"]
+    reduced = op.attrs["axes"] if "axes" in op.attrs else (op.attrs["axis"],)
+    if set(placed) & set(reduced) or not all(isinstance(shape[axis], int) and shape[axis] > 0 for axis in reduced):
+        return None
+    left = [axis for axis in range(len(shape)) if axis not in reduced]
+    return repeat.operands[0], tuple(shape[axis] for axis in left), tuple(left.index(axis) for axis in placed)
+
+
 @rule("sum")
 def sum_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     """sum of x over axes along which it was only repeated  ->  x times how often

@@ -467,6 +467,27 @@ CASES = [
         each(*FLOATS),
     ),
     Case(
+        "extreme_of_broadcast",
+        lambda p, x: tuple(
+            op(name, op("broadcast_to", x, shape=(3, x.shape[0], 2), axes=(1,)), axes=axes)
+            for name in ("max", "min")
+            for axes in ((0,), (2,), (0, 2))
+        ),
+        each(*NUMBERS),
+    ),
+    Case(
+        "extreme_of_broadcast",
+        lambda p, x: tuple(op(name, op("broadcast_to", x, shape=(3, x.shape[0]), axes=(1,)), axes=(0,)) for name in ("any", "all")),
+        each(bool_),
+    ),
+    Case(
+        "place_in_broadcast",
+        lambda p, x: tuple(
+            op(name, op("broadcast_to", x, shape=(3, x.shape[0]), axes=(1,)), axis=0) for name in ("argmax", "argmin")
+        ),
+        each(*NUMBERS),
+    ),
+    Case(
         "index_known_to_fit",
         lambda p, x: tuple(p.for_(6, [x[0]], lambda loop, i, a: (a + x[i] * x[i + 1] * x[7 - i],), start=1)),
         each(*NUMBERS),

@@ -128,7 +128,8 @@ class TotalsEmitter(VectorStatements):
             assert s.position is not None and total.vector is not None
             best, x = total.vector, self.plain(value)
             nan = f" || ({x} != {x} && {best} == {best})" if value.dtype.is_float else ""
-            with self.w.block(f"if ({total.scalar} < 0 || {x} {EXTREMES[op]} {best}{nan})"):
+            beats = "" if self.is_least(op.removeprefix("arg"), value) else f" || {x} {EXTREMES[op]} {best}{nan}"
+            with self.w.block(f"if ({total.scalar} < 0{beats})"):
                 self.w.line(f"{best} = {x};")
                 self.w.line(f"{total.scalar} = {self.index(s.position)};")
             return
@@ -142,6 +143,10 @@ class TotalsEmitter(VectorStatements):
             self.combine_vectors(op, target, value, dtype)
             return
         self.take_in(op, total.scalar, value, dtype)
+
+    def is_least(self, op: str, value: Vec) -> bool:
+        """Whether a value is a constant that is beyond no other integer: compilers warn of a comparison that is never true."""
+        return not value.dtype.is_float and str(value.expr) == str(self.number(identity(op, value.dtype)))
 
     def without_repeated(self, value: Vec, dtype: DType) -> Vec:
         """`value` with 0 in the lanes whose items are in the sum already.
@@ -165,7 +170,7 @@ class TotalsEmitter(VectorStatements):
                 self.w.line(f"{total} = {both};")
         elif op in ("any", "all"):
             self.w.line(f"{total} = {Infix('||' if op == 'any' else '&&', total, x)};")
-        else:
+        elif dtype.is_bool or not self.is_least(op, value):
             self.take_extreme(op, total, self.plain(value), dtype)
 
     def take_extreme(self, op: str, total: Expr, x: Expr, dtype: DType) -> None:
