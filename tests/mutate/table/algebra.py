@@ -84,13 +84,6 @@ MUTANTS: tuple[Mutant, ...] = (
         rule("extreme_of_broadcast or place_in_broadcast"),
     ),
     Mutant(
-        "whether any of nothing holds is whether it holds",
-        ALGEBRA,
-        "isinstance(shape[axis], int) and shape[axis] > 0 for axis in reduced):",
-        "isinstance(shape[axis], int) for axis in reduced):",
-        ("tests/backends/native/test_extremes_of_constants.py", "-k", "nothing"),
-    ),
-    Mutant(
         "constants that rules write are not wrapped to their dtype",
         SIMPLIFY,
         "number = as_held(number, type.dtype)",
