@@ -432,7 +432,7 @@ def extreme_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     found = _past_repeats(op)
     if found is None:
         return None
-    x, shape, axes = found
+    x, _, shape, axes = found
     return emit.emit("broadcast_to", [x], shape=shape, axes=axes)
 
 
@@ -445,8 +445,8 @@ def place_in_broadcast(op: Op, emit: Emitter) -> Value | None:
     return None if _past_repeats(op) is None else emit.full(op.result.tensor, 0)
 
 
-def _past_repeats(op: Op) -> tuple[Value, tuple[Extent, ...], tuple[int, ...]] | None:
-    """What a reduction's operand repeats along all reduced axes, at least once, with shape and axes of what is left of it."""
+def _past_repeats(op: Op) -> tuple[Value, int, tuple[Extent, ...], tuple[int, ...]] | None:
+    """What a reduction's operand repeats along all reduced axes, how often (not 0 times), and shape and axes of what is left."""
     repeat = made_by(op.operands[0], "broadcast_to")
     if repeat is None:
         return None
@@ -454,8 +454,9 @@ def _past_repeats(op: Op) -> tuple[Value, tuple[Extent, ...], tuple[int, ...]] |
     reduced = op.attrs["axes"] if "axes" in op.attrs else (op.attrs["axis"],)
     if set(placed) & set(reduced) or not all(isinstance(shape[axis], int) and shape[axis] > 0 for axis in reduced):
         return None
+    times = math.prod(shape[axis] for axis in reduced)
     left = [axis for axis in range(len(shape)) if axis not in reduced]
-    return repeat.operands[0], tuple(shape[axis] for axis in left), tuple(left.index(axis) for axis in placed)
+    return repeat.operands[0], times, tuple(shape[axis] for axis in left), tuple(left.index(axis) for axis in placed)
 
 
 @rule("sum")
@@ -465,17 +466,9 @@ def sum_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     Why: the gradient of a mean of a mean, of a bias on a constant.
     Exact: for integers, which wrap around alike; of floats it is the sum rounded fewer times, begun at 0. Not of no elements.
     """
-    repeat = made_by(op.operands[0], "broadcast_to")
-    if repeat is None or op.result.type != repeat.operands[0].tensor.with_shape(op.result.tensor.shape):
+    found = _past_repeats(op)
+    if found is None or op.result.type != found[0].tensor.with_shape(op.result.tensor.shape):
         return None
-    (x,) = repeat.operands
-    shape, placed, reduced = repeat.attrs["shape"], repeat.attrs["axes"], op.attrs["axes"]
-    if set(placed) & set(reduced) or not all(isinstance(shape[axis], int) for axis in reduced):
-        return None
-    times = math.prod(shape[axis] for axis in reduced)
-    if not times:
-        return None  # inf * 0 is NaN, a sum of nothing is 0
-    left = [axis for axis in range(len(shape)) if axis not in reduced]
+    x, times, shape, axes = found
     scaled = _from_zero(op, emit.emit("multiply", [x, emit.full(x.tensor, times)]), emit)
-    remaining: tuple[Extent, ...] = tuple(shape[axis] for axis in left)
-    return emit.emit("broadcast_to", [scaled], shape=remaining, axes=tuple(left.index(axis) for axis in placed))
+    return emit.emit("broadcast_to", [scaled], shape=shape, axes=axes)
