@@ -26,7 +26,7 @@ from tests.fuzz.cells.piece import TRANSFORMS, Cell, Piece, cells
 from tests.fuzz.cells.programs import Program, all_cells, drawn, program_of
 from tests.fuzz.cells.public import CALLS, missing, public_names
 from tests.fuzz.cells.reduce import reproduction
-from tests.fuzz.cells.report import asked, remaining
+from tests.fuzz.cells.report import asked, keywords_of, remaining, undrawn
 from tests.fuzz.cells.scenes import Scene, algebra, counters, views
 from tests.fuzz.cells.training_scene import training
 from tests.fuzz.check import Failure
@@ -107,6 +107,16 @@ def test_what_a_type_rule_refuses_is_no_cell() -> None:
     piece, words = asked(("floor", "f64", "odd", "plain"))
     assert piece is not None
     assert not words
+
+
+def test_every_keyword_of_every_function_is_drawn() -> None:
+    written: set[str] = set()
+    for number, cell in enumerate(cell for cell in all_cells() if cell[1] in ("f64", "i32") and cell[3] == "plain"):
+        for seed in range(3):
+            piece = drawn(cell, random.Random(f"{number} {seed}"))
+            if piece is not None:
+                written |= {f"{cell[0]}.{keyword}" for keyword in keywords_of(piece)}
+    assert not undrawn(written)
 
 
 def test_cells_that_the_seeds_did_not_meet_are_checked_afterwards() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -29,7 +31,8 @@ from staged.ops.record import RecordContext
 MACHINE = X86_64_V4.with_cores(2)
 FLAGS = """-std=c11 -O1 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wall -Wextra -Wconversion -Werror
 -Wno-unused-function""".split()
-_CACHE = Path(tempfile.mkdtemp(prefix="kernels_"))
+_CACHE = Path(tempfile.mkdtemp(prefix="staged-kernels-"))
+atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
 
 
 def record(f: Callable[..., Any], *types: TensorType, hints: Sequence[str] = ()) -> Function:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 
 import pytest
@@ -47,7 +49,9 @@ def driver(name: str, races: bool = False) -> Driver:
         library = race_detector() if races else emulator().path
     except CompilerError as error:
         pytest.skip(str(error))
-    path = Path(mkdtemp(prefix="staged-driver-")) / name
+    folder = Path(mkdtemp(prefix="staged-driver-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    path = folder / name
     source = Path(__file__).parent / f"{name}.cu"
     checks = ["-fsanitize=thread"] if races else list(KERNEL_CHECKS)
     flags = ["-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", "-rdynamic", f"-I{INCLUDE}", *checks]

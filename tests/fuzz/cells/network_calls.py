@@ -67,7 +67,9 @@ def _(d: Draw) -> str:
 def _(d: Draw) -> str:
     shape = d.shape(ranks=(1, 2, 3))
     x = d.new(shape, values="nonzero")
-    return f"st.rms_norm({x}{_weights(d, shape[-1:], ('weight',))}{d.keyword('eps', 1e-5, 0.1, None)})"
+    given = shape[-d.chance.randint(1, len(shape)) :]
+    text = d.pick("", f", normalized_shape={given!r}")
+    return f"st.rms_norm({x}{text}{_weights(d, given if text else shape[-1:], ('weight',))}{d.keyword('eps', 1e-5, 0.1, None)})"
 
 
 @call("batch_norm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 from collections import Counter
@@ -27,12 +28,20 @@ class Record:
     def enter(self, program: Program, refused: dict[object, str]) -> None:
         """The cells and keywords of a program that was checked."""
         met = [piece for piece in program.pieces if piece.cell and piece.cell not in refused]
-        words = sorted({f"{piece.cell[0]}.{keyword}" for piece in met if piece.cell for keyword in piece.keywords})
+        words = sorted({f"{piece.cell[0]}.{keyword}" for piece in met if piece.cell for keyword in keywords_of(piece)})
         scenes = [piece.label for piece in program.pieces if not piece.cell]
         self.file.write(
             json.dumps({"cells": [piece.cell for piece in met], "keywords": words, "scenes": scenes}) + "\n"
         )
         self.file.flush()
+
+
+def keywords_of(piece: Piece) -> set[str]:
+    """The keywords that a piece gives its function, by name or by place."""
+    assert piece.cell
+    calls = [node for node in ast.walk(ast.parse(piece.text)) if isinstance(node, ast.Call)]
+    own = [call for call in calls if ast.unparse(call.func) == f"st.{piece.cell[0]}"]
+    return piece.keywords | {keyword.arg for call in own for keyword in call.keywords if keyword.arg}
 
 
 def merged(folder: Path) -> tuple[set[Cell], set[str], Counter[str]]:
