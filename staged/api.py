@@ -8,15 +8,18 @@ from types import MethodType
 from typing import Any, TypeVar, overload
 
 from staged.depth import goes_deep
+from staged.dispatch import MOST_PROGRAMS, Entry, entry_for
 from staged.eager import eager_call, is_eager, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
 from staged.frontend.calls import call
+from staged.frontend.resident import has_region
 from staged.frontend.sources import remember, remember_modules
 from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
+from staged.guards.reads import Reason
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.program import Program
@@ -47,6 +50,8 @@ class StagedFunction:
         self._seed = seed
         self._check_nan = check_nan
         self._programs: dict[tuple[str, Machine, CompileOptions], Program] = {}
+        self._entries: list[Entry] = []
+        self._reasons: list[Reason] = []
         self.options = CompileOptions()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -56,6 +61,7 @@ class StagedFunction:
             self.__wrapped__.__get__(instance, owner), self._static, self._target, self._seed, self._check_nan
         )
         bound._programs = self._programs
+        bound._entries = self._entries
         bound.options = self.options
         return bound
 
@@ -66,8 +72,32 @@ class StagedFunction:
             return call_staged(self, args, kwargs)
         if is_eager(getattr(self.__wrapped__, "__name__", "")):
             return self._run_eagerly(args, kwargs)
-        traced = self._trace(args, kwargs)
-        return self._program(traced).run(traced.arguments, traced)
+        if not has_region():
+            for entry in self._entries:
+                values = None if entry.is_dead else entry.check(args, kwargs)
+                if values is not None:
+                    return entry.run(values)
+        return self._run_traced(args, kwargs)
+
+    def _run_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Trace, keep the program for later calls if a check can tell whether it holds for them, and run it."""
+        arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
+        traced = trace(self.__wrapped__, args, kwargs, self._static, self._seed, arguments)
+        program = self._program(traced)
+        self._entries[:] = [entry for entry in self._entries if not entry.is_dead]
+        if has_region():
+            self._reasons = [Reason("it is called inside `with_backend`", None)]
+        else:
+            made = entry_for(self.__wrapped__, self._static, args, kwargs, arguments, traced, program)
+            self._reasons = made if isinstance(made, list) else []
+            if isinstance(made, Entry):
+                self._entries.insert(0, made)
+                del self._entries[MOST_PROGRAMS:]
+        return program.run(traced.arguments, traced)
+
+    def why_traced(self) -> str:
+        """Why calls trace the function again: what a check cannot tell; empty where the last trace serves later calls."""
+        return "\n".join(map(str, self._reasons))
 
     @property
     def __staged_inline__(self) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ from staged.frontend.arguments import Argument, flatten_arguments
 from staged.frontend.captured import own_arrays
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
+from staged.frontend.variable import Variable
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.types import TensorType
@@ -168,7 +169,7 @@ class Program:
         Raises: ShapeError or DTypeError for others (stage again for those), and what stops the program.
         """
         if not kwargs and self._takes_as_given(args):
-            return self._run(args, self._traced)
+            return self.run_on([*args, *self._traced.hidden], self._traced.variables, self._traced)
         given = flatten_arguments(self._function, args, kwargs, self._static).staged
         self._check(given)
         return self.run(given)
@@ -200,15 +201,17 @@ class Program:
 
     def run(self, arguments: Sequence[Argument], traced: TracedFunction | None = None) -> Any:
         """Run with flattened arguments; `traced` is a later trace of the same program, with its own closed-over state."""
-        return self._run([_plain(argument.value) for argument in arguments], traced or self._traced)
+        traced = traced or self._traced
+        values = [*(_plain(argument.value) for argument in arguments), *traced.hidden]
+        return self.run_on(values, traced.variables, traced)
 
-    def _run(self, values: Sequence[Any], traced: TracedFunction) -> Any:
+    def run_on(self, values: Sequence[Any], variables: Sequence[Variable], traced: TracedFunction) -> Any:
+        """Run on one value per parameter and the outer Variables; `traced` has the tree of the results."""
         native = self._native
-        values = [*values, *traced.hidden]
         if self._traced.function.param_devices:
             parameters = native.artifact.parameters
             values = input_places(values, self._traced.function.param_devices, parameters, traced.function.where)
-        places = variable_places(traced.variables, self._variable_parameters, traced.function.where) if traced.variables else ()
+        places = variable_places(variables, self._variable_parameters, traced.function.where) if variables else ()
         outputs: Sequence[Any] = native(*values, *places)
         if self._weak_results:
             # A Python number that was computed with comes back as one.

@@ -11,7 +11,9 @@ import inspect
 import linecache
 import os
 import re
+import site
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -107,6 +109,21 @@ def _is_between(file: str) -> bool:
 def is_library_file(file: str) -> bool:
     """Whether `file` is part of this package (its frames are never shown as the user's place)."""
     return file.startswith(_PACKAGE)
+
+
+def _library_folders() -> tuple[str, ...]:
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
+    folders.add(site.getusersitepackages())
+    return (_PACKAGE, *(os.path.realpath(folder) + os.sep for folder in folders if folder))
+
+
+_LIBRARIES = _library_folders()
+
+
+def is_installed(file: str) -> bool:
+    """Whether `file` is of the standard library, an installed package, or this one: not the user's."""
+    return os.path.realpath(file).startswith(_LIBRARIES)
 
 
 _Table = tuple[tuple[int | None, int | None, int | None, int | None], ...]

@@ -21,6 +21,7 @@ from staged.frontend.mutation import note_made, record_mutation
 from staged.frontend.names import subscript_root
 from staged.frontend.number_tables import element_of
 from staged.frontend.objects import contents_of
+from staged.frontend.operands import note_operand
 from staged.frontend.syntax import Converter, expression, operator, place, statement, text
 from staged.frontend.tracing import current_trace
 from staged.ops.array import METHODS, Array, StagedArray
@@ -219,6 +220,10 @@ def augmented(value: Any, name: str, other: Any) -> Any:
             from staged.frontend.calls import call
 
             return call(method, value, other)
+        if not isinstance(other, Array):
+            note_operand(value)
+    if not isinstance(value, Array):
+        note_operand(other)
     return _PLAIN[name](value, other)
 
 
@@ -315,6 +320,8 @@ def get_item(owner: Any, key: Any) -> Any:
     if isinstance(owner, np.ndarray) and current_trace() is not None and _has_staged(key):
         return METHODS["get_item"](owner, key)
     _check_key(owner, key)
+    if not isinstance(owner, Array):
+        note_item(owner, key)
     if isinstance(owner, list | tuple) and isinstance(key, StagedArray):
         element = element_of(owner, key)
         if element is not None:
@@ -323,6 +330,15 @@ def get_item(owner: Any, key: Any) -> Any:
     if isinstance(key, slice) and isinstance(owner, list):
         note_made(found)
     return found
+
+
+def note_item(owner: Any, key: Any) -> None:
+    """Plain Python looks up an item: the elements of an array are read unless a view is taken, which sees what they will be."""
+    if not isinstance(owner, np.ndarray):
+        note_operand(owner)
+    elif not isinstance(owner[key] if not isinstance(key, Array) else owner, np.ndarray) or isinstance(key, list | np.ndarray):
+        note_operand(owner)
+    note_operand(key)
 
 
 def _check_key(owner: Any, key: Any) -> None:
@@ -364,6 +380,8 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
     if isinstance(root, np.ndarray):
         if isinstance(value, Array) or _has_staged(key):
             return METHODS["set_item"](root, key, value)
+        note_operand(root)
+        note_operand(value)
         copied = root.copy()  # a value too, as long as it is known while staging
         copied[key] = value
         return copied
@@ -462,6 +480,8 @@ def unpack(value: Any, count: int) -> Any:
     """The parts of `value` for `a, b = value`."""
     if current_trace() is not None:
         value = read(value)
+    if not isinstance(value, Array):
+        note_operand(value)
     if isinstance(value, Array) and count >= 0:
         if not value.shape or value.shape[0] != count:
             raise ShapeError(

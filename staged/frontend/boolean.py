@@ -10,6 +10,7 @@ from typing import Any
 from staged.errors import StagedValueError
 from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
+from staged.frontend.operands import binary_call, note_operand
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.targets import tracked
 from staged.frontend.tracing import BlockEndedError, Region, current_trace
@@ -33,8 +34,7 @@ def convert_bool_op(converter: Converter, node: ast.BoolOp) -> ast.expr:
 def convert_unary(converter: Converter, node: ast.UnaryOp) -> ast.expr:
     if isinstance(node.op, ast.Not):
         return converter.call("not_", converter.expr(node.operand))
-    unchanged: ast.expr = converter.children(node)
-    return unchanged
+    return converter.call("unary", text(type(node.op).__name__), converter.expr(node.operand))
 
 
 @expression(ast.Compare)
@@ -43,8 +43,11 @@ def convert_compare(converter: Converter, node: ast.Compare) -> ast.expr:
         if isinstance(node.ops[0], ast.In | ast.NotIn):
             found = converter.call("contains", converter.expr(node.left), converter.expr(node.comparators[0]))
             return found if isinstance(node.ops[0], ast.In) else converter.call("not_", found)
-        unchanged: ast.expr = converter.children(node)
-        return unchanged
+        if isinstance(node.ops[0], ast.Is | ast.IsNot):
+            unchanged: ast.expr = converter.children(node)
+            return unchanged
+        left, right = converter.expr(node.left), converter.expr(node.comparators[0])
+        return binary_call(converter, type(node.ops[0]).__name__, left, right)
     # a < b < c: each operand once, the later ones only where the earlier comparisons hold
     left = converter.expr(node.left)
     links = []
@@ -60,6 +63,7 @@ def truth(value: Any) -> Any:
     """`value` as a condition: a Python bool, or a staged bool scalar."""
     value = read(value)
     if not isinstance(value, StagedArray):
+        note_operand(value)
         counted = getattr(type(value), "__staged_len__", None)
         return bool(value) if counted is None else truth(counted(value) > 0)
     if value.shape:
@@ -159,6 +163,9 @@ def chain(scope: Locals, left: Any, *links: tuple[str, Callable[[], Any]]) -> An
     """`a < b() < c()`."""
     (name, right), *rest = links
     middle = right()
+    if not name.startswith("Is") and not (isinstance(left, StagedArray) or isinstance(middle, StagedArray)):
+        note_operand(left)
+        note_operand(middle)
     first = _COMPARISONS[name](left, middle)
     if not rest:
         return first
@@ -168,6 +175,9 @@ def chain(scope: Locals, left: Any, *links: tuple[str, Callable[[], Any]]) -> An
 @operator
 def contains(item: Any, container: Any) -> Any:
     """`item in container`: with staged items, whether any element is equal."""
+    if not isinstance(container, StagedArray):
+        note_operand(container)
+        note_operand(item)
     if isinstance(container, StagedArray):
         return METHODS["any"](METHODS["equal"](container, item))
     if isinstance(container, dict | str) or not isinstance(container, list | tuple | set | frozenset | range):

@@ -17,9 +17,12 @@ from staged.frontend.assign import record_attribute, record_contents
 from staged.frontend.builtins_ import BUILTINS, REFUSED
 from staged.frontend.foreign import changed_by, check_call
 from staged.frontend.mutation import note_made, note_new, note_parts
+from staged.frontend.noted_calls import note_call
+from staged.frontend.operands import note_new_iterator
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
 from staged.frontend.tracing import current_trace
+from staged.guards.check import lookup
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
 from staged.source import here
@@ -62,12 +65,15 @@ _NATIVE = (BuiltinFunctionType, type(np.sum))
 @operator
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """The call `function(*args, **kwargs)` of converted code."""
-    tracing = current_trace() is not None
+    trace = current_trace()
+    tracing = trace is not None
     if tracing:
         _refuse_if_random(function)
     if isinstance(function, FunctionType) and function not in BUILTINS:
         converted = as_converted(function)
         if converted is not function or not tracing or getattr(function, "__staged_converted__", False):
+            if trace is not None and converted is not function:
+                trace.reads.function(function, converted.__staged_names__)
             return converted(*args, **kwargs)
         made = _call_foreign(function, args, kwargs)
         note_new(made, args, kwargs)  # `dataclasses.replace`, `copy.deepcopy`
@@ -76,6 +82,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         inner = function.__func__
         if isinstance(inner, FunctionType):
             converted = as_converted(inner)
+            if converted is not inner and trace is not None:
+                trace.reads.function(inner, converted.__staged_names__)
             if converted is inner and not getattr(inner, "__staged_converted__", False):
                 _check_foreign(function, args, kwargs)
             return converted(function.__self__, *args, **kwargs)
@@ -92,6 +100,10 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
     method = getattr(type(function), "__call__", None)  # noqa: B004 (the class's own, to convert it)
     if isinstance(method, FunctionType):
+        if trace is not None:
+            trace.reads.of_class(type(function), "__call__", method)
+            if not trace.is_made(function):
+                trace.reads.type_of(function)
         return call(MethodType(method, function), *args, **kwargs)
     _check_foreign(function, args, kwargs)
     return function(*args, **kwargs)
@@ -103,6 +115,7 @@ def _check_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     if trace is None:
         return
     check_call(trace, function, args, kwargs)
+    note_call(trace, function, args, kwargs)
     if function is object.__setattr__ and len(args) == 3:
         record_attribute(args[0], args[1])  # as frozen dataclasses do it
         return
@@ -136,6 +149,11 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
     # In eager mode too, where numbers are arrays with a tape; in plain Python there is nothing to handle.
     handler = BUILTINS.get(function) if context_or_none() is not None else None
     if handler is not None:
+        if tracing:
+            note_call(current_trace(), function, args, kwargs)
+            made = handler(*args, **kwargs)
+            note_new_iterator(made, *args)
+            return made
         return handler(*args, **kwargs)
     if not tracing:
         return function(*args, **kwargs)
@@ -149,6 +167,7 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
             return format_string(owner, args, kwargs)
         return _join(owner, *args)
     result = _call_foreign(function, _converted_arguments(function, args), kwargs)
+    note_new_iterator(result, *args)
     if function.__name__ == "copy" and isinstance(result, list | dict | set):
         note_made(result)
     return result
@@ -166,7 +185,11 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
     if context_or_none() is not None:
         handler = BUILTINS.get(cls)
         if handler is not None:
-            return handler(*args, **kwargs)
+            if tracing:
+                note_call(current_trace(), cls, args, kwargs)
+            made = handler(*args, **kwargs)
+            note_new_iterator(made, *args)
+            return made
         if tracing and cls in (np.random.RandomState, random.Random):
             _refuse_random(cls.__name__)
     initialise = cls.__init__ if type(cls) is type else None  # type: ignore[misc]
@@ -175,10 +198,19 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
         made = new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
         note_made(made)
         if isinstance(made, cls):
-            as_converted(type(made).__init__)(made, *args, **kwargs)
+            initialise = type(made).__init__  # type: ignore[misc]
+            converted = as_converted(initialise)
+            trace = current_trace()
+            if trace is not None:
+                trace.reads.of_class(cls, "__new__", lookup(cls, "__new__"))
+                trace.reads.of_class(type(made), "__init__", initialise)
+                if converted is not initialise:
+                    trace.reads.function(initialise, converted.__staged_names__)
+            converted(made, *args, **kwargs)
         return made
     _check_foreign(cls, args, kwargs)
     made = cls(*_converted_arguments(cls, args), **kwargs)
+    note_new_iterator(made, *args)
     note_made(made)
     note_parts(made, args, kwargs)
     return made
@@ -188,7 +220,14 @@ def _converted_arguments(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...
     """Callbacks of `map`, `sorted` and the like are converted, since Python's own code calls them."""
     if function not in _HIGHER_ORDER:
         return args
-    return tuple(as_converted(item) if isinstance(item, FunctionType) else item for item in args)
+    return tuple(_converted_argument(item) if isinstance(item, FunctionType) else item for item in args)
+
+
+def _converted_argument(function: FunctionType) -> Any:
+    converted, trace = as_converted(function), current_trace()
+    if trace is not None and converted is not function:
+        trace.reads.function(function, converted.__staged_names__)
+    return converted
 
 
 def _refuse_if_random(function: Any) -> None:
@@ -208,7 +247,7 @@ def _refuse_random(name: str) -> None:
     )
 
 
-def as_converted(function: Any) -> Callable[..., Any]:
+def as_converted(function: Any) -> Any:
     """The converted form of a function of the user's; others as they are."""
     from staged.frontend.convert import converted, is_user_code
 

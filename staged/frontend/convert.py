@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import os
-import site
-import sysconfig
 from functools import cache
 from types import CellType, CodeType, FunctionType
 
@@ -17,6 +15,7 @@ from staged.errors import StagingError
 from staged.frontend import (  # noqa: F401
     assert_,
     assign,
+    attributes,
     boolean,
     calls,
     exits,
@@ -31,7 +30,7 @@ from staged.frontend import (  # noqa: F401
 from staged.frontend.function import convert_definition
 from staged.frontend.sources import text_of
 from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition
-from staged.source import BODY, Position, position_of_function
+from staged.source import BODY, Position, is_installed, position_of_function
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LAYERS = os.path.join(_PACKAGE, "nn") + os.sep
@@ -39,14 +38,6 @@ _LAYER_METHODS = frozenset({"forward", "__call__"})
 """What is converted of our own layers: a layer of the user's may be below them."""
 
 
-def _library_folders() -> tuple[str, ...]:
-    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
-    folders.add(site.getusersitepackages())
-    return tuple(os.path.realpath(folder) + os.sep for folder in folders if folder)
-
-
-_LIBRARIES = _library_folders()
 _is_user_file: dict[str, bool] = {}
 
 
@@ -76,7 +67,7 @@ def _decide(file: str) -> bool:
     real = os.path.realpath(file)
     if real.startswith(_PACKAGE + os.sep):
         return real.startswith(_LAYERS)
-    return not real.startswith(_LIBRARIES)
+    return not is_installed(real)
 
 
 def has_source(function: FunctionType) -> bool:
@@ -84,8 +75,8 @@ def has_source(function: FunctionType) -> bool:
     return bool(text_of(function))
 
 
-_codes: dict[tuple[str, CodeType], CodeType] = {}
-"""Converted code, by file and code: codes of two files can be equal, and have other positions."""
+_codes: dict[tuple[str, CodeType], tuple[CodeType, tuple[str, ...]]] = {}
+"""Converted code and the global names in it, by file and code: codes of two files can be equal, and have other positions."""
 _trees: dict[str, tuple[int, ast.Module]] = {}
 
 
@@ -97,9 +88,10 @@ def converted(function: FunctionType) -> FunctionType:
     if getattr(function, "__staged_converted__", False):
         return function
     key = (function.__code__.co_filename, function.__code__)
-    code = _codes.get(key)
-    if code is None:
-        code = _codes[key] = _convert(function)
+    found = _codes.get(key)
+    if found is None:
+        found = _codes[key] = _convert(function)
+    code, names = found
     cells: dict[str, CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells.update(_operator_cells())
     made = FunctionType(
@@ -115,6 +107,7 @@ def converted(function: FunctionType) -> FunctionType:
     made.__doc__ = function.__doc__
     made.__dict__.update(function.__dict__)
     made.__staged_converted__ = True  # type: ignore[attr-defined]
+    made.__staged_names__ = names  # type: ignore[attr-defined]
     return made
 
 
@@ -124,7 +117,7 @@ def _operator_cells() -> dict[str, CellType]:
 
 
 @goes_deep
-def _convert(function: FunctionType) -> CodeType:
+def _convert(function: FunctionType) -> tuple[CodeType, tuple[str, ...]]:
     code = function.__code__
     node = syntax_of(function)
     *_, around, _ = ["<locals>", *function.__qualname__.split(".")]
@@ -150,7 +143,8 @@ def _convert(function: FunctionType) -> CodeType:
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     outer = next(item for item in compiled.co_consts if isinstance(item, CodeType))
     made_code = next(item for item in outer.co_consts if isinstance(item, CodeType) and item.co_name == name)
-    return _named_as_by_user(made_code).replace(co_name=code.co_name, co_qualname=code.co_qualname)
+    finished = _named_as_by_user(made_code).replace(co_name=code.co_name, co_qualname=code.co_qualname)
+    return finished, tuple(converter.outer_names)
 
 
 def _named_as_by_user(code: CodeType) -> CodeType:

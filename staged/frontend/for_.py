@@ -13,6 +13,7 @@ from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.locals import Locals
 from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
 from staged.frontend.names import Bindings, bindings_of, breaks_out
+from staged.frontend.operands import note_operand
 from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.tracing import Body, Signal, TraceContext, current_trace
 from staged.ir.builder import OpenBlock
@@ -86,6 +87,7 @@ def _run_now(
     body: Body,
     orelse: Body | None,
 ) -> Signal | None:
+    note_operand(iterable)
     where = here()
     line = where.line if where else 0
     # A generator gives its items once; keep them, for the loop may be traced a second time.

@@ -52,9 +52,14 @@ def _identities(function: Any) -> tuple[object, ...]:
     return (id(function),)
 
 
+def is_pure(function: Any) -> bool:
+    """Whether `pure` was given the function."""
+    return any(identity in _pure for identity in _identities(function))
+
+
 def check_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise StagingError where a call of code that is not converted must not run while staging."""
-    if any(identity in _pure for identity in _identities(function)):
+    if is_pure(function):
         return
     name, belongs_to_user = name_of(function)
     if belongs_to_user:

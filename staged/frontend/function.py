@@ -133,7 +133,7 @@ def convert_lambda(converter: Converter, node: ast.Lambda) -> ast.expr:
 def convert_comprehension(converter: Converter, node: ast.expr) -> ast.expr:
     made: ast.expr = converter.comprehension(node)
     if isinstance(node, ast.GeneratorExp):
-        return made
+        return converter.call("new_iterator", made)
     return converter.call("made", made)
 
 

@@ -150,6 +150,11 @@ def leave_region(region: Region) -> None:
     region.frozen.clear()
 
 
+def has_region() -> bool:
+    """Whether there is a `with_backend` around plain Python."""
+    return bool(_regions.get())
+
+
 def ambient_region() -> Region | None:
     """The innermost `with_backend` around plain Python."""
     regions = _regions.get()

@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from staged.errors import StagingError
+from staged.frontend.operands import binary_call, note_operand
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import current_trace
 from staged.ir.types import Dim
@@ -42,8 +43,8 @@ def convert_binary(converter: Converter, node: ast.BinOp) -> ast.expr:
     if isinstance(node.op, ast.Mod):
         return converter.call("modulo", converter.expr(node.left), converter.expr(node.right))
     makes_list = any(isinstance(side, ast.List | ast.ListComp) for side in (node.left, node.right))
-    unchanged: ast.expr = converter.children(node)
-    return converter.call("made", unchanged) if makes_list else unchanged
+    computed = binary_call(converter, type(node.op).__name__, converter.expr(node.left), converter.expr(node.right))
+    return converter.call("made", computed) if makes_list else computed
 
 
 class StagedString:

@@ -83,6 +83,8 @@ class Converter:
         self.free = set(free)
         self.scopes: list[Scope] = []
         self.counter = 0
+        self.outer_names: dict[str, None] = {}
+        """The global and builtin names that the function and those inside it mention, in order."""
 
     # ---- walking ----
 
@@ -149,10 +151,23 @@ class Converter:
                 return scope.name
         return None
 
+    def is_global(self, name: str) -> bool:
+        """Whether `name`, which no Locals object holds, is a global or a builtin."""
+        if name in self.free:
+            return False
+        for depth, scope in enumerate(reversed(self.scopes)):
+            if name in scope.globals:
+                return True
+            if name in scope.bound and not (scope.is_class and depth > 0):
+                return False
+        return True
+
     def load(self, name: str) -> ast.expr:
         """Reads a name."""
         home = self.resolve(name)
         if home is None:
+            if self.is_global(name):
+                self.outer_names[name] = None
             return ast.Name(name, ast.Load())
         return ast.Attribute(ast.Name(home, ast.Load()), name, ast.Load())
 
@@ -204,11 +219,12 @@ class Converter:
         bound: set[str] = set()
         for generator in node.generators:
             bound |= {name.id for name in ast.walk(generator.target) if isinstance(name, ast.Name)}
-        first = self.expr(node.generators[0].iter)  # evaluated outside
+        first = self.call("iterated", self.expr(node.generators[0].iter))  # evaluated outside
         self.scopes.append(Scope(bound, None, self.function.function))
         try:
             for index, generator in enumerate(node.generators):
-                generator.iter = first if index == 0 else self.expr(generator.iter)
+                around = generator.iter
+                generator.iter = place(first if index == 0 else self.call("iterated", self.expr(generator.iter)), around)
                 generator.ifs = [self.expr(test) for test in generator.ifs]
             for field_name in ("elt", "key", "value"):
                 if hasattr(node, field_name):
@@ -296,12 +312,6 @@ def text(value: Any) -> ast.Constant:
 def convert_name(converter: Converter, node: ast.Name) -> ast.expr:
     """A read of a name."""
     return converter.load(node.id)
-
-
-@expression(ast.Attribute)
-def convert_attribute(converter: Converter, node: ast.Attribute) -> ast.expr:
-    """A read of an attribute."""
-    return ast.Attribute(converter.expr(node.value), converter.mangle(node.attr), ast.Load())
 
 
 _WORDS = {

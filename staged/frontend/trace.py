@@ -17,9 +17,10 @@ from staged.frontend.call_arguments import flatten_call
 from staged.frontend.calls import call
 from staged.frontend.device_options import device_options
 from staged.frontend.functions import finish_functions, reachable
-from staged.frontend.join import Template, template_of
+from staged.frontend.join import Template, same_tree, template_of
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_tree
+from staged.frontend.objects import mutable_nodes
 from staged.frontend.recursion import has_body
 from staged.frontend.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
 from staged.frontend.result_names import result_names
@@ -29,6 +30,7 @@ from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
 from staged.frontend.tracing import Body, NeedsNameError, TraceContext
 from staged.frontend.variable import Variable, random_numbers
+from staged.guards.reads import MISSING, Reads
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function
 from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks, walk_ops
@@ -54,6 +56,8 @@ class TracedFunction:
     variables: tuple[Variable, ...]
     result: Template
     notes: tuple[str, ...]
+    reads: Reads
+    """What the trace read from outside."""
 
     def rebuild(self, outputs: Any) -> Any:
         """The function's result as the user wrote it, from one array per result of the program."""
@@ -130,6 +134,7 @@ def _trace_once(
             except NeedsNameError:
                 context.undo_mutations()
                 raise
+    note_changes(context, template)
     ir, hidden = _assemble(context, name, block.block, params, arguments, template, function)
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify(ir, "tracing")
@@ -140,7 +145,20 @@ def _trace_once(
         tuple(variable for variable in outer if isinstance(variable, Variable)),
         template,
         tuple(context.notes),
+        context.reads,
     )
+
+
+def note_changes(context: TraceContext, template: Template) -> None:
+    """What tracing has changed in objects that are older than it, and would change again."""
+    reads = context.reads
+    for mutation in context.log:
+        if not context.is_made(mutation.owner) and not same_tree(mutation.before, mutation.current()):
+            reads.reason(f"{mutation.text.format(name='')} changes while staging")
+    for now, before in reads.states:
+        if now.keys() != before.keys() or any(now[name] is not value for name, value in before.items()):
+            names = [name for name in {**before, **now} if now.get(name, MISSING) is not before.get(name, MISSING)]
+            reads.reason(f"the attribute `{names[0]}` of an object changes while staging")
 
 
 def endless(error: RecursionError) -> Exception:
@@ -167,6 +185,9 @@ def _record(
     """Run the function on the handles and end the open block with its results."""
     args, kwargs = arguments.rebuild(handles)
     note_tree((args, kwargs))
+    for leaf in arguments.statics:
+        context.given.update((id(node), node) for node in mutable_nodes(leaf))
+        context.reads.given(leaf)
     finished: list[Template] = []
 
     def in_place() -> Any:

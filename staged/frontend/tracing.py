@@ -21,6 +21,7 @@ from staged.frontend.device_options import Options
 from staged.frontend.effects import check_effect
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
 from staged.frontend.strict import Strict
+from staged.guards.reads import Reads
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Function, Op, Value, VariableRef
 from staged.ir.types import Dim, TensorType, Type, dims_of
@@ -183,6 +184,9 @@ class TraceContext(RecordContext):
         """The regions, and the bodies of scopes, which staged paths leave early: the innermost last."""
         self.made: dict[int, object] = {}
         """Lists, dicts and objects made while tracing, by id."""
+        self.given: dict[int, object] = {}
+        """Static arguments and what is in them, by id: they may be changed, but are older than the trace."""
+        self.reads = Reads(self.is_made)
         self.origins: dict[int, dict[int, object]] = {}
         """By the id of an object that came out of a join: what it was on the paths that met."""
         self.files: list[tuple[StagedFile, int]] = []
@@ -377,6 +381,10 @@ class TraceContext(RecordContext):
     def awaits_result(self) -> bool:
         """Whether a path has ended in a call of a recursive function of whose result nothing is known yet."""
         return any(open_.instance is not None and open_.instance.is_unknown for open_ in self.activations)
+
+    def is_made(self, owner: object) -> bool:
+        """Whether the trace has made an object: it is the same in every trace."""
+        return id(owner) in self.made and id(owner) not in self.given
 
     def add_variable(self, variable: object, reference: VariableRef) -> None:
         """Enter a Variable into the program."""

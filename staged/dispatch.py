@@ -1,0 +1,193 @@
+"""The programs of a staged function, and which of them a call may run.
+
+A call is tried against the checks of the programs that were run last; where one holds, the program runs with what the check has
+picked out of the arguments. Else the function is traced, which gives another program, or one that another trace gave before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import optree
+
+from staged.frontend.arguments import Arguments, is_static_node, staged_type
+from staged.frontend.resident import DeviceArray
+from staged.frontend.trace import TracedFunction
+from staged.guards.check import Check, DeadError, Writer
+from staged.guards.expected import TooLargeError, expected
+from staged.guards.reads import Reason
+from staged.ir.types import TensorType
+from staged.program import Program
+
+MOST_PROGRAMS = 16
+"""Kept for one function, unless it says otherwise."""
+
+
+class Entry:
+    """One trace of a function: the check of what it read, and the program that it gave."""
+
+    __slots__ = ("__weakref__", "calls", "check", "hidden", "is_dead", "program", "traced", "variables")
+
+    def __init__(self, traced: TracedFunction, program: Program) -> None:
+        self.program = program
+        self.traced = traced
+        self.calls = 0
+        self.is_dead = False
+        self.check: Check = lambda args, kwargs: None
+        self.hidden = [_reference(array) for array in traced.hidden]
+        self.variables = [weakref.ref(variable) for variable in traced.variables]
+
+    def run(self, values: Sequence[Any]) -> Any:
+        """Run the program with what the check has picked out of the arguments."""
+        self.calls += 1
+        hidden = [reference() for reference in self.hidden]
+        variables = [reference() for reference in self.variables]
+        return self.program.run_on([*values, *hidden], variables, self.traced)
+
+
+def _reference(array: Any) -> Callable[[], Any]:
+    """A weak reference to an array of the user's; one that the trace has made, or a view of another, is held."""
+    return lambda: array
+
+
+def entry_for(
+    function: Callable[..., Any],
+    static: Sequence[str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    arguments: Arguments,
+    traced: TracedFunction,
+    program: Program,
+) -> Entry | list[Reason]:
+    """An entry for a trace; the reasons why there can be none."""
+    if traced.reads.reasons:
+        return list(traced.reads.reasons.values())
+    entry = Entry(traced, program)
+    alive = weakref.ref(entry)
+
+    def dead(_: object) -> None:
+        found = alive()
+        if found is not None:
+            found.is_dead = True
+
+    writer = Writer(dead)
+    try:
+        given = _write_arguments(writer, function, static, args, kwargs)
+        for guard in traced.reads.guards.values():
+            writer.guard(guard)
+        entry.check = writer.finish(given)
+    except DeadError:
+        return [Reason("an object that was made while staging was read as one from outside", None)]
+    except TooLargeError:
+        return [Reason("an argument holds too many elements to compare", None)]
+    return entry
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+
+
+def _write_arguments(
+    writer: Writer, function: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[str]:
+    """The part of a check that looks at the arguments; the expressions for the staged leaves, in the order of the trace's."""
+    writer.refuse(f"len(args) != {len(args)}")
+    writer.refuse(f"tuple(kwargs) != {tuple(kwargs)!r}" if kwargs else "kwargs")
+    leaves: list[str] = []
+    for name, text, value in _places(function, args, kwargs):
+        leaves += _write_tree(writer, writer.local(text), value, is_static=name in static)
+    return leaves
+
+
+def _places(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, str, Any]]:
+    """(parameter, expression, value) of each argument, in the order of `flatten_arguments`."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    taken = 0
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            for item in value:
+                yield name, f"args[{taken}]", item
+                taken += 1
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            for key, item in value.items():
+                yield key, f"kwargs[{key!r}]", item
+        elif name in kwargs and kind is not inspect.Parameter.POSITIONAL_ONLY:
+            yield name, f"kwargs[{name!r}]", value
+        else:
+            yield name, f"args[{taken}]", value
+            taken += 1
+
+
+def _write_tree(writer: Writer, text: str, value: Any, is_static: bool) -> list[str]:
+    if is_static:
+        _write_static(writer, text, value)
+        return []
+    if is_static_node(value):
+        _write_static(writer, text, value)
+        return []
+    children = _children(value)
+    if children is None:
+        return _write_leaf(writer, text, value)
+    writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
+    if not dataclasses.is_dataclass(value):
+        writer.refuse(f"len({text}) != {len(children)}")
+    leaves: list[str] = []
+    for suffix, child in children:
+        leaves += _write_tree(writer, writer.local(f"{text}{suffix}"), child, is_static=False)
+    return leaves
+
+
+def _children(value: Any) -> list[tuple[str, Any]] | None:
+    """(how it is reached, child) of a node of a tree, in the tree's order; None for a leaf."""
+    if isinstance(value, np.ndarray) or value is None:
+        return None
+    try:
+        children, _, entries, _ = optree.tree_flatten_one_level(value, none_is_leaf=True, namespace="staged")
+    except ValueError:
+        return None
+    if dataclasses.is_dataclass(value):
+        return [(f".{entry}", child) for entry, child in zip(entries, children, strict=True)]
+    return [(f"[{entry!r}]", child) for entry, child in zip(entries, children, strict=True)]
+
+
+def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:
+    type_ = staged_type(value)
+    if type_ is None:
+        _write_static(writer, text, value)
+        return []
+    if type_.weak:
+        _write_number(writer, text, value)
+    elif type(value) is np.ndarray:
+        dtype = writer.constant(value.dtype)
+        writer.refuse(f"type({text}) is not {writer.constant(np.ndarray)} or {text}.shape != {value.shape!r}")
+        writer.refuse(f"{text}.dtype is not {dtype} and {text}.dtype != {dtype}")
+    else:
+        writer.constants["given"] = _given
+        local = writer.local(f"given({text}, {writer.constant(type(value))}, {writer.constant(type_)})")
+        writer.refuse(f"{local} is None")
+        return [local]
+    return [text]
+
+
+def _write_number(writer: Writer, text: str, value: Any) -> None:
+    writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
+    if isinstance(value, int):
+        writer.refuse(f"not {-(2**63)} <= {text} < {2**63}")
+
+
+def _given(value: Any, cls: type, type_: TensorType) -> Any:
+    """What the runtime takes for an array of another class than NumPy's; None where it is not of the type."""
+    if type(value) is not cls or staged_type(value) != type_:
+        return None
+    return value if isinstance(value, DeviceArray) else np.asarray(value)
+
+
+def _write_static(writer: Writer, text: str, value: Any) -> None:
+    writer.expect(text, expected(value))

@@ -1,0 +1,150 @@
+"""Reads of attributes: noted, so that a later call can tell whether they are what they were; properties are converted."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from staged.frontend.syntax import Converter, expression, operator, text
+from staged.frontend.tracing import TraceContext, current_trace
+from staged.guards.check import lookup
+from staged.guards.reads import MISSING
+from staged.ir.types import DType
+from staged.ops.array import Array, StagedArray
+
+_DIRECT = frozenset((
+    StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range, slice, DType, BuiltinFunctionType
+))  # fmt: skip
+"""Classes of which no attribute is kept outside of the value itself."""
+_OF_ARRAYS = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "flags"))
+
+
+@expression(ast.Attribute)
+def convert_attribute(converter: Converter, node: ast.Attribute) -> ast.expr:
+    """A read of an attribute."""
+    return converter.call("attribute", converter.expr(node.value), text(converter.mangle(node.attr)))
+
+
+@operator
+def attribute(owner: Any, name: str) -> Any:
+    """`owner.name`."""
+    if type(owner) in _DIRECT:
+        return getattr(owner, name)
+    trace = current_trace()
+    if trace is None or isinstance(owner, Array):
+        return getattr(owner, name)
+    if isinstance(owner, np.ndarray):
+        value = getattr(owner, name)
+        if name in _OF_ARRAYS and name != "flags":
+            trace.reads.array_fact(owner, name, value)
+        return value
+    if isinstance(owner, ModuleType):
+        return _of_module(trace, owner, name)
+    if isinstance(owner, type):
+        return _of_class(trace, owner, name)
+    return _of_object(trace, owner, name)
+
+
+def _of_module(trace: TraceContext, owner: ModuleType, name: str) -> Any:
+    value = getattr(owner, name)
+    if name in owner.__dict__:
+        trace.reads.attribute(owner, name, value)
+    else:
+        trace.reads.reason(f"`{owner.__name__}.{name}` is made by its module at every read")
+    return value
+
+
+def _of_class(trace: TraceContext, owner: type, name: str) -> Any:
+    found = lookup(owner, name)
+    if isinstance(found, classmethod | staticmethod):
+        trace.reads.of_class(owner, name, found)
+        return getattr(owner, name)
+    getter = lookup(type(found), "__get__")
+    if isinstance(getter, FunctionType) and not isinstance(found, FunctionType):
+        trace.reads.of_class(owner, name, found)
+        trace.reads.consumed(found)
+        return getattr(owner, name)
+    value = getattr(owner, name)
+    trace.reads.attribute(owner, name, value)
+    return value
+
+
+def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
+    from staged.frontend.calls import call, is_convertible
+
+    reads, cls = trace.reads, type(owner)
+    is_made = trace.is_made(owner)
+    if isinstance(cls.__getattribute__, FunctionType):
+        reads.reason(f"`{cls.__name__}` has a `__getattribute__` of its own")
+        return getattr(owner, name)
+    found = lookup(cls, name)
+    if isinstance(found, property):
+        reads.of_class(cls, name, found)
+        if isinstance(found.fget, FunctionType) and is_convertible(found.fget):
+            return call(found.fget, owner)
+        if not is_made:
+            reads.all_of(owner)
+        return getattr(owner, name)
+    own = getattr(owner, "__dict__", None)
+    describes = type(found) if found is not MISSING else None
+    is_data = describes is not None and (hasattr(describes, "__set__") or hasattr(describes, "__delete__"))
+    if own is not None and name in own and not is_data:
+        if not is_made:
+            reads.attribute(owner, name, own[name])
+        return own[name]
+    if found is MISSING:
+        return _missing(trace, owner, name, is_made)
+    if isinstance(found, FunctionType):
+        if is_made:
+            reads.of_class(cls, name, found)
+        else:
+            reads.method(owner, name, found)
+        return getattr(owner, name)
+    if isinstance(found, classmethod | staticmethod):
+        reads.of_class(cls, name, found)
+        if not is_made:
+            reads.no_attribute(owner, name)
+        return getattr(owner, name)
+    if isinstance(found, functools.cached_property):
+        if not is_made:
+            reads.reason(f"`{cls.__name__}.{name}` is computed and kept while staging")
+        return getattr(owner, name)
+    if name == "__dict__":
+        if not is_made:
+            reads.all_of(owner)
+        return getattr(owner, name)
+    if name == "__class__":
+        reads.type_of(owner)
+        return getattr(owner, name)
+    getter = lookup(type(found), "__get__")
+    if isinstance(getter, FunctionType):
+        reads.of_class(cls, name, found)
+        return call(getter, found, owner, cls)
+    value = getattr(owner, name)
+    if not is_made:
+        reads.attribute(owner, name, value)
+    elif getter is MISSING:
+        reads.attribute(cls, name, value)
+    elif not isinstance(found, MemberDescriptorType):
+        reads.of_class(cls, name, found)
+    return value
+
+
+def _missing(trace: TraceContext, owner: Any, name: str, is_made: bool) -> Any:
+    """An attribute that neither the object nor its class has: asked of `__getattr__`, if there is one."""
+    from staged.frontend.calls import call, is_convertible
+
+    cls = type(owner)
+    trace.reads.of_class(cls, name, MISSING)
+    if not is_made:
+        trace.reads.no_attribute(owner, name)
+    getter = lookup(cls, "__getattr__")
+    if isinstance(getter, FunctionType):
+        trace.reads.of_class(cls, "__getattr__", getter)
+        if is_convertible(getter):
+            return call(MethodType(getter, owner), name)
+    return getattr(owner, name)

@@ -1,0 +1,90 @@
+"""What a call of code that is not converted reads: all that its arguments hold, or more, which is then a reason to trace each time."""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from staged.frontend.foreign import HARMLESS, is_pure, known, name_of
+from staged.frontend.tracing import TraceContext
+from staged.guards.check import lookup
+from staged.ops.array import Array
+
+_SHALLOW = frozenset((isinstance, issubclass, id, callable, type, super, getattr, hasattr, setattr, delattr))
+"""Functions that look at the classes of their arguments, or at attributes that are noted one by one."""
+
+OUTSIDE = tuple(
+    (
+        "os. pathlib.Path. pathlib.PosixPath. pathlib.WindowsPath. genericpath. linecache. inspect.stack inspect.currentframe "
+        "inspect.getframeinfo contextvars. weakref. threading. platform. locale. time. datetime.datetime.now sys. gc. "
+        "numpy.load numpy.fromfile numpy.genfromtxt numpy.memmap numpy.geterr numpy.get_printoptions json.load pickle.load "
+        "scipy.io. zoneinfo. safetensors. builtins.open builtins.globals builtins.vars builtins.dir builtins.locals "
+        "builtins.next builtins.input builtins.__import__ posixpath.exists posixpath.abspath posixpath.realpath posixpath.expanduser "
+        "posixpath.expandvars ntpath. copyreg. random. secrets. uuid."
+    ).split()
+)
+"""Harmless calls that depend on more than their arguments: files, the environment, frames."""
+
+WALKERS = frozenset(
+    "parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict".split()
+)
+"""Methods of modules that look at Variables and modules alone."""
+
+
+def note_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Note what a call may read that runs while staging, in code that is not converted."""
+    reads = trace.reads
+    if function in _SHALLOW:
+        for value in args[:1]:
+            if function is type and not trace.is_made(value) and not _is_value(value):
+                reads.type_of(value)
+        return
+    if function is next and args and (id(args[0]) in reads.new or trace.is_made(args[0])):
+        return
+    name, belongs_to_user = name_of(function)
+    if is_ours(name):
+        _note_ours(trace, function, args, kwargs)
+        return
+    if name.startswith(OUTSIDE):
+        reads.reason(f"`{name.removeprefix('builtins.')}` depends on more than its arguments, and is called while staging")
+        return
+    if known(name) is not HARMLESS and not belongs_to_user and not is_pure(function):
+        reads.reason(f"`{name}` is not converted, and nothing is known of what it reads")
+        return
+    owner = getattr(function, "__self__", None)
+    wrapped = getattr(function, "__wrapped__", None)
+    for value in (owner, wrapped, *args, *kwargs.values()):
+        reads.consumed(value, name)
+    if isinstance(function, FunctionType | type) and belongs_to_user:
+        reads.consumed(function, name)
+
+
+def is_ours(name: str) -> bool:
+    """Whether a function is one of this package."""
+    return name.startswith("staged.")
+
+
+def _note_ours(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A function of ours calls functions of the user's by `call`; what it reads itself is its arguments and its object."""
+    reads = trace.reads
+    if isinstance(function, MethodType):
+        owner = function.__self__
+        if not isinstance(owner, type | Array):
+            reads.of_class(type(owner), function.__name__, lookup(type(owner), function.__name__))
+            if hasattr(type(owner), "named_parameters") and function.__name__ in WALKERS:
+                reads.modules(owner)
+            else:
+                reads.all_of(owner, function.__name__)
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, FunctionType | MethodType | Array | np.ndarray | type):
+            continue  # called by `call`, or lifted
+        if hasattr(type(value), "named_parameters"):
+            reads.modules(value)
+        elif not hasattr(value, "__staged_inline__"):
+            reads.all_of(value, getattr(function, "__name__", ""), arrays=False)
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic | np.ndarray | Array)

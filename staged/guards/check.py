@@ -1,0 +1,253 @@
+"""One Python function from the guards of a trace: whether a call may run the program, and what to give it.
+
+    def check(args, kwargs):
+        try:
+            o1 = w1()
+            if g1['model'] is not o1: return None
+            if o1.training is not True: return None
+            ...
+            return (x, y)
+        except (AttributeError, KeyError, ...):
+            return None
+
+Objects are held weakly; when one of them dies, `dead` is called, and the program is not used again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from keyword import iskeyword
+from types import FunctionType
+from typing import Any
+
+from staged.guards.expected import Entries, Expected, Items, Members, Object, Same, same
+from staged.guards.reads import MISSING, Guard
+
+Check = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...] | None]
+
+_UNROLLED = 16
+"""Elements of a container that are looked at one by one in the text; more are looked at by `holds`."""
+_ALONE = (type(None), bool, type(Ellipsis), type(NotImplemented))
+"""Values that are always the same object."""
+
+
+class DeadError(Exception):
+    """An object that the trace read is gone already."""
+
+
+class Writer:
+    """The text of one check, and the constants that it uses."""
+
+    def __init__(self, dead: Callable[[Any], None]) -> None:
+        self._dead = dead
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {"same": same, "holds": holds, "lookup": lookup}
+        self._objects: dict[int, str] = {}
+        self._loads: list[str] = []
+        self._names = 0
+        self._held: dict[int, str] = {}
+
+    def constant(self, value: Any) -> str:
+        """A name for a constant."""
+        known = self._held.get(id(value))
+        if known is None:
+            self._names += 1
+            known = self._held[id(value)] = f"k{self._names}"
+            self.constants[known] = value
+        return known
+
+    def fresh(self) -> str:
+        """A name for a local."""
+        self._names += 1
+        return f"v{self._names}"
+
+    def object(self, held: Object) -> str:
+        """A name for an object that the trace met."""
+        known = self._objects.get(held.identity)
+        if known is not None:
+            return known
+        value = held.reference()
+        if isinstance(held.reference, weakref.ref):
+            if value is None:
+                raise DeadError
+            self._names += 1
+            name = f"o{self._names}"
+            self.constants[f"w{self._names}"] = weakref.ref(value, self._dead)
+            self._loads.append(f"{name} = w{self._names}()")
+        else:
+            name = self.constant(value)
+        self._objects[held.identity] = name
+        return name
+
+    def refuse(self, condition: str) -> None:
+        """The program does not hold where `condition` does."""
+        self.lines.append(f"if {condition}: return None")
+
+    def expect(self, text: str, value: Expected) -> None:
+        """The expression `text` must give what was read."""
+        match value:
+            case Same(value=constant):
+                name = self.constant(constant)
+                if isinstance(constant, _ALONE):
+                    self.refuse(f"{text} is not {name}")
+                else:
+                    local = self.local(text)
+                    self.refuse(f"{local} is not {name} and not same({local}, {name})")
+            case Object():
+                self.refuse(f"{text} is not {self.object(value)}")
+            case Items(type=cls, items=items, identity=identity):
+                local = self.local(text)
+                by_id = f" or id({local}) != {identity}" if identity is not None else ""
+                self.refuse(f"type({local}) is not {self.constant(cls)} or len({local}) != {len(items)}{by_id}")
+                if len(items) > _UNROLLED:
+                    self.refuse(f"not holds({local}, {self.constant(self._alive(value))})")
+                else:
+                    for index, item in enumerate(items):
+                        self.expect(f"{local}[{index}]", item)
+            case Entries(type=cls, keys=keys, values=values, identity=identity):
+                local = self.local(text)
+                self.refuse(f"type({local}) is not {self.constant(cls)} or id({local}) != {identity}")
+                self.refuse(f"tuple({local}) != {self.constant(keys)}")
+                if len(values) > _UNROLLED or not all(type(key) is str for key in keys):
+                    self.refuse(f"not holds({local}, {self.constant(self._alive(value))})")
+                else:
+                    for key, item in zip(keys, values, strict=True):
+                        self.expect(f"{local}[{self.constant(key)}]", item)
+            case Members():
+                self.refuse(f"not holds({text}, {self.constant(self._alive(value))})")
+
+    def local(self, text: str) -> str:
+        """A local name for the value of `text`."""
+        if text.isidentifier():
+            return text
+        name = self.fresh()
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def _alive(self, value: Expected) -> Expected:
+        """`value`, once `dead` is told of the objects in it."""
+        match value:
+            case Object():
+                self.object(value)
+            case Items(items=inner) | Entries(values=inner):
+                for item in inner:
+                    self._alive(item)
+            case _:
+                pass
+        return value
+
+    def guard(self, guard: Guard) -> None:
+        """One read of the trace."""
+        owner = self.object(guard.owner)
+        key, value = guard.key, guard.value
+        match guard.kind:
+            case "code":
+                assert value is not None
+                self.expect(f"{owner}.__code__", value)
+            case "attribute":
+                assert value is not None
+                self.expect(_attribute(owner, key, self), value)
+            case "name":
+                assert value is not None
+                self.expect(f"{owner}[{self.constant(key)}]", value)
+            case "no name":
+                self.refuse(f"{self.constant(key)} in {owner}")
+            case "cell":
+                assert value is not None
+                self.expect(f"{owner}.__closure__[{key}].cell_contents", value)
+            case "unbound cell":
+                self.refuse(f"is_bound({owner}.__closure__[{key}])")
+                self.constants["is_bound"] = _is_bound
+            case "method":
+                assert value is not None
+                self.expect(f"{_attribute(owner, key, self)}.__func__", value)
+            case "no attribute":
+                self.refuse(f"{self.constant(key)} in {owner}.__dict__")
+            case "of class":
+                if value is None:
+                    self.refuse(f"lookup({owner}, {self.constant(key)}) is not MISSING")
+                    self.constants["MISSING"] = MISSING
+                elif isinstance(value, Object) and isinstance(value.reference(), FunctionType | property):
+                    self.expect(_attribute(owner, key, self), value)
+                else:
+                    self.expect(f"lookup({owner}, {self.constant(key)})", value)
+            case "type":
+                assert value is not None
+                self.expect(f"type({owner})", value)
+            case "elements":
+                dtype, shape, elements = key
+                self.refuse(
+                    f"{owner}.dtype.str != {dtype!r} or {owner}.shape != {shape!r} or {owner}.tobytes() != {self.constant(elements)}"
+                )
+            case "keys":
+                assert value is not None
+                self.expect(f"tuple({owner}.__dict__)", value)
+            case other:
+                raise AssertionError(other)
+
+    def finish(self, results: Iterable[str]) -> Check:
+        """The compiled function."""
+        given = "".join(f"{result}, " for result in results)
+        body = [*self._loads, *self.lines, f"return ({given})"]
+        inner = "\n".join(f"        {line}" for line in body)
+        text = (
+            f"def check(args, kwargs):\n    try:\n{inner}\n"
+            "    except Exception:\n        return None\n"
+        )
+        names: dict[str, Any] = dict(self.constants)
+        exec(compile(text, "<guards>", "exec"), names)
+        made: Check = names["check"]
+        return made
+
+
+def _attribute(owner: str, name: str, writer: Writer) -> str:
+    if name.isidentifier() and not iskeyword(name):
+        return f"{owner}.{name}"
+    return f"getattr({owner}, {writer.constant(name)})"
+
+
+def holds(value: Any, wanted: Expected) -> bool:
+    """Whether a value is as it was: what `Writer.expect` writes out for small containers."""
+    match wanted:
+        case Same(value=constant):
+            return same(value, constant)
+        case Object(reference=reference):
+            return value is reference() and value is not None
+        case Items(type=cls, items=items, identity=identity):
+            return (
+                type(value) is cls
+                and len(value) == len(items)
+                and (identity is None or id(value) == identity)
+                and all(map(holds, value, items))
+            )
+        case Entries(type=cls, keys=keys, values=values, identity=identity):
+            return (
+                type(value) is cls
+                and id(value) == identity
+                and len(value) == len(keys)
+                and all(map(same, value, keys))
+                and all(map(holds, value.values(), values))
+            )
+        case Members(type=cls, members=members, identity=identity):
+            return (
+                type(value) is cls
+                and (identity is None or id(value) == identity)
+                and {(type(member), member) for member in value} == {(type(member), member) for member in members}
+            )
+
+
+def lookup(cls: type, name: str) -> Any:
+    """What a class has by this name, as it stands in the dict of the first base that has it; MISSING for nothing."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return MISSING
+
+
+def _is_bound(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True

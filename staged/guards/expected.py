@@ -1,0 +1,138 @@
+"""What a value that a trace read must be for the program to hold: the same object, an equal number, or a container of such.
+
+Containers are compared with what they held when they were read, since the trace may have changed them later. Objects are held
+weakly where Python allows it: a guard keeps no model alive.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import BuiltinFunctionType, CodeType, FunctionType, GetSetDescriptorType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from staged.ir.types import DType
+
+LARGEST = 1 << 16
+"""Elements of a container up to which its contents are guarded."""
+
+_EQUAL = (bool, int, str, bytes, complex, range, np.dtype, DType, slice, type(None), type(Ellipsis), type(NotImplemented))
+_STRONG = (ModuleType, BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum)
+_SEQUENCES = (list, tuple, deque)
+_MAPPINGS = (dict, OrderedDict, defaultdict)
+_SETS = (set, frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A number, string or other immutable value: of the same type and equal, floats by their bits."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """The same object. `reference` is weak, or gives an object that may be held."""
+
+    reference: Callable[[], Any]
+    identity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, tuple or deque of this type with these elements."""
+
+    type: type
+    items: tuple[Expected, ...]
+    identity: int | None
+    """None for a tuple, which is its elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A dict of this type with these keys, in this order, and values."""
+
+    type: type
+    keys: tuple[Any, ...]
+    values: tuple[Expected, ...]
+    identity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A set of this type with these members."""
+
+    type: type
+    members: frozenset[Any]
+    identity: int | None
+
+
+Expected = Same | Object | Items | Entries | Members
+
+
+class TooLargeError(Exception):
+    """A container has more elements than a call should look at."""
+
+
+def expected(value: Any, found: Callable[[Any], None] = lambda _: None, depth: int = 0) -> Expected:
+    """What a value read must be at the next call. `found` is called with each object that is no container.
+
+    Raises TooLargeError.
+    """
+    cls = type(value)
+    if cls in _EQUAL or cls is float or isinstance(value, enum.Enum | np.generic):
+        return held(value) if isinstance(value, enum.Enum) else Same(value)
+    if (cls in _SEQUENCES or isinstance(value, tuple)) and depth < 20:
+        _must_be_small(value)
+        items = tuple(expected(item, found, depth + 1) for item in value)
+        return Items(cls, items, None if isinstance(value, tuple) else id(value))
+    if cls in _MAPPINGS and depth < 20:
+        _must_be_small(value)
+        values = tuple(expected(item, found, depth + 1) for item in value.values())
+        return Entries(cls, tuple(value), values, id(value))
+    if cls in _SETS:
+        _must_be_small(value)
+        if all(type(member) in _EQUAL or type(member) is float for member in value):
+            return Members(cls, frozenset(value), None if cls is frozenset else id(value))
+        raise TooLargeError
+    found(value)
+    return held(value)
+
+
+def _must_be_small(container: Any) -> None:
+    if len(container) > LARGEST:
+        raise TooLargeError
+
+
+def held(value: Any) -> Object:
+    """The object itself: weakly, unless it cannot be, or holds nothing that is worth the memory."""
+    if isinstance(value, _STRONG) or (isinstance(value, FunctionType) and value.__closure__ is None) or isinstance(value, type):
+        return Object(lambda: value, id(value))
+    try:
+        return Object(weakref.ref(value), id(value))
+    except TypeError:
+        return Object(lambda: value, id(value))
+
+
+def same(found: Any, value: Any) -> bool:
+    """Whether two immutable values are the same to a program: type and value, floats by their bits."""
+    if found is value:
+        return True
+    if type(found) is not type(value):
+        return False
+    if isinstance(value, float):
+        return struct.pack("<d", found) == struct.pack("<d", value)
+    if isinstance(value, complex):
+        return struct.pack("<dd", found.real, found.imag) == struct.pack("<dd", value.real, value.imag)
+    if isinstance(value, np.generic):
+        return bool(found.dtype == value.dtype and found.tobytes() == value.tobytes())
+    if isinstance(value, slice):
+        pairs = ((found.start, value.start), (found.stop, value.stop), (found.step, value.step))
+        return all(same(a, b) for a, b in pairs)
+    return bool(found == value)

@@ -1,0 +1,323 @@
+"""What one trace reads from outside: each read is a guard, or a reason why the function must be traced at every call.
+
+The front end notes reads as it evaluates the user's code. A read is noted with the value that it gave, before the trace changes
+anything, once for each place. Three kinds of code run while staging:
+
+- converted code, whose reads are noted one by one;
+- code that is known to depend on its arguments alone (`known_calls`), for which everything that its arguments hold is noted;
+- anything else, which is a reason.
+
+Owners of attributes are objects that are older than the trace; what the trace itself has made is the same in every trace.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from staged.guards.expected import Expected, Object, TooLargeError, expected, held
+from staged.ir.types import DType
+from staged.ops.array import Array
+from staged.source import Position, here, is_installed
+
+MOST_OBJECTS = 4000
+"""Objects below an argument of code that is not converted that are looked at; beyond, the function is traced at each call."""
+_MOST_BYTES = 1 << 16
+"""Of arrays that are read while staging."""
+
+MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`kind` of read, of `owner` by `key`, with what it gave (None where the kind says all)."""
+
+    kind: str
+    owner: Object
+    key: Any
+    value: Expected | None
+    where: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a function is traced at every call, and the user's line."""
+
+    text: str
+    where: Position | None
+
+    def __str__(self) -> str:
+        place = f" ({self.where.file}:{self.where.line})" if self.where is not None else ""
+        return f"{self.text}{place}"
+
+
+class Reads:
+    """The reads of one trace."""
+
+    def __init__(self, is_made: Callable[[object], bool] = lambda owner: False) -> None:
+        self.is_made = is_made
+        """Whether the trace has made an object: what it holds is the same in every trace."""
+        self.guards: dict[tuple[Any, ...], Guard] = {}
+        self.reasons: dict[str, Reason] = {}
+        self.arrays: dict[int, Any] = {}
+        """NumPy arrays that are older than the trace, by id."""
+        self.new: set[int] = set()
+        """The ids of iterators that the trace has made; they are not kept alive, and no older object can have them."""
+        self.kept: list[object] = []
+        """Alive until the trace ends, so that ids stay unique."""
+        self.whole: set[int] = set()
+        """Objects of which everything is noted."""
+        self.states: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        """The attributes of objects that other code may change, and what they were."""
+
+    # ---- what converted code reads ----
+
+    def given(self, value: Any) -> None:
+        """A static argument: an array in it is older than the trace."""
+        self._expected(value)
+
+    def function(self, function: FunctionType, names: tuple[str, ...]) -> None:
+        """A function that is converted and called: its code, defaults and closure, and the global names that it mentions."""
+        if ("code", id(function)) in self.guards:
+            return
+        owner = self._owner(function)
+        self._add("code", owner, None, self._expected(function.__code__))
+        self._add("attribute", owner, "__defaults__", self._expected(function.__defaults__))
+        self._add("attribute", owner, "__kwdefaults__", self._expected(function.__kwdefaults__))
+        for index, cell in enumerate(function.__closure__ or ()):
+            try:
+                found = cell.cell_contents
+            except ValueError:  # not bound yet
+                self._add("unbound cell", owner, index, None)
+                continue
+            self._add("cell", owner, index, self._expected(found))
+        for name in names:
+            self.name(function.__globals__, name)
+
+    def name(self, namespace: dict[str, Any], name: str) -> None:
+        """A global or builtin name, bound or not."""
+        key = ("name", id(namespace), name)
+        if key in self.guards:
+            return
+        owner = Object(lambda: namespace, id(namespace))
+        if name in namespace:
+            self._add("name", owner, name, self._expected(namespace[name]))
+            return
+        self._add("no name", owner, name, None)
+        builtin = Object(lambda: builtins.__dict__, id(builtins.__dict__))
+        if name in builtins.__dict__:
+            self._add("name", builtin, name, self._expected(builtins.__dict__[name]))
+        else:
+            self._add("no name", builtin, name, None)
+
+    def attribute(self, owner: Any, name: str, value: Any) -> None:
+        """`owner.name` gave `value`, and gives it again without running code of the user's."""
+        if ("attribute", id(owner), name) not in self.guards:
+            self._add("attribute", self._owner(owner), name, self._expected(value))
+
+    def method(self, owner: Any, name: str, function: Any) -> None:
+        """`owner.name` is a bound method of `function`."""
+        if ("method", id(owner), name) not in self.guards:
+            self._add("method", self._owner(owner), name, self._expected(function))
+
+    def no_attribute(self, owner: Any, name: str) -> None:
+        """`owner` has nothing by this name of its own."""
+        if ("no attribute", id(owner), name) not in self.guards:
+            self._add("no attribute", self._owner(owner), name, None)
+
+    def of_class(self, cls: type, name: str, value: Any) -> None:
+        """What the class has by this name, as it stands in the dict of one of its bases; MISSING for nothing."""
+        if ("of class", id(cls), name) not in self.guards:
+            self._add("of class", self._owner(cls), name, None if value is MISSING else self._expected(value))
+
+    def type_of(self, owner: Any) -> None:
+        """The class of an object."""
+        if ("type", id(owner)) not in self.guards:
+            self._add("type", self._owner(owner), None, self._expected(type(owner)))
+
+    def array_fact(self, array: Any, name: str, value: Any) -> None:
+        """The shape or dtype of an older array."""
+        if id(array) in self.arrays:
+            self.attribute(array, name, value)
+
+    # ---- what other code reads ----
+
+    def contents(self, array: Any) -> None:
+        """The elements of an older array are read while staging."""
+        if not self._is_older(array) or ("elements", id(array)) in self.guards:
+            return
+        if array.nbytes > _MOST_BYTES or array.dtype.hasobject:
+            self.reason(f"an array of {array.nbytes:,} bytes is read while staging")
+            return
+        self._add("elements", self._owner(array), (array.dtype.str, array.shape, array.tobytes()), None)
+
+    def _is_older(self, array: Any) -> bool:
+        """Whether the trace has met the array, or one whose memory it shows."""
+        while isinstance(array, np.ndarray):
+            if id(array) in self.arrays:
+                return True
+            array = array.base
+        return False
+
+    def consumed(self, value: Any, what: str = "") -> None:
+        """Something that plain Python computes with: of an array its elements count, of an object all that it holds."""
+        if type(value) is np.ndarray:
+            self.contents(value)
+        elif type(value) not in _PLAIN and not isinstance(value, Array):
+            self.all_of(value, what)
+
+    def modules(self, root: Any) -> None:
+        """The Variables and modules below a module, by name: what `parameters()` looks at."""
+        waiting = [root]
+        while waiting:
+            module = waiting.pop()
+            if ("keys", id(module)) in self.guards or self.is_made(module):
+                continue
+            contents = module.__dict__
+            self._add("keys", self._owner(module), None, self._expected(tuple(contents)))
+            for name, value in contents.items():
+                if isinstance(value, Array | list | tuple | dict) or hasattr(type(value), "named_parameters"):
+                    self.attribute(module, name, value)
+                    if hasattr(type(value), "named_parameters"):
+                        waiting.append(value)
+
+    def all_of(self, value: Any, what: str = "", arrays: bool = True) -> None:
+        """Everything that can be reached from `value`: code that is not converted may have read any of it."""
+        waiting, seen = [value], 0
+        while waiting:
+            each = waiting.pop()
+            cls = type(each)
+            if id(each) in self.whole or id(each) in self.new or _is_plain(each):
+                continue
+            self.whole.add(id(each))
+            self.kept.append(each)
+            seen += 1
+            if seen > MOST_OBJECTS:
+                self.reason(f"{what or 'code that is not converted'} is given more than {MOST_OBJECTS:,} objects")
+                return
+            if isinstance(each, list | tuple | set | frozenset):
+                waiting += each
+            elif isinstance(each, dict):
+                waiting += each.values()
+            elif isinstance(each, np.ndarray):
+                if arrays:
+                    self.contents(each)
+            elif isinstance(each, functools.partial):
+                waiting += [each.func, each.args, each.keywords]
+            elif isinstance(each, MethodType):
+                waiting += [each.__func__, each.__self__]
+            elif isinstance(each, FunctionType):
+                self._mentioned(each)
+            elif isinstance(each, type | ModuleType):
+                continue
+            elif hasattr(each, "__dict__") or hasattr(cls, "__slots__"):
+                waiting += self._parts(each)
+            else:
+                self.reason(f"{what or 'code that is not converted'} is given a {cls.__module__}.{cls.__qualname__}")
+
+    def _parts(self, owner: Any) -> Iterator[Any]:
+        """The attributes of an object, noted; methods of a class of the user's may run, too."""
+        held_there = getattr(owner, "__dict__", None)
+        if self.is_made(owner):
+            yield from (held_there or {}).values()
+            return
+        self.type_of(owner)
+        if held_there is not None:
+            self.states.append((held_there, dict(held_there)))
+            self._add("keys", self._owner(owner), None, self._expected(tuple(held_there)))
+            for name, value in held_there.items():
+                self.attribute(owner, name, value)
+                yield value
+        for cls in type(owner).__mro__:
+            for name in _slots_of(cls):
+                value = getattr(owner, name, MISSING)
+                if value is not MISSING:
+                    self.attribute(owner, name, value)
+                    yield value
+            if not _is_library(cls.__module__):
+                for name, value in list(vars(cls).items()):
+                    function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                    if isinstance(function, FunctionType):
+                        self.of_class(cls, name, value)
+                        yield function
+
+    def _mentioned(self, function: FunctionType) -> None:
+        """A function of the user's that runs without being converted: all that its code mentions."""
+        module = str(function.__globals__.get("__name__", ""))
+        if _is_library(module) or getattr(function, "__staged_converted__", False):
+            return
+        names = tuple(name for name in _names_in(function.__code__) if name in function.__globals__)
+        self.function(function, names)
+        for name in names:
+            found = function.__globals__[name]
+            if not isinstance(found, type | ModuleType):
+                self.all_of(found)
+        for cell in function.__closure__ or ():
+            try:
+                self.all_of(cell.cell_contents)
+            except ValueError:
+                continue
+
+    def reason(self, text: str) -> None:
+        """The function must be traced at every call."""
+        if text not in self.reasons:
+            self.reasons[text] = Reason(text, here())
+
+    # ---- the parts ----
+
+    def _owner(self, owner: Any) -> Object:
+        self.kept.append(owner)
+        return held(owner)
+
+    def _expected(self, value: Any) -> Expected | None:
+        self.kept.append(value)
+        try:
+            return expected(value, self._met)
+        except TooLargeError:
+            self.reason(f"a {type(value).__name__} of {len(value):,} elements is read while staging")
+            return None
+
+    def _met(self, value: Any) -> None:
+        self.kept.append(value)
+        if isinstance(value, np.ndarray):
+            self.arrays[id(value)] = value
+
+    def _add(self, kind: str, owner: Object, key: Any, value: Expected | None) -> None:
+        name = (kind, owner.identity) if kind in ("code", "type", "elements", "keys") else (kind, owner.identity, key)
+        if name not in self.guards:
+            self.guards[name] = Guard(kind, owner, key, value, None)
+
+
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis)))
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _PLAIN or isinstance(value, str | int | float | np.generic | np.dtype | DType | Array | enum.Enum)
+
+
+def _slots_of(cls: type) -> tuple[str, ...]:
+    slots = cls.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(name for name in slots if name not in ("__dict__", "__weakref__"))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Global names and attributes in a code object and those inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _is_library(module: str) -> bool:
+    """Whether a module is of the standard library, of an installed package, or ours."""
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    return found is not None and module != "__main__" and (file is None or is_installed(file))
