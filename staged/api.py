@@ -8,7 +8,7 @@ from types import MethodType
 from typing import Any, TypeVar, overload
 
 from staged.depth import goes_deep
-from staged.dispatch import MOST_PROGRAMS, Entry, entry_for
+from staged.dispatch import Programs, entry_for
 from staged.eager import eager_call, is_eager, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
@@ -20,7 +20,6 @@ from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
 from staged.guards.reads import Reason
-from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.program import Program
 from staged.runtime.compiler import CompileOptions
@@ -49,9 +48,7 @@ class StagedFunction:
         self._target = target
         self._seed = seed
         self._check_nan = check_nan
-        self._programs: dict[tuple[str, Machine, CompileOptions], Program] = {}
-        self._entries: list[Entry] = []
-        self._reasons: list[Reason] = []
+        self._kept = Programs()
         self.options = CompileOptions()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -60,8 +57,7 @@ class StagedFunction:
         bound = StagedFunction(
             self.__wrapped__.__get__(instance, owner), self._static, self._target, self._seed, self._check_nan
         )
-        bound._programs = self._programs
-        bound._entries = self._entries
+        bound._kept = self._kept
         bound.options = self.options
         return bound
 
@@ -73,9 +69,10 @@ class StagedFunction:
         if is_eager(getattr(self.__wrapped__, "__name__", "")):
             return self._run_eagerly(args, kwargs)
         if not has_region():
-            for entry in self._entries:
-                values = None if entry.is_dead else entry.check(args, kwargs)
-                if values is not None:
+            owner = getattr(self.__wrapped__, "__self__", None)
+            for entry in self._kept.entries:
+                values = None if entry.is_dead else entry.check(args, kwargs, owner)
+                if values is not None and entry.options is self.options:
                     return entry.run(values)
         return self._run_traced(args, kwargs)
 
@@ -84,20 +81,15 @@ class StagedFunction:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
         traced = trace(self.__wrapped__, args, kwargs, self._static, self._seed, arguments)
         program = self._program(traced)
-        self._entries[:] = [entry for entry in self._entries if not entry.is_dead]
         if has_region():
-            self._reasons = [Reason("it is called inside `with_backend`", None)]
+            self._kept.keep([Reason("it is called inside `with_backend`", None)])
         else:
-            made = entry_for(self.__wrapped__, self._static, args, kwargs, arguments, traced, program)
-            self._reasons = made if isinstance(made, list) else []
-            if isinstance(made, Entry):
-                self._entries.insert(0, made)
-                del self._entries[MOST_PROGRAMS:]
+            self._kept.keep(entry_for(self.__wrapped__, self._static, args, kwargs, arguments, traced, program))
         return program.run(traced.arguments, traced)
 
     def why_traced(self) -> str:
         """Why calls trace the function again: what a check cannot tell; empty where the last trace serves later calls."""
-        return "\n".join(map(str, self._reasons))
+        return "\n".join(map(str, self._kept.reasons))
 
     @property
     def __staged_inline__(self) -> Callable[..., Any]:
@@ -133,11 +125,9 @@ class StagedFunction:
     def _program(self, traced: TracedFunction) -> Program:
         machine = this_machine() if self._target == "native" else target_machine(self._target)
         key = (print_function(traced.function), machine, self.options)
-        program = self._programs.get(key)
-        if program is None:
-            program = Program(traced, self.__wrapped__, self._static, machine, self.options, self._check_nan)
-            self._programs[key] = program
-        return program
+        return Program(
+            traced, self.__wrapped__, self._static, machine, self.options, self._check_nan, self._kept.loaded, key
+        )
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """The name in its module, as for a plain function: a copy is the function itself, a pickle names it.

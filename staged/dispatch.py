@@ -10,6 +10,8 @@ import dataclasses
 import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,11 @@ from staged.frontend.arguments import Arguments, is_static_node, staged_type
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
-from staged.guards.expected import TooLargeError, expected
+from staged.guards.expected import TooLargeError, expected, held
 from staged.guards.reads import Reason
 from staged.ir.types import TensorType
 from staged.program import Program
+from staged.runtime.native import NativeProgram
 
 MOST_PROGRAMS = 16
 """Kept for one function, unless it says otherwise."""
@@ -31,28 +34,52 @@ MOST_PROGRAMS = 16
 class Entry:
     """One trace of a function: the check of what it read, and the program that it gave."""
 
-    __slots__ = ("__weakref__", "calls", "check", "hidden", "is_dead", "program", "traced", "variables")
+    __slots__ = ("__weakref__", "calls", "check", "hidden", "is_dead", "options", "runnable", "variables", "writes")
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
-        self.program = program
-        self.traced = traced
+        self.runnable = program.runnable
+        self.options = program.options
+        self.writes = traced.reads.writes
         self.calls = 0
         self.is_dead = False
-        self.check: Check = lambda args, kwargs: None
-        self.hidden = [_reference(array) for array in traced.hidden]
+        self.check: Check = lambda args, kwargs, owner: None
+        older = traced.reads.arrays
+        self.hidden = [
+            held(array).reference if id(array) in older else partial(_itself, array) for array in traced.hidden
+        ]
         self.variables = [weakref.ref(variable) for variable in traced.variables]
 
-    def run(self, values: Sequence[Any]) -> Any:
+    def run(self, values: tuple[Any, ...]) -> Any:
         """Run the program with what the check has picked out of the arguments."""
         self.calls += 1
-        hidden = [reference() for reference in self.hidden]
-        variables = [reference() for reference in self.variables]
-        return self.program.run_on([*values, *hidden], variables, self.traced)
+        for owner, name, value in self.writes:
+            setattr(owner.reference(), name, value)
+        if self.hidden:
+            values = (*values, *(reference() for reference in self.hidden))
+        return self.runnable(values, [reference() for reference in self.variables])
 
 
-def _reference(array: Any) -> Callable[[], Any]:
-    """A weak reference to an array of the user's; one that the trace has made, or a view of another, is held."""
-    return lambda: array
+def _itself(array: Any) -> Any:
+    """An array that the trace has made, or a view of another: nobody else may hold it."""
+    return array
+
+
+class Programs:
+    """What a staged function, and the methods made of it, keep between calls."""
+
+    def __init__(self) -> None:
+        self.entries: tuple[Entry, ...] = ()
+        """The one that was made last first."""
+        self.reasons: list[Reason] = []
+        self.loaded: dict[Any, NativeProgram] = {}
+
+    def keep(self, made: Entry | list[Reason]) -> None:
+        """Take in what `entry_for` gave."""
+        alive = tuple(entry for entry in self.entries if not entry.is_dead)
+        if isinstance(made, Entry):
+            self.entries, self.reasons = (made, *alive)[:MOST_PROGRAMS], []
+        else:
+            self.entries, self.reasons = alive, made
 
 
 def entry_for(
@@ -77,6 +104,8 @@ def entry_for(
 
     writer = Writer(dead)
     try:
+        if isinstance(function, MethodType):
+            writer.refuse(f"owner is not {writer.object(held(function.__self__))}")
         given = _write_arguments(writer, function, static, args, kwargs)
         for guard in traced.reads.guards.values():
             writer.guard(guard)

@@ -18,9 +18,9 @@ from staged.backends.cublas_cudnn.export import export_files as cuda_export_file
 from staged.errors import StagedError
 from staged.frontend.arguments import Argument, flatten_arguments
 from staged.frontend.captured import own_arrays
+from staged.frontend.join import Template
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
-from staged.frontend.variable import Variable
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.types import TensorType
@@ -33,6 +33,7 @@ from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.emulated import device_texts
 from staged.runtime.native import NativeProgram, load
+from staged.source import Position
 from staged.system import target as target_machine
 from staged.tracebacks import trims_traceback
 
@@ -54,6 +55,32 @@ class Report:
         return f"{self.lines} lines, {self.kernels} kernels, {self.arena_bytes:,} bytes of working memory; {times}"
 
 
+@dataclass(frozen=True)
+class Runnable:
+    """What a call needs of a program, and nothing of the trace that it came from: that holds the user's arrays and models."""
+
+    native: NativeProgram
+    result: Template
+    weak: tuple[bool, ...]
+    """Which results are Python numbers; empty where none is."""
+    variables: tuple[Parameter, ...]
+    """The parameters that are outer Variables."""
+    devices: tuple[Any, ...]
+    """Where each input is taken from; empty where all are on the host."""
+    where: Position | None
+
+    def __call__(self, values: Sequence[Any], variables: Sequence[Any]) -> Any:
+        """Run on one value per parameter and the outer Variables."""
+        if self.devices:
+            values = input_places(values, self.devices, self.native.artifact.parameters, self.where)
+        places = variable_places(variables, self.variables, self.where) if variables else ()
+        outputs: Sequence[Any] = self.native(*values, *places)
+        if self.weak:
+            # A Python number that was computed with comes back as one.
+            outputs = [output.item() if weak else output for output, weak in zip(outputs, self.weak, strict=True)]
+        return self.result.rebuild(list(outputs))
+
+
 class Program:
     """One program: made by `function.stage(*args)`, or behind the scenes by a call.
 
@@ -68,12 +95,15 @@ class Program:
         machine: Machine,
         options: CompileOptions,
         check_nan: bool = False,
+        loaded: dict[Any, NativeProgram] | None = None,
+        key: Any = None,
     ) -> None:
+        self._loaded, self._key = {} if loaded is None else loaded, key
         self._traced = traced
         self._function = function
         self._static = tuple(static)
         self._machine = machine
-        self._options = options
+        self.options = options
         self._check_nan = check_nan
 
     # ---- what it is ----
@@ -149,11 +179,15 @@ class Program:
 
     @cached_property
     def _native(self) -> NativeProgram:
+        known = self._loaded.get(self._key)
+        if known is not None:
+            return known
         found = find_artifact(self._traced.function, self._machine, self._check_nan)
         if found is None:
             found = self._artifact
             store_artifact(self._traced.function, self._machine, self._check_nan, found)
-        return (cuda.load if found.language == "cuda" else load)(found, self._options)
+        made = self._loaded[self._key] = (cuda.load if found.language == "cuda" else load)(found, self.options)
+        return made
 
     def compile(self) -> Program:
         """Compile and load now instead of at the first call; returns itself."""
@@ -169,7 +203,7 @@ class Program:
         Raises: ShapeError or DTypeError for others (stage again for those), and what stops the program.
         """
         if not kwargs and self._takes_as_given(args):
-            return self.run_on([*args, *self._traced.hidden], self._traced.variables, self._traced)
+            return self.run_on([*args, *self._traced.hidden], self._traced)
         given = flatten_arguments(self._function, args, kwargs, self._static).staged
         self._check(given)
         return self.run(given)
@@ -203,30 +237,29 @@ class Program:
         """Run with flattened arguments; `traced` is a later trace of the same program, with its own closed-over state."""
         traced = traced or self._traced
         values = [*(_plain(argument.value) for argument in arguments), *traced.hidden]
-        return self.run_on(values, traced.variables, traced)
+        return self.run_on(values, traced)
 
-    def run_on(self, values: Sequence[Any], variables: Sequence[Variable], traced: TracedFunction) -> Any:
-        """Run on one value per parameter and the outer Variables; `traced` has the tree of the results."""
+    def run_on(self, values: Sequence[Any], traced: TracedFunction) -> Any:
+        """Run on one value per input; `traced` has the outer Variables, and the tree of the results."""
+        runnable = self.runnable if traced is self._traced else self._runnable_for(traced)
+        return runnable(values, traced.variables)
+
+    @cached_property
+    def runnable(self) -> Runnable:
+        """What a call needs."""
+        return self._runnable_for(self._traced)
+
+    def _runnable_for(self, traced: TracedFunction) -> Runnable:
         native = self._native
-        if self._traced.function.param_devices:
-            parameters = native.artifact.parameters
-            values = input_places(values, self._traced.function.param_devices, parameters, traced.function.where)
-        places = variable_places(variables, self._variable_parameters, traced.function.where) if variables else ()
-        outputs: Sequence[Any] = native(*values, *places)
-        if self._weak_results:
-            # A Python number that was computed with comes back as one.
-            outputs = [output.item() if weak else output for output, weak in zip(outputs, self._weak_results, strict=True)]
-        return traced.rebuild(outputs)
-
-    @cached_property
-    def _variable_parameters(self) -> list[Parameter]:
-        return [parameter for parameter in self._native.artifact.parameters if parameter.role == "variable"]
-
-    @cached_property
-    def _weak_results(self) -> list[bool]:
-        """Which results are Python numbers; empty where none is."""
-        weak = [leaf.weak for leaf in self._traced.result.leaves if isinstance(leaf, TensorType)]
-        return weak if any(weak) else []
+        weak = tuple(leaf.weak for leaf in traced.result.leaves if isinstance(leaf, TensorType))
+        return Runnable(
+            native,
+            traced.result,
+            weak if any(weak) else (),
+            tuple(parameter for parameter in native.artifact.parameters if parameter.role == "variable"),
+            tuple(traced.function.param_devices or ()),
+            traced.function.where,
+        )
 
     def _check(self, given: Sequence[Argument]) -> None:
         expected = self._traced.arguments

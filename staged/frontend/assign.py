@@ -273,7 +273,7 @@ def record_attribute(owner: Any, name: str) -> None:
                 contents[name] = own
 
         text = f"the attribute `{name}` of{{name}} (a {type(owner).__name__})"
-        record_mutation(owner, text, lambda: getattr(owner, name, _ABSENT), undo)
+        record_mutation(owner, text, lambda: getattr(owner, name, _ABSENT), undo, name)
 
 
 _ABSENT = object()
@@ -334,9 +334,8 @@ def get_item(owner: Any, key: Any) -> Any:
 
 def note_item(owner: Any, key: Any) -> None:
     """Plain Python looks up an item: the elements of an array are read unless a view is taken, which sees what they will be."""
-    if not isinstance(owner, np.ndarray):
-        note_operand(owner)
-    elif not isinstance(owner[key] if not isinstance(key, Array) else owner, np.ndarray) or isinstance(key, list | np.ndarray):
+    is_view = isinstance(owner, np.ndarray) and not isinstance(key, list | np.ndarray)
+    if not is_view or not isinstance(owner[key], np.ndarray):
         note_operand(owner)
     note_operand(key)
 

@@ -17,7 +17,8 @@ from staged.ir.types import DType
 from staged.ops.array import Array, StagedArray
 
 _DIRECT = frozenset((
-    StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range, slice, DType, BuiltinFunctionType
+    StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range, slice, DType,
+    BuiltinFunctionType,
 ))  # fmt: skip
 """Classes of which no attribute is kept outside of the value itself."""
 _OF_ARRAYS = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "flags"))
@@ -105,6 +106,11 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
             reads.method(owner, name, found)
         return getattr(owner, name)
     if isinstance(found, classmethod | staticmethod):
+        reads.of_class(cls, name, found)
+        if not is_made:
+            reads.no_attribute(owner, name)
+        return getattr(owner, name)
+    if hasattr(found, "__staged_inline__"):
         reads.of_class(cls, name, found)
         if not is_made:
             reads.no_attribute(owner, name)

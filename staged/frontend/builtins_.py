@@ -14,6 +14,7 @@ import numpy as np
 from staged.errors import StagedValueError, StagingError
 from staged.frontend import clocks, math_
 from staged.frontend.assign import delete_attribute, set_attribute
+from staged.frontend.attributes import attribute
 from staged.frontend.boolean import truth
 from staged.frontend.files import open_
 from staged.frontend.iterables import (
@@ -321,6 +322,25 @@ def isinstance_(value: Any, classes: Any) -> bool:
         options = classes if isinstance(classes, tuple) else (classes,)
         return isinstance(value, classes) or number in options
     return isinstance(value, classes)
+
+
+@builtin(getattr)
+def getattr_(owner: Any, name: str, *default: Any) -> Any:
+    try:
+        return attribute(owner, name)
+    except AttributeError:
+        if default:
+            return default[0]
+        raise
+
+
+@builtin(hasattr)
+def hasattr_(owner: Any, name: str) -> bool:
+    try:
+        attribute(owner, name)
+    except AttributeError:
+        return False
+    return True
 
 
 @builtin(setattr)

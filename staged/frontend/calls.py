@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import random
-from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -17,7 +16,7 @@ from staged.frontend.assign import record_attribute, record_contents
 from staged.frontend.builtins_ import BUILTINS, REFUSED
 from staged.frontend.foreign import changed_by, check_call
 from staged.frontend.mutation import note_made, note_new, note_parts
-from staged.frontend.noted_calls import note_call
+from staged.frontend.noted_calls import note_call, note_handled
 from staged.frontend.operands import note_new_iterator
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
@@ -149,8 +148,9 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
     # In eager mode too, where numbers are arrays with a tape; in plain Python there is nothing to handle.
     handler = BUILTINS.get(function) if context_or_none() is not None else None
     if handler is not None:
-        if tracing:
-            note_call(current_trace(), function, args, kwargs)
+        trace = current_trace()
+        if trace is not None:
+            note_handled(trace, function, args, kwargs)
             made = handler(*args, **kwargs)
             note_new_iterator(made, *args)
             return made
@@ -185,8 +185,9 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
     if context_or_none() is not None:
         handler = BUILTINS.get(cls)
         if handler is not None:
-            if tracing:
-                note_call(current_trace(), cls, args, kwargs)
+            trace = current_trace()
+            if trace is not None:
+                note_handled(trace, cls, args, kwargs)
             made = handler(*args, **kwargs)
             note_new_iterator(made, *args)
             return made
@@ -198,14 +199,14 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
         made = new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
         note_made(made)
         if isinstance(made, cls):
-            initialise = type(made).__init__  # type: ignore[misc]
-            converted = as_converted(initialise)
+            own: Any = type(made).__init__
+            converted = as_converted(own)
             trace = current_trace()
             if trace is not None:
                 trace.reads.of_class(cls, "__new__", lookup(cls, "__new__"))
-                trace.reads.of_class(type(made), "__init__", initialise)
-                if converted is not initialise:
-                    trace.reads.function(initialise, converted.__staged_names__)
+                trace.reads.of_class(type(made), "__init__", own)
+                if converted is not own:
+                    trace.reads.function(own, converted.__staged_names__)
             converted(made, *args, **kwargs)
         return made
     _check_foreign(cls, args, kwargs)

@@ -19,7 +19,9 @@ from staged.frontend.tracing import Mutation, Region, TraceContext, current_trac
 from staged.source import here, is_library_file
 
 
-def record_mutation(owner: object, text: str, current: Callable[[], Any], undo: Callable[[Any], None]) -> None:
+def record_mutation(
+    owner: object, text: str, current: Callable[[], Any], undo: Callable[[Any], None], attribute: str | None = None
+) -> None:
     """Note that `owner` is about to change: `current()` gives its contents, `undo(contents)` puts them back.
 
     `text` names it in an error; `{name}` in it is replaced by the owner's local name, if it has one.
@@ -33,7 +35,7 @@ def record_mutation(owner: object, text: str, current: Callable[[], Any], undo: 
         before_change(trace, owner, name.strip(" `"))
         text, where = text.format(name=name), here()
     before = current()
-    trace.log.append(Mutation(owner, text, before, current, lambda: undo(before), where))
+    trace.log.append(Mutation(owner, text, before, current, lambda: undo(before), where, attribute))
 
 
 def _name_of(trace: TraceContext, owner: object) -> str:

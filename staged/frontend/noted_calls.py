@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from staged.frontend.foreign import HARMLESS, is_pure, known, name_of
+from staged.frontend.foreign import is_pure, known, name_of
+from staged.frontend.known_calls import HARMLESS
 from staged.frontend.tracing import TraceContext
 from staged.guards.check import lookup
 from staged.ops.array import Array
 
-_SHALLOW = frozenset((isinstance, issubclass, id, callable, type, super, getattr, hasattr, setattr, delattr))
+_OF_CLASSES = frozenset((isinstance, issubclass, callable, type))
+_SHALLOW = frozenset((*_OF_CLASSES, id, super, getattr, hasattr, setattr, delattr))
 """Functions that look at the classes of their arguments, or at attributes that are noted one by one."""
 
 OUTSIDE = tuple(
@@ -22,7 +24,7 @@ OUTSIDE = tuple(
         "numpy.load numpy.fromfile numpy.genfromtxt numpy.memmap numpy.geterr numpy.get_printoptions json.load pickle.load "
         "scipy.io. zoneinfo. safetensors. builtins.open builtins.globals builtins.vars builtins.dir builtins.locals "
         "builtins.next builtins.input builtins.__import__ posixpath.exists posixpath.abspath posixpath.realpath posixpath.expanduser "
-        "posixpath.expandvars ntpath. copyreg. random. secrets. uuid."
+        "posixpath.expandvars ntpath. copyreg. random. secrets. uuid. staged.data. staged.load"
     ).split()
 )
 """Harmless calls that depend on more than their arguments: files, the environment, frames."""
@@ -36,19 +38,18 @@ WALKERS = frozenset(
 def note_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Note what a call may read that runs while staging, in code that is not converted."""
     reads = trace.reads
-    if function in _SHALLOW:
-        for value in args[:1]:
-            if function is type and not trace.is_made(value) and not _is_value(value):
-                reads.type_of(value)
+    if _is_shallow(trace, function, args):
         return
     if function is next and args and (id(args[0]) in reads.new or trace.is_made(args[0])):
         return
     name, belongs_to_user = name_of(function)
-    if is_ours(name):
+    if is_ours(name) and not name.startswith(OUTSIDE):
         _note_ours(trace, function, args, kwargs)
         return
     if name.startswith(OUTSIDE):
-        reads.reason(f"`{name.removeprefix('builtins.')}` depends on more than its arguments, and is called while staging")
+        reads.reason(
+            f"`{name.removeprefix('builtins.')}` depends on more than its arguments, and is called while staging"
+        )
         return
     if known(name) is not HARMLESS and not belongs_to_user and not is_pure(function):
         reads.reason(f"`{name}` is not converted, and nothing is known of what it reads")
@@ -59,6 +60,24 @@ def note_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs:
         reads.consumed(value, name)
     if isinstance(function, FunctionType | type) and belongs_to_user:
         reads.consumed(function, name)
+
+
+def note_handled(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Note what a builtin reads that is an operation of the program where its arguments are staged."""
+    if not _is_shallow(trace, function, args):
+        for value in (*args, *kwargs.values()):
+            trace.reads.consumed(value, getattr(function, "__name__", ""))
+
+
+def _is_shallow(trace: TraceContext, function: Any, args: tuple[Any, ...]) -> bool:
+    try:
+        if function not in _SHALLOW:
+            return False
+    except TypeError:  # of a class whose objects have no hash
+        return False
+    if function in _OF_CLASSES and args and not trace.is_made(args[0]) and not _is_value(args[0]):
+        trace.reads.type_of(args[0])
+    return True
 
 
 def is_ours(name: str) -> bool:
@@ -76,15 +95,17 @@ def _note_ours(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
             if hasattr(type(owner), "named_parameters") and function.__name__ in WALKERS:
                 reads.modules(owner)
             else:
-                reads.all_of(owner, function.__name__)
+                reads.all_of(owner, function.__name__, functions=False)
     for value in (*args, *kwargs.values()):
         if isinstance(value, FunctionType | MethodType | Array | np.ndarray | type):
             continue  # called by `call`, or lifted
         if hasattr(type(value), "named_parameters"):
             reads.modules(value)
         elif not hasattr(value, "__staged_inline__"):
-            reads.all_of(value, getattr(function, "__name__", ""), arrays=False)
+            reads.all_of(value, getattr(function, "__name__", ""), arrays=False, functions=False)
 
 
 def _is_value(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic | np.ndarray | Array)
+    return value is None or isinstance(
+        value, bool | int | float | complex | str | bytes | np.generic | np.ndarray | Array
+    )

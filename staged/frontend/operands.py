@@ -39,7 +39,9 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 _UNARY: dict[str, Callable[[Any], Any]] = {"UAdd": py.pos, "USub": py.neg, "Invert": py.invert}
 _ITERATORS = (Iterator, KeysView, ValuesView, ItemsView)
-_VALUES = frozenset((StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range))
+_VALUES = frozenset(
+    (StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range)
+)
 """Classes whose values are staged, or noted as they are read."""
 
 

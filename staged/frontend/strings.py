@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from staged.errors import StagingError
-from staged.frontend.operands import binary_call, note_operand
+from staged.frontend.operands import binary_call
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import current_trace
 from staged.ir.types import Dim

@@ -15,9 +15,10 @@ from staged.frontend import trees
 from staged.frontend.arguments import Argument, Arguments, flatten_arguments
 from staged.frontend.call_arguments import flatten_call
 from staged.frontend.calls import call
+from staged.frontend.changes import settle_changes
 from staged.frontend.device_options import device_options
 from staged.frontend.functions import finish_functions, reachable
-from staged.frontend.join import Template, same_tree, template_of
+from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_tree
 from staged.frontend.objects import mutable_nodes
@@ -30,7 +31,7 @@ from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
 from staged.frontend.tracing import Body, NeedsNameError, TraceContext
 from staged.frontend.variable import Variable, random_numbers
-from staged.guards.reads import MISSING, Reads
+from staged.guards.reads import Reads
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function
 from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks, walk_ops
@@ -134,7 +135,7 @@ def _trace_once(
             except NeedsNameError:
                 context.undo_mutations()
                 raise
-    note_changes(context, template)
+    settle_changes(context)
     ir, hidden = _assemble(context, name, block.block, params, arguments, template, function)
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify(ir, "tracing")
@@ -147,18 +148,6 @@ def _trace_once(
         tuple(context.notes),
         context.reads,
     )
-
-
-def note_changes(context: TraceContext, template: Template) -> None:
-    """What tracing has changed in objects that are older than it, and would change again."""
-    reads = context.reads
-    for mutation in context.log:
-        if not context.is_made(mutation.owner) and not same_tree(mutation.before, mutation.current()):
-            reads.reason(f"{mutation.text.format(name='')} changes while staging")
-    for now, before in reads.states:
-        if now.keys() != before.keys() or any(now[name] is not value for name, value in before.items()):
-            names = [name for name in {**before, **now} if now.get(name, MISSING) is not before.get(name, MISSING)]
-            reads.reason(f"the attribute `{names[0]}` of an object changes while staging")
 
 
 def endless(error: RecursionError) -> Exception:

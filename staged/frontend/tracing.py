@@ -118,6 +118,8 @@ class Mutation:
     current: Callable[[], Any]
     undo: Callable[[], None]
     where: Position | None = None
+    name: str | None = None
+    """Of an attribute."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """One Python function from the guards of a trace: whether a call may run the program, and what to give it.
 
-    def check(args, kwargs):
+    def check(args, kwargs, owner):
         try:
             o1 = w1()
             if g1['model'] is not o1: return None
@@ -24,7 +24,7 @@ from typing import Any
 from staged.guards.expected import Entries, Expected, Items, Members, Object, Same, same
 from staged.guards.reads import MISSING, Guard
 
-Check = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...] | None]
+Check = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, ...] | None]
 
 _UNROLLED = 16
 """Elements of a container that are looked at one by one in the text; more are looked at by `holds`."""
@@ -191,10 +191,7 @@ class Writer:
         given = "".join(f"{result}, " for result in results)
         body = [*self._loads, *self.lines, f"return ({given})"]
         inner = "\n".join(f"        {line}" for line in body)
-        text = (
-            f"def check(args, kwargs):\n    try:\n{inner}\n"
-            "    except Exception:\n        return None\n"
-        )
+        text = f"def check(args, kwargs, owner):\n    try:\n{inner}\n    except Exception:\n        return None\n"
         names: dict[str, Any] = dict(self.constants)
         exec(compile(text, "<guards>", "exec"), names)
         made: Check = names["check"]
@@ -209,6 +206,7 @@ def _attribute(owner: str, name: str, writer: Writer) -> str:
 
 def holds(value: Any, wanted: Expected) -> bool:
     """Whether a value is as it was: what `Writer.expect` writes out for small containers."""
+    found: Any = value  # what `type(...) is` says is not narrowed
     match wanted:
         case Same(value=constant):
             return same(value, constant)
@@ -217,23 +215,23 @@ def holds(value: Any, wanted: Expected) -> bool:
         case Items(type=cls, items=items, identity=identity):
             return (
                 type(value) is cls
-                and len(value) == len(items)
+                and len(found) == len(items)
                 and (identity is None or id(value) == identity)
-                and all(map(holds, value, items))
+                and all(map(holds, found, items))
             )
         case Entries(type=cls, keys=keys, values=values, identity=identity):
             return (
                 type(value) is cls
                 and id(value) == identity
-                and len(value) == len(keys)
-                and all(map(same, value, keys))
-                and all(map(holds, value.values(), values))
+                and len(found) == len(keys)
+                and all(map(same, found, keys))
+                and all(map(holds, found.values(), values))
             )
         case Members(type=cls, members=members, identity=identity):
             return (
                 type(value) is cls
                 and (identity is None or id(value) == identity)
-                and {(type(member), member) for member in value} == {(type(member), member) for member in members}
+                and {(type(member), member) for member in found} == {(type(member), member) for member in members}
             )
 
 

@@ -22,7 +22,20 @@ from staged.ir.types import DType
 LARGEST = 1 << 16
 """Elements of a container up to which its contents are guarded."""
 
-_EQUAL = (bool, int, str, bytes, complex, range, np.dtype, DType, slice, type(None), type(Ellipsis), type(NotImplemented))
+_EQUAL = (
+    bool,
+    int,
+    str,
+    bytes,
+    complex,
+    range,
+    np.dtype,
+    DType,
+    slice,
+    type(None),
+    type(Ellipsis),
+    type(NotImplemented),
+)
 _STRONG = (ModuleType, BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum)
 _SEQUENCES = (list, tuple, deque)
 _MAPPINGS = (dict, OrderedDict, defaultdict)
@@ -112,7 +125,11 @@ def _must_be_small(container: Any) -> None:
 
 def held(value: Any) -> Object:
     """The object itself: weakly, unless it cannot be, or holds nothing that is worth the memory."""
-    if isinstance(value, _STRONG) or (isinstance(value, FunctionType) and value.__closure__ is None) or isinstance(value, type):
+    if (
+        isinstance(value, _STRONG)
+        or (isinstance(value, FunctionType) and value.__closure__ is None)
+        or isinstance(value, type)
+    ):
         return Object(lambda: value, id(value))
     try:
         return Object(weakref.ref(value), id(value))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.guards.expected import Expected, Object, TooLargeError, expected, held
+from staged.guards.expected import Entries, Expected, Items, Members, Object, TooLargeError, expected, held
 from staged.ir.types import DType
 from staged.ops.array import Array
 from staged.source import Position, here, is_installed
@@ -75,8 +75,10 @@ class Reads:
         """Alive until the trace ends, so that ids stay unique."""
         self.whole: set[int] = set()
         """Objects of which everything is noted."""
-        self.states: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        """The attributes of objects that other code may change, and what they were."""
+        self.states: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
+        """Objects that other code may change, their attributes, and what these were."""
+        self.writes: list[tuple[Object, str, Any]] = []
+        """(object, attribute, value) that every call writes, as the trace did."""
 
     # ---- what converted code reads ----
 
@@ -189,8 +191,11 @@ class Reads:
                     if hasattr(type(value), "named_parameters"):
                         waiting.append(value)
 
-    def all_of(self, value: Any, what: str = "", arrays: bool = True) -> None:
-        """Everything that can be reached from `value`: code that is not converted may have read any of it."""
+    def all_of(self, value: Any, what: str = "", arrays: bool = True, functions: bool = True) -> None:
+        """Everything that can be reached from `value`: code that is not converted may have read any of it.
+
+        Not the elements of arrays, where it lifts them, and not into functions, where it calls them converted.
+        """
         waiting, seen = [value], 0
         while waiting:
             each = waiting.pop()
@@ -215,7 +220,8 @@ class Reads:
             elif isinstance(each, MethodType):
                 waiting += [each.__func__, each.__self__]
             elif isinstance(each, FunctionType):
-                self._mentioned(each)
+                if functions:
+                    self._mentioned(each)
             elif isinstance(each, type | ModuleType):
                 continue
             elif hasattr(each, "__dict__") or hasattr(cls, "__slots__"):
@@ -231,7 +237,7 @@ class Reads:
             return
         self.type_of(owner)
         if held_there is not None:
-            self.states.append((held_there, dict(held_there)))
+            self.states.append((owner, held_there, dict(held_there)))
             self._add("keys", self._owner(owner), None, self._expected(tuple(held_there)))
             for name, value in held_there.items():
                 self.attribute(owner, name, value)
@@ -265,6 +271,15 @@ class Reads:
                 self.all_of(cell.cell_contents)
             except ValueError:
                 continue
+
+    def writes_again(self, owner: Any, name: str, value: Any, wanted: Expected) -> None:
+        """Each call of the program sets an attribute to a value that is the same in every trace."""
+        if isinstance(wanted, Items | Entries | Members) and not isinstance(value, tuple | frozenset):
+            self.reason(
+                f"the attribute `{name}` of a {type(owner).__name__} is a new {type(value).__name__} in every trace"
+            )
+        else:
+            self.writes.append((self._owner(owner), name, value))
 
     def reason(self, text: str) -> None:
         """The function must be traced at every call."""
@@ -300,12 +315,16 @@ _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, sl
 
 
 def _is_plain(value: Any) -> bool:
-    return type(value) in _PLAIN or isinstance(value, str | int | float | np.generic | np.dtype | DType | Array | enum.Enum)
+    return type(value) in _PLAIN or isinstance(
+        value, str | int | float | np.generic | np.dtype | DType | Array | enum.Enum
+    )
 
 
 def _slots_of(cls: type) -> tuple[str, ...]:
     slots = cls.__dict__.get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(name for name in slots if name not in ("__dict__", "__weakref__"))
+    return (
+        (slots,) if isinstance(slots, str) else tuple(name for name in slots if name not in ("__dict__", "__weakref__"))
+    )
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
