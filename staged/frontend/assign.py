@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError, StagedValueError, StagingError, StaticStateError
+from staged.frontend.attributes import attribute
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_made, record_mutation
 from staged.frontend.names import subscript_root
@@ -251,9 +252,11 @@ def outer_write(name: str, value: Any) -> Any:
 def set_attribute(owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`."""
     described = getattr(type(owner), name, None)
-    if isinstance(described, property) and described.fset is not None and current_trace() is not None:
+    trace = current_trace()
+    if trace is not None and isinstance(described, property) and described.fset is not None:
         from staged.frontend.calls import call
 
+        trace.reads.of_class(type(owner), name, described)
         call(described.fset, owner, value)
         return
     record_attribute(owner, name)
@@ -401,7 +404,7 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
 @operator
 def store_attribute(owner: Any, name: str, keys: tuple[Any, ...], value: Any) -> None:
     """`owner.name[k] = value`."""
-    before = getattr(owner, name)
+    before = attribute(owner, name)
     after = store(before, name, keys, value)
     if after is not before:
         set_attribute(owner, name, after)
@@ -433,10 +436,10 @@ def augment_attribute(owner: Any, name: str, *rest: Any) -> None:
     """`owner.name op= other()`, or `owner.name[k] op= other()`."""
     if len(rest) == 2:
         op, other = rest
-        set_attribute(owner, name, augmented(getattr(owner, name), op, other()))
+        set_attribute(owner, name, augmented(attribute(owner, name), op, other()))
         return
     keys, op, other = rest
-    before = getattr(owner, name)
+    before = attribute(owner, name)
     after = augment(before, name, keys, op, other)
     if after is not before:
         set_attribute(owner, name, after)

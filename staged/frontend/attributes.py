@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -130,8 +130,15 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
     if isinstance(getter, FunctionType):
         reads.of_class(cls, name, found)
         return call(getter, found, owner, cls)
-    value = getattr(owner, name)
-    if not is_made:
+    try:
+        value = getattr(owner, name)
+    except AttributeError:
+        if not is_made:
+            reads.no_slot(owner, name)
+        raise
+    if isinstance(value, BuiltinFunctionType | MethodWrapperType) and getter is not MISSING:
+        reads.of_class(cls, name, found)  # a method in C, made anew at every read
+    elif not is_made:
         reads.attribute(owner, name, value)
     elif getter is MISSING:
         reads.attribute(cls, name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -13,6 +14,7 @@ from staged.frontend.tracing import TraceContext
 from staged.guards.check import lookup
 from staged.ops.array import Array
 
+_KEEPS = type(functools.lru_cache(len))
 _OF_CLASSES = frozenset((isinstance, issubclass, callable, type))
 _SHALLOW = frozenset((*_OF_CLASSES, id, super, getattr, hasattr, setattr, delattr))
 """Functions that look at the classes of their arguments, or at attributes that are noted one by one."""
@@ -54,9 +56,11 @@ def note_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs:
     if known(name) is not HARMLESS and not belongs_to_user and not is_pure(function):
         reads.reason(f"`{name}` is not converted, and nothing is known of what it reads")
         return
+    if isinstance(function, _KEEPS):
+        reads.reason(f"`{function.__name__}` gives what it has kept from earlier calls")
+        return
     owner = getattr(function, "__self__", None)
-    wrapped = getattr(function, "__wrapped__", None)
-    for value in (owner, wrapped, *args, *kwargs.values()):
+    for value in (owner, *args, *kwargs.values()):
         reads.consumed(value, name)
     if isinstance(function, FunctionType | type) and belongs_to_user:
         reads.consumed(function, name)

@@ -180,6 +180,12 @@ class Writer:
                 self.refuse(
                     f"{owner}.dtype.str != {dtype!r} or {owner}.shape != {shape!r} or {owner}.tobytes() != {self.constant(elements)}"
                 )
+            case "no slot":
+                self.refuse(f"hasattr({owner}, {self.constant(key)})")
+            case "contents":
+                assert value is not None
+                base = self.constant(key)
+                self.expect(f"tuple({base}.items({owner}))" if key is dict else f"tuple({base}.__iter__({owner}))", value)
             case "keys":
                 assert value is not None
                 self.expect(f"tuple({owner}.__dict__)", value)

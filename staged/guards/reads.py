@@ -13,9 +13,14 @@ Owners of attributes are objects that are older than the trace; what the trace i
 from __future__ import annotations
 
 import builtins
+import datetime
+import decimal
 import enum
 import functools
+import pathlib
+import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -130,6 +135,10 @@ class Reads:
         if ("method", id(owner), name) not in self.guards:
             self._add("method", self._owner(owner), name, self._expected(function))
 
+    def no_slot(self, owner: Any, name: str) -> None:
+        """`owner` has nothing in the place that its class has for this name."""
+        self._add("no slot", self._owner(owner), name, None)
+
     def no_attribute(self, owner: Any, name: str) -> None:
         """`owner` has nothing by this name of its own."""
         if ("no attribute", id(owner), name) not in self.guards:
@@ -208,10 +217,10 @@ class Reads:
             if seen > MOST_OBJECTS:
                 self.reason(f"{what or 'code that is not converted'} is given more than {MOST_OBJECTS:,} objects")
                 return
-            if isinstance(each, list | tuple | set | frozenset):
-                waiting += each
-            elif isinstance(each, dict):
-                waiting += each.values()
+            if isinstance(each, list | tuple | set | frozenset | deque | dict):
+                waiting += self._contents(each)
+            elif isinstance(each, _IMMUTABLE):
+                continue
             elif isinstance(each, np.ndarray):
                 if arrays:
                     self.contents(each)
@@ -229,31 +238,51 @@ class Reads:
             else:
                 self.reason(f"{what or 'code that is not converted'} is given a {cls.__module__}.{cls.__qualname__}")
 
+    def _contents(self, container: Any) -> Iterator[Any]:
+        """What a container holds; of one of the user's own classes also what its methods may read."""
+        base = next(cls for cls in (list, tuple, set, frozenset, deque, dict) if isinstance(container, cls))
+        elements = tuple(dict.values(container)) if base is dict else tuple(base.__iter__(container))
+        yield from elements
+        if type(container).__module__ in ("builtins", "collections"):
+            return
+        if self.is_made(container):
+            yield from self._parts(container)
+            return
+        held_there = tuple(dict.items(container)) if base is dict else elements
+        self._add("contents", self._owner(container), base, self._expected(held_there))
+        yield from self._parts(container)
+
     def _parts(self, owner: Any) -> Iterator[Any]:
         """The attributes of an object, noted; methods of a class of the user's may run, too."""
         held_there = getattr(owner, "__dict__", None)
         if self.is_made(owner):
             yield from (held_there or {}).values()
-            return
-        self.type_of(owner)
-        if held_there is not None:
-            self.states.append((owner, held_there, dict(held_there)))
-            self._add("keys", self._owner(owner), None, self._expected(tuple(held_there)))
-            for name, value in held_there.items():
-                self.attribute(owner, name, value)
-                yield value
+        else:
+            self.type_of(owner)
+            if held_there is not None:
+                self.states.append((owner, held_there, dict(held_there)))
+                self._add("keys", self._owner(owner), None, self._expected(tuple(held_there)))
+                for name, value in held_there.items():
+                    self.attribute(owner, name, value)
+                    yield value
         for cls in type(owner).__mro__:
             for name in _slots_of(cls):
                 value = getattr(owner, name, MISSING)
                 if value is not MISSING:
-                    self.attribute(owner, name, value)
+                    if not self.is_made(owner):
+                        self.attribute(owner, name, value)
                     yield value
             if not _is_library(cls.__module__):
-                for name, value in list(vars(cls).items()):
-                    function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-                    if isinstance(function, FunctionType):
-                        self.of_class(cls, name, value)
-                        yield function
+                yield from self._methods(cls)
+
+    def _methods(self, cls: type) -> Iterator[Any]:
+        """The functions of a class of the user's, any of which an operator or another method may call."""
+        self._add("keys", self._owner(cls), None, self._expected(tuple(cls.__dict__)))
+        for name, value in list(vars(cls).items()):
+            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            if isinstance(function, FunctionType):
+                self.of_class(cls, name, value)
+                yield function
 
     def _mentioned(self, function: FunctionType) -> None:
         """A function of the user's that runs without being converted: all that its code mentions."""
@@ -278,8 +307,11 @@ class Reads:
             self.reason(
                 f"the attribute `{name}` of a {type(owner).__name__} is a new {type(value).__name__} in every trace"
             )
-        else:
-            self.writes.append((self._owner(owner), name, value))
+            return
+        read = self.guards.get(("attribute", id(owner), name))
+        if read is not None and read.value != wanted:
+            self.reason(f"the attribute `{name}` of a {type(owner).__name__} is read and changed while staging")
+        self.writes.append((self._owner(owner), name, value))
 
     def reason(self, text: str) -> None:
         """The function must be traced at every call."""
@@ -306,11 +338,12 @@ class Reads:
             self.arrays[id(value)] = value
 
     def _add(self, kind: str, owner: Object, key: Any, value: Expected | None) -> None:
-        name = (kind, owner.identity) if kind in ("code", "type", "elements", "keys") else (kind, owner.identity, key)
+        name = (kind, owner.identity) if kind in ("code", "type", "elements", "keys", "contents") else (kind, owner.identity, key)
         if name not in self.guards:
             self.guards[name] = Guard(kind, owner, key, value, None)
 
 
+_IMMUTABLE = (decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, re.Pattern, pathlib.PurePath)
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis)))
 
 
