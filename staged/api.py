@@ -8,8 +8,8 @@ from types import MethodType
 from typing import Any, TypeVar, overload
 
 from staged.depth import goes_deep
-from staged.dispatch import Programs, entry_for
-from staged.eager import eager_call, is_eager, unwrap, wrap
+from staged.dispatch import Entry, Programs, entry_for, region_key
+from staged.eager import eager_call, has_eager, is_eager, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
@@ -19,8 +19,8 @@ from staged.frontend.sources import remember, remember_modules
 from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
-from staged.guards.reads import Reason
 from staged.ir.printer import print_function
+from staged.ops.context import context_or_none
 from staged.program import Program
 from staged.runtime.compiler import CompileOptions
 from staged.source import position_of_recursion
@@ -49,6 +49,7 @@ class StagedFunction:
         self._seed = seed
         self._check_nan = check_nan
         self._kept = Programs()
+        self._owner: Any = getattr(function, "__self__", None)
         self.options = CompileOptions()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -64,16 +65,21 @@ class StagedFunction:
     @trims_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; see the class for how arguments are taken. Results come back as NumPy arrays in the function's tree."""
+        if context_or_none() is None and not has_eager():
+            kept = self._kept
+            if kept.entries:
+                region = region_key() if has_region() else None
+                for entry in kept.entries:
+                    if entry.region == region and entry.options is self.options:
+                        values = entry.values(args, kwargs, self._owner)
+                        if values is not None:
+                            return entry.run(values)
+                kept.traces_again(args, kwargs, self._owner)
+            return self._run_traced(args, kwargs)
         if current_trace() is not None:
             return call_staged(self, args, kwargs)
         if is_eager(getattr(self.__wrapped__, "__name__", "")):
             return self._run_eagerly(args, kwargs)
-        if not has_region():
-            owner = getattr(self.__wrapped__, "__self__", None)
-            for entry in self._kept.entries:
-                values = None if entry.is_dead else entry.check(args, kwargs, owner)
-                if values is not None and entry.options is self.options:
-                    return entry.run(values)
         return self._run_traced(args, kwargs)
 
     def _run_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -81,15 +87,28 @@ class StagedFunction:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
         traced = trace(self.__wrapped__, args, kwargs, self._static, self._seed, arguments)
         program = self._program(traced)
-        if has_region():
-            self._kept.keep([Reason("it is called inside `with_backend`", None)])
-        else:
-            self._kept.keep(entry_for(self.__wrapped__, self._static, args, kwargs, arguments, traced, program))
+        made = entry_for(self.__wrapped__, self._static, args, kwargs, traced, program)
+        self._kept.keep(made, program.key, self.__wrapped__)
         return program.run(traced.arguments, traced)
 
     def why_traced(self) -> str:
-        """Why calls trace the function again: what a check cannot tell; empty where the last trace serves later calls."""
-        return "\n".join(map(str, self._kept.reasons))
+        """Why the last call that traced the function did so, and why each call does, if that is so.
+
+        Empty where nothing but a first call was the cause.
+        """
+        kept = self._kept
+        if kept.reasons:
+            return "every call traces: " + "; ".join(map(str, kept.reasons))
+        return f"{kept.changed} was not as the trace before had read it" if kept.changed else ""
+
+    @property
+    def programs(self) -> list[Entry]:
+        """The programs that later calls may run, the one that was made last first: each has its `calls`."""
+        return list(self._kept.entries)
+
+    def clear(self) -> None:
+        """Forget all programs: the next call traces."""
+        self._kept.clear()
 
     @property
     def __staged_inline__(self) -> Callable[..., Any]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import MethodType
@@ -17,8 +19,8 @@ from typing import Any
 import numpy as np
 import optree
 
-from staged.frontend.arguments import Arguments, is_static_node, staged_type
-from staged.frontend.resident import DeviceArray
+from staged.frontend.arguments import is_static_node, staged_type
+from staged.frontend.resident import DeviceArray, ambient_options, ambient_region, device_of
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected, held
@@ -26,28 +28,60 @@ from staged.guards.reads import Reason
 from staged.ir.types import TensorType
 from staged.program import Program
 from staged.runtime.native import NativeProgram
+from staged.source import position_of_function
 
 MOST_PROGRAMS = 16
 """Kept for one function, unless it says otherwise."""
+MANY_PROGRAMS = 8
+MANY_TRACES = 20
+"""From which on the user is told, once."""
 
 
 class Entry:
     """One trace of a function: the check of what it read, and the program that it gave."""
 
-    __slots__ = ("__weakref__", "calls", "check", "hidden", "is_dead", "options", "runnable", "variables", "writes")
+    __slots__ = (
+        "__weakref__",
+        "calls",
+        "check",
+        "differences",
+        "hidden",
+        "is_dead",
+        "options",
+        "region",
+        "runnable",
+        "variables",
+        "writes",
+    )
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
         self.runnable = program.runnable
         self.options = program.options
+        self.region = region_key()
         self.writes = traced.reads.writes
         self.calls = 0
         self.is_dead = False
         self.check: Check = lambda args, kwargs, owner: None
+        self.differences: Callable[[], Callable[..., str]] = lambda: lambda args, kwargs, owner: ""
+        """Makes what `check` is into a function that says what is not as it was."""
         older = traced.reads.arrays
         self.hidden = [
             held(array).reference if id(array) in older else partial(_itself, array) for array in traced.hidden
         ]
         self.variables = [weakref.ref(variable) for variable in traced.variables]
+
+    def die(self, _: object = None) -> None:
+        """Something that the trace read is gone: the program is not used again."""
+        self.is_dead = True
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> tuple[Any, ...] | None:
+        """What a call gives the program; None where the program is not what a trace would give."""
+        values = None if self.is_dead else self.check(args, kwargs, owner)
+        if values is None or self.region is None:
+            return values
+        # Arrays that a region keeps on a device are taken from there.
+        devices = self.runnable.devices[: len(values)]
+        return values if not devices or tuple(map(device_of, values)) == devices else None
 
     def run(self, values: tuple[Any, ...]) -> Any:
         """Run the program with what the check has picked out of the arguments."""
@@ -57,6 +91,12 @@ class Entry:
         if self.hidden:
             values = (*values, *(reference() for reference in self.hidden))
         return self.runnable(values, [reference() for reference in self.variables])
+
+
+def region_key() -> Any:
+    """What a call sees of the regions of plain Python around it; None outside of any."""
+    region = ambient_region()
+    return None if region is None else (region.device, tuple(sorted(ambient_options().items(), key=repr)))
 
 
 def _itself(array: Any) -> Any:
@@ -71,15 +111,54 @@ class Programs:
         self.entries: tuple[Entry, ...] = ()
         """The one that was made last first."""
         self.reasons: list[Reason] = []
+        self.changed = ""
+        """What was not as the last trace had read it, when a call traced again."""
         self.loaded: dict[Any, NativeProgram] = {}
+        self.traces: Counter[Any] = Counter()
+        """How often a trace gave each program."""
 
-    def keep(self, made: Entry | list[Reason]) -> None:
-        """Take in what `entry_for` gave."""
+    def traces_again(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> None:
+        """A call fits no program: find out why not the last one."""
+        if self.entries:
+            entry = self.entries[0]
+            self.changed = (
+                "an object that the trace had read is gone"
+                if entry.is_dead
+                else entry.differences()(args, kwargs, owner)
+            )
+
+    def keep(self, made: Entry | list[Reason], key: Any, function: Callable[..., Any]) -> None:
+        """Take in what `entry_for` gave, and say so where tracing again and again is of no use."""
         alive = tuple(entry for entry in self.entries if not entry.is_dead)
         if isinstance(made, Entry):
             self.entries, self.reasons = (made, *alive)[:MOST_PROGRAMS], []
+            if len(self.loaded) == MANY_PROGRAMS:
+                note(
+                    function,
+                    f"has {MANY_PROGRAMS} programs, the last since {self.changed} is another one: name what varies "
+                    "and need not be known while staging in an array, or an axis of it with `st.dim`",
+                )
         else:
             self.entries, self.reasons = alive, made
+        self.traces[key] += 1
+        if self.traces[key] == MANY_TRACES:
+            why = str(self.reasons[0]) if self.reasons else f"{self.changed} is another one each time"
+            note(function, f"was traced {MANY_TRACES} times to the same program, because {why}")
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        self.entries, self.reasons, self.changed = (), [], ""
+        self.loaded.clear()
+        self.traces.clear()
+
+
+def note(function: Callable[..., Any], text: str) -> None:
+    """Tell the user something about a staged function, once."""
+    where = position_of_function(function)
+    name = getattr(function, "__name__", "a function")
+    warnings.warn_explicit(
+        f"`{name}` {text}", UserWarning, where.file if where else "<staged>", where.line if where else 1
+    )
 
 
 def entry_for(
@@ -87,20 +166,22 @@ def entry_for(
     static: Sequence[str],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    arguments: Arguments,
     traced: TracedFunction,
     program: Program,
 ) -> Entry | list[Reason]:
     """An entry for a trace; the reasons why there can be none."""
     if traced.reads.reasons:
         return list(traced.reads.reasons.values())
+    region = ambient_region()
+    if region is not None and region.strict:
+        return [Reason("it is called inside a strict `with_backend`", None)]
     entry = Entry(traced, program)
     alive = weakref.ref(entry)
 
     def dead(_: object) -> None:
         found = alive()
         if found is not None:
-            found.is_dead = True
+            found.die()
 
     writer = Writer(dead)
     try:
@@ -110,6 +191,7 @@ def entry_for(
         for guard in traced.reads.guards.values():
             writer.guard(guard)
         entry.check = writer.finish(given)
+        entry.differences = writer.differences
     except DeadError:
         return [Reason("an object that was made while staging was read as one from outside", None)]
     except TooLargeError:
@@ -128,6 +210,7 @@ def _write_arguments(
     writer.refuse(f"tuple(kwargs) != {tuple(kwargs)!r}" if kwargs else "kwargs")
     leaves: list[str] = []
     for name, text, value in _places(function, args, kwargs):
+        writer.label = f"the argument `{name}`"
         leaves += _write_tree(writer, writer.local(text), value, is_static=name in static)
     return leaves
 

@@ -467,6 +467,11 @@ def is_eager(name: str = "") -> bool:
     return _ALL in names or name in names
 
 
+def has_eager() -> bool:
+    """Whether any staged function runs eagerly here."""
+    return bool(_eager_names.get())
+
+
 def is_plain() -> bool:
     """Whether this is plain Python, where arrays may become NumPy's: see `Context.is_plain`."""
     return current_context().is_plain

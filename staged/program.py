@@ -98,7 +98,7 @@ class Program:
         loaded: dict[Any, NativeProgram] | None = None,
         key: Any = None,
     ) -> None:
-        self._loaded, self._key = {} if loaded is None else loaded, key
+        self._loaded, self.key = {} if loaded is None else loaded, key
         self._traced = traced
         self._function = function
         self._static = tuple(static)
@@ -179,14 +179,14 @@ class Program:
 
     @cached_property
     def _native(self) -> NativeProgram:
-        known = self._loaded.get(self._key)
+        known = self._loaded.get(self.key)
         if known is not None:
             return known
         found = find_artifact(self._traced.function, self._machine, self._check_nan)
         if found is None:
             found = self._artifact
             store_artifact(self._traced.function, self._machine, self._check_nan, found)
-        made = self._loaded[self._key] = (cuda.load if found.language == "cuda" else load)(found, self.options)
+        made = self._loaded[self.key] = (cuda.load if found.language == "cuda" else load)(found, self.options)
         return made
 
     def compile(self) -> Program:

@@ -12,7 +12,7 @@ import numpy as np
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.guards.check import lookup
-from staged.guards.reads import MISSING
+from staged.guards.reads import MISSING, dict_of
 from staged.ir.types import DType
 from staged.ops.array import Array, StagedArray
 
@@ -90,7 +90,7 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
         if not is_made:
             reads.all_of(owner)
         return getattr(owner, name)
-    own = getattr(owner, "__dict__", None)
+    own = dict_of(owner)
     describes = type(found) if found is not MISSING else None
     is_data = describes is not None and (hasattr(describes, "__set__") or hasattr(describes, "__delete__"))
     if own is not None and name in own and not is_data:

@@ -41,7 +41,9 @@ class Writer:
 
     def __init__(self, dead: Callable[[Any], None]) -> None:
         self._dead = dead
-        self.lines: list[str] = []
+        self.lines: list[tuple[str, str]] = []
+        """(what is looked at, a statement)."""
+        self.label = "the call"
         self.constants: dict[str, Any] = {"same": same, "holds": holds, "lookup": lookup}
         self._objects: dict[int, str] = {}
         self._loads: list[str] = []
@@ -82,7 +84,7 @@ class Writer:
 
     def refuse(self, condition: str) -> None:
         """The program does not hold where `condition` does."""
-        self.lines.append(f"if {condition}: return None")
+        self.lines.append((self.label, f"if {condition}: return None"))
 
     def expect(self, text: str, value: Expected) -> None:
         """The expression `text` must give what was read."""
@@ -122,7 +124,7 @@ class Writer:
         if text.isidentifier():
             return text
         name = self.fresh()
-        self.lines.append(f"{name} = {text}")
+        self.lines.append((self.label, f"{name} = {text}"))
         return name
 
     def _alive(self, value: Expected) -> Expected:
@@ -141,6 +143,7 @@ class Writer:
         """One read of the trace."""
         owner = self.object(guard.owner)
         key, value = guard.key, guard.value
+        self.label = str(guard)
         match guard.kind:
             case "code":
                 assert value is not None
@@ -185,7 +188,9 @@ class Writer:
             case "contents":
                 assert value is not None
                 base = self.constant(key)
-                self.expect(f"tuple({base}.items({owner}))" if key is dict else f"tuple({base}.__iter__({owner}))", value)
+                self.expect(
+                    f"tuple({base}.items({owner}))" if key is dict else f"tuple({base}.__iter__({owner}))", value
+                )
             case "keys":
                 assert value is not None
                 self.expect(f"tuple({owner}.__dict__)", value)
@@ -195,13 +200,25 @@ class Writer:
     def finish(self, results: Iterable[str]) -> Check:
         """The compiled function."""
         given = "".join(f"{result}, " for result in results)
-        body = [*self._loads, *self.lines, f"return ({given})"]
+        body = [*self._loads, *(line for _, line in self.lines), f"return ({given})"]
         inner = "\n".join(f"        {line}" for line in body)
-        text = f"def check(args, kwargs, owner):\n    try:\n{inner}\n    except Exception:\n        return None\n"
+        made: Check = self._compiled(f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return None\n")
+        return made
+
+    def differences(self) -> Callable[[tuple[Any, ...], dict[str, Any], Any], str]:
+        """As `finish`, but it says what is not as it was; '' where all is."""
+        lines = [f"at = {label!r}\n        {line.replace('return None', 'return at')}" for label, line in self.lines]
+        inner = "\n".join(f"        {line}" for line in ("at = ''", *self._loads, *lines, "return ''"))
+        made: Callable[..., str] = self._compiled(f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return at\n")
+        return made
+
+    def _compiled(self, text: str) -> Any:
         names: dict[str, Any] = dict(self.constants)
         exec(compile(text, "<guards>", "exec"), names)
-        made: Check = names["check"]
-        return made
+        return names["check"]
+
+
+_HEAD = "def check(args, kwargs, owner):\n"
 
 
 def _attribute(owner: str, name: str, writer: Writer) -> str:

@@ -19,8 +19,9 @@ import numpy as np
 
 from staged.ir.types import DType
 
-LARGEST = 1 << 16
-"""Elements of a container up to which its contents are guarded."""
+LARGEST = 4096
+"""Elements, those of containers in it too, up to which the contents of a container are guarded."""
+_DEEPEST = 40
 
 _EQUAL = (
     bool,
@@ -93,34 +94,37 @@ class TooLargeError(Exception):
     """A container has more elements than a call should look at."""
 
 
-def expected(value: Any, found: Callable[[Any], None] = lambda _: None, depth: int = 0) -> Expected:
+def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expected:
     """What a value read must be at the next call. `found` is called with each object that is no container.
 
     Raises TooLargeError.
     """
-    cls = type(value)
-    if cls in _EQUAL or cls is float or isinstance(value, enum.Enum | np.generic):
-        return held(value) if isinstance(value, enum.Enum) else Same(value)
-    if (cls in _SEQUENCES or isinstance(value, tuple)) and depth < 20:
-        _must_be_small(value)
-        items = tuple(expected(item, found, depth + 1) for item in value)
-        return Items(cls, items, None if isinstance(value, tuple) else id(value))
-    if cls in _MAPPINGS and depth < 20:
-        _must_be_small(value)
-        values = tuple(expected(item, found, depth + 1) for item in value.values())
-        return Entries(cls, tuple(value), values, id(value))
-    if cls in _SETS:
-        _must_be_small(value)
+    left = LARGEST
+
+    def visit(value: Any, depth: int) -> Expected:
+        nonlocal left
+        cls = type(value)
+        if isinstance(value, enum.Enum):
+            return held(value)
+        if cls in _EQUAL or cls is float or isinstance(value, np.generic):
+            return Same(value)
+        is_container = cls in _SEQUENCES or cls in _MAPPINGS or cls in _SETS or isinstance(value, tuple)
+        if not is_container:
+            found(value)
+            return held(value)
+        left -= len(value)
+        if left < 0 or depth > _DEEPEST:
+            raise TooLargeError
+        identity = None if isinstance(value, tuple | frozenset) else id(value)
+        if cls in _MAPPINGS:
+            return Entries(cls, tuple(value), tuple(visit(item, depth + 1) for item in value.values()), id(value))
+        if cls not in _SETS:
+            return Items(cls, tuple(visit(item, depth + 1) for item in value), identity)
         if all(type(member) in _EQUAL or type(member) is float for member in value):
-            return Members(cls, frozenset(value), None if cls is frozenset else id(value))
+            return Members(cls, frozenset(value), identity)
         raise TooLargeError
-    found(value)
-    return held(value)
 
-
-def _must_be_small(container: Any) -> None:
-    if len(container) > LARGEST:
-        raise TooLargeError
+    return visit(value, 0)
 
 
 def held(value: Any) -> Object:

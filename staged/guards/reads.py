@@ -23,7 +23,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,36 @@ class Guard:
     owner: Object
     key: Any
     value: Expected | None
-    where: Position | None
+
+    def __str__(self) -> str:
+        """What was read, in words."""
+        owner = self.owner.reference()
+        name = (
+            f"`{owner.__name__}`"
+            if isinstance(owner, type | FunctionType | ModuleType)
+            else f"a {type(owner).__name__}"
+        )
+        match self.kind:
+            case "name" | "no name":
+                return f"the name `{self.key}`"
+            case "cell" | "unbound cell":
+                return (
+                    f"`{owner.__code__.co_freevars[self.key]}`, which {name} closes over"
+                    if owner is not None
+                    else "a closure"
+                )
+            case "code":
+                return f"the code of {name}"
+            case "type":
+                return f"the class of {name}"
+            case "keys":
+                return f"which attributes {name} has"
+            case "contents":
+                return f"what {name} holds"
+            case "elements":
+                return "the elements of an array"
+            case _:
+                return f"the attribute `{self.key}` of {name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +262,7 @@ class Reads:
                     self._mentioned(each)
             elif isinstance(each, type | ModuleType):
                 continue
-            elif hasattr(each, "__dict__") or hasattr(cls, "__slots__"):
+            elif dict_of(each) is not None or hasattr(cls, "__slots__"):
                 waiting += self._parts(each)
             else:
                 self.reason(f"{what or 'code that is not converted'} is given a {cls.__module__}.{cls.__qualname__}")
@@ -254,7 +283,7 @@ class Reads:
 
     def _parts(self, owner: Any) -> Iterator[Any]:
         """The attributes of an object, noted; methods of a class of the user's may run, too."""
-        held_there = getattr(owner, "__dict__", None)
+        held_there = dict_of(owner)
         if self.is_made(owner):
             yield from (held_there or {}).values()
         else:
@@ -338,12 +367,24 @@ class Reads:
             self.arrays[id(value)] = value
 
     def _add(self, kind: str, owner: Object, key: Any, value: Expected | None) -> None:
-        name = (kind, owner.identity) if kind in ("code", "type", "elements", "keys", "contents") else (kind, owner.identity, key)
+        name = (
+            (kind, owner.identity)
+            if kind in ("code", "type", "elements", "keys", "contents")
+            else (kind, owner.identity, key)
+        )
         if name not in self.guards:
-            self.guards[name] = Guard(kind, owner, key, value, None)
+            self.guards[name] = Guard(kind, owner, key, value)
 
 
-_IMMUTABLE = (decimal.Decimal, datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo, re.Pattern, pathlib.PurePath)
+_IMMUTABLE = (
+    decimal.Decimal,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.tzinfo,
+    re.Pattern,
+    pathlib.PurePath,
+)
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis)))
 
 
@@ -351,6 +392,16 @@ def _is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or isinstance(
         value, str | int | float | np.generic | np.dtype | DType | Array | enum.Enum
     )
+
+
+def dict_of(owner: Any) -> dict[str, Any] | None:
+    """The attributes that an object keeps itself, past everything that its class has under the name `__dict__`."""
+    for cls in type(owner).__mro__:
+        found = cls.__dict__.get("__dict__")
+        if isinstance(found, GetSetDescriptorType | MemberDescriptorType):
+            kept: dict[str, Any] = found.__get__(owner)
+            return kept
+    return None
 
 
 def _slots_of(cls: type) -> tuple[str, ...]:

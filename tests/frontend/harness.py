@@ -288,7 +288,7 @@ def _sanitized_outcome(staged: Any, args: tuple[Any, ...], case: Case) -> Outcom
     (outcome,) = run_sanitized(program._artifact, [([*values, *traced.hidden], buffers)])
     result = None
     if outcome.error is None:
-        weak = program._weak_results or [False] * len(outcome.results)
+        weak = program.runnable.weak or [False] * len(outcome.results)
         result = traced.rebuild(
             [leaf.item() if is_number else leaf for leaf, is_number in zip(outcome.results, weak, strict=True)]
         )

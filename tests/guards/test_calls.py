@@ -1,0 +1,299 @@
+"""Calls run the program that they ran before: which calls do, what a program keeps alive, and what the user is told."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import tracemalloc
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import nn, optim
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+def calls(function: Any) -> list[int]:
+    return [entry.calls for entry in function.programs]
+
+
+# ---- which calls --------------------------------------------------------------------------------
+
+
+def test_a_second_call_does_not_trace() -> None:
+
+    @st.function
+    def double(x: Any) -> Any:
+        return x * 2.0
+
+    assert double(X).tolist() == [2.0, 4.0, 6.0]
+    assert double(X + 1).tolist() == [4.0, 6.0, 8.0]
+    assert calls(double) == [1]
+
+
+def test_programs_by_shape_dtype_and_static_values() -> None:
+    @st.function(static=("n",))
+    def power(x: Any, n: int = 2) -> Any:
+        return x**n
+
+    given = [(X,), (X.astype(np.float32),), (X[:2],), (X, 3), (2.0,), (2,)]
+    for _ in range(2):
+        for args in given:
+            np.testing.assert_array_equal(power(*args), np.asarray(args[0]) ** (args[1] if len(args) > 1 else 2))
+    assert calls(power) == [1] * 6
+    assert power(x=X).tolist() == [1.0, 4.0, 9.0]
+    assert power(n=3, x=X).tolist() == [1.0, 8.0, 27.0]
+    assert power(X, n=3).tolist() == [1.0, 8.0, 27.0]
+    assert power(True) == 1  # not the program of the int
+
+
+def test_arguments_in_trees() -> None:
+    @st.function
+    def add(tree: Any, *rest: Any, **named: Any) -> Any:
+        return tree["a"] + tree["b"][0] + sum(rest) + sum(named.values())
+
+    for _ in range(2):
+        assert add({"a": X, "b": [1.0]}, 2.0, three=3.0).tolist() == [7.0, 8.0, 9.0]
+        assert add({"b": [1.0], "a": X}, 2.0, three=3.0).tolist() == [7.0, 8.0, 9.0]
+    assert add({"a": X, "b": [1.0, 5.0]}, 2.0, three=3.0).tolist() == [7.0, 8.0, 9.0]
+    assert add({"a": X, "b": (1.0,)}, 2.0, four=3.0).tolist() == [7.0, 8.0, 9.0]
+    assert add({"a": X, "b": [1.0]}, 2.0, 4.0).tolist() == [8.0, 9.0, 10.0]
+
+
+def test_one_array_twice_is_two_arguments() -> None:
+    @st.function
+    def subtract(a: Any, b: Any) -> Any:
+        return a - b
+
+    assert subtract(X, X).tolist() == [0.0, 0.0, 0.0]
+    assert subtract(X, X * 2).tolist() == [-1.0, -2.0, -3.0]
+    assert calls(subtract) == [1]
+
+
+def test_integers_at_the_ends_of_their_range() -> None:
+    double = st.function(lambda n: n * 2)
+    assert double(3) == 6
+    with pytest.raises(st.StagedError, match="64 bits"):
+        double(2**63)
+    assert double(-(2**62)) == -(2**63)
+
+
+class Trainer:
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self.count = 0
+        self.seen: list[float] = []
+
+    @st.function
+    def scaled(self, x: Any) -> Any:
+        return x * self.scale
+
+    def run(self) -> Any:
+        self.count += 1
+        self.seen.append(1.0)
+        return self.scaled(X)
+
+
+def test_methods_are_those_of_their_object() -> None:
+    two, three = Trainer(2.0), Trainer(3.0)
+    for _ in range(3):
+        assert two.run().tolist() == [2.0, 4.0, 6.0]
+        assert three.run().tolist() == [3.0, 6.0, 9.0]
+    assert calls(two.scaled) == [2, 2]  # what the step does not read may change
+    two.scale = 5.0
+    assert two.run().tolist() == [5.0, 10.0, 15.0]
+    assert three.run().tolist() == [3.0, 6.0, 9.0]
+
+
+def test_training_in_a_loop_of_pythons() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = optim.Adam(model.parameters(), lr=0.01)
+    x, y = np.ones((5, 4), np.float32), np.arange(5) % 2
+
+    @st.function
+    def step(x: Any, y: Any) -> Any:
+        loss, grads = st.value_and_grad(lambda: st.cross_entropy(model(x), y), wrt=model)()
+        optimizer.step(grads)
+        return loss
+
+    losses = [float(step(x, y)) for _ in range(10)]
+    assert losses[-1] < losses[0]
+    assert calls(step) == [9]
+    assert not step.why_traced()
+    optimizer.lr = 0.1
+    model.eval()
+    step(x, y)
+    assert step.why_traced()
+    assert calls(step) == [0, 9]
+
+
+def test_arrays_change_between_calls() -> None:
+    table = np.array([1.0, 2.0, 3.0])
+    gather = st.function(lambda i: table[i] + table.sum())
+    assert gather(0) == 7.0
+    table[:] = [10.0, 20.0, 30.0]
+    assert gather(0) == 70.0
+    table[0] = 11.0
+    assert gather(0) == 72.0
+
+
+def test_what_a_function_writes_it_writes_at_each_call() -> None:
+    class Holder:
+        mode = "off"
+
+    holder = Holder()
+
+    @st.function
+    def switch(x: Any) -> Any:
+        holder.mode = "on"
+        return x + 1.0
+
+    for _ in range(3):
+        holder.mode = "off"
+        switch(X)
+        assert holder.mode == "on"
+    assert calls(switch) == [2]
+
+
+def test_staged_values_do_not_stay_in_older_objects() -> None:
+    class Holder:
+        last: Any = None
+
+    holder = Holder()
+
+    @st.function
+    def run(x: Any) -> Any:
+        holder.last = x * 2.0
+        return holder.last + 1.0
+
+    for _ in range(3):
+        assert run(X).tolist() == [3.0, 5.0, 7.0]
+        assert holder.last is None
+
+
+def test_results_are_of_the_callers_own() -> None:
+    pair = st.function(lambda x: [x * 2.0, {"a": x, "b": (1.0, "text")}])
+    first, second = pair(X), pair(X)
+    assert first[0] is not second[0]
+    assert first[1] is not second[1]
+    first[1]["a"][0] = 9.0
+    assert pair(X)[1]["a"][0] == 1.0
+
+
+def test_programs_inside_and_outside_of_regions(emulated_device: Any) -> None:
+    scale = st.function(lambda x: x * 2.0)
+    for _ in range(2):
+        assert scale(X).tolist() == [2.0, 4.0, 6.0]
+        with st.with_backend(st.GPU):
+            assert scale(X).tolist() == [2.0, 4.0, 6.0]
+        with st.with_backend(st.GPU, X) as kept:
+            assert scale(kept).tolist() == [2.0, 4.0, 6.0]
+    with st.eager():
+        assert np.asarray(scale(X)).tolist() == [2.0, 4.0, 6.0]
+
+
+# ---- what is kept alive -------------------------------------------------------------------------
+
+
+def test_programs_keep_no_model_alive() -> None:
+    model = nn.Linear(3, 2, dtype=st.f64)
+    table = np.ones(2)
+
+    def run(x: Any) -> Any:
+        return model(x) + table
+
+    staged = st.function(run)
+    staged(X)
+    staged(X)
+    watched = [weakref.ref(model), weakref.ref(model.weight), weakref.ref(table)]
+    model, table = nn.Linear(3, 2, dtype=st.f64), np.zeros(2)
+    gc.collect()
+    assert [each() for each in watched] == [None] * 3
+    np.testing.assert_allclose(staged(X), X @ model.weight.numpy().T + model.bias.numpy())
+
+
+def test_references_and_memory_stay_the_same() -> None:
+    double = st.function(lambda x, n: (x * n, n))
+    for _ in range(100):
+        double(X, 2)
+    gc.collect()
+    before, known = sys.getrefcount(X), len(gc.get_objects())
+    tracemalloc.start()
+    for _ in range(5000):
+        double(X, 2)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    gc.collect()
+    assert sys.getrefcount(X) == before
+    assert len(gc.get_objects()) <= known + 20
+    assert size < 100_000
+
+
+def test_threads_with_different_shapes() -> None:
+    total = st.function(lambda x: st.sum(x * 2.0))
+    wrong: list[Any] = []
+
+    def work(size: int) -> None:
+        x = np.arange(float(size))
+        for _ in range(50):
+            if total(x) != size * (size - 1):
+                wrong.append(size)
+
+    threads = [threading.Thread(target=work, args=(size,)) for size in range(3, 11)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- what the user is told ----------------------------------------------------------------------
+
+
+def test_a_function_with_many_programs_says_what_varies() -> None:
+    power = st.function(lambda x, n: x * n, static=("n",))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(20):
+            power(X, n)
+    (note,) = [str(each.message) for each in caught]
+    assert "has 8 programs" in note
+    assert "the argument `n`" in note
+    assert len(power.programs) == 16
+    power.clear()
+    assert power.programs == []
+
+
+def test_a_function_that_is_traced_each_time_says_why(tmp_path: Any) -> None:
+    path = tmp_path / "scale"
+    path.write_text("2")
+    scale = st.function(lambda x: x * float(path.read_text()))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(30):
+            scale(X)
+    (note,) = [str(each.message) for each in caught]
+    assert "traced 20 times to the same program" in note
+    assert "read_text" in note
+    assert "test_calls.py" in scale.why_traced()
+
+
+def test_a_counter_is_traced_each_time() -> None:
+    class Counter:
+        n = 0.0
+
+    counter = Counter()
+
+    @st.function
+    def count(x: Any) -> Any:
+        counter.n += 1.0
+        return x * counter.n
+
+    assert [count(X)[0] for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert "`n`" in count.why_traced()
