@@ -10,7 +10,7 @@ import ast
 import operator as py
 from collections import deque
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -245,6 +245,8 @@ def outer_write(name: str, value: Any) -> Any:
             where=here(),
             hint="return the value, or use an `st.Variable`",
         )
+    if trace is not None:
+        trace.reads.reason(f"the outer name `{name}` is set while staging")
     return value
 
 
@@ -260,6 +262,8 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
         call(described.fset, owner, value)
         return
     record_attribute(owner, name)
+    if trace is not None and isinstance(owner, type | ModuleType):
+        trace.reads.reason(f"the attribute `{name}` of `{owner.__name__}` is set while staging")
     setattr(owner, name, value)
 
 

@@ -36,7 +36,7 @@ def attribute(owner: Any, name: str) -> Any:
     if type(owner) in _DIRECT:
         return getattr(owner, name)
     trace = current_trace()
-    if trace is None or isinstance(owner, Array):
+    if trace is None or isinstance(owner, Array) or hasattr(type(owner), "__staged_by_reference__"):
         return getattr(owner, name)
     if isinstance(owner, np.ndarray):
         value = getattr(owner, name)
@@ -45,6 +45,8 @@ def attribute(owner: Any, name: str) -> Any:
         return value
     if isinstance(owner, ModuleType):
         return _of_module(trace, owner, name)
+    if type(owner) is super:
+        return _of_super(trace, owner, name)
     if isinstance(owner, type):
         return _of_class(trace, owner, name)
     return _of_object(trace, owner, name)
@@ -72,6 +74,16 @@ def _of_class(trace: TraceContext, owner: type, name: str) -> Any:
     value = getattr(owner, name)
     trace.reads.attribute(owner, name, value)
     return value
+
+
+def _of_super(trace: TraceContext, owner: Any, name: str) -> Any:
+    """What the classes after `__thisclass__` have."""
+    classes = owner.__self_class__.__mro__
+    for cls in classes[classes.index(owner.__thisclass__) + 1 :]:
+        trace.reads.own(cls, name)
+        if name in cls.__dict__:
+            break
+    return getattr(owner, name)
 
 
 def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:

@@ -163,7 +163,7 @@ def chain(scope: Locals, left: Any, *links: tuple[str, Callable[[], Any]]) -> An
     """`a < b() < c()`."""
     (name, right), *rest = links
     middle = right()
-    if not name.startswith("Is") and not (isinstance(left, StagedArray) or isinstance(middle, StagedArray)):
+    if not name.startswith("Is") and not (isinstance(left, Array) or isinstance(middle, Array)):
         note_operand(left)
         note_operand(middle)
     first = _COMPARISONS[name](left, middle)

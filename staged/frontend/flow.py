@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ast
+import sys
+from importlib.util import resolve_name
+from typing import Any
 
-from staged.frontend.syntax import Converter, place, statement
+from staged.frontend.attributes import attribute
+from staged.frontend.syntax import Converter, operator, place, statement, text
+from staged.frontend.tracing import current_trace
 
 
 @statement(ast.Pass, ast.Global, ast.Nonlocal)
@@ -19,7 +24,9 @@ def convert_expression(converter: Converter, node: ast.Expr) -> list[ast.stmt]:
 
 @statement(ast.Import, ast.ImportFrom)
 def convert_import(converter: Converter, node: ast.Import | ast.ImportFrom) -> list[ast.stmt]:
-    out: list[ast.stmt] = [node]
+    names = text(tuple(alias.name for alias in node.names))
+    module = text("." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else None)
+    out: list[ast.stmt] = [node, ast.Expr(converter.call("imported", ast.Call(ast.Name("globals", ast.Load()), [], []), module, names))]
     for alias in node.names:
         name = (alias.asname or alias.name).split(".")[0]
         home = converter.resolve(name)
@@ -27,3 +34,23 @@ def convert_import(converter: Converter, node: ast.Import | ast.ImportFrom) -> l
             target = ast.Attribute(ast.Name(home, ast.Load()), name, ast.Store())
             out.append(place(ast.Assign([target], ast.Name(name, ast.Load())), node))
     return out
+
+
+# ---- what the call does -------------------------------------------------------------------------
+
+
+@operator
+def imported(namespace: dict[str, Any], module: str | None, names: tuple[str, ...]) -> None:
+    """Notes what `import a, b` (no module) or `from module import a, b` has found."""
+    trace = current_trace()
+    if trace is None:
+        return
+    if module is None:
+        for name in names:
+            trace.reads.name(sys.modules, name)
+            trace.reads.name(sys.modules, name.split(".")[0])
+        return
+    found = resolve_name(module, namespace.get("__package__"))
+    trace.reads.name(sys.modules, found)
+    for name in names:
+        attribute(sys.modules[found], name)

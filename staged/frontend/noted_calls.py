@@ -62,13 +62,17 @@ def note_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs:
     owner = getattr(function, "__self__", None)
     for value in (owner, *args, *kwargs.values()):
         reads.consumed(value, name)
-    if isinstance(function, FunctionType | type) and belongs_to_user:
+    if isinstance(function, type):
+        reads.methods(function)
+    elif isinstance(function, FunctionType) and belongs_to_user:
         reads.consumed(function, name)
 
 
 def note_handled(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Note what a builtin reads that is an operation of the program where its arguments are staged."""
-    if not _is_shallow(trace, function, args):
+    if function in (len, np.asarray) and args and isinstance(args[0], np.ndarray):
+        trace.reads.array_fact(args[0], "shape", args[0].shape)
+    elif not _is_shallow(trace, function, args):
         for value in (*args, *kwargs.values()):
             trace.reads.consumed(value, getattr(function, "__name__", ""))
 

@@ -57,9 +57,9 @@ def note_operand(value: Any) -> None:
 @operator
 def binary(name: str, left: Any, right: Any) -> Any:
     """`left op right`, arithmetic or comparison."""
-    if type(left) not in _VALUES and not isinstance(right, StagedArray):
+    if type(left) not in _VALUES and not isinstance(right, Array):
         note_operand(left)
-    if type(right) not in _VALUES and not isinstance(left, StagedArray):
+    if type(right) not in _VALUES and not isinstance(left, Array):
         note_operand(right)
     return _BINARY[name](left, right)
 

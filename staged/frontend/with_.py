@@ -7,8 +7,10 @@ from types import FunctionType
 from typing import Any
 
 from staged.frontend import cleanup  # noqa: F401  (its operator)
+from staged.frontend.operands import note_operand
 from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import current_trace
+from staged.guards.check import lookup
 
 
 @statement(ast.With)
@@ -40,8 +42,12 @@ def context(manager: Any) -> Any:
     """What a `with` enters: an object of the user's with its methods converted, anything else as it is."""
     from staged.frontend.calls import as_converted
 
-    if current_trace() is None:
+    trace = current_trace()
+    if trace is None:
         return manager
+    for name in ("__enter__", "__exit__"):
+        trace.reads.of_class(type(manager), name, lookup(type(manager), name))
+    note_operand(manager)
     methods = [getattr(type(manager), name, None) for name in ("__enter__", "__exit__")]
     if any(isinstance(method, FunctionType) and as_converted(method) is not method for method in methods):
         return _Converted(manager)

@@ -175,6 +175,13 @@ class Writer:
                     self.expect(_attribute(owner, key, self), value)
                 else:
                     self.expect(f"lookup({owner}, {self.constant(key)})", value)
+            case "own":
+                found = f"{owner}.__dict__.get({self.constant(key)}, MISSING)"
+                self.constants["MISSING"] = MISSING
+                if value is None:
+                    self.refuse(f"{found} is not MISSING")
+                else:
+                    self.expect(found, value)
             case "type":
                 assert value is not None
                 self.expect(f"type({owner})", value)

@@ -23,7 +23,17 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import numpy as np
@@ -178,6 +188,11 @@ class Reads:
         if ("of class", id(cls), name) not in self.guards:
             self._add("of class", self._owner(cls), name, None if value is MISSING else self._expected(value))
 
+    def own(self, cls: type, name: str) -> None:
+        """What a class has of its own by this name, or that it has nothing."""
+        found = cls.__dict__.get(name, MISSING)
+        self._add("own", self._owner(cls), name, None if found is MISSING else self._expected(found))
+
     def type_of(self, owner: Any) -> None:
         """The class of an object."""
         if ("type", id(owner)) not in self.guards:
@@ -253,10 +268,16 @@ class Reads:
             elif isinstance(each, np.ndarray):
                 if arrays:
                     self.contents(each)
+            elif hasattr(cls, "__staged_by_reference__"):
+                continue
             elif isinstance(each, functools.partial):
                 waiting += [each.func, each.args, each.keywords]
             elif isinstance(each, MethodType):
                 waiting += [each.__func__, each.__self__]
+            elif isinstance(each, BuiltinFunctionType):
+                waiting.append(each.__self__)
+            elif isinstance(each, np.ufunc | MethodDescriptorType | WrapperDescriptorType):
+                continue
             elif isinstance(each, FunctionType):
                 if functions:
                     self._mentioned(each)
@@ -321,14 +342,32 @@ class Reads:
         names = tuple(name for name in _names_in(function.__code__) if name in function.__globals__)
         self.function(function, names)
         for name in names:
-            found = function.__globals__[name]
-            if not isinstance(found, type | ModuleType):
-                self.all_of(found)
+            self._used(function, function.__globals__[name])
         for cell in function.__closure__ or ():
             try:
-                self.all_of(cell.cell_contents)
+                self._used(function, cell.cell_contents)
             except ValueError:
                 continue
+
+    def _used(self, function: FunctionType, value: Any) -> None:
+        """What a function that runs without being converted mentions."""
+        if isinstance(value, ModuleType):
+            for name in _names_in(function.__code__):
+                if name in value.__dict__:
+                    self.attribute(value, name, value.__dict__[name])
+                    if not isinstance(value.__dict__[name], ModuleType):
+                        self._used(function, value.__dict__[name])
+        elif isinstance(value, type):
+            self.methods(value)
+        else:
+            self.all_of(value)
+
+    def methods(self, cls: type) -> None:
+        """All functions of a class of the user's, and of its bases: making or using an object may call them."""
+        for base in cls.__mro__:
+            if not _is_library(base.__module__) and ("keys", id(base)) not in self.guards:
+                for function in self._methods(base):
+                    self.all_of(function)
 
     def writes_again(self, owner: Any, name: str, value: Any, wanted: Expected) -> None:
         """Each call of the program sets an attribute to a value that is the same in every trace."""

@@ -189,6 +189,19 @@ CASES = [
     Case("subclass of dict", "class T(dict): pass\nt = T(a=1.0)", "x * t['a']", ("t['a'] = 3.0", "T.__getitem__ = lambda self, key: 9.0")),
     Case("decimal", "import decimal\nd = decimal.Decimal('2.5')", "x * float(d)", ("d = decimal.Decimal('3.5')",)),
     Case("fraction", "import fractions\nd = fractions.Fraction(5, 2)", "x * float(d)", ("d = fractions.Fraction(7, 2)",)),
+    Case("import inside", "import sys, types\nm = types.ModuleType('staged_test_module')\nm.scale = 2.0\nsys.modules['staged_test_module'] = m\ndef get():\n    import staged_test_module\n    return staged_test_module.scale", "x * get()", ("m.scale = 3.0", "m2 = types.ModuleType('m'); m2.scale = 4.0; sys.modules['staged_test_module'] = m2")),
+    Case("from import inside", "import sys, types\nm = types.ModuleType('staged_test_module')\nm.scale = 2.0\nsys.modules['staged_test_module'] = m\ndef get():\n    from staged_test_module import scale as s\n    return s", "x * get()", ("m.scale = 3.0", "m2 = types.ModuleType('m'); m2.scale = 4.0; sys.modules['staged_test_module'] = m2")),
+    Case("super", OBJECT + "class Sub(Config):\n    def twice(self): return super().twice() + 1.0\ns = Sub()", "x * s.twice()", ("def twice(self): return 5.0\nBase.twice = twice", "def twice(self): return 7.0\nConfig.twice = twice", "del Config.twice")),
+    Case("__post_init__", "import dataclasses\nscale = 2.0\n@dataclasses.dataclass\nclass P:\n    a: float = 1.0\n    def __post_init__(self): self.a = self.a * scale\n", "x * P(3.0).a", ("scale = 4.0", "def __post_init__(self): self.a = 9.0\nP.__post_init__ = __post_init__")),
+    Case("context manager", "class M:\n    scale = 2.0\n    def __enter__(self): return self.scale\n    def __exit__(self, *args): return None\nm = M()\ndef get():\n    with m as s:\n        return s", "x * get()", ("m.scale = 3.0", "def __enter__(self): return 9.0\nM.__enter__ = __enter__")),
+    Case("class of helpers", "scale = 2.0\nclass H:\n    def __init__(self, a): self.a = a * scale\n    def get(self): return self.a", "x * H(3.0).get()", ("scale = 4.0", "def __init__(self, a): self.a = a\nH.__init__ = __init__", "def get(self): return 11.0\nH.get = get")),
+    Case("operators of new objects", "scale = 2.0\nclass V:\n    def __init__(self, a): self.a = a\n    def __add__(self, o): return V(self.a + o.a * scale)", "x * (V(1.0) + V(2.0)).a", ("scale = 4.0", "def __add__(self, o): return V(7.0)\nV.__add__ = __add__")),
+    Case("global set", "n = 1.0\ndef put():\n    global n\n    n = n + 1.0\n    return n", "x * put()", ("n = 10.0",), counts=True, traced=True),
+    Case("class attribute set", "class C: n = 1.0\ndef put():\n    C.n = 4.0\n    return C.n", "x * put()", ("C.n = 10.0",), traced=True),
+    Case("length of an array", "table = np.zeros((2, 3))", "x * len(table)", ("table = np.zeros((5, 1))", "table.shape = (1, 5)")),
+    Case("function attribute", "def helper(y): return y * helper.scale\nhelper.scale = 2.0", "helper(x)", ("helper.scale = 3.0", "helper.__dict__['scale'] = 4.0")),
+    Case("key function's module", "import math\ndef key(v): return math.floor(v)\nfloor_ = math.floor", "x * sorted([2.5, 2.1], key=key)[0]", ("math.floor = lambda v: v", "math.floor = floor_")),
+    Case("singleton default", "def helper(y, a=np.array([2.0])): return y * a", "helper(x)", ("helper.__defaults__[0][0] = 5.0", "helper.__defaults__ = (np.array([6.0]),)")),
 ]  # fmt: skip
 
 
