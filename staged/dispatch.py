@@ -41,21 +41,14 @@ class Entry:
     """One trace of a function: the check of what it read, and the program that it gave."""
 
     __slots__ = (
-        "__weakref__",
-        "calls",
-        "check",
-        "differences",
-        "hidden",
-        "is_dead",
-        "options",
-        "region",
-        "runnable",
-        "variables",
-        "writes",
-    )
+        "__weakref__", "call", "calls", "check", "differences", "hidden", "is_dead", "is_plain", "options", "rebuild", "region",
+        "runnable", "variables", "writes",
+    )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
         self.runnable = program.runnable
+        self.call, self.rebuild = self.runnable.native.call, self.runnable.rebuild
+        self.is_plain = self.runnable.is_plain and not traced.hidden and not traced.reads.writes
         self.options = program.options
         self.region = region_key()
         self.writes = traced.reads.writes
@@ -86,6 +79,8 @@ class Entry:
     def run(self, values: tuple[Any, ...]) -> Any:
         """Run the program with what the check has picked out of the arguments."""
         self.calls += 1
+        if self.is_plain:
+            return self.rebuild(self.call(*values))
         for owner, name, value in self.writes:
             setattr(owner.reference(), name, value)
         if self.hidden:

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from staged.artifact import Parameter
 from staged.backends.c_family.export import export_files
 from staged.backends.c_family.standalone.library import VARIANTS
 from staged.backends.cublas_cudnn.export import export_files as cuda_export_files
 from staged.errors import StagedError
 from staged.frontend.arguments import Argument, flatten_arguments
 from staged.frontend.captured import own_arrays
-from staged.frontend.join import Template
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
 from staged.ir.machine import Machine
@@ -33,7 +31,6 @@ from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.emulated import device_texts
 from staged.runtime.native import NativeProgram, load
-from staged.source import Position
 from staged.system import target as target_machine
 from staged.tracebacks import trims_traceback
 
@@ -55,30 +52,54 @@ class Report:
         return f"{self.lines} lines, {self.kernels} kernels, {self.arena_bytes:,} bytes of working memory; {times}"
 
 
-@dataclass(frozen=True)
 class Runnable:
     """What a call needs of a program, and nothing of the trace that it came from: that holds the user's arrays and models."""
 
-    native: NativeProgram
-    result: Template
-    weak: tuple[bool, ...]
-    """Which results are Python numbers; empty where none is."""
-    variables: tuple[Parameter, ...]
-    """The parameters that are outer Variables."""
-    devices: tuple[Any, ...]
-    """Where each input is taken from; empty where all are on the host."""
-    where: Position | None
+    def __init__(self, native: NativeProgram, traced: TracedFunction) -> None:
+        self.native = native
+        self.result = traced.result
+        weak = tuple(leaf.weak for leaf in traced.result.leaves if isinstance(leaf, TensorType))
+        self.weak = weak if any(weak) else ()
+        """Which results are Python numbers; empty where none is."""
+        self.variables = tuple(parameter for parameter in native.artifact.parameters if parameter.role == "variable")
+        """The parameters that are outer Variables."""
+        self.devices = tuple(traced.function.param_devices or ())
+        """Where each input is taken from; empty where all are on the host."""
+        self.where = traced.function.where
+        self.rebuild = self._rebuild
+        if traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType):
+            self.rebuild = _only_number if self.weak else _only
 
-    def __call__(self, values: Sequence[Any], variables: Sequence[Any]) -> Any:
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call takes what it is given, and nothing else."""
+        return not (self.devices or self.variables)
+
+    def __call__(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Any:
         """Run on one value per parameter and the outer Variables."""
+        return self.rebuild(self.outputs(values, variables))
+
+    def outputs(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Sequence[Any]:
+        """The arrays that the program gives."""
         if self.devices:
             values = input_places(values, self.devices, self.native.artifact.parameters, self.where)
         places = variable_places(variables, self.variables, self.where) if variables else ()
-        outputs: Sequence[Any] = self.native(*values, *places)
+        outputs: Sequence[Any] = self.native.call(*values, *places)
+        return outputs
+
+    def _rebuild(self, outputs: Sequence[Any]) -> Any:
+        """The function's result as the user wrote it; a Python number that was computed with comes back as one."""
         if self.weak:
-            # A Python number that was computed with comes back as one.
             outputs = [output.item() if weak else output for output, weak in zip(outputs, self.weak, strict=True)]
         return self.result.rebuild(list(outputs))
+
+
+def _only(outputs: Sequence[Any]) -> Any:
+    return outputs[0]
+
+
+def _only_number(outputs: Sequence[Any]) -> Any:
+    return outputs[0].item()
 
 
 class Program:
@@ -202,21 +223,28 @@ class Program:
 
         Raises: ShapeError or DTypeError for others (stage again for those), and what stops the program.
         """
-        if not kwargs and self._takes_as_given(args):
-            return self.run_on([*args, *self._traced.hidden], self._traced)
+        short = self._short
+        if short is not None and not kwargs and len(args) == self._count:
+            return self.runnable.rebuild(short(*args))
+        return self.runnable.rebuild(self._sorted_out(*args, **kwargs))
+
+    def _sorted_out(self, *args: Any, **kwargs: Any) -> Any:
+        """Run with arguments in any form that the function takes."""
         given = flatten_arguments(self._function, args, kwargs, self._static).staged
         self._check(given)
-        return self.run(given)
+        values = [*(_plain(argument.value) for argument in given), *self._traced.hidden]
+        return self.runnable.outputs(values, self._traced.variables)
 
-    def _takes_as_given(self, args: tuple[Any, ...]) -> bool:
-        """Whether these are plainly the arrays and numbers it was staged for: then nothing needs sorting out."""
-        plain = self._plain_types
-        if plain is None or len(args) != len(plain):
-            return False
-        return all(
-            type(value) is kind and (not isinstance(value, np.ndarray) or (value.dtype == dtype and value.shape == shape))
-            for value, (kind, dtype, shape) in zip(args, plain, strict=True)
-        )
+    @cached_property
+    def _short(self) -> Callable[..., Any] | None:
+        """The short way in for calls with plainly the arrays and numbers that it was staged for; None where there is none."""
+        if self._plain_types is None or self._traced.hidden or self._traced.variables:
+            return None
+        return self._native.short([kind for kind, _, _ in self._plain_types], self._sorted_out)
+
+    @cached_property
+    def _count(self) -> int:
+        return len(self._traced.arguments)
 
     @cached_property
     def _plain_types(self) -> list[tuple[type, Any, Any]] | None:
@@ -250,16 +278,7 @@ class Program:
         return self._runnable_for(self._traced)
 
     def _runnable_for(self, traced: TracedFunction) -> Runnable:
-        native = self._native
-        weak = tuple(leaf.weak for leaf in traced.result.leaves if isinstance(leaf, TensorType))
-        return Runnable(
-            native,
-            traced.result,
-            weak if any(weak) else (),
-            tuple(parameter for parameter in native.artifact.parameters if parameter.role == "variable"),
-            tuple(traced.function.param_devices or ()),
-            traced.function.where,
-        )
+        return Runnable(self._native, traced)
 
     def _check(self, given: Sequence[Argument]) -> None:
         expected = self._traced.arguments

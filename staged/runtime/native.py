@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from staged.errors import (
 from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
 from staged.runtime.guard import CUDA_MODE, PLAIN_MODE, ffi, guard, loader
 from staged.runtime.machine import default_threads
+from staged.runtime.prepared import is_simple, is_small, prepare
 from staged.runtime.printing import Printer, is_live, write
 from staged.runtime.results import Results
 from staged.runtime.stack_size import stack_bytes
@@ -243,7 +244,23 @@ class _Slot:
         self.host.team = self.team
         self.stream: Any = None  # the one that `live` is about
         self.live = False
-        self.process = os.getpid()
+        self.forks = _forks
+
+
+_forks = 0
+"""How many forks lie between the first process and this one: helper threads of a slot from before are the parent's."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def _is_current(slot: _Slot) -> bool:
+    return slot.forks == _forks
 
 
 def _anonymous_memory(artifact: Artifact) -> mmap.mmap:
@@ -311,6 +328,14 @@ class NativeProgram:
         self._is_symbolic = any(plan.shape is None for plan in plans)
         self._idle: list[_Slot] = []
         self._results = Results()
+        self.call: Callable[..., tuple[Array, ...]] = self
+        """As calling the program; the short way where there is one, for positional arguments alone."""
+        self._is_short = (
+            is_simple(self._given, self._outputs, artifact.source)
+            and is_small(self._outputs)
+            and not (poison or artifact.recursive or artifact.language == "cuda")
+        )
+        self.call = self.short([], self) or self
 
     def __repr__(self) -> str:
         return f"<native program `{self.artifact.name}` for {self.artifact.target}>"
@@ -391,6 +416,12 @@ class NativeProgram:
             self._idle.append(slot)
         return tuple(outputs)
 
+    def short(self, kinds: Sequence[type], otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
+        """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise` is called."""
+        if not self._is_short:
+            return None
+        return prepare(self._given, self._outputs, kinds, self._entry, self._idle, _is_current, self._stopped, otherwise)
+
     # ---- binding ----
 
     def _take_slot(self) -> _Slot:
@@ -399,7 +430,7 @@ class NativeProgram:
                 slot = self._idle.pop()  # one step under the GIL
             except IndexError:
                 return _Slot(self)
-            if slot.process == os.getpid():
+            if slot.forks == _forks:
                 return slot
             # Made before a fork: its helper threads are the parent's.
 
