@@ -341,4 +341,27 @@ def run_compiled(program: Program, options: CompileOptions) -> tuple[Any, ...]:
     module = program.module or load_snippet(program.source(), "cells")
     staged = st.function(module.everything)
     staged.options = options
-    return with_all_variables(program, module, lambda: staged(*(array.copy() for array in program.arrays())))
+    first = with_all_variables(program, module, lambda: staged(*(array.copy() for array in program.arrays())))
+    _second_call(program, module, staged)
+    return first
+
+
+def _second_call(program: Program, module: Any, staged: Any) -> None:
+    """A call with other numbers, which need not trace, against one of a new staged function, which does: the same bits."""
+    others = [np.ascontiguousarray(array[::-1]) if array.ndim else array for array in program.arrays()]
+    fresh = st.function(module.everything)
+    fresh.options, fresh._kept.loaded = staged.options, staged._kept.loaded
+
+    def outcome(function: Any) -> Any:
+        try:
+            return with_all_variables(program, module, lambda: function(*(array.copy() for array in others)))
+        except StagedError as error:  # an index that is not in its place any more
+            return type(error)
+
+    found, wanted = outcome(staged), outcome(fresh)
+    if isinstance(found, type) or isinstance(wanted, type):
+        alike = found is wanted
+    else:
+        alike = [leaf.tobytes() for leaf in leaves(found)] == [leaf.tobytes() for leaf in leaves(wanted)]
+    if not alike:
+        raise Failure("a second call is stale", f"a second call is stale: {found!r} and {wanted!r}\n{program.source()}")
