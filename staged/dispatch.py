@@ -111,6 +111,8 @@ class Programs:
         self.loaded: dict[Any, NativeProgram] = {}
         self.traces: Counter[Any] = Counter()
         """How often a trace gave each program."""
+        self.told: set[str] = set()
+        """What the user has been told."""
 
     def traces_again(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> None:
         """A call fits no program: find out why not the last one."""
@@ -127,7 +129,8 @@ class Programs:
         alive = tuple(entry for entry in self.entries if not entry.is_dead)
         if isinstance(made, Entry):
             self.entries, self.reasons = (made, *alive)[:MOST_PROGRAMS], []
-            if len(self.loaded) == MANY_PROGRAMS:
+            if len(self.entries) == MANY_PROGRAMS and "programs" not in self.told:
+                self.told.add("programs")
                 note(
                     function,
                     f"has {MANY_PROGRAMS} programs, the last since {self.changed} is another one: name what varies "
@@ -136,7 +139,8 @@ class Programs:
         else:
             self.entries, self.reasons = alive, made
         self.traces[key] += 1
-        if self.traces[key] == MANY_TRACES:
+        if self.traces[key] == MANY_TRACES and "traces" not in self.told:
+            self.told.add("traces")
             why = str(self.reasons[0]) if self.reasons else f"{self.changed} is another one each time"
             note(function, f"was traced {MANY_TRACES} times to the same program, because {why}")
 

@@ -20,7 +20,7 @@ from staged.frontend.noted_calls import note_call, note_handled
 from staged.frontend.operands import note_new_iterator
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
-from staged.frontend.tracing import current_trace
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.guards.check import lookup
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
@@ -71,8 +71,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(function, FunctionType) and function not in BUILTINS:
         converted = as_converted(function)
         if converted is not function or not tracing or getattr(function, "__staged_converted__", False):
-            if trace is not None and converted is not function:
-                trace.reads.function(function, converted.__staged_names__)
+            if trace is not None:
+                _note_function(trace, function, converted)
             return converted(*args, **kwargs)
         made = _call_foreign(function, args, kwargs)
         note_new(made, args, kwargs)  # `dataclasses.replace`, `copy.deepcopy`
@@ -81,8 +81,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         inner = function.__func__
         if isinstance(inner, FunctionType):
             converted = as_converted(inner)
-            if converted is not inner and trace is not None:
-                trace.reads.function(inner, converted.__staged_names__)
+            if trace is not None:
+                _note_function(trace, inner, converted)
             if converted is inner and not getattr(inner, "__staged_converted__", False):
                 _check_foreign(function, args, kwargs)
             return converted(function.__self__, *args, **kwargs)
@@ -106,6 +106,15 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return call(MethodType(method, function), *args, **kwargs)
     _check_foreign(function, args, kwargs)
     return function(*args, **kwargs)
+
+
+def _note_function(trace: TraceContext, function: FunctionType, converted: Any) -> None:
+    """Note what the call of a converted function reads before its body runs."""
+    original = getattr(converted, "__staged_original__", None)
+    if original is not None:
+        trace.reads.function(original, converted.__staged_names__)
+    elif getattr(function, "__staged_converted__", False) and not trace.is_made(function):
+        trace.reads.reason(f"`{function.__name__}` was made by a staged function that has ended")
 
 
 def _check_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -205,8 +214,7 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
             if trace is not None:
                 trace.reads.of_class(cls, "__new__", lookup(cls, "__new__"))
                 trace.reads.of_class(type(made), "__init__", own)
-                if converted is not own:
-                    trace.reads.function(own, converted.__staged_names__)
+                _note_function(trace, own, converted)
             converted(made, *args, **kwargs)
         return made
     _check_foreign(cls, args, kwargs)
@@ -226,8 +234,8 @@ def _converted_arguments(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...
 
 def _converted_argument(function: FunctionType) -> Any:
     converted, trace = as_converted(function), current_trace()
-    if trace is not None and converted is not function:
-        trace.reads.function(function, converted.__staged_names__)
+    if trace is not None:
+        _note_function(trace, function, converted)
     return converted
 
 

@@ -108,6 +108,7 @@ def converted(function: FunctionType) -> FunctionType:
     made.__dict__.update(function.__dict__)
     made.__staged_converted__ = True  # type: ignore[attr-defined]
     made.__staged_names__ = names  # type: ignore[attr-defined]
+    made.__staged_original__ = function  # type: ignore[attr-defined]
     return made
 
 

@@ -9,6 +9,7 @@ from staged.errors import StagingError
 from staged.frontend.call_arguments import changing_statics
 from staged.frontend.if_ import nest_rest
 from staged.frontend.locals import Locals
+from staged.frontend.mutation import note_made
 from staged.frontend.names import Bindings, bindings_of, parameters_of
 from staged.frontend.scope import traced_in_scope
 from staged.frontend.syntax import (
@@ -199,6 +200,7 @@ def function_(made: Any, name: str) -> Any:
     made.__name__ = name
     made.__qualname__ = name
     made.__staged_converted__ = True
+    note_made(made)
     return made
 
 

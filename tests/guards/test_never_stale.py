@@ -1,6 +1,7 @@
 """Functions read things of every kind from outside; each is changed in every way that Python knows; no call is stale.
 
-A case of `never_stale.txt` is a module with a function `f(x)` and a list of changes. After each the result of `f`, which may have run the
+A case of `never_stale.txt` is a module with a function `f(x)` and a list of changes.
+After each the result of `f`, which may have run the
 program of an earlier call, must be that of a new staged function on the same Python, which traces.
 """
 
