@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import random
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -113,7 +114,9 @@ def _note_function(trace: TraceContext, function: FunctionType, converted: Any) 
     original = getattr(converted, "__staged_original__", None)
     if original is not None:
         trace.reads.function(original, converted.__staged_names__)
-    elif getattr(function, "__staged_converted__", False) and not trace.is_made(function):
+        return
+    function = inspect.unwrap(function)  # wrappers have the attributes of what they wrap
+    if getattr(function, "__staged_converted__", False) and not trace.is_made(function):
         trace.reads.reason(f"`{function.__name__}` was made by a staged function that has ended")
 
 
