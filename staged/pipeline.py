@@ -18,7 +18,7 @@ from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, walk_ops
-from staged.ir.verifier import verify
+from staged.ir.verifier import verify_if_asked
 from staged.kernels.fuse import fuse
 from staged.passes.buffers import plan_buffers
 from staged.passes.call_libraries import call_libraries
@@ -129,13 +129,13 @@ def backend_for(function: Function) -> Any:
 def lower(function: Function, machine: Machine, seconds: dict[str, float] | None = None) -> Function:
     """Run all passes and fuse; the verifier runs after each."""
     seconds = {} if seconds is None else seconds
-    verify(function, "tracing")
+    verify_if_asked(function, "tracing")
 
     def run(name: str, run_pass: Pass) -> None:
         nonlocal function
         begin = time.perf_counter()
         function = run_pass(function)
-        verify(function, name)
+        verify_if_asked(function, name)
         seconds[name] = time.perf_counter() - begin
 
     for name, run_pass in PASSES:

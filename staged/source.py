@@ -121,6 +121,7 @@ def _library_folders() -> tuple[str, ...]:
 _LIBRARIES = _library_folders()
 
 
+@functools.cache
 def is_installed(file: str) -> bool:
     """Whether `file` is of the standard library, an installed package, or this one: not the user's."""
     return os.path.realpath(file).startswith(_LIBRARIES)
@@ -214,15 +215,24 @@ def _after_decorator(file: str, line: int) -> int:
     return line + 1
 
 
+_USERS, _PASSED, _MAY_BE_ROOT = range(3)
+_files: dict[str, int] = {}
+"""By file: whether `here` stops at its frames, goes past them, or looks whether it is at a root of positions."""
+
+
 def here() -> Position | None:
     """The innermost position outside this package: the user's expression being evaluated now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if id(frame.f_code) in _roots:
-            return _root.get()
-        file = frame.f_code.co_filename
-        if not is_library_file(file) and not _is_between(file):
+        code = frame.f_code
+        kind = _files.get(code.co_filename)
+        if kind is None:
+            file = code.co_filename
+            kind = _files[file] = _PASSED if is_library_file(file) or _is_between(file) else _USERS
+        if kind == _USERS:
             return position_of_frame(frame)
+        if kind == _MAY_BE_ROOT and id(code) in _roots:
+            return _root.get()
         frame = frame.f_back
     return None
 
@@ -238,6 +248,7 @@ def roots_positions(function: F) -> F:
     The caller's line has no place in a program, whose text must not depend on who staged it. `rooted` says what has.
     """
     _roots[id(function.__code__)] = function.__code__
+    _files[function.__code__.co_filename] = _MAY_BE_ROOT
     return function
 
 

@@ -180,6 +180,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # The programs that tests compile stay out of the user's own cache. They are kept between runs: a program's key is
     # its text, compiler and flags, so a stale one cannot be met. Set in the environment, for subprocesses too.
+    os.environ.setdefault("STAGED_VERIFY", "1")
     os.environ.setdefault("STAGED_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))
     torch_reference.RUNNING = torch_reference.Records(
         config.getoption("--all"), config.getoption("--record-references")

@@ -36,7 +36,7 @@ from staged.ir.builder import Builder
 from staged.ir.functions import every_function
 from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks, walk_ops
 from staged.ir.types import CPU, TensorType, dims_of
-from staged.ir.verifier import verify
+from staged.ir.verifier import verify_if_asked
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
 from staged.source import position_of_function, position_of_recursion, rooted, roots_positions
@@ -138,7 +138,7 @@ def _trace_once(
     settle_changes(context)
     ir, hidden = _assemble(context, name, block.block, params, arguments, template, function)
     outer = [ref.identity for ref in ir.variables if ref.outer]
-    verify(ir, "tracing")
+    verify_if_asked(ir, "tracing")
     return TracedFunction(
         ir,
         arguments.staged,

@@ -218,6 +218,8 @@ class Array:
     # ---- methods with NumPy's, the Array API's and torch's names ----
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what libraries ask of everything, ours too
+            raise AttributeError(f"arrays have no attribute `{name}`", name=name, obj=self)
         function: Callable[..., Any] | None = None
         if not name.startswith("_"):
             function = METHODS[name] if name in _METHOD_NAMES else WORDS["method"](name)
