@@ -297,3 +297,16 @@ def test_a_counter_is_traced_each_time() -> None:
 
     assert [count(X)[0] for _ in range(3)] == [1.0, 2.0, 3.0]
     assert "`n`" in count.why_traced()
+
+
+def test_a_gradient_in_plain_python_says_once_that_it_could_be_compiled() -> None:
+    def loss(w: Any) -> Any:
+        return st.sum(w * w)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(50):
+            st.grad(loss)(X)
+    (note,) = caught
+    assert "the gradient of `loss` ran 20 times in NumPy" in str(note.message)
+    assert note.filename == __file__

@@ -11,6 +11,7 @@ from staged.frontend import trees
 from staged.frontend.calls import call
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.transforms.leaves import Outputs, is_array, name_of, plain, split_aux
+from staged.frontend.transforms.plain_runs import counted
 from staged.frontend.transforms.recording import name_results, record
 from staged.frontend.variable import Variable
 from staged.ir.nodes import Op
@@ -54,7 +55,10 @@ def value_and_grad(
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         target = _Target(f, argnums, wrt, has_aux, args, kwargs)
         trace = current_trace()
-        return _record(trace, target) if trace is not None else _run_eagerly(target)
+        if trace is not None:
+            return _record(trace, target)
+        with counted(target.where, f"the gradient of `{target.name}`"):
+            return _run_eagerly(target)
 
     return plain(value_and_gradient)
 
