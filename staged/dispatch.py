@@ -23,7 +23,7 @@ from staged.frontend.arguments import is_static_node, staged_type
 from staged.frontend.resident import DeviceArray, ambient_options, ambient_region, device_of
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
-from staged.guards.expected import TooLargeError, expected, held
+from staged.guards.expected import TooLargeError, expected_argument, held
 from staged.guards.reads import Reason
 from staged.ir.types import TensorType
 from staged.program import Program
@@ -301,4 +301,4 @@ def _given(value: Any, cls: type, type_: TensorType) -> Any:
 
 
 def _write_static(writer: Writer, text: str, value: Any) -> None:
-    writer.expect(text, expected(value))
+    writer.expect(text, expected_argument(value))

@@ -38,7 +38,7 @@ def attribute(owner: Any, name: str) -> Any:
     trace = current_trace()
     if trace is None or isinstance(owner, Array) or hasattr(type(owner), "__staged_by_reference__"):
         return getattr(owner, name)
-    if isinstance(owner, np.ndarray):
+    if type(owner) is np.ndarray:
         value = getattr(owner, name)
         if name in _OF_ARRAYS and name != "flags":
             trace.reads.array_fact(owner, name, value)

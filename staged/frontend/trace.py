@@ -20,7 +20,7 @@ from staged.frontend.device_options import device_options
 from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
-from staged.frontend.mutation import note_tree
+from staged.frontend.mutation import note_made, note_tree
 from staged.frontend.objects import mutable_nodes
 from staged.frontend.recursion import has_body
 from staged.frontend.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
@@ -31,6 +31,7 @@ from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
 from staged.frontend.tracing import Body, NeedsNameError, TraceContext
 from staged.frontend.variable import Variable, random_numbers
+from staged.guards.expected import is_value
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function
@@ -175,6 +176,9 @@ def _record(
     args, kwargs = arguments.rebuild(handles)
     note_tree((args, kwargs))
     for leaf in arguments.statics:
+        if is_value(leaf):  # what it holds is looked at as it is passed
+            note_made(leaf)
+            continue
         context.given.update((id(node), node) for node in mutable_nodes(leaf))
         context.reads.given(leaf)
     finished: list[Template] = []

@@ -21,7 +21,7 @@ from keyword import iskeyword
 from types import FunctionType
 from typing import Any
 
-from staged.guards.expected import Entries, Expected, Items, Members, Object, Same, same
+from staged.guards.expected import Entries, Expected, Fields, Items, Members, Object, Same, same
 from staged.guards.reads import MISSING, Guard
 
 Check = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, ...] | None]
@@ -116,6 +116,11 @@ class Writer:
                 else:
                     for key, item in zip(keys, values, strict=True):
                         self.expect(f"{local}[{self.constant(key)}]", item)
+            case Fields(type=cls, fields=fields):
+                local = self.local(text)
+                self.refuse(f"type({local}) is not {self.constant(cls)} or len({local}.__dict__) != {len(fields)}")
+                for name, part in fields:
+                    self.expect(f"{local}.{name}", part)
             case Members():
                 self.refuse(f"not holds({text}, {self.constant(self._alive(value))})")
 
@@ -257,6 +262,8 @@ def holds(value: Any, wanted: Expected) -> bool:
                 and all(map(same, found, keys))
                 and all(map(holds, found.values(), values))
             )
+        case Fields():
+            raise AssertionError("settings are arguments, not parts of containers")
         case Members(type=cls, members=members, identity=identity):
             return (
                 type(value) is cls

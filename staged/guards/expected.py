@@ -6,6 +6,7 @@ weakly where Python allows it: a guard keeps no model alive.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import struct
 import weakref
@@ -87,7 +88,15 @@ class Members:
     identity: int | None
 
 
-Expected = Same | Object | Items | Entries | Members
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A frozen dataclass of this type with these fields: any one that is equal will do."""
+
+    type: type
+    fields: tuple[tuple[str, Expected], ...]
+
+
+Expected = Fields | Same | Object | Items | Entries | Members
 
 
 class TooLargeError(Exception):
@@ -125,6 +134,28 @@ def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expec
         raise TooLargeError
 
     return visit(value, 0)
+
+
+def is_value(value: Any) -> bool:
+    """Whether an object is all in its fields, which do not change: a frozen dataclass of immutable values."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type) or not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return False
+    if set(vars(value)) != {field.name for field in dataclasses.fields(value)}:
+        return False
+    return all(_is_immutable(part) for part in vars(value).values())
+
+
+def _is_immutable(part: Any) -> bool:
+    if isinstance(part, tuple):
+        return all(map(_is_immutable, part))
+    return type(part) in _EQUAL or type(part) is float or isinstance(part, enum.Enum | type) or is_value(part)
+
+
+def expected_argument(value: Any) -> Expected:
+    """As `expected`, of a static argument: for settings that are made anew for each call equal ones will do."""
+    if is_value(value):
+        return Fields(type(value), tuple((name, expected_argument(part)) for name, part in vars(value).items()))
+    return expected(value)
 
 
 def held(value: Any) -> Object:

@@ -117,8 +117,8 @@ class Reads:
         """The ids of iterators that the trace has made; they are not kept alive, and no older object can have them."""
         self.kept: list[object] = []
         """Alive until the trace ends, so that ids stay unique."""
-        self.whole: set[int] = set()
-        """Objects of which everything is noted."""
+        self.whole: set[tuple[int, bool, bool]] = set()
+        """Objects of which everything is noted: with the elements of arrays, into functions."""
         self.states: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
         """Objects that other code may change, their attributes, and what these were."""
         self.writes: list[tuple[Object, str, Any]] = []
@@ -253,9 +253,9 @@ class Reads:
         while waiting:
             each = waiting.pop()
             cls = type(each)
-            if id(each) in self.whole or id(each) in self.new or _is_plain(each):
+            if (id(each), arrays, functions) in self.whole or id(each) in self.new or _is_plain(each):
                 continue
-            self.whole.add(id(each))
+            self.whole.add((id(each), arrays, functions))
             self.kept.append(each)
             seen += 1
             if seen > MOST_OBJECTS:
@@ -268,6 +268,8 @@ class Reads:
             elif isinstance(each, np.ndarray):
                 if arrays:
                     self.contents(each)
+                if cls is not np.ndarray:
+                    waiting += self._parts(each)  # a mask
             elif hasattr(cls, "__staged_by_reference__"):
                 continue
             elif isinstance(each, functools.partial):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import sys
 import threading
@@ -310,3 +311,22 @@ def test_a_gradient_in_plain_python_says_once_that_it_could_be_compiled() -> Non
     (note,) = caught
     assert "the gradient of `loss` ran 20 times in NumPy" in str(note.message)
     assert note.filename == __file__
+
+
+def test_settings_that_are_made_anew_for_each_call() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Settings:
+        rate: float = 0.5
+        sizes: tuple[int, ...] = (1, 2)
+
+    @st.function
+    def scale(x: Any, settings: Settings) -> Any:
+        return x * settings.rate * settings.sizes[1]
+
+    for _ in range(3):
+        assert scale(X, Settings()).tolist() == [1.0, 2.0, 3.0]
+    assert calls(scale) == [2]
+    assert scale(X, Settings(rate=1.0)).tolist() == [2.0, 4.0, 6.0]
+    assert scale(X, Settings(sizes=(1, 3))).tolist() == [1.5, 3.0, 4.5]
+    Settings.rate = 7.0  # type: ignore[misc]
+    assert scale(X, Settings(0.5)).tolist() == [1.0, 2.0, 3.0]
