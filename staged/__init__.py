@@ -67,6 +67,7 @@ from staged.ir.types import bool_ as bool
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops import random
 from staged.ops.array import Array
+from staged.prefetch import loader
 from staged.program import Program
 from staged.progress import progress
 from staged.source import here
@@ -125,6 +126,7 @@ __all__ = [
     "jacfwd",
     "jacrev",
     "jvp",
+    "loader",
     "nn",
     "optim",
     "progress",
