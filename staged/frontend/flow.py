@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import sys
 from importlib.util import resolve_name
-from typing import Any
 
 from staged.frontend.attributes import attribute
 from staged.frontend.syntax import Converter, operator, place, statement, text
@@ -26,7 +25,7 @@ def convert_expression(converter: Converter, node: ast.Expr) -> list[ast.stmt]:
 def convert_import(converter: Converter, node: ast.Import | ast.ImportFrom) -> list[ast.stmt]:
     names = text(tuple(alias.name for alias in node.names))
     module = text("." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else None)
-    out: list[ast.stmt] = [node, ast.Expr(converter.call("imported", ast.Call(ast.Name("globals", ast.Load()), [], []), module, names))]
+    out: list[ast.stmt] = [node, ast.Expr(converter.call("imported", module, names))]
     for alias in node.names:
         name = (alias.asname or alias.name).split(".")[0]
         home = converter.resolve(name)
@@ -40,7 +39,7 @@ def convert_import(converter: Converter, node: ast.Import | ast.ImportFrom) -> l
 
 
 @operator
-def imported(namespace: dict[str, Any], module: str | None, names: tuple[str, ...]) -> None:
+def imported(module: str | None, names: tuple[str, ...]) -> None:
     """Notes what `import a, b` (no module) or `from module import a, b` has found."""
     trace = current_trace()
     if trace is None:
@@ -50,7 +49,7 @@ def imported(namespace: dict[str, Any], module: str | None, names: tuple[str, ..
             trace.reads.name(sys.modules, name)
             trace.reads.name(sys.modules, name.split(".")[0])
         return
-    found = resolve_name(module, namespace.get("__package__"))
+    found = resolve_name(module, sys._getframe(1).f_globals.get("__package__"))
     trace.reads.name(sys.modules, found)
     for name in names:
         attribute(sys.modules[found], name)

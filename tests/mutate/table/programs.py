@@ -139,8 +139,8 @@ MUTANTS = (
     Mutant(
         "an error inside of NumPy is told with NumPy's line",
         "staged/source.py",
-        "if not is_library_file(file) and not _is_between(file):",
-        "if not is_library_file(file):",
+        "_PASSED if is_library_file(file) or _is_between(file) else _USERS",
+        "_PASSED if is_library_file(file) else _USERS",
         ("tests/ops/test_numpy_map.py::test_what_numpy_meets_inside_of_its_own_functions_names_the_users_line",),
     ),
     Mutant(

@@ -1,0 +1,70 @@
+"""The short way into a program takes what fits, and leaves the rest to the long way, which takes more and says what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+
+X = np.arange(10, dtype=np.float32)
+
+
+def program() -> Any:
+    return st.function(lambda x, n: x * n + 1.0).stage(X, 2.0)
+
+
+def test_what_fits_and_what_does_not() -> None:
+    run = program()
+    assert run(X, 2.0).tolist() == (X * 2.0 + 1.0).tolist()
+    strided = np.arange(20, dtype=np.float32)[::2]
+    assert run(strided, 3.0).tolist() == (strided * 3.0 + 1.0).tolist()
+    swapped = X.astype(">f4")
+    with pytest.raises(st.StagedError):
+        run(swapped.astype(np.float64), 2.0)
+    with pytest.raises(st.StagedError, match="staged as f32 \\(10,\\), got f32 \\(11,\\)"):
+        run(np.zeros(11, np.float32), 2.0)
+    with pytest.raises(st.StagedError, match="staged as"):
+        run(X, 2)
+    with pytest.raises(TypeError):
+        run(X)
+    assert run(n=2.0, x=X).tolist() == (X * 2.0 + 1.0).tolist()
+    assert run(X, 2.0).tolist() == (X * 2.0 + 1.0).tolist()
+
+
+def test_results_are_new_arrays() -> None:
+    run = program()
+    first, second = run(X, 1.0), run(X, 1.0)
+    assert first is not second
+    assert not np.shares_memory(first, second)
+    kept = first.copy()
+    run(X, 5.0)
+    assert first.tolist() == kept.tolist()
+
+
+def test_errors_of_the_program_are_raised() -> None:
+    take = st.function(lambda x, i: x[i])
+    run = take.stage(X, 1)
+    assert run(X, 3) == 3.0
+    for _ in range(3):
+        with pytest.raises(st.ProgramError, match="index 10"):
+            run(X, 10)
+        assert run(X, -1) == 9.0
+
+
+def test_calls_inside_calls() -> None:
+    """Each call has memory of its own: here from a destructor that runs between two."""
+    inner = program()
+    outer = st.function(lambda x: x - 1.0)
+
+    class Late:
+        def __del__(self) -> None:
+            inner(X, 2.0)
+
+    for _ in range(50):
+        late = Late()
+        late.again = late  # type: ignore[attr-defined]
+        del late
+        assert outer(X).tolist() == (X - 1.0).tolist()
