@@ -89,6 +89,7 @@ class StagedFunction:
         program = self._program(traced)
         made = entry_for(self.__wrapped__, self._static, args, kwargs, traced, program)
         self._kept.keep(made, program.key, self.__wrapped__)
+        traced.reads.release()
         return program.run(traced.arguments, traced)
 
     def why_traced(self) -> str:
@@ -135,7 +136,9 @@ class StagedFunction:
     @trims_traceback
     def stage(self, *args: Any, **kwargs: Any) -> Program:
         """The program for these arguments, without running it."""
-        return self._program(self._trace(args, kwargs))
+        traced = self._trace(args, kwargs)
+        traced.reads.release()
+        return self._program(traced)
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedFunction:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)

@@ -103,10 +103,14 @@ class Reason:
         return f"{self.text}{place}"
 
 
+def _nothing_is_made(owner: object) -> bool:
+    return False
+
+
 class Reads:
     """The reads of one trace."""
 
-    def __init__(self, is_made: Callable[[object], bool] = lambda owner: False) -> None:
+    def __init__(self, is_made: Callable[[object], bool] = _nothing_is_made) -> None:
         self.is_made = is_made
         """Whether the trace has made an object: what it holds is the same in every trace."""
         self.guards: dict[tuple[Any, ...], Guard] = {}
@@ -123,6 +127,14 @@ class Reads:
         """Objects that other code may change, their attributes, and what these were."""
         self.writes: list[tuple[Object, str, Any]] = []
         """(object, attribute, value) that every call writes, as the trace did."""
+
+    def release(self) -> None:
+        """Let go of the user's objects, once the guards are made or not wanted."""
+        self.kept.clear()
+        self.arrays.clear()
+        self.states.clear()
+        self.guards.clear()
+        self.is_made = _nothing_is_made  # it knows the trace, which holds all that it met
 
     # ---- what converted code reads ----
 
