@@ -47,7 +47,7 @@ class Entry:
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
         self.runnable = program.runnable
-        self.call, self.rebuild = self.runnable.native.call, self.runnable.rebuild
+        self.call, self.rebuild = self.runnable.call, self.runnable.rebuild
         self.is_plain = self.runnable.is_plain and not traced.hidden and not traced.reads.writes
         self.options = program.options
         self.region = region_key()

@@ -57,6 +57,8 @@ class Runnable:
 
     def __init__(self, native: NativeProgram, traced: TracedFunction) -> None:
         self.native = native
+        self.call = native.short([], native) or native
+        """The program, by the short way where there is one."""
         self.result = traced.result
         weak = tuple(leaf.weak for leaf in traced.result.leaves if isinstance(leaf, TensorType))
         self.weak = weak if any(weak) else ()
@@ -84,7 +86,7 @@ class Runnable:
         if self.devices:
             values = input_places(values, self.devices, self.native.artifact.parameters, self.where)
         places = variable_places(variables, self.variables, self.where) if variables else ()
-        outputs: Sequence[Any] = self.native.call(*values, *places)
+        outputs: Sequence[Any] = self.call(*values, *places)
         return outputs
 
     def _rebuild(self, outputs: Sequence[Any]) -> Any:

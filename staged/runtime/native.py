@@ -328,14 +328,11 @@ class NativeProgram:
         self._is_symbolic = any(plan.shape is None for plan in plans)
         self._idle: list[_Slot] = []
         self._results = Results()
-        self.call: Callable[..., tuple[Array, ...]] = self
-        """As calling the program; the short way where there is one, for positional arguments alone."""
         self._is_short = (
             is_simple(self._given, self._outputs, artifact.source)
             and is_small(self._outputs)
             and not (poison or artifact.recursive or artifact.language == "cuda")
         )
-        self.call = self.short([], self) or self
 
     def __repr__(self) -> str:
         return f"<native program `{self.artifact.name}` for {self.artifact.target}>"
@@ -417,7 +414,10 @@ class NativeProgram:
         return tuple(outputs)
 
     def short(self, kinds: Sequence[type], otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
-        """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise` is called."""
+        """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise` is called.
+
+        It is the caller's: kept here it would hold the program, which is to be unloaded as soon as nothing uses it.
+        """
         if not self._is_short:
             return None
         return prepare(self._given, self._outputs, kinds, self._entry, self._idle, _is_current, self._stopped, otherwise)
