@@ -138,11 +138,14 @@ def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expec
 
 def is_value(value: Any) -> bool:
     """Whether an object is all in its fields, which do not change: a frozen dataclass of immutable values."""
-    if not dataclasses.is_dataclass(value) or isinstance(value, type) or not type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    cls = type(value)
+    if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return False
-    if set(vars(value)) != {field.name for field in dataclasses.fields(value)}:
+    names = {field.name for field in dataclasses.fields(cls)}
+    kept = getattr(value, "__dict__", None)
+    if kept is None or kept.keys() != names:
         return False
-    return all(_is_immutable(part) for part in vars(value).values())
+    return all(map(_is_immutable, kept.values()))
 
 
 def _is_immutable(part: Any) -> bool:
