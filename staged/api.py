@@ -19,6 +19,7 @@ from staged.frontend.sources import remember, remember_modules
 from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
+from staged.guards.reads import Reason
 from staged.ir.printer import print_function
 from staged.ops.context import context_or_none
 from staged.program import Program
@@ -88,8 +89,10 @@ class StagedFunction:
         traced = trace(self.__wrapped__, args, kwargs, self._static, self._seed, arguments)
         program = self._program(traced)
         made = entry_for(self.__wrapped__, self._static, args, kwargs, traced, program)
-        self._kept.keep(made, program.key, self.__wrapped__)
         traced.reads.release()
+        if isinstance(made, Entry) and made.is_dead:
+            made = [Reason("an object that was made while staging was read as one from outside", None)]
+        self._kept.keep(made, program.key, self.__wrapped__)
         return program.run(traced.arguments, traced)
 
     def why_traced(self) -> str:

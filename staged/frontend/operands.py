@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import operator as py
+import sys
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
 import numpy as np
 
+from staged.frontend.mutation import note_made
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import current_trace
 from staged.ops.array import Array, StagedArray
@@ -38,6 +40,8 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "GtE": py.ge,
 }
 _UNARY: dict[str, Callable[[Any], Any]] = {"UAdd": py.pos, "USub": py.neg, "Invert": py.invert}
+_HELD_HERE = 2
+"""References to what a call has just made: its name, and while they are counted."""
 _ITERATORS = (Iterator, KeysView, ValuesView, ItemsView)
 _VALUES = frozenset(
     (StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range)
@@ -61,7 +65,10 @@ def binary(name: str, left: Any, right: Any) -> Any:
         note_operand(left)
     if type(right) not in _VALUES and not isinstance(left, Array):
         note_operand(right)
-    return _BINARY[name](left, right)
+    made = _BINARY[name](left, right)
+    if type(made) not in _VALUES and sys.getrefcount(made) <= _HELD_HERE and not isinstance(made, Array | np.generic):
+        note_made(made)  # nobody else holds what an operator of a class has made
+    return made
 
 
 @operator
