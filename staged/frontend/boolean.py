@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from staged.errors import StagedValueError
+from staged.frontend.extents import Region
 from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
 from staged.frontend.operands import binary_call, note_operand
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.targets import tracked
-from staged.frontend.tracing import BlockEndedError, Region, current_trace
+from staged.frontend.tracing import BlockEndedError, current_trace
 from staged.ir.types import bool_
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.promote import read

@@ -13,9 +13,10 @@ from types import FrameType
 from typing import Any
 
 from staged.errors import StaticStateError
+from staged.frontend.extents import Mutation, Region
 from staged.frontend.join import same_tree
 from staged.frontend.objects import before_change, is_tracked, mutable_nodes
-from staged.frontend.tracing import Mutation, Region, TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.source import here, is_library_file
 
 

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
 from staged.errors import StaticStateError, UnboundNameError
+from staged.frontend.extents import Mutation, Region
 from staged.frontend.join import describe
 from staged.frontend.locals import Locals, Poison
-from staged.frontend.tracing import Mutation, NeedsTrackingError, Region, TraceContext
+from staged.frontend.tracing import NeedsTrackingError, TraceContext
 from staged.ops.array import Array
 from staged.source import here
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from staged.errors import StagingError
 from staged.frontend import trees
+from staged.frontend.extents import Region
 from staged.frontend.iterables import StagedIterable
 from staged.frontend.locals import Locals, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import with_objects
 from staged.frontend.strings import StagedString
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
-from staged.frontend.tracing import ENDED, BlockEndedError, Body, Region, Signal, TraceContext
+from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext
 from staged.frontend.variable import Variable
 from staged.ir.nodes import Label, Op
 from staged.ops.array import StagedArray
@@ -146,7 +147,9 @@ def _check_result(value: Any) -> None:
     if what is None and _has_staged_key(value):
         what = "a dict with staged keys", "return keys and values as arrays"
     if what is not None:
-        raise StagingError(f"{what[0]} cannot be a result: it exists only when the program runs", where=here(), hint=what[1])
+        raise StagingError(
+            f"{what[0]} cannot be a result: it exists only when the program runs", where=here(), hint=what[1]
+        )
 
 
 def _has_staged_key(value: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from staged.errors import LeakError
 from staged.frontend.captured import name_of_captured, whole_behind, whole_view
 from staged.frontend.device_options import Options
 from staged.frontend.effects import check_effect
+from staged.frontend.extents import Mutation, Region
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
 from staged.frontend.strict import Strict
 from staged.guards.reads import Reads
@@ -106,32 +107,6 @@ class NeedsTrackingError(BaseException):
         self.owner = owner
         self.label = label
         self.depth = depth
-
-
-@dataclass
-class Mutation:
-    """A Python object changed by converted code: what it held before, and how to compare and restore it."""
-
-    owner: object
-    text: str
-    before: Any
-    current: Callable[[], Any]
-    undo: Callable[[], None]
-    where: Position | None = None
-    name: str | None = None
-    """Of an attribute."""
-
-
-@dataclass
-class Region:
-    """The extent of a staged branch or loop body: Python state that it changes must be its own, or tracked."""
-
-    what: str
-    log_start: int
-    is_loop: bool
-    is_function: bool = False
-    """A function of the program, which cannot change what is outside of it."""
-    made: dict[int, object] = field(default_factory=dict)
 
 
 @dataclass
@@ -425,7 +400,9 @@ class TraceContext(RecordContext):
         """What the user calls it, unlike the other inputs."""
         base = "".join(c if c.isalnum() else "_" for c in name_of_captured(array)) or f"hidden_{len(self.hidden)}"
         taken = {value.hint for _, value in self.hidden.values()} | self.argument_names
-        return next(name for count in itertools.count(1) if (name := base if count == 1 else f"{base}_{count}") not in taken)
+        return next(
+            name for count in itertools.count(1) if (name := base if count == 1 else f"{base}_{count}") not in taken
+        )
 
     def _hidden(self, array: Any) -> Value:
         known = self.hidden.get(id(array))
