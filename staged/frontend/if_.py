@@ -9,6 +9,7 @@ from typing import Any
 from staged.frontend import trees
 from staged.frontend.boolean import truth
 from staged.frontend.cleanup import note_exit
+from staged.frontend.extents import Region
 from staged.frontend.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, snapshot
 from staged.frontend.mutation import check_region
@@ -20,7 +21,6 @@ from staged.frontend.tracing import (
     ENDED,
     BlockEndedError,
     Body,
-    Region,
     Signal,
     TraceContext,
     current_trace,

@@ -12,6 +12,7 @@ from typing import Any
 
 from staged.errors import UnboundNameError
 from staged.frontend import trees
+from staged.frontend.extents import Region
 from staged.frontend.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
 from staged.frontend.mutation import check_region
@@ -24,7 +25,6 @@ from staged.frontend.tracing import (
     Body,
     NeedsNameError,
     NeedsScopeError,
-    Region,
     Signal,
     TraceContext,
 )

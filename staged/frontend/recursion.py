@@ -14,6 +14,7 @@ from typing import Any
 from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
 from staged.frontend import trees
 from staged.frontend.call_arguments import CallArguments, Slots, fits_slots, program_name, same_function, same_slots
+from staged.frontend.extents import Region
 from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
@@ -25,7 +26,6 @@ from staged.frontend.tracing import (
     BlockEndedError,
     Body,
     NeedsFunctionError,
-    Region,
     Signal,
     State,
     TraceContext,
