@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
+from time import perf_counter
 from types import MethodType
 from typing import Any, TypeVar, overload
 
 from staged.depth import goes_deep
-from staged.dispatch import Entry, Programs, entry_for, region_key
+from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
 from staged.eager import eager_call, has_eager, is_eager, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
@@ -70,10 +71,12 @@ class StagedFunction:
             kept = self._kept
             if kept.entries:
                 region = region_key() if has_region() else None
-                for entry in kept.entries:
+                for place, entry in enumerate(kept.entries):
                     if entry.region == region and entry.options is self.options:
                         values = entry.values(args, kwargs, self._owner)
                         if values is not None:
+                            if place:
+                                kept.ran(entry)
                             return entry.run(values)
                 kept.traces_again(args, kwargs, self._owner)
             return self._run_traced(args, kwargs)
@@ -85,6 +88,7 @@ class StagedFunction:
 
     def _run_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace, keep the program for later calls if a check can tell whether it holds for them, and run it."""
+        started = perf_counter()
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
         traced = trace(self.__wrapped__, args, kwargs, self._static, self._seed, arguments)
         program = self._program(traced)
@@ -92,6 +96,8 @@ class StagedFunction:
         traced.reads.release()
         if isinstance(made, Entry) and made.is_dead:
             made = [Reason("an object that was made while staging was read as one from outside", None)]
+        if isinstance(made, Entry):
+            made.staging_seconds = perf_counter() - started
         self._kept.keep(made, program.key, self.__wrapped__)
         return program.run(traced.arguments, traced)
 
@@ -106,9 +112,9 @@ class StagedFunction:
         return f"{kept.changed} was not as the trace before had read it" if kept.changed else ""
 
     @property
-    def programs(self) -> list[Entry]:
-        """The programs that later calls may run, the one that was made last first: each has its `calls`."""
-        return list(self._kept.entries)
+    def programs(self) -> list[ProgramUse]:
+        """The programs that later calls may run, the one that ran last first, with their calls, traces, failures and times."""
+        return self._kept.uses()
 
     def clear(self) -> None:
         """Forget all programs: the next call traces."""

@@ -12,7 +12,10 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from threading import Lock
+from time import perf_counter
 from types import MethodType
 from typing import Any
 
@@ -37,22 +40,56 @@ MANY_TRACES = 20
 """From which on the user is told, once."""
 
 
+@dataclass(frozen=True)
+class ProgramUse:
+    """How one program of a staged function is used: one of `f.programs`."""
+
+    arguments: str
+    """The parameters and their types, as in `x: f32 (32, 10), n: i64`; static ones are not listed."""
+    calls: int
+    """How often it ran, with the call that traced it."""
+    traces: int
+    """How many traces of the function gave this program."""
+    failures: int
+    """How many calls it was tried for and did not fit: something that the trace had read was another."""
+    staging_seconds: float
+    """From the call that traced it to the loaded program."""
+    seconds: float
+    """In all calls after that one."""
+
+    def __str__(self) -> str:
+        later = self.calls - 1
+        each = f", {1e6 * self.seconds / later:.1f} us a call" if later else ""
+        return (
+            f"({self.arguments}): {_counted(self.calls, 'call')}, {_counted(self.traces, 'trace')}, "
+            f"{_counted(self.failures, 'guard failure')}; staged in {1e3 * self.staging_seconds:.0f} ms{each}"
+        )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 class Entry:
     """One trace of a function: the check of what it read, and the program that it gave."""
 
     __slots__ = (
-        "__weakref__", "call", "calls", "check", "differences", "hidden", "is_dead", "is_plain", "options", "rebuild", "region",
-        "runnable", "variables", "writes",
+        "__weakref__", "arguments", "call", "calls", "check", "differences", "failures", "hidden", "is_dead", "is_plain", "key",
+        "options", "rebuild", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
+        self.arguments = ", ".join(f"{argument.path}: {argument.type}" for argument in traced.arguments)
+        self.key = program.key
         self.runnable = program.runnable
         self.call, self.rebuild = self.runnable.call, self.runnable.rebuild
         self.is_plain = self.runnable.is_plain and not traced.hidden and not traced.reads.writes
         self.options = program.options
         self.region = region_key()
         self.writes = traced.reads.writes
-        self.calls = 0
+        self.calls = 1
+        self.failures = 0
+        self.staging_seconds = self.seconds = 0.0
         self.is_dead = False
         self.check: Check = lambda args, kwargs, owner: None
         self.differences: Callable[[], Callable[..., str]] = lambda: lambda args, kwargs, owner: ""
@@ -70,22 +107,29 @@ class Entry:
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> tuple[Any, ...] | None:
         """What a call gives the program; None where the program is not what a trace would give."""
         values = None if self.is_dead else self.check(args, kwargs, owner)
-        if values is None or self.region is None:
-            return values
-        # Arrays that a region keeps on a device are taken from there.
-        devices = self.runnable.devices[: len(values)]
-        return values if not devices or tuple(map(device_of, values)) == devices else None
+        if values is not None and self.region is not None:
+            # Arrays that a region keeps on a device are taken from there.
+            devices = self.runnable.devices[: len(values)]
+            if devices and tuple(map(device_of, values)) != devices:
+                values = None
+        if values is None:
+            self.failures += 1
+        return values
 
     def run(self, values: tuple[Any, ...]) -> Any:
         """Run the program with what the check has picked out of the arguments."""
         self.calls += 1
+        started = perf_counter()
         if self.is_plain:
-            return self.rebuild(self.call(*values))
-        for owner, name, value in self.writes:
-            setattr(owner.reference(), name, value)
-        if self.hidden:
-            values = (*values, *(reference() for reference in self.hidden))
-        return self.runnable(values, [reference() for reference in self.variables])
+            result = self.rebuild(self.call(*values))
+        else:
+            for owner, name, value in self.writes:
+                setattr(owner.reference(), name, value)
+            if self.hidden:
+                values = (*values, *(reference() for reference in self.hidden))
+            result = self.runnable(values, [reference() for reference in self.variables])
+        self.seconds += perf_counter() - started
+        return result
 
 
 def region_key() -> Any:
@@ -104,7 +148,9 @@ class Programs:
 
     def __init__(self) -> None:
         self.entries: tuple[Entry, ...] = ()
-        """The one that was made last first."""
+        """The one that ran last first."""
+        self.lock = Lock()
+        """Held while `entries` changes."""
         self.reasons: list[Reason] = []
         self.changed = ""
         """What was not as the last trace had read it, when a call traced again."""
@@ -113,6 +159,22 @@ class Programs:
         """How often a trace gave each program."""
         self.told: set[str] = set()
         """What the user has been told."""
+
+    def uses(self) -> list[ProgramUse]:
+        """How each program is used, the one that ran last first."""
+        return [
+            ProgramUse(
+                entry.arguments, entry.calls, self.traces[entry.key], entry.failures, entry.staging_seconds, entry.seconds
+            )
+            for entry in self.entries
+            if not entry.is_dead
+        ]
+
+    def ran(self, entry: Entry) -> None:
+        """The next call tries this one first."""
+        with self.lock:
+            if entry in self.entries:
+                self.entries = (entry, *(other for other in self.entries if other is not entry))
 
     def traces_again(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> None:
         """A call fits no program: find out why not the last one."""
@@ -126,27 +188,30 @@ class Programs:
 
     def keep(self, made: Entry | list[Reason], key: Any, function: Callable[..., Any]) -> None:
         """Take in what `entry_for` gave, and say so where tracing again and again is of no use."""
-        alive = tuple(entry for entry in self.entries if not entry.is_dead)
+        with self.lock:
+            alive = tuple(entry for entry in self.entries if not entry.is_dead)
+            self.entries = (made, *alive)[:MOST_PROGRAMS] if isinstance(made, Entry) else alive
+        self.reasons = [] if isinstance(made, Entry) else made
         if isinstance(made, Entry):
-            self.entries, self.reasons = (made, *alive)[:MOST_PROGRAMS], []
             if len(self.entries) == MANY_PROGRAMS and "programs" not in self.told:
                 self.told.add("programs")
+                last = self.changed and f", the last since {self.changed} is another one"
                 note(
                     function,
-                    f"has {MANY_PROGRAMS} programs, the last since {self.changed} is another one: name what varies "
-                    "and need not be known while staging in an array, or an axis of it with `st.dim`",
+                    f"has {MANY_PROGRAMS} programs{last}: give what varies "
+                    "and need not be known while staging as an array, and name an axis that varies with `st.dim`",
                 )
-        else:
-            self.entries, self.reasons = alive, made
         self.traces[key] += 1
         if self.traces[key] == MANY_TRACES and "traces" not in self.told:
             self.told.add("traces")
-            why = str(self.reasons[0]) if self.reasons else f"{self.changed} is another one each time"
-            note(function, f"was traced {MANY_TRACES} times to the same program, because {why}")
+            why = str(self.reasons[0]) if self.reasons else self.changed and f"{self.changed} is another one each time"
+            note(function, f"was traced {MANY_TRACES} times to the same program{why and f', because {why}'}")
 
     def clear(self) -> None:
         """Forget all programs."""
-        self.entries, self.reasons, self.changed = (), [], ""
+        with self.lock:
+            self.entries = ()
+        self.reasons, self.changed = [], ""
         self.loaded.clear()
         self.traces.clear()
 
@@ -205,7 +270,9 @@ def _write_arguments(
     writer: Writer, function: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[str]:
     """The part of a check that looks at the arguments; the expressions for the staged leaves, in the order of the trace's."""
+    writer.label = "the number of arguments given by place"
     writer.refuse(f"len(args) != {len(args)}")
+    writer.label = "the list of arguments given by name"
     writer.refuse(f"tuple(kwargs) != {tuple(kwargs)!r}" if kwargs else "kwargs")
     leaves: list[str] = []
     for name, text, value in _places(function, args, kwargs):

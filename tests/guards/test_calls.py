@@ -21,7 +21,8 @@ X = np.array([1.0, 2.0, 3.0])
 
 
 def calls(function: Any) -> list[int]:
-    return [entry.calls for entry in function.programs]
+    """How often each program ran without a trace."""
+    return [use.calls - use.traces for use in function.programs]
 
 
 # ---- which calls --------------------------------------------------------------------------------
@@ -269,6 +270,32 @@ def test_a_function_with_many_programs_says_what_varies() -> None:
     assert len(power.programs) == 16
     power.clear()
     assert power.programs == []
+
+
+def test_programs_are_listed_with_how_they_are_used() -> None:
+    scale = st.function(lambda x, n: x * n, static=("n",))
+    for n in (2.0, 3.0, 2.0, 2.0):
+        scale(X, n)
+    last, first = scale.programs
+    assert (last.arguments, last.calls, last.traces, last.failures) == ("x: f64 (3,)", 3, 1, 1)
+    assert (first.calls, first.traces, first.failures) == (1, 1, 1)
+    assert last.seconds > 0.0 < last.staging_seconds
+    assert str(last).startswith("(x: f64 (3,)): 3 calls, 1 trace, 1 guard failure; staged in ")
+    assert first.seconds == 0.0
+    assert "a call" not in str(first)
+
+
+def test_the_program_that_ran_last_is_tried_first_and_kept_longest() -> None:
+    power = st.function(lambda x, n: x * n, static=("n",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for n in range(16):
+            power(X, n)
+        power(X, 0)
+        power(X, 16)  # the seventeenth: the one that ran longest ago goes
+        power(X, 0)
+    assert power.programs[0].calls == 3
+    assert len(power.programs) == 16
 
 
 def test_a_function_that_is_traced_each_time_says_why(tmp_path: Any) -> None:
