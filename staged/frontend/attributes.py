@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from staged.frontend.mutation import note_made
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.guards.check import lookup
@@ -21,7 +23,9 @@ _DIRECT = frozenset((
     BuiltinFunctionType,
 ))  # fmt: skip
 """Classes of which no attribute is kept outside of the value itself."""
-_OF_ARRAYS = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "flags"))
+_HELD_HERE = 2
+"""References to what a call has just made: its name, and while they are counted."""
+_OF_ARRAYS = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"))
 
 
 @expression(ast.Attribute)
@@ -40,7 +44,11 @@ def attribute(owner: Any, name: str) -> Any:
         return getattr(owner, name)
     if type(owner) is np.ndarray:
         value = getattr(owner, name)
-        if name in _OF_ARRAYS and name != "flags":
+        if name == "flags":
+            trace.reads.flags(owner)
+        elif name == "base":
+            trace.reads.base(owner)
+        elif name in _OF_ARRAYS:
             trace.reads.array_fact(owner, name, value)
         return value
     if isinstance(owner, ModuleType):
@@ -78,6 +86,7 @@ def _of_class(trace: TraceContext, owner: type, name: str) -> Any:
 
 def _of_super(trace: TraceContext, owner: Any, name: str) -> Any:
     """What the classes after `__thisclass__` have."""
+    trace.reads.bases(owner.__self_class__)
     classes = owner.__self_class__.__mro__
     for cls in classes[classes.index(owner.__thisclass__) + 1 :]:
         trace.reads.own(cls, name)
@@ -141,7 +150,13 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
     getter = lookup(type(found), "__get__")
     if isinstance(getter, FunctionType):
         reads.of_class(cls, name, found)
-        return call(getter, found, owner, cls)
+        _note_descriptor(trace, found, getter)
+        if not is_data and not is_made:
+            reads.no_attribute(owner, name)
+        made = call(getter, found, owner, cls)
+        if sys.getrefcount(made) <= _HELD_HERE:
+            note_made(made)  # a partial of a method
+        return made
     try:
         value = getattr(owner, name)
     except AttributeError:
@@ -157,6 +172,14 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
     elif not isinstance(found, MemberDescriptorType):
         reads.of_class(cls, name, found)
     return value
+
+
+def _note_descriptor(trace: TraceContext, descriptor: Any, getter: FunctionType) -> None:
+    """A descriptor of the user's was asked: that it is one, and whether it goes before what the object itself has."""
+    cls = type(descriptor)
+    trace.reads.of_class(cls, "__get__", getter)
+    for name in ("__set__", "__delete__"):
+        trace.reads.of_class(cls, name, lookup(cls, name))
 
 
 def _missing(trace: TraceContext, owner: Any, name: str, is_made: bool) -> Any:

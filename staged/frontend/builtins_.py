@@ -49,6 +49,15 @@ REFUSED: dict[Any, str] = {
     builtins.breakpoint: "run it with `with staged.eager():` to step through it",
     time.sleep: "sleep in Python, between calls",
 }
+OF_FRAME: dict[Any, tuple[int, str]] = {
+    builtins.globals: (0, "name the global, or import its module and use `getattr`"),
+    builtins.locals: (0, "name the variables"),
+    builtins.vars: (0, "name the variables"),
+    builtins.dir: (0, "name the variables"),
+    builtins.eval: (1, "write the code out"),
+    builtins.exec: (1, "write the code out"),
+}
+"""Builtins that, given no more arguments than so many, look at the frame that calls them: in converted code it is not the user's."""
 
 
 def builtin(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -14,7 +14,7 @@ import numpy as np
 from staged.errors import StagedError, StagedValueError, StagingError
 from staged.frontend import trees
 from staged.frontend.assign import record_attribute, record_contents
-from staged.frontend.builtins_ import BUILTINS, REFUSED
+from staged.frontend.builtins_ import BUILTINS, OF_FRAME, REFUSED
 from staged.frontend.foreign import changed_by, check_call
 from staged.frontend.mutation import note_made, note_new, note_parts
 from staged.frontend.noted_calls import note_call, note_handled
@@ -97,6 +97,9 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
 
         return call_staged(function, args, kwargs)
     if isinstance(function, functools.partial):
+        if trace is not None and not trace.is_made(function):
+            for name in ("func", "args", "keywords"):
+                trace.reads.attribute(function, name, getattr(function, name))
         return call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
     method = getattr(type(function), "__call__", None)  # noqa: B004 (the class's own, to convert it)
     if isinstance(method, FunctionType):
@@ -159,6 +162,7 @@ def _call_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # In eager mode too, where numbers are arrays with a tape; in plain Python there is nothing to handle.
     handler = BUILTINS.get(function) if context_or_none() is not None else None
+    _refuse_frames(function, args, kwargs)
     if handler is not None:
         trace = current_trace()
         if trace is not None:
@@ -183,6 +187,17 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
     if function.__name__ == "copy" and isinstance(result, list | dict | set):
         note_made(result)
     return result
+
+
+def _refuse_frames(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """In eager mode too: there the frame is ours as well."""
+    found = OF_FRAME.get(function) if type(function) is BuiltinFunctionType else None
+    if found is not None and len(args) <= found[0] and not kwargs:
+        raise StagingError(
+            f"`{function.__name__}` in code of a staged function would look at other code than this",
+            where=here(),
+            hint=found[1],
+        )
 
 
 def _join(separator: str, items: Any) -> StagedString:
@@ -232,10 +247,15 @@ def _converted_arguments(function: Any, args: tuple[Any, ...]) -> tuple[Any, ...
     """Callbacks of `map`, `sorted` and the like are converted, since Python's own code calls them."""
     if function not in _HIGHER_ORDER:
         return args
-    return tuple(_converted_argument(item) if isinstance(item, FunctionType) else item for item in args)
+    return tuple(_converted_argument(item) if isinstance(item, FunctionType | MethodType) else item for item in args)
 
 
-def _converted_argument(function: FunctionType) -> Any:
+def _converted_argument(function: FunctionType | MethodType) -> Any:
+    if isinstance(function, MethodType):
+        inner = function.__func__
+        return (
+            MethodType(_converted_argument(inner), function.__self__) if isinstance(inner, FunctionType) else function
+        )
     converted, trace = as_converted(function), current_trace()
     if trace is not None:
         _note_function(trace, function, converted)
@@ -263,6 +283,9 @@ def as_converted(function: Any) -> Any:
     """The converted form of a function of the user's; others as they are."""
     from staged.frontend.convert import converted, is_user_code
 
+    if isinstance(function, MethodType):
+        inner = function.__func__
+        return MethodType(as_converted(inner), function.__self__) if isinstance(inner, FunctionType) else function
     return converted(function) if is_user_code(function) else function
 
 

@@ -64,7 +64,7 @@ def note_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs:
         reads.consumed(value, name)
     if isinstance(function, type):
         reads.methods(function)
-    elif isinstance(function, FunctionType) and belongs_to_user:
+    elif isinstance(function, FunctionType) and not is_pure(function):
         reads.consumed(function, name)
 
 
@@ -85,6 +85,10 @@ def _is_shallow(trace: TraceContext, function: Any, args: tuple[Any, ...]) -> bo
         return False
     if function in _OF_CLASSES and args and not trace.is_made(args[0]) and not _is_value(args[0]):
         trace.reads.type_of(args[0])
+    if function in (isinstance, issubclass) and len(args) > 1:
+        cls = args[0] if function is issubclass else type(args[0])
+        if isinstance(cls, type):
+            trace.reads.is_instance(cls, args[1])
     return True
 
 

@@ -383,6 +383,9 @@ class TraceContext(RecordContext):
         self.random.counter.value = counter + 1
         return read(self.random.seed), self.random.stream, counter
 
+    def read_now(self, value: Any) -> None:
+        self.reads.consumed(value)
+
     def lift(self, array: Any) -> Array:
         """A handle for an array of Python's. A transpose or another shape of an array with a name is made from that one."""
         if type(array) is np.ndarray and id(array) not in self.hidden:

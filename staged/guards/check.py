@@ -195,6 +195,9 @@ class Writer:
                 self.refuse(
                     f"{owner}.dtype.str != {dtype!r} or {owner}.shape != {shape!r} or {owner}.tobytes() != {self.constant(elements)}"
                 )
+            case "flags":
+                assert value is not None
+                self.expect(f"{owner}.flags.num", value)
             case "no slot":
                 self.refuse(f"hasattr({owner}, {self.constant(key)})")
             case "contents":
@@ -203,6 +206,9 @@ class Writer:
                 self.expect(
                     f"tuple({base}.items({owner}))" if key is dict else f"tuple({base}.__iter__({owner}))", value
                 )
+            case "abstract":
+                assert value is not None
+                self.expect(f"{owner}.get_cache_token()", value)
             case "keys":
                 assert value is not None
                 self.expect(f"tuple({owner}.__dict__)", value)
@@ -221,7 +227,9 @@ class Writer:
         """As `finish`, but it says what is not as it was; '' where all is."""
         lines = [f"at = {label!r}\n        {line.replace('return None', 'return at')}" for label, line in self.lines]
         inner = "\n".join(f"        {line}" for line in ("at = ''", *self._loads, *lines, "return ''"))
-        made: Callable[..., str] = self._compiled(f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return at\n")
+        made: Callable[..., str] = self._compiled(
+            f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return at\n"
+        )
         return made
 
     def _compiled(self, text: str) -> Any:

@@ -136,6 +136,12 @@ def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expec
     return visit(value, 0)
 
 
+def is_known(container: Any) -> bool:
+    """Whether `expected` looks into a container of this class, so that it is guarded wherever it is met."""
+    cls = type(container)
+    return cls in _SEQUENCES or cls in _MAPPINGS or cls in _SETS
+
+
 def is_value(value: Any) -> bool:
     """Whether an object is all in its fields, which do not change: a frozen dataclass of immutable values."""
     cls = type(value)

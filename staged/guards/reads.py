@@ -12,15 +12,19 @@ Owners of attributes are objects that are older than the trace; what the trace i
 
 from __future__ import annotations
 
+import abc
 import builtins
 import datetime
 import decimal
+import dis
 import enum
 import functools
+import logging
+import operator
 import pathlib
 import re
 import sys
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import (
@@ -32,13 +36,25 @@ from types import (
     MethodDescriptorType,
     MethodType,
     ModuleType,
+    UnionType,
     WrapperDescriptorType,
 )
 from typing import Any
 
 import numpy as np
 
-from staged.guards.expected import Entries, Expected, Items, Members, Object, TooLargeError, expected, held
+from staged.guards.expected import (
+    Entries,
+    Expected,
+    Items,
+    Members,
+    Object,
+    Same,
+    TooLargeError,
+    expected,
+    held,
+    is_known,
+)
 from staged.ir.types import DType
 from staged.ops.array import Array
 from staged.source import Position, here, is_installed
@@ -81,6 +97,8 @@ class Guard:
                 return f"the code of {name}"
             case "type":
                 return f"the class of {name}"
+            case "abstract":
+                return "which classes are registered with abstract ones"
             case "keys":
                 return f"which attributes {name} has"
             case "contents":
@@ -210,10 +228,36 @@ class Reads:
         if ("type", id(owner)) not in self.guards:
             self._add("type", self._owner(owner), None, self._expected(type(owner)))
 
+    def bases(self, cls: type) -> None:
+        """The classes in which what a class has is looked for."""
+        if not _is_library(cls.__module__):
+            self.attribute(cls, "__mro__", cls.__mro__)
+
+    def is_instance(self, cls: type, wanted: Any) -> None:
+        """Objects of `cls` are looked at for whether they are of `wanted`: a class, a union, or a tuple of such."""
+        self.bases(cls)
+        for each in wanted if isinstance(wanted, tuple) else getattr(wanted, "__args__", (wanted,)):
+            if isinstance(each, tuple | UnionType):
+                self.is_instance(cls, each)
+            elif isinstance(each, abc.ABCMeta):
+                self._add("abstract", held(abc), None, Same(abc.get_cache_token()))
+            if not _is_library(type(each).__module__):
+                self.methods(each)
+
     def array_fact(self, array: Any, name: str, value: Any) -> None:
         """The shape or dtype of an older array."""
         if id(array) in self.arrays:
             self.attribute(array, name, value)
+
+    def flags(self, array: Any) -> None:
+        """The flags of an older array: its layout, and whether it can be written."""
+        if id(array) in self.arrays:
+            self._add("flags", self._owner(array), None, Same(array.flags.num))
+
+    def base(self, array: Any) -> None:
+        """The array whose memory another one shows is as old as that one."""
+        if self._is_older(array):
+            self._met(array.base)
 
     # ---- what other code reads ----
 
@@ -290,12 +334,16 @@ class Reads:
                 waiting += [each.__func__, each.__self__]
             elif isinstance(each, BuiltinFunctionType):
                 waiting.append(each.__self__)
+            elif isinstance(each, _GETTERS):
+                waiting += each.__reduce__()[1:]
             elif isinstance(each, np.ufunc | MethodDescriptorType | WrapperDescriptorType):
                 continue
             elif isinstance(each, FunctionType):
                 if functions:
                     self._mentioned(each)
-            elif isinstance(each, type | ModuleType):
+            elif isinstance(each, type):
+                self.methods(each)
+            elif isinstance(each, ModuleType):
                 continue
             elif dict_of(each) is not None or hasattr(cls, "__slots__"):
                 waiting += self._parts(each)
@@ -307,8 +355,8 @@ class Reads:
         base = next(cls for cls in (list, tuple, set, frozenset, deque, dict) if isinstance(container, cls))
         elements = tuple(dict.values(container)) if base is dict else tuple(base.__iter__(container))
         yield from elements
-        if type(container).__module__ in ("builtins", "collections"):
-            return
+        if is_known(container):
+            return  # looked at as it was reached
         if self.is_made(container):
             yield from self._parts(container)
             return
@@ -323,6 +371,7 @@ class Reads:
             yield from (held_there or {}).values()
         else:
             self.type_of(owner)
+            self.bases(type(owner))
             if held_there is not None:
                 self.states.append((owner, held_there, dict(held_there)))
                 self._add("keys", self._owner(owner), None, self._expected(tuple(held_there)))
@@ -340,28 +389,42 @@ class Reads:
                 yield from self._methods(cls)
 
     def _methods(self, cls: type) -> Iterator[Any]:
-        """The functions of a class of the user's, any of which an operator or another method may call."""
+        """What a class of the user's has: an operator or another method may call its functions, and read the rest."""
         self._add("keys", self._owner(cls), None, self._expected(tuple(cls.__dict__)))
         for name, value in list(vars(cls).items()):
-            function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-            if isinstance(function, FunctionType):
-                self.of_class(cls, name, value)
-                yield function
+            if name in _OF_PYTHON or isinstance(value, MemberDescriptorType | GetSetDescriptorType):
+                continue
+            self.own(cls, name)
+            if isinstance(value, property):
+                yield from (each for each in (value.fget, value.fset, value.fdel) if each is not None)
+            else:
+                yield getattr(value, "__func__", value)
 
     def _mentioned(self, function: FunctionType) -> None:
-        """A function of the user's that runs without being converted: all that its code mentions."""
-        module = str(function.__globals__.get("__name__", ""))
-        if _is_library(module) or getattr(function, "__staged_converted__", False):
+        """A function that runs without being converted: all that its code mentions, if it is the user's, and what it was given."""
+        if getattr(function, "__staged_converted__", False):
             return
-        names = tuple(name for name in _names_in(function.__code__) if name in function.__globals__)
+        if _is_library(str(function.__globals__.get("__name__", ""))):
+            names: tuple[str, ...] = ()
+            if function.__closure__ is None:
+                return  # else it may be a wrapper of one of the user's
+        else:
+            names = _globals_in(function.__code__)
         self.function(function, names)
         for name in names:
-            self._used(function, function.__globals__[name])
+            if name in function.__globals__:
+                self._used(function, function.__globals__[name])
         for cell in function.__closure__ or ():
             try:
                 self._used(function, cell.cell_contents)
             except ValueError:
                 continue
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._used(function, value)
+        self._add("keys", self._owner(function), None, self._expected(tuple(function.__dict__)))
+        for name, value in function.__dict__.items():
+            self.attribute(function, name, value)
+            self._used(function, value)
 
     def _used(self, function: FunctionType, value: Any) -> None:
         """What a function that runs without being converted mentions."""
@@ -371,17 +434,17 @@ class Reads:
                     self.attribute(value, name, value.__dict__[name])
                     if not isinstance(value.__dict__[name], ModuleType):
                         self._used(function, value.__dict__[name])
-        elif isinstance(value, type):
-            self.methods(value)
         else:
             self.all_of(value)
 
     def methods(self, cls: type) -> None:
-        """All functions of a class of the user's, and of its bases: making or using an object may call them."""
-        for base in cls.__mro__:
+        """All that a class of the user's and its bases have: making or using an object may call or read it."""
+        self.bases(cls)
+        metaclass: type = type(cls)
+        for base in (*cls.__mro__, *metaclass.__mro__):
             if not _is_library(base.__module__) and ("keys", id(base)) not in self.guards:
-                for function in self._methods(base):
-                    self.all_of(function)
+                for value in self._methods(base):
+                    self.all_of(value)
 
     def writes_again(self, owner: Any, name: str, value: Any, wanted: Expected) -> None:
         """Each call of the program sets an attribute to a value that is the same in every trace."""
@@ -437,14 +500,22 @@ _IMMUTABLE = (
     datetime.tzinfo,
     re.Pattern,
     pathlib.PurePath,
+    logging.Logger,
+    type(namedtuple("_", "field").field),  # type: ignore[attr-defined]
 )
+_GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+_OF_PYTHON = frozenset(
+    "__module__ __qualname__ __doc__ __dict__ __weakref__ __annotations__ __dataclass_fields__ __dataclass_params__ "
+    "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __type_params__ __firstlineno__ __static_attributes__".split()
+)
+"""What Python keeps in a class for itself."""
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis)))
 
 
 def _is_plain(value: Any) -> bool:
-    return type(value) in _PLAIN or isinstance(
-        value, str | int | float | np.generic | np.dtype | DType | Array | enum.Enum
-    )
+    if isinstance(value, enum.Enum):
+        return _is_library(type(value).__module__)
+    return type(value) in _PLAIN or isinstance(value, np.generic | np.dtype | DType | Array)
 
 
 def dict_of(owner: Any) -> dict[str, Any] | None:
@@ -467,9 +538,21 @@ def _slots_of(cls: type) -> tuple[str, ...]:
 def _names_in(code: CodeType) -> Iterator[str]:
     """Global names and attributes in a code object and those inside it."""
     yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+    for inner in _codes_in(code):
+        yield from _names_in(inner)
+
+
+@functools.cache
+def _globals_in(code: CodeType) -> tuple[str, ...]:
+    """Names that a code object, or one inside it, looks up among globals and builtins."""
+    found = {each.argval: None for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    for inner in _codes_in(code):
+        found.update(dict.fromkeys(_globals_in(inner)))
+    return tuple(found)
+
+
+def _codes_in(code: CodeType) -> Iterator[CodeType]:
+    return (constant for constant in code.co_consts if isinstance(constant, CodeType))
 
 
 def _is_library(module: str) -> bool:

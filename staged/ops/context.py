@@ -40,6 +40,10 @@ class Context(ABC):
     def lift(self, array: Any) -> Array:
         """A handle for a NumPy array (or another context's concrete array) that exists outside: a hidden input."""
 
+    def read_now(self, value: Any) -> None:
+        """Note that elements of an array of Python's, or of an object that gives one, become constants of the program."""
+        return
+
     @property
     def is_plain(self) -> bool:
         """Whether this is plain Python: no staged function runs, staged or eagerly, and no derivative is being taken.

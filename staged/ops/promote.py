@@ -200,6 +200,7 @@ def _from_list(items: Sequence[Any]) -> Array | NumberList:
         return METHODS["stack"](nested)
     for leaf in leaves:
         check_class(leaf)
+        current_context().read_now(leaf)
     try:
         data = np.asarray(nested)
     except ValueError:
@@ -235,12 +236,15 @@ def _from_numpy(data: np.ndarray[Any, Any], original: Any) -> Array:
             where=here(),
             hint="cast it first, for example `x.astype(np.float32)`",
         )
+    context = current_context()
     if not data.ndim:
-        return current_context().constant(data.item(), TensorType(dtype, ()))
+        context.read_now(original)
+        return context.constant(data.item(), TensorType(dtype, ()))
     if isinstance(original, np.ndarray) or hasattr(original, "__staged_by_reference__"):
         # The array itself, not a copy: closed-over arrays are inputs by reference, told apart by identity.
-        return current_context().lift(original)
-    return current_context().constant(data, TensorType(dtype, data.shape))
+        return context.lift(original)
+    context.read_now(original)
+    return context.constant(data, TensorType(dtype, data.shape))
 
 
 def constant(value: bool | int | float, type: TensorType) -> Array:

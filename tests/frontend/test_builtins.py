@@ -96,6 +96,39 @@ def test_refusals(program: Any, args: Any, message: str, hint: str) -> None:
     assert caught.value.where.file == __file__
 
 
+@pytest.mark.parametrize(
+    "look", [lambda: globals(), lambda: locals(), lambda: dir(), lambda: vars(), lambda: eval("TABLE")]
+)
+def test_builtins_that_look_at_the_frame_of_their_caller_are_refused_in_eager_mode_too(look: Any) -> None:
+    staged = st.function(lambda x: x * len(look()))
+    with pytest.raises(st.StagingError, match="would look at other code|cannot be staged"):
+        staged.stage(X)
+    with st.eager(), pytest.raises(st.StagingError, match="would look at other code"):
+        staged(X)
+
+
+class Order:
+    sign = -1.0
+
+    def key(self, value: Any) -> Any:
+        return value * self.sign
+
+
+def test_a_method_orders_what_is_sorted() -> None:
+    order = Order()
+
+    def f(x):
+        high, low = sorted([1.0, 2.0], key=order.key)
+        (first, *_) = map(order.key, [high])
+        return x * high - low, x * first, x * max([1.0, 2.0], key=order.key)
+
+    with st.eager():
+        in_python = st.function(f)(X)
+    for results in (in_python, st.function(f)(X)):
+        for given, right in zip(results, [X * 2.0 - 1.0, X * -2.0, X * 1.0], strict=True):
+            np.testing.assert_array_equal(given, right)
+
+
 TABLE = np.zeros(3)
 
 
