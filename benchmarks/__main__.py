@@ -25,6 +25,8 @@ from benchmarks.worker import FOR_GPUS, FRAMEWORKS
 ROOT = Path(__file__).parent.parent
 # A cell that takes longer has hung; `torch-max` compiles for a minute or two.
 TIME_LIMIT = 600
+OURS = ("staged", "program")
+"""What runs in this interpreter."""
 
 
 def main() -> None:
@@ -117,7 +119,7 @@ def cell_of(framework: str, row: str, threads: int, options: argparse.Namespace,
     `options` has `peers_python`, `min_time` and `patience`, and may have `device` and `limit` (seconds).
     """
     limit = getattr(options, "limit", TIME_LIMIT)
-    python = sys.executable if framework == "staged" else options.peers_python
+    python = sys.executable if framework in OURS else options.peers_python
     command = [python, "-m", "benchmarks.worker", "--framework", framework, "--row", row, "--threads", str(threads)]
     command += ["--cold"] if cold else ["--min-time", str(options.min_time), "--patience", str(options.patience)]
     command += ["--device", getattr(options, "device", "cpu")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,28 +66,33 @@ def time_cell(cell: Cell | None) -> str:
     return text + "*" * (timing["foreign_cores"] > DISTURBED)
 
 
-def warm_table(cells: Sequence[Cell], threads: int) -> list[str]:
-    """Seconds per step or call, and our time over the best peer's in the same run: below 1 we are faster."""
+def warm_table(
+    cells: Sequence[Cell], threads: int, rows: Iterable[str] = ROWS, ours: Sequence[str] = ("staged",)
+) -> list[str]:
+    """Seconds per step or call, and our time over the best peer's in the same run: below 1 we are faster.
+
+    The ratio is that of the first of `ours`; the others are no peers.
+    """
     table = table_of(cells)
     frameworks = [
         name
         for name in _in_order(cells)
         if any(k[0] == name and k[2] == threads and time_of(c) for k, c in table.items())
     ]
-    peers = [name for name in frameworks if name != "staged"]
+    peers = [name for name in frameworks if name not in ours]
     lines = [
         f"| row | {' | '.join(frameworks)} | best peer | staged / best peer |",
         "|---|" + "---|" * (len(frameworks) + 2),
     ]
-    for row in ROWS:
+    for row in rows:
         found = {name: table.get((name, row, threads)) for name in frameworks}
         timed = {name: time_of(found[name]) for name in peers}
         times = {name: value for name, value in timed.items() if value is not None}
-        if not times and time_of(found.get("staged")) is None:
+        if not times and time_of(found.get(ours[0])) is None:
             continue
         best = min(times, key=lambda name: times[name], default="-")
-        ours = time_of(found.get("staged"))
-        ratio = f"**{ours / times[best]:.2f}**" if ours is not None and times else "-"
+        taken = time_of(found.get(ours[0]))
+        ratio = f"**{taken / times[best]:.2f}**" if taken is not None and times else "-"
         lines.append(f"| {row} | {' | '.join(time_cell(found[name]) for name in frameworks)} | {best} | {ratio} |")
     return lines
 

@@ -29,17 +29,21 @@ class Row:
     """One line of the table. `shapes` are the operands of an op; `flops` counts one call's or step's arithmetic."""
 
     name: str
-    kind: Literal["train", "recurrent", "trees", "op"]
+    kind: Literal["train", "recurrent", "trees", "op", "call"]
     what: str
     batch: int = 0
     image: tuple[int, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
     flops: int = 0
+    steps_of: str = ""
+    """Of a call: the training row whose step it is."""
+    blocks: int = 0
+    """Of a call: transformer blocks."""
 
     @property
     def is_training(self) -> bool:
         """Whether `run(n)` trains n steps."""
-        return self.kind != "op"
+        return self.kind not in ("op", "call")
 
 
 def _sgemm(n: int) -> Row:

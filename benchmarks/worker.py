@@ -16,10 +16,11 @@ import os
 import resource
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from benchmarks.rows import ROWS, data_of, digest
+from benchmarks.call_rows import CALLS, data_of_call
+from benchmarks.rows import ROWS, Row, data_of, digest
 from benchmarks.timing import measure
 from benchmarks.workload import NotWritten
 
@@ -36,15 +37,23 @@ FRAMEWORKS = {
     "jax-loop": "benchmarks.frameworks.jax_xla",
     "numpy": "benchmarks.frameworks.plain_numpy",
 }
+CALL_FRAMEWORKS = {
+    "staged": "benchmarks.frameworks.calls_ours",
+    "program": "benchmarks.frameworks.calls_ours",
+    "torch-eager": "benchmarks.frameworks.calls_pytorch",
+    "torch-compile": "benchmarks.frameworks.calls_pytorch",
+    "jax": "benchmarks.frameworks.calls_jax",
+}
+"""The same for the rows of `benchmarks.calls`."""
 FOR_GPUS = ("torch-graphs",)  # on a processor it is the same as another
 LIBRARIES = ("staged", "torch", "jax", "jaxlib")  # what may be missing; any other missing module is a fault
-CHECK_STEPS = {"train": 8, "recurrent": 4, "trees": 1}
+CHECK_STEPS = {"train": 8, "recurrent": 4, "trees": 1, "call": 4}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--framework", required=True, choices=FRAMEWORKS)
-    parser.add_argument("--row", required=True, choices=ROWS)
+    parser.add_argument("--framework", required=True, choices=sorted({*FRAMEWORKS, *CALL_FRAMEWORKS}))
+    parser.add_argument("--row", required=True, choices=[*ROWS, *CALLS])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="gpu: `staged` and PyTorch only")
     parser.add_argument("--cold", action="store_true", help="only the first call, and how long it took from the import")
@@ -63,13 +72,14 @@ def main() -> None:
 
 
 def work(options: argparse.Namespace) -> dict[str, Any]:
-    row = ROWS[options.row]
+    row = CALLS[options.row] if options.row in CALLS else ROWS[options.row]
+    is_call = row.kind == "call"
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[-options.threads :])
-    data = data_of(row)
+    data = data_for(row)
     start = time.perf_counter()
-    framework = importlib.import_module(FRAMEWORKS[options.framework])
+    framework = importlib.import_module((CALL_FRAMEWORKS if is_call else FRAMEWORKS)[options.framework])
     imported = time.perf_counter()
     on = {} if options.device == "cpu" else {"device": options.device}
     if on and "device" not in inspect.signature(framework.build).parameters:
@@ -86,13 +96,20 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
         **workload.figures,
     }
     if not options.cold:
-        if row.is_training:
+        if row.is_training or is_call:
             result = workload.run(CHECK_STEPS[row.kind])
         answer["digest"] = digest(workload.read(result))
         answer["timing"] = asdict(measure(workload.run, min_time=options.min_time, patience=options.patience))
     scale = 1 if sys.platform == "darwin" else 1024
     answer["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
     return answer
+
+
+def data_for(row: Row) -> Any:
+    """The arrays of a row; of a call that is a step, those of the training."""
+    if row.steps_of:
+        return data_of(replace(ROWS[row.steps_of], batch=row.batch))
+    return data_of_call(row) if row.kind == "call" else data_of(row)
 
 
 if __name__ == "__main__":
