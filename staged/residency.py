@@ -12,7 +12,7 @@ import numpy as np
 from staged.artifact import Parameter
 from staged.errors import ProgramMemoryError
 from staged.frontend.resident import DeviceArray, find_kept
-from staged.frontend.variable import Variable
+from staged.frontend.variable import Variable, host_buffers
 from staged.ir.types import CPU, Device, shape_text
 from staged.runtime.cuda.resident import DeviceCopy
 from staged.source import Position
@@ -47,6 +47,9 @@ def variable_places(variables: Sequence[Variable], parameters: Sequence[Paramete
 
     Raises: ProgramMemoryError if a device has no room, with the Variable's name and the program's line.
     """
+    buffers = host_buffers(variables)
+    if buffers is not None and all(parameter.device == "cpu" for parameter in parameters):
+        return buffers
     with _one_at_a_time:
         return [
             _variable_place(variable, parameter, where)

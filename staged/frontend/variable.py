@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,7 +67,7 @@ class Variable(Array):
             if isinstance(value, Array):
                 self._held = METHODS["astype"](array, dtype) if array.dtype != dtype else array  # it may be on a tape
             else:
-                self._held = np.array(value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy)
+                self._held = np.array(value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy, order="C")
             return
         if any(region.is_loop for region in trace.regions):
             raise StagingError(
@@ -187,7 +187,7 @@ class Variable(Array):
         """
         self._check_alive()
         held = self._held
-        if not isinstance(held, np.ndarray):
+        if not isinstance(held, np.ndarray) or not held.flags.c_contiguous:
             held = self._kept = np.array(held, dtype=self._type.dtype.numpy, order="C")
         if written and self._remote is not None:
             self._remote.outdate()
@@ -276,6 +276,16 @@ def _restored(cls: type[Variable], value: Any, name: str) -> Variable:
 def _fits(source: str, target: str) -> bool:
     order = {"b": 0, "i": 1, "u": 1, "f": 2}
     return order[source] <= order[target]
+
+
+def host_buffers(variables: Sequence[Variable]) -> list[np.ndarray[Any, Any]] | None:
+    """The buffers of Variables that the host alone has, and has as arrays already; None where it takes more to get at one."""
+    kept = [
+        variable._kept
+        for variable in variables
+        if variable._remote is None and variable._trace is None and type(variable._kept) is np.ndarray
+    ]
+    return kept if len(kept) == len(variables) else None
 
 
 # ---- in a trace ---------------------------------------------------------------------------------

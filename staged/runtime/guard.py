@@ -31,7 +31,7 @@ int st_call(st_entry *entry, const void *args, void *arena, st_host *host, volat
 void st_suspend(void);
 void st_resume(void);
 int64_t st_overlap(const char *args, const int32_t *offsets, const int64_t *sizes, int32_t count,
-                   const int32_t *variables, int32_t variable_count);
+                   const int32_t *variables, int32_t variable_count, const int32_t *others, int32_t other_count);
 """
 
 _SOURCE = f"""\
@@ -109,14 +109,15 @@ int st_call(st_entry *entry, const void *args, void *arena, st_host *host, volat
     return status == {ErrorKind.OK.value} && *stop != 0 ? {ErrorKind.INTERRUPTED.value} : status;
 }}
 
-// Whether the memory of a variable is also that of another argument: its index * count + the other's, else -1.
+// Whether the memory of a variable is also that of another argument, one of `others`: its index * count + the other's, else -1.
 int64_t st_overlap(const char *args, const int32_t *offsets, const int64_t *sizes, int32_t count,
-                   const int32_t *variables, int32_t variable_count) {{
+                   const int32_t *variables, int32_t variable_count, const int32_t *others, int32_t other_count) {{
     for (int32_t i = 0; i < variable_count; ++i) {{
         const int32_t v = variables[i];
         const char *begin;
         memcpy(&begin, args + offsets[v], sizeof begin);
-        for (int32_t o = 0; o < count; ++o) {{
+        for (int32_t i_other = 0; i_other < other_count; ++i_other) {{
+            const int32_t o = others[i_other];
             const char *other;
             memcpy(&other, args + offsets[o], sizeof other);
             if (o != v && (uintptr_t)other < (uintptr_t)begin + (uint64_t)sizes[v] &&

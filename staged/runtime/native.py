@@ -41,7 +41,7 @@ from staged.errors import (
 from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
 from staged.runtime.guard import CUDA_MODE, PLAIN_MODE, ffi, guard, loader
 from staged.runtime.machine import default_threads
-from staged.runtime.prepared import is_simple, is_small, prepare
+from staged.runtime.prepared import is_simple, prepare
 from staged.runtime.printing import Printer, is_live, write
 from staged.runtime.results import Results
 from staged.runtime.stack_size import stack_bytes
@@ -245,6 +245,10 @@ class _Slot:
         self.stream: Any = None  # the one that `live` is about
         self.live = False
         self.forks = _forks
+        self.bound: tuple[Callable[[], Any], ...] = program.unbound
+        """The arrays that the words of the variables are about, held weakly."""
+        self.held: frozenset[Any] = frozenset()
+        """Where these are."""
 
 
 _forks = 0
@@ -259,8 +263,13 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-def _is_current(slot: _Slot) -> bool:
-    return slot.forks == _forks
+def _nothing() -> None:
+    """Stands for a variable that is not bound."""
+
+
+def _address(buffer: Any) -> int:
+    """Where a buffer is: what calls that write it are known by."""
+    return int(ffi.cast("uintptr_t", buffer))
 
 
 def _anonymous_memory(artifact: Artifact) -> mmap.mmap:
@@ -325,14 +334,15 @@ class NativeProgram:
         self._variable_positions = [i for i, plan in enumerate(self._array_plans) if plan.is_variable]
         self._offsets = ffi.new("int32_t[]", [plan.index * _POINTER for plan in self._array_plans])
         self._variables = ffi.new("int32_t[]", self._variable_positions)
+        self._everything = ffi.new("int32_t[]", list(range(len(self._array_plans))))
+        inputs = [i for i, plan in enumerate(self._array_plans) if not plan.is_variable]
+        self._inputs, self._input_count = ffi.new("int32_t[]", inputs), len(inputs)
+        self._variable_plans = [plan for plan in self._array_plans if plan.is_variable]
+        self.unbound: tuple[Callable[[], Any], ...] = (_nothing,) * len(self._variable_plans)
         self._is_symbolic = any(plan.shape is None for plan in plans)
         self._idle: list[_Slot] = []
         self._results = Results()
-        self._is_short = (
-            is_simple(self._given, self._outputs, artifact.source)
-            and is_small(self._outputs)
-            and not (poison or artifact.recursive or artifact.language == "cuda")
-        )
+        self._is_short = is_simple(self._given, self._outputs) and not (poison or artifact.language == "cuda")
 
     def __repr__(self) -> str:
         return f"<native program `{self.artifact.name}` for {self.artifact.target}>"
@@ -371,11 +381,12 @@ class NativeProgram:
             words[plan.index] = buffer
             keep.append(buffer)
         sizes = self._bind_dimensions(values) if self._is_symbolic else None
-        buffers: list[Any] = []
+        held: frozenset[Any] = frozenset()
         if self._variable_positions:
+            slot.bound = self.unbound
             self._separate(slot, values, keep, sizes is not None)
-            buffers = [keep[position] for position in self._variable_positions]
-        buffers += remote
+            held = frozenset(_address(keep[position]) for position in self._variable_positions)
+        held |= frozenset(remote)
         outputs = []
         for plan in self._outputs:
             shape = plan.shape
@@ -390,39 +401,100 @@ class NativeProgram:
         if self._poison and not self.artifact.grows:
             _poison(slot.memory, self.artifact.arena_bytes)
         try:
-            if buffers:
-                writers.acquire(buffers, slot.printer, self.artifact.name)
-            slot.printer.catches = catches = threading.get_ident() == threading.main_thread().ident
-            if slot.stream is not sys.stdout:
-                slot.stream = sys.stdout
-                slot.live = is_live(slot.stream)
-            if self.artifact.recursive:
-                slot.host.stack_bytes = stack_bytes()
-            slot.host.live = slot.live  # each time: a program that stopped may have left its progress bar noted here
-            status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, catches)
+            if held:
+                writers.acquire(held, slot.printer, self.artifact.name)
+            status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, self.ready(slot))
             if status and self.artifact.language == "cuda":
                 self._library.let_devices_finish(self.artifact.gpus)
             for original, copy in write_back:
                 original[...] = copy
         finally:
-            if buffers:
-                writers.release(buffers, slot.printer)
+            if held:
+                writers.release(slot.printer)
         if status:
-            self._stopped(slot, status)
+            self.stopped(slot, status)
         if len(self._idle) < _IDLE_SLOTS_KEPT:
             self._idle.append(slot)
         return tuple(outputs)
 
-    def short(self, kinds: Sequence[type], otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
+    def short(self, kinds: Sequence[type | None], otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
         """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise` is called.
 
         It is the caller's: kept here it would hold the program, which is to be unloaded as soon as nothing uses it.
         """
         if not self._is_short:
             return None
-        return prepare(self._given, self._outputs, kinds, self._entry, self._idle, _is_current, self._stopped, otherwise)
+        source = self.artifact.source
+        return prepare(self, self._given, self._outputs, kinds, source, self._entry, self._idle, otherwise)
 
     # ---- binding ----
+
+    @staticmethod
+    def is_current(slot: _Slot) -> bool:
+        """Whether a slot is of this process: the helper threads of one made before a fork are the parent's."""
+        return slot.forks == _forks
+
+    def ready(self, slot: _Slot) -> bool:
+        """Tell the program of this moment's `sys.stdout`, thread and stack; whether the call is to catch interrupts."""
+        catches = threading.get_ident() == threading.main_thread().ident
+        slot.printer.catches = catches
+        if slot.stream is not sys.stdout:
+            slot.stream = sys.stdout
+            slot.live = is_live(slot.stream)
+        if self.artifact.recursive:
+            slot.host.stack_bytes = stack_bytes()
+        slot.host.live = slot.live  # each time: a program that stopped may have left its progress bar noted here
+        return catches
+
+    def bind_variables(self, slot: _Slot, arrays: Sequence[Any]) -> bool:
+        """Make the slot's variables these arrays; False where they do not fit as they are, which the long way looks into."""
+        slot.bound = self.unbound
+        buffers = []
+        for plan, array in zip(self._variable_plans, arrays, strict=True):
+            if (
+                type(array) is not np.ndarray
+                or array.dtype is not plan.dtype
+                or array.shape != plan.shape
+                or array.flags.num & plan.needed_flags != plan.needed_flags
+            ):
+                return False
+            buffers.append(ffi.from_buffer(array))
+            slot.words[plan.index] = buffers[-1]
+        if self._found_overlap(slot, self._variables, len(buffers)) >= 0:
+            return False
+        slot.held = frozenset(map(_address, buffers))
+        slot.bound = tuple(map(weakref.ref, arrays))
+        return True
+
+    def has_overlap(self, slot: _Slot) -> bool:
+        """Whether an input shares memory with a variable."""
+        return self._found_overlap(slot, self._inputs, self._input_count) >= 0
+
+    def _found_overlap(self, slot: _Slot, others: Any, other_count: int) -> int:
+        found: int = guard().st_overlap(
+            slot.args,
+            self._offsets,
+            slot.sizes,
+            len(self._array_plans),
+            self._variables,
+            len(self._variable_positions),
+            others,
+            other_count,
+        )
+        return found
+
+    def acquire(self, slot: _Slot) -> None:
+        """Wait until no other call writes the slot's variables."""
+        writers.acquire(slot.held, slot.printer, self.artifact.name)
+
+    @staticmethod
+    def release(slot: _Slot) -> None:
+        """Let other calls write them."""
+        writers.release(slot.printer)
+
+    def fresh(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Memory for a result."""
+        return self._results.fresh(shape, dtype)
 
     def _take_slot(self) -> _Slot:
         while True:
@@ -430,9 +502,8 @@ class NativeProgram:
                 slot = self._idle.pop()  # one step under the GIL
             except IndexError:
                 return _Slot(self)
-            if slot.forks == _forks:
+            if self.is_current(slot):
                 return slot
-            # Made before a fork: its helper threads are the parent's.
 
     def _bind_dimensions(self, values: Sequence[Any]) -> dict[str, int]:
         """The extents that the given values give to the symbolic dimensions."""
@@ -456,9 +527,7 @@ class NativeProgram:
                 slot.sizes[position] = len(buffer)
         count = len(self._array_plans)
         while True:
-            found = guard().st_overlap(
-                slot.args, self._offsets, slot.sizes, count, self._variables, len(self._variable_positions)
-            )
+            found = self._found_overlap(slot, self._everything, count)
             if found < 0:
                 return
             variable, other = self._array_plans[found // count], self._array_plans[found % count]
@@ -474,7 +543,7 @@ class NativeProgram:
 
     # ---- when it stops ----
 
-    def _stopped(self, slot: _Slot, status: int) -> None:
+    def stopped(self, slot: _Slot, status: int) -> None:
         """Raise what stopped the program."""
         global _gpu_stops
         _gpu_stops += self.artifact.language == "cuda"

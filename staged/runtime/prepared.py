@@ -1,14 +1,18 @@
 """The short way into a program: one Python function per program, with its checks and stores written out.
 
-    def call(x, n):
-        slot = take()
+    def call(x, n, w):
         if type(x) is not ndarray or x.dtype is not d0 or x.shape != (10,) or x.flags.num & 257 != 257: ...
-        kept0 = slot.words[0] = from_buffer(x)
+        slot = idle.pop()
+        cells[0][0] = n
+        b0 = words[0] = from_buffer(x)
+        bound = slot.bound
+        if (bound[0]() is not w) and not bind(slot, (w,)): ...
         ...
         status = st_call(entry, slot.args, slot.arena, slot.host, slot.stop, 0)
 
-It is for programs whose arguments are arrays and numbers of the host and which write none of them. What does not fit goes the
-long way, `NativeProgram.__call__`, which takes any array and says what is wrong.
+It is for programs whose arguments are arrays and numbers of the host, of known sizes. What does not fit goes the long way,
+`NativeProgram.__call__`, which takes any array and says what is wrong. An argument's memory is looked at in each call, as the
+caller may change anything of an array; that of Variables, which are the library's own, when it is another than in the call before.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from staged.runtime.guard import ffi, guard
+from staged.runtime.results import WORTH_KEEPING
 
-LARGE = 1 << 20
-"""Bytes of a result from which on its memory is used again (`Results`)."""
+_SPEAKS = ("st_stop_requested(", "st_text_begin(", "st_progress_start(")
+"""What a program calls that can be stopped, or prints."""
 
 
 class Plan(Protocol):
@@ -44,82 +49,117 @@ class Plan(Protocol):
     def needed_flags(self) -> int: ...
 
 
-def is_simple(given: Sequence[Plan], outputs: Sequence[Plan], source: str) -> bool:
-    """Whether a program can be called the short way: it neither prints nor can be stopped, and its sizes are known."""
-    if any(word in source for word in ("st_stop_requested(", "st_text_begin(", "st_progress_start(")):
-        return False
-    return all(plan.shape is not None and not plan.is_variable and not plan.is_remote for plan in (*given, *outputs))
+class Program(Protocol):
+    """What the short way needs of a program; see `native.NativeProgram`."""
+
+    def is_current(self, slot: Any) -> bool: ...
+    def ready(self, slot: Any) -> bool: ...
+    def bind_variables(self, slot: Any, arrays: Sequence[Any]) -> bool: ...
+    def has_overlap(self, slot: Any) -> bool: ...
+    def acquire(self, slot: Any) -> None: ...
+    def release(self, slot: Any) -> None: ...
+    def stopped(self, slot: Any, status: int) -> None: ...
+    def fresh(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any: ...
+
+
+def is_simple(given: Sequence[Plan], outputs: Sequence[Plan]) -> bool:
+    """Whether a program can be called the short way: its sizes are known, and its arrays lie on the host."""
+    return all(plan.shape is not None and not plan.is_remote for plan in (*given, *outputs))
 
 
 def prepare(
+    program: Program,
     given: Sequence[Plan],
     outputs: Sequence[Plan],
-    kinds: Sequence[type],
+    kinds: Sequence[type | None],
+    source: str,
     entry: Any,
     idle: list[Any],
-    is_current: Callable[[Any], bool],
-    stopped: Callable[[Any, int], None],
     otherwise: Callable[..., tuple[Any, ...]],
 ) -> Callable[..., tuple[Any, ...]]:
     """The short way; `otherwise` is the long one, for calls that do not fit or find no idle slot.
 
-    `kinds` are the Python types that numbers must have; without them any number does that C takes.
+    `kinds` are the Python types that numbers must have, one per parameter, None for any number that C takes; without them that
+    holds for all.
     """
     names: dict[str, Any] = {
-        "ndarray": np.ndarray, "empty": np.empty, "from_buffer": ffi.from_buffer, "st_call": guard().st_call,
-        "entry": entry, "idle": idle, "is_current": is_current, "stopped": stopped, "otherwise": otherwise,
+        "ndarray": np.ndarray, "empty": np.empty, "fresh": program.fresh, "from_buffer": ffi.from_buffer,
+        "st_call": guard().st_call, "entry": entry, "idle": idle, "is_current": program.is_current, "ready": program.ready,
+        "stopped": program.stopped, "otherwise": otherwise, "bind": program.bind_variables,
+        "has_overlap": program.has_overlap, "acquire": program.acquire, "release": program.release,
     }  # fmt: skip
-    arguments = [f"v{number}" for number in range(len(given))]
-    everything = ", ".join(arguments)
+    everything = ", ".join(f"v{number}" for number in range(len(given)))
     wrong: list[str] = []
     store: list[str] = []
+    variables: list[str] = []
+    reads = False
     for number, plan in enumerate(given):
-        if plan.is_scalar:
-            if kinds:
-                names[f"t{number}"] = kinds[number]
-                wrong.append(f"type(v{number}) is not t{number}")
-            store.append(f"cells[{plan.index}][0] = v{number}")
-            continue
-        names[f"d{number}"] = plan.dtype
-        wrong.append(
-            f"type(v{number}) is not ndarray or v{number}.dtype is not d{number} or v{number}.shape != {plan.shape!r} "
-            f"or v{number}.flags.num & {plan.needed_flags} != {plan.needed_flags}"
-        )
-        store.append(f"b{number} = words[{plan.index}] = from_buffer(v{number})")
+        value = f"v{number}"
+        if plan.is_variable:
+            variables.append(value)
+        elif plan.is_scalar:
+            kind = kinds[number] if kinds else None
+            if kind is not None:
+                names[f"t{number}"] = kind
+                wrong.append(f"type({value}) is not t{number}")
+            store.append(f"cells[{plan.index}][0] = {value}")
+        else:
+            reads = True
+            names[f"d{number}"] = plan.dtype
+            wrong.append(
+                f"type({value}) is not ndarray or {value}.dtype is not d{number} or {value}.shape != {plan.shape!r} "
+                f"or {value}.flags.num & {plan.needed_flags} != {plan.needed_flags}"
+            )
+            store.append(f"b{number} = words[{plan.index}] = from_buffer({value})")
     results = []
     for number, plan in enumerate(outputs):
         names[f"e{number}"] = plan.dtype
-        store.append(f"r{number} = empty({plan.shape!r}, e{number})")
+        is_large = plan.dtype.itemsize * math.prod(plan.shape or ()) >= WORTH_KEEPING
+        store.append(f"r{number} = {'fresh' if is_large else 'empty'}({plan.shape!r}, e{number})")
         store.append(f"c{number} = words[{plan.index}] = from_buffer(r{number})")
         results.append(f"r{number}, ")
+    if variables:
+        others = " or ".join(f"bound[{place}]() is not {value}" for place, value in enumerate(variables))
+        store.append("bound = slot.bound")
+        store.append(f"fits = not ({others}) or bind(slot, ({', '.join(variables)},))")
+        if reads:
+            store.append("fits = fits and not has_overlap(slot)")
+    catches = "0"
+    if any(word in source for word in _SPEAKS):
+        store.append("catches = ready(slot)")
+        catches = "catches"
+    away = f"return otherwise({everything})"
+    call = f"status = st_call(entry, slot.args, slot.arena, slot.host, slot.stop, {catches})"
     lines = [
         f"def call({everything}):",
-        *([f"    if {' or '.join(wrong)}:", f"        return otherwise({everything})"] if wrong else []),
+        *([f"    if {' or '.join(wrong)}:", f"        {away}"] if wrong else []),
         "    try:",
         "        slot = idle.pop()",
         "    except IndexError:",
-        f"        return otherwise({everything})",
+        f"        {away}",
         "    if not is_current(slot):",
-        f"        return otherwise({everything})",
+        f"        {away}",
         "    words, cells = slot.words, slot.cells",
         "    try:",
         *(f"        {line}" for line in store or ["pass"]),
         "    except (TypeError, OverflowError, ValueError):",
         "        idle.append(slot)",
-        f"        return otherwise({everything})",
-        "    status = st_call(entry, slot.args, slot.arena, slot.host, slot.stop, 0)",
-        "    if status:",
-        "        stopped(slot, status)",
-        "    idle.append(slot)",
-        f"    return ({''.join(results)})",
+        f"        {away}",
     ]
+    if variables:
+        lines += [
+            "    if not fits:",
+            "        idle.append(slot)",
+            f"        {away}",
+            "    try:",
+            "        acquire(slot)",
+            f"        {call}",
+            "    finally:",
+            "        release(slot)",
+        ]
+    else:
+        lines.append(f"    {call}")
+    lines += ["    if status:", "        stopped(slot, status)", "    idle.append(slot)", f"    return ({''.join(results)})"]
     exec(compile("\n".join(lines), "<prepared call>", "exec"), names)
     made: Callable[..., tuple[Any, ...]] = names["call"]
     return made
-
-
-def is_small(outputs: Sequence[Plan]) -> bool:
-    """Whether all results are so small that the allocator is as quick as keeping their memory."""
-    return all(plan.dtype.itemsize * math.prod(plan.shape or ()) < LARGE for plan in outputs)
-
-
