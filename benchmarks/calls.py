@@ -19,7 +19,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from benchmarks.__main__ import OURS, ROOT, cell_of, environment, progress_line
@@ -57,7 +56,9 @@ def main() -> None:
         guards = guards or known["guards"]
         machine, date = describe(options.peers_python), datetime.date.today().isoformat()
         words = ", ".join(f"{key} {value}" for key, value in machine.items())
-        raw.write_text(json.dumps({"date": date, "machine": machine, "cells": cells, "guards": guards}, indent=1) + "\n")
+        raw.write_text(
+            json.dumps({"date": date, "machine": machine, "cells": cells, "guards": guards}, indent=1) + "\n"
+        )
         page = [f"Measured on {date}: {words}.", "", *section(cells, guards)]
         write_into(ROOT / "docs" / "benchmarks.md", "\n".join(page), BEGIN, END)
     for cell in wrong:
@@ -71,13 +72,17 @@ def parse() -> argparse.Namespace:
         prog="python -m benchmarks.calls", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", nargs="*", choices=CALLS, default=list(CALLS), metavar="ROW", help=", ".join(CALLS))
-    parser.add_argument("--frameworks", nargs="+", choices=CALL_FRAMEWORKS, default=list(CALL_FRAMEWORKS), metavar="NAME")
+    parser.add_argument(
+        "--frameworks", nargs="+", choices=CALL_FRAMEWORKS, default=list(CALL_FRAMEWORKS), metavar="NAME"
+    )
     parser.add_argument("--no-guards", dest="guards", action="store_false", help="without the table of guards")
     parser.add_argument("--peers-python", default=sys.executable, help="the interpreter that has PyTorch and JAX")
     parser.add_argument("--min-time", type=float, default=2.0, help="seconds of one window of measuring")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a window without other work")
     parser.add_argument("--quick", action="store_true", help="short windows; nothing is written")
-    parser.add_argument("--no-write", dest="write", action="store_false", help="write neither the page nor the raw figures")
+    parser.add_argument(
+        "--no-write", dest="write", action="store_false", help="write neither the page nor the raw figures"
+    )
     parser.add_argument("--measure-guards", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
@@ -114,9 +119,7 @@ def guards_in_a_process(options: argparse.Namespace) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "benchmarks.calls", "--measure-guards"]
     command += ["--min-time", str(options.min_time), "--patience", str(options.patience)]
     with tempfile.TemporaryDirectory(prefix="staged-bench-") as cache:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment(1, cache), capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=ROOT, env=environment(1, cache), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"the table of guards:\n{done.stderr}")
     found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
@@ -140,7 +143,9 @@ def guard_table(guards: Sequence[dict[str, Any]]) -> list[str]:
     lines = ["| objects read while staging | `f(x)` | `program(x)` | a guarded call adds |", "|---|---|---|---|"]
     for row in guards:
         call, program = row["call"]["median"], row["program"]["median"]
-        lines.append(f"| {row['objects']} | {seconds(call)} | {seconds(program)} | {seconds(max(call - program, 0.0))} |")
+        lines.append(
+            f"| {row['objects']} | {seconds(call)} | {seconds(program)} | {seconds(max(call - program, 0.0))} |"
+        )
     return lines
 
 

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import optree
 
-from staged.frontend.arguments import is_static_node, staged_type
+from staged.frontend.arguments import as_argument, is_static_node, staged_type
 from staged.frontend.resident import DeviceArray, ambient_options, ambient_region, device_of
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected_argument, held
 from staged.guards.reads import Reason
-from staged.ir.types import TensorType
+from staged.ops.interchange import elements
 from staged.program import Program
 from staged.runtime.native import NativeProgram
 from staged.source import position_of_function
@@ -164,7 +164,12 @@ class Programs:
         """How each program is used, the one that ran last first."""
         return [
             ProgramUse(
-                entry.arguments, entry.calls, self.traces[entry.key], entry.failures, entry.staging_seconds, entry.seconds
+                entry.arguments,
+                entry.calls,
+                self.traces[entry.key],
+                entry.failures,
+                entry.staging_seconds,
+                entry.seconds,
             )
             for entry in self.entries
             if not entry.is_dead
@@ -336,21 +341,28 @@ def _children(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:
-    type_ = staged_type(value)
+    taken = as_argument(value)
+    type_ = staged_type(taken)
     if type_ is None:
         _write_static(writer, text, value)
         return []
     if type_.weak:
         _write_number(writer, text, value)
-    elif type(value) is np.ndarray:
-        dtype = writer.constant(value.dtype)
-        writer.refuse(f"type({text}) is not {writer.constant(np.ndarray)} or {text}.shape != {value.shape!r}")
-        writer.refuse(f"{text}.dtype is not {dtype} and {text}.dtype != {dtype}")
+        return [text]
+    cls = writer.constant(type(value))
+    if isinstance(value, np.generic):
+        writer.refuse(f"type({text}) is not {cls}")
+        return [text]
+    if isinstance(value, np.ndarray | DeviceArray):
+        taken = value
+        writer.refuse(f"type({text}) is not {cls} or {text}.shape != {value.shape!r}")
     else:
-        writer.constants["given"] = _given
-        local = writer.local(f"given({text}, {writer.constant(type(value))}, {writer.constant(type_)})")
-        writer.refuse(f"{local} is None")
-        return [local]
+        # An array of another library: what a program takes is NumPy's array of its memory at the time of the call.
+        writer.refuse(f"type({text}) is not {cls}")
+        text = writer.local(f"{writer.constant(elements)}({text})")
+        writer.refuse(f"{text}.shape != {taken.shape!r}")
+    dtype = writer.constant(taken.dtype)
+    writer.refuse(f"{text}.dtype is not {dtype} and {text}.dtype != {dtype}")
     return [text]
 
 
@@ -358,13 +370,6 @@ def _write_number(writer: Writer, text: str, value: Any) -> None:
     writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
     if isinstance(value, int):
         writer.refuse(f"not {-(2**63)} <= {text} < {2**63}")
-
-
-def _given(value: Any, cls: type, type_: TensorType) -> Any:
-    """What the runtime takes for an array of another class than NumPy's; None where it is not of the type."""
-    if type(value) is not cls or staged_type(value) != type_:
-        return None
-    return value if isinstance(value, DeviceArray) else np.asarray(value)
 
 
 def _write_static(writer: Writer, text: str, value: Any) -> None:

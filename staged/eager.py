@@ -37,6 +37,7 @@ from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.composite import Composite
 from staged.ops.context import Context, context_or_none, current_context, set_default_context, use_context
 from staged.ops.formatting import format_value
+from staged.ops.interchange import elements
 from staged.ops.primitive import Primitive
 from staged.ops.promote import check_class, read
 from staged.source import Position, here
@@ -417,7 +418,7 @@ def wrap(value: Any) -> EagerArray:
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
         return weak_number(value)
     check_class(value)
-    data = np.array(value)
+    data = np.array(elements(value))
     dtype: DType | None = dtype_of(data.dtype)
     if dtype is None:
         raise DTypeError(

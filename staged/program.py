@@ -14,8 +14,8 @@ import numpy as np
 from staged.backends.c_family.export import export_files
 from staged.backends.c_family.standalone.library import VARIANTS
 from staged.backends.cublas_cudnn.export import export_files as cuda_export_files
-from staged.errors import StagedError
-from staged.frontend.arguments import Argument, flatten_arguments
+from staged.errors import DTypeError, StagedError
+from staged.frontend.arguments import Argument, as_argument, flatten_arguments
 from staged.frontend.captured import own_arrays
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
@@ -240,27 +240,43 @@ class Program:
     @cached_property
     def _short(self) -> Callable[..., Any] | None:
         """The short way in for calls with plainly the arrays and numbers that it was staged for; None where there is none."""
-        if self._plain_types is None or self._traced.hidden or self._traced.variables:
+        kinds, count = self._kinds, len(self._traced.arguments)
+        if kinds is None or self.runnable.devices:
             return None
-        return self._native.short([kind for kind, _, _ in self._plain_types], self._sorted_out)
+        hidden, variables = self._traced.hidden, self._traced.variables
+        short = self._native.short(
+            [*kinds, *(None for _ in (*hidden, *variables))],
+            lambda *values: self._sorted_out(*values[:count]),
+            _array_or_itself,
+        )
+        if short is None or not (hidden or variables):
+            return short
+        direct, parameters, where = short, self.runnable.variables, self._traced.function.where
+
+        def with_outer(*args: Any) -> Any:
+            return direct(*args, *hidden, *variable_places(variables, parameters, where))
+
+        return with_outer
 
     @cached_property
     def _count(self) -> int:
         return len(self._traced.arguments)
 
     @cached_property
-    def _plain_types(self) -> list[tuple[type, Any, Any]] | None:
-        """(Python type, dtype, shape) per parameter where each is one staged array or number, else None."""
+    def _kinds(self) -> list[type | None] | None:
+        """The Python type of each number, None for an array, if each parameter is one staged leaf; else None."""
         parameters = inspect.signature(self._function).parameters
         arguments = self._traced.arguments
         if [argument.path for argument in arguments] != list(parameters):
             return None
-        found: list[tuple[type, Any, Any]] = []
+        found: list[type | None] = []
         for argument in arguments:
-            if argument.type.weak:
-                found.append((float if argument.type.dtype.is_float else int, None, None))
+            if argument.type.shape:
+                found.append(None)
+            elif argument.type.weak:
+                found.append(float if argument.type.dtype.is_float else int)
             else:
-                found.append((np.ndarray, argument.type.dtype.numpy, argument.type.shape))
+                found.append(argument.type.dtype.numpy.type)
         return found
 
     def run(self, arguments: Sequence[Argument], traced: TracedFunction | None = None) -> Any:
@@ -333,10 +349,16 @@ class Program:
         return written
 
 
+def _array_or_itself(value: Any) -> Any:
+    """NumPy's array of another library's, if NumPy can read it: else the long way says what is wrong."""
+    try:
+        return as_argument(value)
+    except DTypeError:
+        return value
+
+
 def _plain(value: Any) -> Any:
     """What the runtime takes: NumPy arrays and numbers."""
     if isinstance(value, int | float | bool | np.ndarray | DeviceArray):
         return value
     return np.asarray(value)
-
-

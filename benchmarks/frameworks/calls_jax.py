@@ -15,7 +15,7 @@ from jax import lax, nn
 
 from benchmarks.call_rows import AHEAD, BLOCK_HEADS, BLOCK_RATE, TICK, block_parameters, control_parameters
 from benchmarks.frameworks.jax_xla import Parameters, layer_norm
-from benchmarks.rows import BATCHES, ROWS, Row
+from benchmarks.rows import ROWS, Row
 from benchmarks.workload import Workload
 
 
@@ -75,9 +75,7 @@ def blocks(row: Row, data: Any) -> Workload:
         m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, grads)
         v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, grads)
         size, root = BLOCK_RATE / (1 - 0.9**t), jnp.sqrt(1 - 0.999**t)
-        p = jax.tree.map(
-            lambda p, m, v: p * (1 - BLOCK_RATE * 0.01) - size * m / (jnp.sqrt(v) / root + 1e-8), p, m, v
-        )
+        p = jax.tree.map(lambda p, m, v: p * (1 - BLOCK_RATE * 0.01) - size * m / (jnp.sqrt(v) / root + 1e-8), p, m, v)
         return p, m, v, t, loss
 
     def run(steps: int) -> jax.Array:

@@ -18,7 +18,18 @@ from benchmarks.call_rows import (
     control_parameters,
 )
 from benchmarks.frameworks.ours import MODELS
-from benchmarks.rows import BATCHES, CLIP, HIDDEN, LEARNING_RATE, LENGTH, RECURRENT_RATE, ROWS, VOCABULARY, Row, parameters
+from benchmarks.rows import (
+    BATCHES,
+    CLIP,
+    HIDDEN,
+    LEARNING_RATE,
+    LENGTH,
+    RECURRENT_RATE,
+    ROWS,
+    VOCABULARY,
+    Row,
+    parameters,
+)
 from benchmarks.workload import Workload
 from examples.char_lstm.model import CharLSTM
 from staged import nn, optim

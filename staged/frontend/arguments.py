@@ -13,11 +13,14 @@ import numpy as np
 from staged.errors import DTypeError, StagedValueError, StagingError
 from staged.frontend import trees
 from staged.frontend.join import number_type
+from staged.frontend.resident import DeviceArray
 from staged.ir.types import TensorType, dtype_of, shape_text
 from staged.ops.array import Array
+from staged.ops.interchange import elements, is_offered
 from staged.ops.promote import check_class
 from staged.source import Position, here
 
+_NEVER_ARRAYS = (bool, int, float, str, bytes, type(None))
 _CASTS = {"e": "np.float32", "f": "np.float64", "i": "np.int64", "u": "np.int64"}
 
 
@@ -67,6 +70,8 @@ def flatten_arguments(
         leaves, spec = ([value], None) if name.split(".")[0] in static else trees.flatten(value, is_static_node)
         paths = [name] if spec is None else trees.paths(spec, name)
         places: list[int | None] = []
+        if spec is not None:
+            leaves = [as_argument(leaf, path) for path, leaf in zip(paths, leaves, strict=True)]
         for path, leaf in zip(paths, leaves, strict=True):
             type_ = None if spec is None else staged_type(leaf, path)
             if type_ is None:
@@ -150,14 +155,27 @@ def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
         raise StagedValueError(f"`{path}` is {leaf}, which does not fit 64 bits", where=here())
     if isinstance(leaf, int | float) and not isinstance(leaf, np.generic):
         return number_type(leaf)
-    if isinstance(leaf, np.ndarray | np.generic) or hasattr(type(leaf), "__array__"):
-        check_class(leaf, f"`{path}`")
-        array = np.asarray(leaf)
-        dtype = dtype_of(array.dtype)
-        if dtype is None or not array.dtype.isnative:
-            raise unsupported_dtype(f"`{path}`", array, here())
-        return TensorType(dtype, tuple(array.shape))
-    return None
+    if not isinstance(leaf, np.ndarray | np.generic | DeviceArray):
+        if not is_offered(leaf):
+            return None
+        leaf = elements(leaf, f"`{path}`")
+    check_class(leaf, f"`{path}`")
+    dtype = dtype_of(leaf.dtype)
+    if dtype is None or not leaf.dtype.isnative:
+        raise unsupported_dtype(f"`{path}`", leaf, here())
+    return TensorType(dtype, tuple(leaf.shape))
+
+
+def as_argument(leaf: Any, path: str = "a value") -> Any:
+    """A leaf as programs take it: the elements of another library's array, or of one of foreign byte order, as NumPy's.
+
+    Raises: DTypeError for an array that NumPy cannot read.
+    """
+    if isinstance(leaf, np.ndarray):
+        return leaf if leaf.dtype.isnative else elements(leaf)
+    if type(leaf) in _NEVER_ARRAYS or isinstance(leaf, np.generic | Array | DeviceArray):
+        return leaf
+    return elements(leaf, f"`{path}`") if is_offered(leaf) and not hasattr(type(leaf), "__staged_read__") else leaf
 
 
 def static_key(leaf: Any) -> Any:

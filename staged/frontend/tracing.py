@@ -399,6 +399,13 @@ class TraceContext(RecordContext):
                 return permute_dims(reshape(super().lift(owner), shape), axes)
         return super().lift(array)
 
+    def note_offered(self, array: Any) -> None:
+        """Another library's array may get other memory without being another object, which no guard can see."""
+        if not self.is_made(array):
+            self.reads.reason(
+                f"a {type(array).__name__} from outside is read, which is no array of NumPy's: pass it as an argument"
+            )
+
     def _hidden_name(self, array: Any) -> str:
         """What the user calls it, unlike the other inputs."""
         base = "".join(c if c.isalnum() else "_" for c in name_of_captured(array)) or f"hidden_{len(self.hidden)}"

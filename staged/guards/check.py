@@ -15,6 +15,7 @@ Objects are held weakly; when one of them dies, `dead` is called, and the progra
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable
 from keyword import iskeyword
@@ -26,8 +27,10 @@ from staged.guards.reads import MISSING, Guard
 
 Check = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, ...] | None]
 
-_UNROLLED = 16
+_UNROLLED = 128
 """Elements of a container that are looked at one by one in the text; more are looked at by `holds`."""
+_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<guards>")
+"""Where tracebacks place the text: with the library's own files, which are never the user's place."""
 _ALONE = (type(None), bool, type(Ellipsis), type(NotImplemented))
 """Values that are always the same object."""
 
@@ -234,7 +237,7 @@ class Writer:
 
     def _compiled(self, text: str) -> Any:
         names: dict[str, Any] = dict(self.constants)
-        exec(compile(text, "<guards>", "exec"), names)
+        exec(compile(text, _FILE, "exec"), names)
         return names["check"]
 
 

@@ -44,6 +44,10 @@ class Context(ABC):
         """Note that elements of an array of Python's, or of an object that gives one, become constants of the program."""
         return
 
+    def note_offered(self, array: Any) -> None:
+        """Note that the elements of another library's array become an input of the program."""
+        return
+
     @property
     def is_plain(self) -> bool:
         """Whether this is plain Python: no staged function runs, staged or eagerly, and no derivative is being taken.

@@ -21,6 +21,7 @@ from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32,
 from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import extent_op
+from staged.ops.interchange import elements, is_offered
 from staged.ops.number_list import NumberList, leaves_of, shape_of, tuples_of
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import operand_line
@@ -159,9 +160,15 @@ def handle(x: Any) -> Any:
         return bind(extent_op, [], dim=x)
     if isinstance(x, list | tuple):
         return _from_list(x)
-    if isinstance(x, np.ndarray | np.generic) or hasattr(type(x), "__array__"):
+    if isinstance(x, np.ndarray | np.generic):
         check_class(x)
         return _from_numpy(np.asarray(x), x)
+    if is_offered(x):
+        data = elements(x)
+        if hasattr(x, "__staged_by_reference__"):
+            return _from_numpy(data, x)
+        current_context().note_offered(x)
+        return _from_numpy(data, data)
     hint = "arguments of array functions are arrays, numbers, or nested lists of numbers"
     if isinstance(x, str):
         hint = "to put a value into a text write an f-string: `f\"loss {x}\"`"

@@ -417,15 +417,20 @@ class NativeProgram:
             self._idle.append(slot)
         return tuple(outputs)
 
-    def short(self, kinds: Sequence[type | None], otherwise: Callable[..., Any]) -> Callable[..., Any] | None:
+    def short(
+        self, kinds: Sequence[type | None], otherwise: Callable[..., Any], as_array: Callable[[Any], Any] | None = None
+    ) -> Callable[..., Any] | None:
         """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise` is called.
 
+        `as_array` makes NumPy's array of another library's, and leaves other things as they are.
         It is the caller's: kept here it would hold the program, which is to be unloaded as soon as nothing uses it.
         """
         if not self._is_short:
             return None
         source = self.artifact.source
-        return prepare(self, self._given, self._outputs, kinds, source, self._entry, self._idle, otherwise)
+        return prepare(
+            self, self._given, self._outputs, kinds, source, self._entry, self._idle, otherwise, as_array
+        )
 
     # ---- binding ----
 

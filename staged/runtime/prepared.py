@@ -18,6 +18,7 @@ caller may change anything of an array; that of Variables, which are the library
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -26,6 +27,8 @@ import numpy as np
 from staged.runtime.guard import ffi, guard
 from staged.runtime.results import WORTH_KEEPING
 
+_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<prepared call>")
+"""Where tracebacks place the text: with the library's own files, which are never the user's place."""
 _SPEAKS = ("st_stop_requested(", "st_text_begin(", "st_progress_start(")
 """What a program calls that can be stopped, or prints."""
 
@@ -76,20 +79,22 @@ def prepare(
     entry: Any,
     idle: list[Any],
     otherwise: Callable[..., tuple[Any, ...]],
+    as_array: Callable[[Any], Any] | None = None,
 ) -> Callable[..., tuple[Any, ...]]:
     """The short way; `otherwise` is the long one, for calls that do not fit or find no idle slot.
 
     `kinds` are the Python types that numbers must have, one per parameter, None for any number that C takes; without them that
-    holds for all.
+    holds for all. `as_array` makes NumPy's array of another library's, and leaves other things as they are.
     """
     names: dict[str, Any] = {
         "ndarray": np.ndarray, "empty": np.empty, "fresh": program.fresh, "from_buffer": ffi.from_buffer,
         "st_call": guard().st_call, "entry": entry, "idle": idle, "is_current": program.is_current, "ready": program.ready,
         "stopped": program.stopped, "otherwise": otherwise, "bind": program.bind_variables,
-        "has_overlap": program.has_overlap, "acquire": program.acquire, "release": program.release,
+        "has_overlap": program.has_overlap, "acquire": program.acquire, "release": program.release, "as_array": as_array,
     }  # fmt: skip
     everything = ", ".join(f"v{number}" for number in range(len(given)))
     wrong: list[str] = []
+    first: list[str] = []
     store: list[str] = []
     variables: list[str] = []
     reads = False
@@ -105,6 +110,8 @@ def prepare(
             store.append(f"cells[{plan.index}][0] = {value}")
         else:
             reads = True
+            if as_array is not None:
+                first += [f"if type({value}) is not ndarray:", f"    {value} = as_array({value})"]
             names[f"d{number}"] = plan.dtype
             wrong.append(
                 f"type({value}) is not ndarray or {value}.dtype is not d{number} or {value}.shape != {plan.shape!r} "
@@ -132,6 +139,7 @@ def prepare(
     call = f"status = st_call(entry, slot.args, slot.arena, slot.host, slot.stop, {catches})"
     lines = [
         f"def call({everything}):",
+        *(f"    {line}" for line in first),
         *([f"    if {' or '.join(wrong)}:", f"        {away}"] if wrong else []),
         "    try:",
         "        slot = idle.pop()",
@@ -160,6 +168,6 @@ def prepare(
     else:
         lines.append(f"    {call}")
     lines += ["    if status:", "        stopped(slot, status)", "    idle.append(slot)", f"    return ({''.join(results)})"]
-    exec(compile("\n".join(lines), "<prepared call>", "exec"), names)
+    exec(compile("\n".join(lines), _FILE, "exec"), names)
     made: Callable[..., tuple[Any, ...]] = names["call"]
     return made

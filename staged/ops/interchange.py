@@ -1,0 +1,43 @@
+"""Arrays of other libraries: read in place by the protocols in which they offer their elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError
+from staged.source import here
+
+_BY_NUMPY = ("__array_interface__", "__array_struct__")
+
+
+def is_offered(x: Any) -> bool:
+    """Whether an object offers elements: `__array__`, `__array_interface__`, `__array_struct__` or DLPack."""
+    cls = type(x)
+    if hasattr(cls, "__array__"):
+        return not isinstance(x, type)
+    own = getattr(x, "__dict__", ())
+    return not isinstance(x, type) and any(hasattr(cls, name) or name in own for name in (*_BY_NUMPY, "__dlpack__"))
+
+
+def elements(x: Any, what: str = "an array") -> np.ndarray[Any, Any]:
+    """The elements of an array of another library as NumPy's array of the same memory, in the byte order of this machine.
+
+    NumPy's rules hold for what each library refuses to give (a tensor that requires gradients, one on a device). Elements are
+    copied where a library has no memory of that form, and where their bytes stand in the other order.
+
+    Raises: DTypeError with the library's own words.
+    """
+    array: np.ndarray[Any, Any] = x
+    if not isinstance(x, np.ndarray):
+        try:
+            by_numpy = hasattr(x, "__array__") or any(hasattr(x, name) for name in _BY_NUMPY)
+            array = np.asarray(x) if by_numpy else np.from_dlpack(x)
+        except Exception as error:
+            raise DTypeError(
+                f"{what} is a {type(x).__name__} that NumPy cannot read: {error}",
+                where=here(),
+                hint="pass a NumPy array of its elements; of a tensor of PyTorch's that is `x.detach().cpu().numpy()`",
+            ) from None
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
