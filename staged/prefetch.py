@@ -6,9 +6,14 @@ import queue
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
+from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from staged.errors import ArgumentError
+from staged.frontend import trees
+from staged.frontend.tracing import current_trace
 from staged.source import here
 
 T = TypeVar("T")
@@ -36,7 +41,9 @@ def loader(iterable: Iterable[T], ahead: int = 2) -> Loader[T]:
 
     It is for data that Python reads or makes: a torch DataLoader, a generator, files mapped into memory. A program runs without
     Python's lock, so that fetching the next batch takes no time of it. Errors of the iterable are raised where the item would have
-    come; leaving the loop early ends the thread.
+    come; leaving the loop early ends the thread, and what it has fetched beforehand of a generator is gone. Pieces of a
+    memory-mapped file (`np.load(path, mmap_mode="r")[i:j]`) are read from it in the thread, and come as arrays in memory.
+    The thread sees the `with` blocks around the loop, and draws random numbers of its own.
 
         for x, y in st.loader(batches()):
             loss = step(x, y)
@@ -57,7 +64,10 @@ class _Ahead(Iterator[T]):
         self._items: queue.Queue[tuple[str, Any]] = queue.Queue(ahead)
         self._stop = threading.Event()
         self._ended = False
-        thread = threading.Thread(target=_fetch, args=(iterable, self._items, self._stop), name="staged-loader", daemon=True)
+        # A trace is this thread's: it must not record what another one does.
+        around = copy_context() if current_trace() is None else Context()
+        given = (_fetch, iterable, self._items, self._stop)
+        thread = threading.Thread(target=around.run, args=given, name="staged-loader", daemon=True)
         weakref.finalize(self, _end, self._items, self._stop)
         thread.start()
 
@@ -78,12 +88,20 @@ def _fetch(iterable: Iterable[Any], items: queue.Queue[tuple[str, Any]], stop: t
     """In the thread: put the items into the queue until they end, or nobody wants them any more."""
     try:
         for item in iterable:
-            items.put(("item", item))
+            items.put(("item", _read(item)))
             if stop.is_set():
                 return
         items.put(("end", None))
     except BaseException as error:
         items.put(("error", error))
+
+
+def _read(item: Any) -> Any:
+    """An item whose arrays are in memory: of a mapped file the pages come as they are looked at, which is to be done here."""
+    leaves, spec = trees.flatten(item)
+    if not any(isinstance(leaf, np.memmap) for leaf in leaves):
+        return item
+    return trees.unflatten(spec, [np.array(leaf) if isinstance(leaf, np.memmap) else leaf for leaf in leaves])
 
 
 def _end(items: queue.Queue[tuple[str, Any]], stop: threading.Event) -> None:

@@ -98,6 +98,112 @@ def test_training_over_a_memory_mapped_file(tmp_path: Any) -> None:
     assert [use.calls for use in add.programs] == [5]
 
 
+def test_pieces_of_a_mapped_file_are_read_in_the_thread_and_no_more_of_it(tmp_path: Any) -> None:
+    """The file is larger than what may be read of it: a copy of all of it would fail."""
+    rows, width = 1 << 22, 1 << 10
+    data = np.lib.format.open_memmap(
+        tmp_path / "x.npy", "w+", np.float32, (rows, width)
+    )  # 16 GiB, almost all of it a hole
+    data[:4] = np.arange(4, dtype=np.float32)[:, None]
+    seen = [(item["x"], item["y"]) for item in st.loader({"x": data[i : i + 2], "y": i} for i in range(0, 4, 2))]
+    for i, (x, y) in enumerate(seen):
+        assert type(x) is np.ndarray
+        assert x.base is None  # in memory
+        assert (x[:, 5].tolist(), y) == ([2 * i, 2 * i + 1], 2 * i)
+    item = object()
+    assert next(iter(st.loader([item]))) is item
+
+
+def test_a_traceback_shows_where_the_iterable_failed() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone") as raised:
+        list(st.loader(broken()))
+    assert "broken" in [entry.name for entry in raised.traceback]
+    for failure in (KeyboardInterrupt(), SystemExit(3), GeneratorExit()):
+
+        class Fails:
+            def __init__(self, failure: BaseException) -> None:
+                self.failure = failure
+
+            def __iter__(self) -> Iterator[int]:
+                raise self.failure
+
+        with pytest.raises(type(failure)):
+            next(iter(st.loader(Fails(failure))))
+
+
+def test_a_generator_ends_when_the_loop_does() -> None:
+    ended = threading.Event()
+
+    def endless() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            ended.set()
+
+    for _ in st.loader(endless()):
+        break
+    gc.collect()
+    assert ended.wait(10)
+    ended.clear()
+    with pytest.raises(ZeroDivisionError):
+        for number in st.loader(endless()):
+            number / 0  # noqa: B018
+    gc.collect()
+    assert ended.wait(10)
+
+
+def test_loaders_nest_and_go_side_by_side() -> None:
+    numbers = list(range(50))
+    assert list(st.loader(st.loader(st.loader(numbers, ahead=1), ahead=3))) == numbers
+    loader = st.loader(numbers)
+    assert list(zip(loader, loader, strict=True)) == list(zip(numbers, numbers, strict=True))
+    assert [(a, b) for a in st.loader([1, 2]) for b in st.loader("xy")] == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
+
+
+def test_the_iterable_sees_the_blocks_around_the_loop() -> None:
+    run: list[str] = []
+
+    @st.function
+    def f(x: Any) -> Any:
+        run.append("traced or eager")
+        return x + 1.0
+
+    def batches() -> Iterator[Any]:
+        for _ in range(3):
+            yield f(np.zeros(2))
+
+    with st.eager():
+        assert [batch.tolist() for batch in st.loader(batches())] == [[1.0, 1.0]] * 3
+    assert len(run) == 3  # each time, as eager mode does
+
+
+def test_a_loop_over_a_loader_can_stand_in_a_staged_function() -> None:
+    @st.function
+    def total(x: Any) -> Any:
+        for number in st.loader(n * 1.0 for n in range(3)):
+            x = x + number
+        return x
+
+    assert total(np.ones(2)).tolist() == [4.0, 4.0]
+    assert total(np.ones(2)).tolist() == [4.0, 4.0]
+
+
+@pytest.mark.slow
+def test_a_data_loader_with_workers(library: Any) -> None:
+    torch = library("torch")
+    data = torch.utils.data.TensorDataset(torch.arange(8.0), torch.arange(8))
+    batches = torch.utils.data.DataLoader(data, batch_size=4, num_workers=1)
+    total = st.function(lambda x, y: st.sum(x) + st.sum(y))
+    for _ in range(2):
+        assert [float(total(x, y)) for x, y in st.loader(batches)] == [12.0, 44.0]
+    assert len(st.loader(batches)) == 2
+
+
 @pytest.mark.parametrize(("iterable", "ahead"), [(3, 1), ([1], 0), ([1], True), ([1], 1.5)])
 def test_what_cannot_be_gone_through_is_refused(iterable: Any, ahead: Any) -> None:
     with pytest.raises(st.ArgumentError, match="loader takes") as refused:
