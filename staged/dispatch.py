@@ -186,7 +186,7 @@ class Programs:
         if self.entries:
             entry = self.entries[0]
             self.changed = (
-                "an object that the trace had read is gone"
+                "an object that is gone now"
                 if entry.is_dead
                 else entry.differences()(args, kwargs, owner)
             )

@@ -152,7 +152,7 @@ def test_a_generator_ends_when_the_loop_does() -> None:
     ended.clear()
     with pytest.raises(ZeroDivisionError):
         for number in st.loader(endless()):
-            number / 0  # noqa: B018
+            number / 0
     gc.collect()
     assert ended.wait(10)
 

@@ -97,10 +97,19 @@ def test_a_memory_map_is_its_elements(tmp_path) -> None:
     np.testing.assert_array_equal(double(mapped), [2.0, 4.0, 6.0])
 
 
+def test_bytes_in_the_other_order_are_turned_round_in_arguments_and_refused_elsewhere() -> None:
+    """A call copies them; by reference they would have to be copied each time."""
+    array = np.arange(3.0).astype(">f8")
+    for name in ("argument", "static shape, argument of a program", "eager", "in a tree"):
+        np.testing.assert_array_equal(WAYS[name](array), [0.0, 2.0, 4.0])
+    for name in ("closed over", "in the code", "operand", "Variable"):
+        with pytest.raises(st.DTypeError, match=">f8"):
+            WAYS[name](array)
+
+
 @pytest.mark.parametrize(
     "array",
     [
-        np.arange(3.0).astype(">f8"),
         np.array([1, 2], object),
         np.zeros(2, [("a", "f4")]),
         np.array([1j]),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from examples.mnist import python_loop
 from examples.mnist.models import CNN, MLP
 from staged import optim
 from tests.torch_reference import reference
@@ -129,3 +130,43 @@ def test_the_cnn_learns_mnist(data_folder):
     assert accuracies[:10].max() > 0.97 and accuracies[9] > 0.97
     assert losses[9] < losses[0] / 4
     assert weights["conv1.weight"].shape == (10, 1, 5, 5)
+
+
+def test_the_loop_in_python_trains_as_the_one_in_the_program(tmp_path):
+    """Batches of mapped files, in their order and without dropout: the same losses and weights."""
+    images, labels = data(np.float32)
+    images, labels = images[: 12 * BATCH], labels[: 12 * BATCH]
+    np.save(tmp_path / "images.npy", images)
+    np.save(tmp_path / "labels.npy", labels)
+    models = [MLP(), MLP()]
+    for model in models:
+        model.load_state_dict({name: value.astype(np.float32) for name, value in initial_weights(model).items()})
+    inside, outside = (optim.SGD(model.parameters(), lr=RATE, momentum=0.9) for model in models)
+
+    @st.function
+    def whole(images, labels):
+        total = 0.0
+        for x, y in st.batches(images, labels, size=BATCH):
+            loss, grads = st.value_and_grad(lambda x, y: st.cross_entropy(models[0](x), y), wrt=models[0])(x, y)
+            inside.step(grads)
+            total += loss
+        return total / 12
+
+    losses, _ = python_loop.train(models[1], outside, python_loop.Mapped(tmp_path, BATCH), epochs=2, dropout=0.0)
+    np.testing.assert_allclose(losses, [whole(images, labels) for _ in range(2)], rtol=1e-4)
+    for name, weight in models[0].state_dict().items():
+        np.testing.assert_allclose(models[1].state_dict()[name], weight, rtol=1e-3, atol=1e-5)
+    assert [program.calls for program in python_loop.step.programs] == [24]
+
+
+def test_the_loop_in_python_over_a_data_loader(library, capsys):
+    library("torch")
+    images, labels = data(np.float32)
+    labels[:] = images[:, 0, 0, 0] > 0
+    images[:, 0, 0, :] = images[:, 0, 0, :1] * 3  # so that it can be learnt
+    model = MLP()
+    optimizer = optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    losses, _ = python_loop.train(model, optimizer, python_loop.data_loader(images, labels, BATCH), epochs=3)
+    assert losses[2] < 0.5 * losses[0]
+    assert python_loop.accuracy(model, images[:200], labels[:200]) > 0.9
+    assert "epoch 3: loss" in capsys.readouterr().out
