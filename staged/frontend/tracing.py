@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -400,8 +401,10 @@ class TraceContext(RecordContext):
         return super().lift(array)
 
     def note_offered(self, array: Any) -> None:
-        """Another library's array may get other memory without being another object, which no guard can see."""
-        if not self.is_made(array):
+        """What a class of Python's gives is in the attributes of its objects; what one of C gives, no guard can see."""
+        if is_of_python(type(array)):
+            self.reads.consumed(array)
+        elif not self.is_made(array):
             self.reads.reason(
                 f"a {type(array).__name__} from outside is read, which is no array of NumPy's: pass it as an argument"
             )
@@ -494,6 +497,18 @@ def _is_around(home: OpenBlock, block: OpenBlock | None) -> bool:
 
 def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def is_of_python(cls: type) -> bool:
+    """Whether a class and its bases are written in Python: those of C have types of their own, or a `__new__`."""
+    return all(
+        base is object
+        or (base.__flags__ & _HEAP_TYPE and not isinstance(vars(base).get("__new__"), BuiltinFunctionType))
+        for base in cls.__mro__
+    )
 
 
 def _type_of_array(array: Any, trace: TraceContext) -> TensorType:

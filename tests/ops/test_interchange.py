@@ -166,7 +166,7 @@ def test_results_are_the_callers_to_keep(double: Any) -> None:
 
 
 def test_an_outer_array_of_another_library_is_read_as_it_is_now() -> None:
-    """Its memory may be another without it being another object: no guard can tell."""
+    """Its memory may be another without it being another object."""
     outer = Interface(X.copy())
     add = st.function(lambda x: x + st.sin(outer))
     assert add(X).tolist() == (X + np.sin(X)).tolist()
@@ -174,7 +174,19 @@ def test_an_outer_array_of_another_library_is_read_as_it_is_now() -> None:
     assert np.allclose(add(X), X + np.sin(outer.array))
     outer.array = np.full(10, 7.0, np.float32)
     assert np.allclose(add(X), X + np.sin(outer.array))
-    assert "Interface from outside is read" in add.why_traced()
+
+
+def test_an_outer_tensor_is_read_as_it_is_now(library: Any) -> None:
+    """Nothing of Python's tells where it keeps its elements."""
+    torch = library("torch")
+    outer = torch.arange(10, dtype=torch.float32)
+    add = st.function(lambda x: x + st.sin(outer))
+    assert np.allclose(add(X), X + np.sin(X))
+    outer.add_(1)
+    assert np.allclose(add(X), X + np.sin(X + 1))
+    outer.data = torch.zeros(10)
+    assert np.allclose(add(X), X)
+    assert "a Tensor from outside is read" in add.why_traced()
 
 
 @pytest.mark.parametrize(
