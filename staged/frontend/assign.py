@@ -327,7 +327,9 @@ def get_item(owner: Any, key: Any) -> Any:
     if isinstance(owner, np.ndarray) and current_trace() is not None and _has_staged(key):
         return METHODS["get_item"](owner, key)
     _check_key(owner, key)
-    if not isinstance(owner, Array):
+    if isinstance(owner, Array):
+        note_bounds(key)
+    else:
         note_item(owner, key)
     if isinstance(owner, list | tuple) and isinstance(key, StagedArray):
         element = element_of(owner, key)
@@ -345,6 +347,13 @@ def note_item(owner: Any, key: Any) -> None:
     if not is_view or not isinstance(owner[key], np.ndarray):
         note_operand(owner)
     note_operand(key)
+
+
+def note_bounds(key: Any) -> None:
+    """The bounds of slices are numbers that Python reads; an index is one of the program, or noted where it is not."""
+    for part in key if isinstance(key, tuple) else (key,):
+        if isinstance(part, slice):
+            note_operand(part)
 
 
 def _check_key(owner: Any, key: Any) -> None:
@@ -381,6 +390,8 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
         inner = get_item(root, key)
         new = store(inner, name, tuple(rest), value)
         return root if new is inner else store(root, name, (key,), new)
+    if isinstance(root, Array):
+        note_bounds(key)
     if isinstance(root, Array) and not hasattr(root, "__staged_read__"):
         return METHODS["set_item"](root, key, value)
     if isinstance(root, np.ndarray):

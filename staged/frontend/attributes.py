@@ -40,8 +40,13 @@ def attribute(owner: Any, name: str) -> Any:
     if type(owner) in _DIRECT:
         return getattr(owner, name)
     trace = current_trace()
-    if trace is None or isinstance(owner, Array) or hasattr(type(owner), "__staged_by_reference__"):
+    if trace is None or hasattr(type(owner), "__staged_by_reference__"):
         return getattr(owner, name)
+    if isinstance(owner, Array):
+        value = getattr(owner, name)
+        if type(value) in _DIRECT and not isinstance(value, Array) and not getattr(owner, "is_inner", False):
+            trace.reads.attribute(owner, name, value)  # the name of a Variable
+        return value
     if type(owner) is np.ndarray:
         value = getattr(owner, name)
         if name == "flags":
@@ -104,6 +109,8 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
         reads.reason(f"`{cls.__name__}` has a `__getattribute__` of its own")
         return getattr(owner, name)
     found = lookup(cls, name)
+    if not is_made and not isinstance(found, FunctionType):
+        reads.type_of(owner)
     if isinstance(found, property):
         reads.of_class(cls, name, found)
         if isinstance(found.fget, FunctionType) and is_convertible(found.fget):
@@ -131,7 +138,7 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
         if not is_made:
             reads.no_attribute(owner, name)
         return getattr(owner, name)
-    if hasattr(found, "__staged_inline__"):
+    if hasattr(type(found), "__staged_inline__"):
         reads.of_class(cls, name, found)
         if not is_made:
             reads.no_attribute(owner, name)

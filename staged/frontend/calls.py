@@ -17,7 +17,7 @@ from staged.frontend.assign import record_attribute, record_contents
 from staged.frontend.builtins_ import BUILTINS, OF_FRAME, REFUSED
 from staged.frontend.foreign import changed_by, check_call
 from staged.frontend.mutation import note_made, note_new, note_parts
-from staged.frontend.noted_calls import note_call, note_handled
+from staged.frontend.noted_calls import note_call, note_handled, note_unlifted
 from staged.frontend.operands import note_new_iterator
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
@@ -86,6 +86,11 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
                 _note_function(trace, inner, converted)
             if converted is inner and not getattr(inner, "__staged_converted__", False):
                 _check_foreign(function, args, kwargs)
+                made = converted(function.__self__, *args, **kwargs)
+                if trace is not None:
+                    note_unlifted(trace, function, args, kwargs)
+                note_new(made, args, kwargs)  # the dict of a module's state
+                return made
             return converted(function.__self__, *args, **kwargs)
         return function(*args, **kwargs)
     if isinstance(function, (*_NATIVE, FunctionType)):
@@ -141,8 +146,12 @@ def _check_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _call_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of code that is not converted. Where it cannot go on with a staged value, the error says so."""
     _check_foreign(function, args, kwargs)
+    trace = current_trace()
     try:
-        return function(*args, **kwargs)
+        made = function(*args, **kwargs)
+        if trace is not None:
+            note_unlifted(trace, function, args, kwargs)
+        return made
     except StagedError:
         raise
     except (TypeError, AttributeError) as error:
@@ -194,7 +203,7 @@ def _refuse_frames(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     found = OF_FRAME.get(function) if type(function) is BuiltinFunctionType else None
     if found is not None and len(args) <= found[0] and not kwargs:
         raise StagingError(
-            f"`{function.__name__}` in code of a staged function would look at other code than this",
+            f"`{function.__name__}` inside a staged function cannot be staged: it would look at other code than this",
             where=here(),
             hint=found[1],
         )

@@ -110,11 +110,33 @@ def _note_ours(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
                 reads.all_of(owner, function.__name__, functions=False)
     for value in (*args, *kwargs.values()):
         if isinstance(value, FunctionType | MethodType | Array | np.ndarray | type):
-            continue  # called by `call`, or lifted
+            continue  # called by `call`, or lifted, or looked at afterwards
         if hasattr(type(value), "named_parameters"):
             reads.modules(value)
-        elif not hasattr(value, "__staged_inline__"):
+        elif not hasattr(type(value), "__staged_inline__"):
             reads.all_of(value, getattr(function, "__name__", ""), arrays=False, functions=False)
+
+
+def note_unlifted(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """After the call of a function of ours: an array that is no input of the program was read, such as a shape in an array."""
+    if not any(type(value) in _MAY_HOLD for value in (*args, *kwargs.values())) or not is_ours(name_of(function)[0]):
+        return
+    for value in (*args, *kwargs.values()):
+        for part in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(part, np.ndarray) and _may_be_numbers(part):
+                if id(part) not in trace.hidden or part.size <= _SMALL:
+                    trace.reads.contents(part)
+
+
+def _may_be_numbers(array: Any) -> bool:
+    return not array.ndim or (array.dtype.kind in "iub" and array.size <= _MOST_NUMBERS)
+
+
+_MAY_HOLD = (np.ndarray, list, tuple)
+_MOST_NUMBERS = 64
+"""Elements of an array that may be a shape, or a list of axes or places."""
+_SMALL = 8
+"""Elements of such an array that may be that here, and an input of the program elsewhere."""
 
 
 def _is_value(value: Any) -> bool:

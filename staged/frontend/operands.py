@@ -58,6 +58,13 @@ def note_operand(value: Any) -> None:
         trace.reads.consumed(value)
 
 
+def note_printed(value: Any) -> None:
+    """`value` becomes text."""
+    trace = current_trace()
+    if trace is not None:
+        trace.reads.printed(value)
+
+
 @operator
 def binary(name: str, left: Any, right: Any) -> Any:
     """`left op right`, arithmetic or comparison."""
@@ -65,6 +72,8 @@ def binary(name: str, left: Any, right: Any) -> Any:
         note_operand(left)
     if type(right) not in _VALUES and not isinstance(left, Array):
         note_operand(right)
+    if name == "Mod" and type(left) is str:
+        note_printed(right)
     made = _BINARY[name](left, right)
     if type(made) not in _VALUES and sys.getrefcount(made) <= _HELD_HERE and not isinstance(made, Array | np.generic):
         note_made(made)  # nobody else holds what an operator of a class has made

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from staged.errors import StagingError
-from staged.frontend.operands import binary_call, note_operand
+from staged.frontend.operands import binary_call, note_operand, note_printed
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import current_trace
 from staged.ir.types import Dim
@@ -111,6 +111,7 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
             raise StagingError("a text with staged parts takes no format specification", where=here())
         return value.parts
     note_operand(value)
+    note_printed(value)
     written = _written_by(value, conversion) if trace is not None else None
     if written is not None:
         from staged.frontend.calls import call

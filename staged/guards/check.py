@@ -209,9 +209,9 @@ class Writer:
                 self.expect(
                     f"tuple({base}.items({owner}))" if key is dict else f"tuple({base}.__iter__({owner}))", value
                 )
-            case "abstract":
+            case "ambient":
                 assert value is not None
-                self.expect(f"{owner}.get_cache_token()", value)
+                self.expect(f"{owner}()", value)
             case "keys":
                 assert value is not None
                 self.expect(f"tuple({owner}.__dict__)", value)

@@ -97,8 +97,8 @@ class Guard:
                 return f"the code of {name}"
             case "type":
                 return f"the class of {name}"
-            case "abstract":
-                return "which classes are registered with abstract ones"
+            case "ambient":
+                return str(self.key)
             case "keys":
                 return f"which attributes {name} has"
             case "contents":
@@ -240,7 +240,7 @@ class Reads:
             if isinstance(each, tuple | UnionType):
                 self.is_instance(cls, each)
             elif isinstance(each, abc.ABCMeta):
-                self._add("abstract", held(abc), None, Same(abc.get_cache_token()))
+                self.ambient("which classes are registered with abstract ones", abc.get_cache_token)
             if not _is_library(type(each).__module__):
                 self.methods(each)
 
@@ -258,6 +258,16 @@ class Reads:
         """The array whose memory another one shows is as old as that one."""
         if self._is_older(array):
             self._met(array.base)
+
+    def ambient(self, what: str, read: Callable[[], Any]) -> None:
+        """A setting of Python's or NumPy's, which `read` gives."""
+        self._add("ambient", held(read), what, Same(read()))
+
+    def printed(self, value: Any) -> None:
+        """Something becomes text while staging: of an array that is as NumPy is told to print."""
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+        if any(isinstance(part, np.ndarray) for part in parts):
+            self.ambient("how NumPy prints", _print_options)
 
     # ---- what other code reads ----
 
@@ -319,6 +329,10 @@ class Reads:
                 return
             if isinstance(each, list | tuple | set | frozenset | deque | dict):
                 waiting += self._contents(each)
+            elif isinstance(each, slice):
+                waiting += [each.start, each.stop, each.step]
+            elif isinstance(each, decimal.Decimal):
+                self.ambient("the context of decimal numbers", _decimal_context)
             elif isinstance(each, _IMMUTABLE):
                 continue
             elif isinstance(each, np.ndarray):
@@ -398,7 +412,7 @@ class Reads:
             if isinstance(value, property):
                 yield from (each for each in (value.fget, value.fset, value.fdel) if each is not None)
             else:
-                yield getattr(value, "__func__", value)
+                yield value.__func__ if isinstance(value, staticmethod | classmethod | MethodType) else value
 
     def _mentioned(self, function: FunctionType) -> None:
         """A function that runs without being converted: all that its code mentions, if it is the user's, and what it was given."""
@@ -493,7 +507,6 @@ class Reads:
 
 
 _IMMUTABLE = (
-    decimal.Decimal,
     datetime.date,
     datetime.time,
     datetime.timedelta,
@@ -509,7 +522,16 @@ _OF_PYTHON = frozenset(
     "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __type_params__ __firstlineno__ __static_attributes__".split()
 )
 """What Python keeps in a class for itself."""
-_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis)))
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis)))
+
+
+def _decimal_context() -> tuple[Any, ...]:
+    context = decimal.getcontext()
+    return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp
+
+
+def _print_options() -> tuple[Any, ...]:
+    return tuple(np.get_printoptions().items())
 
 
 def _is_plain(value: Any) -> bool:

@@ -247,7 +247,7 @@ def _from_numpy(data: np.ndarray[Any, Any], original: Any) -> Array:
     if not data.ndim:
         context.read_now(original)
         return context.constant(data.item(), TensorType(dtype, ()))
-    if isinstance(original, np.ndarray) or hasattr(original, "__staged_by_reference__"):
+    if isinstance(original, np.ndarray) or hasattr(type(original), "__staged_by_reference__"):
         # The array itself, not a copy: closed-over arrays are inputs by reference, told apart by identity.
         return context.lift(original)
     context.read_now(original)
