@@ -94,10 +94,7 @@ class Entry:
         self.check: Check = lambda args, kwargs, owner: None
         self.differences: Callable[[], Callable[..., str]] = lambda: lambda args, kwargs, owner: ""
         """Makes what `check` is into a function that says what is not as it was."""
-        older = traced.reads.arrays
-        self.hidden = [
-            held(array).reference if id(array) in older else partial(_itself, array) for array in traced.hidden
-        ]
+        self.hidden = [_reference(array, traced.reads.arrays) for array in traced.hidden]
         self.variables = [weakref.ref(variable) for variable in traced.variables]
 
     def die(self, _: object = None) -> None:
@@ -138,9 +135,33 @@ def region_key() -> Any:
     return None if region is None else (region.device, tuple(sorted(ambient_options().items(), key=repr)))
 
 
+def _reference(array: Any, older: dict[int, Any]) -> Callable[[], Any]:
+    """Gives an array that goes into the program: an older one is not held, nor is one of which the trace has taken a view."""
+    if id(array) in older:
+        return held(array).reference
+    base = getattr(array, "base", None)
+    if isinstance(base, np.ndarray) and any(each is base or each.base is base for each in older.values()):
+        offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        try:
+            view: Callable[..., Any] = partial(_array, array.shape, array.dtype, offset=offset, strides=array.strides)
+            view(buffer=base)
+        except (TypeError, ValueError):  # memory that is not in one piece
+            return partial(_itself, array)
+        return partial(_view, weakref.ref(base), view)
+    return partial(_itself, array)
+
+
+def _array(*args: Any, **kwargs: Any) -> Any:
+    return np.ndarray(*args, **kwargs)
+
+
 def _itself(array: Any) -> Any:
-    """An array that the trace has made, or a view of another: nobody else may hold it."""
+    """An array that the trace has made: nobody else may hold it."""
     return array
+
+
+def _view(base: weakref.ref[Any], view: Callable[..., Any]) -> Any:
+    return view(buffer=base())
 
 
 class Programs:
@@ -207,10 +228,18 @@ class Programs:
                     "and need not be known while staging as an array, and name an axis that varies with `st.dim`",
                 )
         self.traces[key] += 1
+        self._forget_all_but(key)
         if self.traces[key] == MANY_TRACES and "traces" not in self.told:
             self.told.add("traces")
             why = str(self.reasons[0]) if self.reasons else self.changed and f"{self.changed} is another one each time"
             note(function, f"was traced {MANY_TRACES} times to the same program{why and f', because {why}'}")
+
+    def _forget_all_but(self, last: Any) -> None:
+        """Unload programs that no call runs any more; the last is kept for functions that are traced each time."""
+        used = {last, *(entry.key for entry in self.entries)}
+        for key in [key for key in list(self.loaded) if key not in used][: -MOST_PROGRAMS or None]:
+            self.loaded.pop(key, None)
+            self.traces.pop(key, None)
 
     def clear(self) -> None:
         """Forget all programs."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from staged.backends.cublas_cudnn.export import export_files as cuda_export_file
 from staged.errors import DTypeError, StagedError
 from staged.frontend.arguments import Argument, as_argument, flatten_arguments
 from staged.frontend.captured import own_arrays
+from staged.frontend.join import Template
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
 from staged.ir.machine import Machine
@@ -68,7 +70,8 @@ class Runnable:
         self.devices = tuple(traced.function.param_devices or ())
         """Where each input is taken from; empty where all are on the host."""
         self.where = traced.function.where
-        self.rebuild = self._rebuild
+        self.rebuild: Callable[[Sequence[Any]], Any] = partial(_rebuild, self.result, self.weak)
+        """The function's result, from the arrays that the program gives. Not a method: it would hold this object in a cycle."""
         if traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType):
             self.rebuild = _only_number if self.weak else _only
 
@@ -89,11 +92,12 @@ class Runnable:
         outputs: Sequence[Any] = self.call(*values, *places)
         return outputs
 
-    def _rebuild(self, outputs: Sequence[Any]) -> Any:
-        """The function's result as the user wrote it; a Python number that was computed with comes back as one."""
-        if self.weak:
-            outputs = [output.item() if weak else output for output, weak in zip(outputs, self.weak, strict=True)]
-        return self.result.rebuild(list(outputs))
+
+def _rebuild(result: Template, weak: tuple[bool, ...], outputs: Sequence[Any]) -> Any:
+    """The function's result as the user wrote it; a Python number that was computed with comes back as one."""
+    if weak:
+        outputs = [output.item() if is_weak else output for output, is_weak in zip(outputs, weak, strict=True)]
+    return result.rebuild(list(outputs))
 
 
 def _only(outputs: Sequence[Any]) -> Any:
@@ -246,7 +250,8 @@ class Program:
         hidden, variables = self._traced.hidden, self._traced.variables
         short = self._native.short(
             [*kinds, *(None for _ in (*hidden, *variables))],
-            lambda *values: self._sorted_out(*values[:count]),
+            # Weakly: a cycle would keep the program loaded until the collector comes.
+            partial(_by_the_long_way, weakref.WeakMethod(self._sorted_out), count),
             _array_or_itself,
         )
         if short is None or not (hidden or variables):
@@ -355,6 +360,12 @@ def _array_or_itself(value: Any) -> Any:
         return as_argument(value)
     except DTypeError:
         return value
+
+
+def _by_the_long_way(method: weakref.WeakMethod[Any], count: int, *values: Any) -> Any:
+    found = method()
+    assert found is not None, "the short way into a program is called by that program alone"
+    return found(*values[:count])
 
 
 def _plain(value: Any) -> Any:

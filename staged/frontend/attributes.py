@@ -14,6 +14,7 @@ from staged.frontend.mutation import note_made
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.guards.check import lookup
+from staged.guards.expected import is_library
 from staged.guards.reads import MISSING, dict_of
 from staged.ir.types import DType
 from staged.ops.array import Array, StagedArray
@@ -66,7 +67,15 @@ def attribute(owner: Any, name: str) -> Any:
 
 
 def _of_module(trace: TraceContext, owner: ModuleType, name: str) -> Any:
-    value = getattr(owner, name)
+    try:
+        value = getattr(owner, name)
+    except AttributeError:
+        for each in (name, "__getattr__"):
+            if each not in owner.__dict__:
+                trace.reads.no_attribute(owner, each)
+        if "__getattr__" in owner.__dict__ and not is_library(owner.__name__):
+            trace.reads.reason(f"`{owner.__name__}.{name}` is looked for by its module at every read")
+        raise
     if name in owner.__dict__:
         trace.reads.attribute(owner, name, value)
     else:
@@ -84,7 +93,12 @@ def _of_class(trace: TraceContext, owner: type, name: str) -> Any:
         trace.reads.of_class(owner, name, found)
         trace.reads.consumed(found)
         return getattr(owner, name)
-    value = getattr(owner, name)
+    try:
+        value = getattr(owner, name)
+    except AttributeError:
+        for cls, each in ((owner, name), (type(owner), name), (type(owner), "__getattr__")):
+            trace.reads.of_class(cls, each, lookup(cls, each))
+        raise
     trace.reads.attribute(owner, name, value)
     return value
 
@@ -198,8 +212,7 @@ def _missing(trace: TraceContext, owner: Any, name: str, is_made: bool) -> Any:
     if not is_made:
         trace.reads.no_attribute(owner, name)
     getter = lookup(cls, "__getattr__")
-    if isinstance(getter, FunctionType):
-        trace.reads.of_class(cls, "__getattr__", getter)
-        if is_convertible(getter):
-            return call(MethodType(getter, owner), name)
+    trace.reads.of_class(cls, "__getattr__", getter)
+    if isinstance(getter, FunctionType) and is_convertible(getter):
+        return call(MethodType(getter, owner), name)
     return getattr(owner, name)

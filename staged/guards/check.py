@@ -79,7 +79,7 @@ class Writer:
             self._names += 1
             name = f"o{self._names}"
             self.constants[f"w{self._names}"] = weakref.ref(value, self._dead)
-            self._loads.append(f"{name} = w{self._names}()")
+            self._loads += [f"{name} = w{self._names}()", f"if {name} is None: return None"]
         else:
             name = self.constant(value)
         self._objects[held.identity] = name
@@ -229,7 +229,8 @@ class Writer:
     def differences(self) -> Callable[[tuple[Any, ...], dict[str, Any], Any], str]:
         """As `finish`, but it says what is not as it was; '' where all is."""
         lines = [f"at = {label!r}\n        {line.replace('return None', 'return at')}" for label, line in self.lines]
-        inner = "\n".join(f"        {line}" for line in ("at = ''", *self._loads, *lines, "return ''"))
+        loads = (line.replace("return None", "return 'an object that is gone'") for line in self._loads)
+        inner = "\n".join(f"        {line}" for line in ("at = ''", *loads, *lines, "return ''"))
         made: Callable[..., str] = self._compiled(
             f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return at\n"
         )
@@ -238,7 +239,7 @@ class Writer:
     def _compiled(self, text: str) -> Any:
         names: dict[str, Any] = dict(self.constants)
         exec(compile(text, _FILE, "exec"), names)
-        return names["check"]
+        return names.pop("check")  # its globals do not hold it: no cycle, and what they hold goes with it
 
 
 _HEAD = "def check(args, kwargs, owner):\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import struct
+import sys
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from staged.ir.types import DType
+from staged.source import is_installed
 
 LARGEST = 4096
 """Elements, those of containers in it too, up to which the contents of a container are guarded."""
@@ -38,7 +40,7 @@ _EQUAL = (
     type(Ellipsis),
     type(NotImplemented),
 )
-_STRONG = (ModuleType, BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum)
+_STRONG = (BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum)
 _SEQUENCES = (list, tuple, deque)
 _MAPPINGS = (dict, OrderedDict, defaultdict)
 _SETS = (set, frozenset)
@@ -169,16 +171,28 @@ def expected_argument(value: Any) -> Expected:
 
 def held(value: Any) -> Object:
     """The object itself: weakly, unless it cannot be, or holds nothing that is worth the memory."""
-    if (
-        isinstance(value, _STRONG)
-        or (isinstance(value, FunctionType) and value.__closure__ is None)
-        or isinstance(value, type)
-    ):
+    if isinstance(value, _STRONG) or _stays(value):
         return Object(lambda: value, id(value))
     try:
         return Object(weakref.ref(value), id(value))
     except TypeError:
         return Object(lambda: value, id(value))
+
+
+def _stays(value: Any) -> bool:
+    """Whether an object stays as long as the process: a class, function or module of a library."""
+    if isinstance(value, FunctionType):
+        return value.__closure__ is None and is_library(str(value.__globals__.get("__name__", "")))
+    if isinstance(value, type):
+        return is_library(value.__module__)
+    return isinstance(value, ModuleType) and is_library(value.__name__)
+
+
+def is_library(module: str) -> bool:
+    """Whether a module is of the standard library, of an installed package, or ours."""
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    return found is not None and module != "__main__" and (file is None or is_installed(file))
 
 
 def same(found: Any, value: Any) -> bool:

@@ -23,7 +23,6 @@ import logging
 import operator
 import pathlib
 import re
-import sys
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -54,10 +53,11 @@ from staged.guards.expected import (
     expected,
     held,
     is_known,
+    is_library,
 )
 from staged.ir.types import DType
 from staged.ops.array import Array
-from staged.source import Position, here, is_installed
+from staged.source import Position, here
 
 MOST_OBJECTS = 4000
 """Objects below an argument of code that is not converted that are looked at; beyond, the function is traced at each call."""
@@ -230,7 +230,7 @@ class Reads:
 
     def bases(self, cls: type) -> None:
         """The classes in which what a class has is looked for."""
-        if not _is_library(cls.__module__):
+        if not is_library(cls.__module__):
             self.attribute(cls, "__mro__", cls.__mro__)
 
     def is_instance(self, cls: type, wanted: Any) -> None:
@@ -241,7 +241,7 @@ class Reads:
                 self.is_instance(cls, each)
             elif isinstance(each, abc.ABCMeta):
                 self.ambient("which classes are registered with abstract ones", abc.get_cache_token)
-            if not _is_library(type(each).__module__):
+            if not is_library(type(each).__module__):
                 self.methods(each)
 
     def array_fact(self, array: Any, name: str, value: Any) -> None:
@@ -399,7 +399,7 @@ class Reads:
                     if not self.is_made(owner):
                         self.attribute(owner, name, value)
                     yield value
-            if not _is_library(cls.__module__):
+            if not is_library(cls.__module__):
                 yield from self._methods(cls)
 
     def _methods(self, cls: type) -> Iterator[Any]:
@@ -418,7 +418,7 @@ class Reads:
         """A function that runs without being converted: all that its code mentions, if it is the user's, and what it was given."""
         if getattr(function, "__staged_converted__", False):
             return
-        if _is_library(str(function.__globals__.get("__name__", ""))):
+        if is_library(str(function.__globals__.get("__name__", ""))):
             names: tuple[str, ...] = ()
             if function.__closure__ is None:
                 return  # else it may be a wrapper of one of the user's
@@ -456,7 +456,7 @@ class Reads:
         self.bases(cls)
         metaclass: type = type(cls)
         for base in (*cls.__mro__, *metaclass.__mro__):
-            if not _is_library(base.__module__) and ("keys", id(base)) not in self.guards:
+            if not is_library(base.__module__) and ("keys", id(base)) not in self.guards:
                 for value in self._methods(base):
                     self.all_of(value)
 
@@ -536,7 +536,7 @@ def _print_options() -> tuple[Any, ...]:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, enum.Enum):
-        return _is_library(type(value).__module__)
+        return is_library(type(value).__module__)
     return type(value) in _PLAIN or isinstance(value, np.generic | np.dtype | DType | Array)
 
 
@@ -576,9 +576,3 @@ def _globals_in(code: CodeType) -> tuple[str, ...]:
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
     return (constant for constant in code.co_consts if isinstance(constant, CodeType))
 
-
-def _is_library(module: str) -> bool:
-    """Whether a module is of the standard library, of an installed package, or ours."""
-    found = sys.modules.get(module)
-    file = getattr(found, "__file__", None)
-    return found is not None and module != "__main__" and (file is None or is_installed(file))

@@ -169,5 +169,6 @@ def prepare(
         lines.append(f"    {call}")
     lines += ["    if status:", "        stopped(slot, status)", "    idle.append(slot)", f"    return ({''.join(results)})"]
     exec(compile("\n".join(lines), _FILE, "exec"), names)
-    made: Callable[..., tuple[Any, ...]] = names["call"]
+    # Its globals do not hold it: a cycle would keep the program loaded until the collector comes.
+    made: Callable[..., tuple[Any, ...]] = names.pop("call")
     return made
