@@ -161,7 +161,9 @@ def _itself(array: Any) -> Any:
 
 
 def _view(base: weakref.ref[Any], view: Callable[..., Any]) -> Any:
-    return view(buffer=base())
+    found = base()
+    assert found is not None, "an array died between the check of a call and its run"
+    return view(buffer=found)
 
 
 class Programs:
