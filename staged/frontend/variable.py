@@ -187,7 +187,7 @@ class Variable(Array):
         """
         self._check_alive()
         held = self._held
-        if not isinstance(held, np.ndarray) or not held.flags.c_contiguous:
+        if not isinstance(held, np.ndarray):
             held = self._kept = np.array(held, dtype=self._type.dtype.numpy, order="C")
         if written and self._remote is not None:
             self._remote.outdate()

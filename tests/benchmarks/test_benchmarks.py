@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import report
+from benchmarks import calls, report
+from benchmarks.__main__ import OURS
+from benchmarks.call_rows import CALLS
 from benchmarks.rows import ROWS, data_of, digest, digests_agree, operands, parameters, training_data, tree_data
 from benchmarks.timing import Timing, measure
+from benchmarks.worker import data_for
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -94,6 +97,42 @@ def test_the_real_page_has_the_marks() -> None:
     assert text.index(report.BEGIN) < text.index(report.END)
     for row in ROWS:
         assert f"`{row}`" in text, f"docs/benchmarks.md does not say what {row} is"
+
+
+def test_the_real_page_has_the_marks_and_rows_of_calls() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert text.index(calls.BEGIN) < text.index(calls.END)
+    for row in CALLS:
+        assert f"`{row}`" in text, f"docs/benchmarks.md does not say what {row} is"
+
+
+def test_the_ratio_of_a_call_is_that_of_the_staged_function_to_the_best_peer() -> None:
+    made = [cell("staged", "call_add", 3e-6), cell("program", "call_add", 2e-6), cell("torch-eager", "call_add", 4e-6)]
+    table = report.warm_table(made, 1, rows=CALLS, ours=OURS)
+    assert table[-1] == "| call_add | 3.00 us | 2.00 us | 4.00 us | torch-eager | **0.75** |"
+
+
+def test_guards_cost_what_a_call_takes_more_than_its_program() -> None:
+    rows = [{"objects": 10, "call": {"median": 5e-6}, "program": {"median": 2e-6}}]
+    assert calls.guard_table(rows)[-1] == "| 10 | 5.00 us | 2.00 us | 3.00 us |"
+    from benchmarks.frameworks.calls_ours import calling, guarded
+
+    function, arguments = guarded(3)
+    call, program = calling(function, arguments), calling(function.stage(*arguments[0]), arguments)
+    assert call.run(3).tolist() == program.run(1).tolist() == (arguments[0][0] + 3.0).tolist()
+    assert [entry.calls for entry in function.programs] == [3]
+
+
+@pytest.mark.parametrize("row", ["call_control", "call_block_1"])
+def test_calls_of_the_frameworks_compute_the_same(row: str, library: Any) -> None:
+    library("torch")
+    from benchmarks.frameworks import calls_ours, calls_pytorch
+
+    data = data_for(CALLS[row])
+    ours = calls_ours.build("staged", CALLS[row], 1, data)
+    peer = calls_pytorch.build("torch-eager", CALLS[row], 1, data)
+    for count in (1, 3):
+        assert float(peer.read(peer.run(count))) == pytest.approx(float(ours.read(ours.run(count))), rel=1e-4)
 
 
 def test_digest_tells_a_wrong_element_from_a_rounded_one() -> None:

@@ -175,6 +175,21 @@ def test_memory_of_a_model_that_is_gone_is_given_back() -> None:
     step(*kept, X, Y)
 
 
+def test_a_call_the_long_way_lies_between_two_of_another_model() -> None:
+    """A program remembers which Variables its memory is about: the long way, here for an unaligned array, changes them."""
+    step = st.function(update)
+    bytes_ = np.zeros(X.nbytes + 1, np.uint8)
+    odd = bytes_[1:].view(np.float32).reshape(X.shape)
+    odd[...] = X
+    first, second = pair(1), pair(2)
+    for model, optimizer in (first, second):
+        step(model, optimizer, X, Y)
+    step(*first, X, Y)
+    step(*second, odd, Y)
+    found = [float(step(*first, X, Y)), float(step(*second, X, Y))]
+    np.testing.assert_allclose(found, [plain_losses(1, 3)[2], plain_losses(2, 3)[2]], rtol=1e-4)
+
+
 def test_variables_that_share_memory_with_an_argument() -> None:
     """What the program writes is not what it reads as the argument."""
     total = st.Variable(np.zeros(4, np.float32), name="total")

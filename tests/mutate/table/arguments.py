@@ -5,7 +5,11 @@ from __future__ import annotations
 from tests.mutate.mutant import Mutant
 
 _MAP, _SHAPE, _RANDOM = "staged/ops/numpy_map.py", "staged/ops/shape.py", "staged/ops/random.py"
-_NUMPY, _ARGUMENTS, _SPECIAL = "tests/eager/test_numpy.py", "tests/ops/test_arguments.py", "tests/ops/test_special_points.py"
+_NUMPY, _ARGUMENTS, _SPECIAL = (
+    "tests/eager/test_numpy.py",
+    "tests/ops/test_arguments.py",
+    "tests/ops/test_special_points.py",
+)
 _MODULE, _LAYERS, _MODULES = "staged/nn/module.py", "tests/nn/test_layers.py", "tests/nn/test_module.py"
 _OPTIMIZER, _CLIPPING, _OPTIONS = "staged/optim/optimizer.py", "staged/optim/clipping.py", "tests/optim/test_options.py"
 _WORDS, _TORCH = "staged/ops/torch_words.py", "tests/ops/test_torch_words.py"
@@ -168,8 +172,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a buffer that becomes persistent is not saved",
         _MODULE,
-        "        self._forget_buffer(name)\n        object.__setattr__(self, \"_buffers\"",
-        "        object.__setattr__(self, \"_buffers\"",
+        '        self._forget_buffer(name)\n        object.__setattr__(self, "_buffers"',
+        '        object.__setattr__(self, "_buffers"',
         (_MODULES, "-k", "of_a_buffer"),
     ),
     Mutant(

@@ -195,7 +195,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "staged/backends/c_family/export.py",
         "        if each.threads == 1\n",
         "        if not each.threads\n",
-        ("tests/backends/native/test_export_interface.py::test_a_program_worth_threads_with_narrow_vectors_alone_has_teams_for_all",),
+        (
+            "tests/backends/native/test_export_interface.py::test_a_program_worth_threads_with_narrow_vectors_alone_has_teams_for_all",
+        ),
     ),
     Mutant(
         "bools in files are taken as they are",

@@ -159,22 +159,22 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a value counts as often as it is read, and a graph has no room",
         f"{GPU}graphs.py",
-        "changing |= {(factor, f\"{numbers}\") for factor in kernel.factors}",
-        "changing |= {(factor, f\"{numbers}{step.where}{len(changing)}\") for factor in kernel.factors}",
+        'changing |= {(factor, f"{numbers}") for factor in kernel.factors}',
+        'changing |= {(factor, f"{numbers}{step.where}{len(changing)}") for factor in kernel.factors}',
         (f"{TESTS}test_graphs.py", "-k", "many_calls_read"),
     ),
     Mutant(
         "numbers that change with the turn are frozen in a graph",
         f"{GPU}graphs.py",
-        "if not (is_fixed(argument) if c_type.endswith(\"*\") else is_written_out(argument))",
-        "if not (is_fixed(argument) if c_type.endswith(\"*\") else True)",
+        'if not (is_fixed(argument) if c_type.endswith("*") else is_written_out(argument))',
+        'if not (is_fixed(argument) if c_type.endswith("*") else True)',
         (f"{TESTS}test_graphs.py", "-k", "many_calls_read or hosts"),
     ),
     Mutant(
         "arrays at changing addresses are frozen in a graph",
         f"{GPU}graphs.py",
-        "if not (is_fixed(argument) if c_type.endswith(\"*\") else is_written_out(argument))",
-        "if not (True if c_type.endswith(\"*\") else is_written_out(argument))",
+        'if not (is_fixed(argument) if c_type.endswith("*") else is_written_out(argument))',
+        'if not (True if c_type.endswith("*") else is_written_out(argument))',
         (f"{TESTS}test_graphs.py", "-k", "hosts"),
     ),
     Mutant(
