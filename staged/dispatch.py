@@ -23,7 +23,7 @@ import numpy as np
 import optree
 
 from staged.frontend.arguments import as_argument, is_static_node, staged_type
-from staged.frontend.resident import DeviceArray, ambient_options, ambient_region, device_of
+from staged.frontend.resident import BorrowedArray, DeviceArray, ambient_options, ambient_region, device_of
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected_argument, held
@@ -208,11 +208,7 @@ class Programs:
         """A call fits no program: find out why not the last one."""
         if self.entries:
             entry = self.entries[0]
-            self.changed = (
-                "an object that is gone now"
-                if entry.is_dead
-                else entry.differences()(args, kwargs, owner)
-            )
+            self.changed = "an object that is gone now" if entry.is_dead else entry.differences()(args, kwargs, owner)
 
     def keep(self, made: Entry | list[Reason], key: Any, function: Callable[..., Any]) -> None:
         """Take in what `entry_for` gave, and say so where tracing again and again is of no use."""
@@ -390,7 +386,12 @@ def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:
     else:
         # An array of another library: what a program takes is NumPy's array of its memory at the time of the call.
         writer.refuse(f"type({text}) is not {cls}")
-        text = writer.local(f"{writer.constant(elements)}({text})")
+        is_borrowed = isinstance(taken, BorrowedArray)
+        text = writer.local(f"{writer.constant(as_argument if is_borrowed else elements)}({text})")
+        if is_borrowed:
+            writer.refuse(
+                f"type({text}) is not {writer.constant(BorrowedArray)} or {text}.device != {writer.constant(taken.device)}"
+            )
         writer.refuse(f"{text}.shape != {taken.shape!r}")
     dtype = writer.constant(taken.dtype)
     writer.refuse(f"{text}.dtype is not {dtype} and {text}.dtype != {dtype}")

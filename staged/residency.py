@@ -11,10 +11,10 @@ import numpy as np
 
 from staged.artifact import Parameter
 from staged.errors import ProgramMemoryError
-from staged.frontend.resident import DeviceArray, find_kept
+from staged.frontend.resident import BorrowedArray, DeviceArray, find_kept
 from staged.frontend.variable import Variable, host_buffers
 from staged.ir.types import CPU, Device, shape_text
-from staged.runtime.cuda.resident import DeviceCopy
+from staged.runtime.cuda.resident import BorrowedPlace, DeviceCopy
 from staged.source import Position
 
 
@@ -31,7 +31,11 @@ def input_places(
     ]
 
 
-def _input_place(value: Any, device: Device, parameter: Parameter, where: Position | None) -> DeviceCopy:
+def _input_place(
+    value: Any, device: Device, parameter: Parameter, where: Position | None
+) -> DeviceCopy | BorrowedPlace:
+    if isinstance(value, BorrowedArray) and value.device == device:
+        return BorrowedPlace(str(device), value.address, value.stream)
     if not isinstance(value, DeviceArray) or value.device != device:
         host = np.asarray(value)
         value = find_kept(host, device) or DeviceArray(host, device)
@@ -42,7 +46,9 @@ def _input_place(value: Any, device: Device, parameter: Parameter, where: Positi
     return copy
 
 
-def variable_places(variables: Sequence[Variable], parameters: Sequence[Parameter], where: Position | None) -> list[Any]:
+def variable_places(
+    variables: Sequence[Variable], parameters: Sequence[Parameter], where: Position | None
+) -> list[Any]:
     """Where a program finds the outer Variables, one of its `parameters` each: the host's buffer, or elements on a device.
 
     Raises: ProgramMemoryError if a device has no room, with the Variable's name and the program's line.

@@ -13,7 +13,7 @@ import numpy as np
 from staged.errors import DTypeError, StagedValueError, StagingError
 from staged.frontend import trees
 from staged.frontend.join import number_type
-from staged.frontend.resident import DeviceArray
+from staged.frontend.resident import DeviceArray, borrowed
 from staged.ir.types import TensorType, dtype_of, shape_text
 from staged.ops.array import Array
 from staged.ops.interchange import elements, is_offered
@@ -169,13 +169,19 @@ def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
 def as_argument(leaf: Any, path: str = "a value") -> Any:
     """A leaf as programs take it: the elements of another library's array, or of one of foreign byte order, as NumPy's.
 
+    Elements that another library has on a device stay there.
     Raises: DTypeError for an array that NumPy cannot read.
     """
     if isinstance(leaf, np.ndarray):
         return leaf if leaf.dtype.isnative else elements(leaf)
     if type(leaf) in _NEVER_ARRAYS or isinstance(leaf, np.generic | Array | DeviceArray):
         return leaf
-    return elements(leaf, f"`{path}`") if is_offered(leaf) and not hasattr(type(leaf), "__staged_read__") else leaf
+    if hasattr(type(leaf), "__staged_read__"):
+        return leaf
+    on_device = borrowed(leaf, f"`{path}`")
+    if on_device is not None:
+        return on_device
+    return elements(leaf, f"`{path}`") if is_offered(leaf) else leaf
 
 
 def static_key(leaf: Any) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from staged.errors import StagingError
+from staged.errors import DTypeError, StagingError
 from staged.frontend.device_options import Options, joined_options
 from staged.frontend.read_only import freeze, thaw
 from staged.frontend.variable import Remote
@@ -63,7 +64,9 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.host
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        return np.array(self.host, dtype=dtype, copy=bool(copy)) if copy or dtype not in (None, self.dtype) else self.host
+        return (
+            np.array(self.host, dtype=dtype, copy=bool(copy)) if copy or dtype not in (None, self.dtype) else self.host
+        )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(isinstance(given, DeviceArray) for given in kwargs.get("out", ())):
@@ -89,6 +92,94 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _on_host(value: Any) -> Any:
     return value.host if isinstance(value, DeviceArray) else value
+
+
+class BorrowedArray(DeviceArray):
+    """An array of another library's that lies on a device: a program with its input there reads it in place."""
+
+    __slots__ = ("_dtype", "_shape", "address", "owner", "stream")
+
+    def __init__(self, owner: Any, interface: dict[str, Any], device: Device) -> None:
+        self.owner = owner
+        self.device = device
+        self.remote = None
+        self.address = int(interface["data"][0] or 0)
+        self.stream = interface.get("stream")
+        """Whose work on the elements must be over before they are read; None where it is."""
+        self._shape: tuple[int, ...] = tuple(interface["shape"])
+        self._dtype: np.dtype[Any] = np.dtype(interface["typestr"])
+
+    @property
+    def host(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
+        """There is none: the elements are another library's to copy."""
+        raise StagingError(
+            f"a {type(self.owner).__name__} on {self.device} is read on the host",
+            where=here(),
+            hint="call the function in `with st.with_backend(st.GPU):`, or pass what the library copies to the host",
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of the axes."""
+        return self._shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """NumPy's name of the dtype."""
+        return self._dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self._shape)
+
+    @property
+    def nbytes(self) -> int:
+        """What the elements take."""
+        return int(self.size * self._dtype.itemsize)
+
+
+def borrowed(value: Any, what: str) -> BorrowedArray | None:
+    """An array that offers its elements on a device by `__cuda_array_interface__`; None for one that does not.
+
+    Raises: DTypeError for elements that do not lie in C's order, or have a mask.
+    """
+    if not hasattr(type(value), "__cuda_array_interface__"):
+        return None
+    interface = getattr(
+        value, "__cuda_array_interface__", None
+    )  # a tensor of the host has the property, without a value
+    if interface is None:
+        return None
+    made = BorrowedArray(value, interface, _device_of_owner(value))
+    steps, step = [], made.dtype.itemsize
+    for extent in reversed(made.shape):
+        steps.append(step)
+        step *= extent
+    strides = interface.get("strides")
+    if (
+        interface.get("mask") is not None
+        or strides is not None
+        and made.size
+        and tuple(strides) != tuple(reversed(steps))
+    ):
+        raise DTypeError(
+            f"{what} is a {type(value).__name__} on {made.device} whose elements are not one after another",
+            where=here(),
+            hint="make a contiguous one first, such as `x.contiguous()` of PyTorch's or `cupy.ascontiguousarray(x)`",
+        )
+    return made
+
+
+def _device_of_owner(value: Any) -> Device:
+    """Which device an array lies on: the interface does not say, DLPack does."""
+    number = value.__dlpack_device__()[1] if hasattr(value, "__dlpack_device__") else 0
+    return Device("gpu")(int(number))
 
 
 class Region:

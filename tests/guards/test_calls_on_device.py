@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 import staged as st
 from staged import nn, optim
+from staged.runtime.cuda.resident import DeviceCopy
+from staged.runtime.guard import ffi
 
 X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 Y = X.sum(axis=1, keepdims=True)
@@ -61,3 +64,53 @@ def test_a_program_of_the_host_takes_what_the_device_has_written(emulated_device
         found += [float(step(X, Y)) for _ in range(2)]
     found += [float(step(X, Y)) for _ in range(2)]
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+class Tensor:
+    """Stands for cupy's arrays and PyTorch's tensors on a device: it has memory there, and NumPy cannot read it."""
+
+    def __init__(self, array: Any, device: Any, stream: int | None = None, strides: Any = None) -> None:
+        self.place = DeviceCopy("gpu", array.nbytes)
+        self.place.update(array)
+        self.interface = {
+            "shape": array.shape, "typestr": array.dtype.str, "data": (int(ffi.cast("uintptr_t", self.place.address)), False),
+            "version": 3, "stream": stream, "strides": strides,
+        }  # fmt: skip
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.interface
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise TypeError("implicit conversion to NumPy is not allowed")
+
+
+def test_tensors_of_the_device_are_read_in_place(emulated_device: Any) -> None:
+    double = st.function(lambda x, y: x * 2.0 + y)
+    with st.with_backend(st.GPU):
+        for number in range(4):
+            tensor = Tensor(X + np.float32(number), emulated_device, stream=1 if number == 3 else None)
+            before = emulated_device.counts()
+            found = double(tensor, 1.0)
+            seen = emulated_device.counts() - before
+            np.testing.assert_allclose(found, (X + number) * 2 + 1, rtol=1e-6)
+            if number:
+                assert (seen.bytes_to_device, seen.bytes_to_host, seen.allocations) == (0, X.nbytes, 0)
+                assert seen.synchronisations == (2 if number == 3 else 1)  # the tensor's own stream, and the result
+        assert [program.calls for program in double.programs] == [4]
+        assert double(Tensor(X[:3].copy(), emulated_device), 1.0).shape == (3, 4)
+        assert double(X, 1.0).tolist() == (X * 2 + 1).tolist()
+        program = double.stage(tensor, 1.0)
+        np.testing.assert_allclose(program(tensor, 1.0), (X + 3) * 2 + 1, rtol=1e-6)
+
+
+def test_tensors_of_the_device_that_cannot_be_read_are_refused(emulated_device: Any) -> None:
+    double = st.function(lambda x: x * 2.0)
+    with st.with_backend(st.GPU):
+        with pytest.raises(st.DTypeError, match="not one after another"):
+            double(Tensor(X, emulated_device, strides=(4, 32)))
+        with pytest.raises(st.DTypeError, match="complex64"):
+            double(Tensor(X.astype(np.complex64), emulated_device))
+        assert double(Tensor(X, emulated_device, strides=(16, 4))).shape == X.shape
+    with st.eager(), pytest.raises(st.StagedError, match="read on the host"):
+        double(Tensor(X, emulated_device))

@@ -192,18 +192,20 @@ def test_a_call_the_long_way_lies_between_two_of_another_model() -> None:
 
 def test_variables_that_share_memory_with_an_argument() -> None:
     """What the program writes is not what it reads as the argument."""
-    total = st.Variable(np.zeros(4, np.float32), name="total")
+    total = st.Variable(np.array([1, 2, 3, 4], np.float32), name="total")
     add = st.function(lambda x: _add(total, x))
-    assert add(np.ones(4, np.float32)).tolist() == [1.0] * 4
+    add(np.zeros(4, np.float32))
     for _ in range(3):
         before = total.numpy()
-        assert add(total.buffer()).tolist() == (before * 2).tolist()
-        assert total.numpy().tolist() == (before * 2).tolist()
-    assert add(np.ones(4, np.float32)).tolist() == [9.0] * 4
+        wanted = (before + before[::-1]).tolist()
+        assert add(total.buffer()).tolist() == wanted
+        assert total.numpy().tolist() == wanted
+        total.value = before + np.float32([0, 1, 0, 2])
+    assert add(np.ones(4, np.float32)).tolist() == (before + np.float32([1, 2, 1, 3])).tolist()
 
 
 def _add(total: Any, x: Any) -> Any:
-    total.value = total.value + x
+    total.value = total.value + x[::-1]
     return total.value
 
 

@@ -4,6 +4,7 @@ from tests.mutate.mutant import Mutant
 
 INTERCHANGE = "tests/ops/test_interchange.py"
 STEP = "tests/guards/test_step.py"
+DEVICE = "tests/guards/test_calls_on_device.py"
 LOADER = "tests/test_prefetch.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -27,6 +28,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "            slot.bound = self.unbound\n            self._separate(",
         "            self._separate(",
         (STEP, "-k", "long_way"),
+    ),
+    Mutant(
+        "the host takes its own elements of a Variable that a device has written since",
+        "staged/frontend/variable.py",
+        "if variable._remote is None and variable._trace",
+        "if variable._trace",
+        (DEVICE, "-k", "of_the_host"),
+    ),
+    Mutant(
+        "a tensor's own stream is not waited for",
+        "staged/frontend/resident.py",
+        'self.stream = interface.get("stream")',
+        "self.stream = None",
+        (DEVICE, "-k", "in_place"),
     ),
     Mutant(
         "a Variable keeps Fortran's order",
