@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from staged import cuda, ops
+from staged import cuda, ops, random
 from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.errors import (
@@ -43,6 +43,7 @@ from staged.errors import (
 from staged.frontend.batches import batches
 from staged.frontend.dimensions import dim
 from staged.frontend.foreign import pure
+from staged.frontend.generator import seed
 from staged.frontend.gpu_func.function import gpu_func
 from staged.frontend.iterables import range_ as range
 from staged.frontend.regions import GPU, DeviceArray, to, with_backend
@@ -60,12 +61,11 @@ from staged.frontend.transforms import (
     vjp,
     vmap,
 )
-from staged.frontend.variable import Variable, seed
+from staged.frontend.variable import Variable
 from staged.gradient_check import check_grads
 from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
 from staged.ir.types import bool_ as bool
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
-from staged.ops import random
 from staged.ops.array import Array
 from staged.prefetch import loader
 from staged.program import Program

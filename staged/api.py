@@ -15,6 +15,7 @@ from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
 from staged.frontend.calls import call
+from staged.frontend.generator import OF_THREAD, Generator, checked_seed, default_with
 from staged.frontend.resident import has_region
 from staged.frontend.sources import remember, remember_modules
 from staged.frontend.staged_calls import call_staged
@@ -41,16 +42,17 @@ class StagedFunction:
     NumPy, line by line.
     """
 
-    def __init__(self, function: Callable[..., Any], static: Collection[str], target: str, seed: int, check_nan: bool) -> None:
+    def __init__(self, function: Callable[..., Any], static: Collection[str], target: str, seed: int | None, check_nan: bool) -> None:
         functools.update_wrapper(self, function)
         remember_modules()
         remember(function)
         self.__wrapped__ = function
         self._static = tuple(static)
         self._target = target
-        self._seed = seed
+        self._seed = None if seed is None else checked_seed(seed)
         self._check_nan = check_nan
         self._kept = Programs()
+        self._kept.generator = None if self._seed is None else default_with(self._seed)
         self._owner: Any = getattr(function, "__self__", None)
         self.options = CompileOptions()
 
@@ -90,7 +92,7 @@ class StagedFunction:
         """Trace, keep the program for later calls if a check can tell whether it holds for them, and run it."""
         started = perf_counter()
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
-        traced = trace(self.__wrapped__, args, kwargs, self._static, self._seed, arguments)
+        traced = trace(self.__wrapped__, args, kwargs, self._static, self._generator or OF_THREAD, arguments)
         program = self._program(traced)
         made = entry_for(self.__wrapped__, self._static, args, kwargs, traced, program)
         traced.reads.release()
@@ -121,6 +123,11 @@ class StagedFunction:
         self._kept.clear()
 
     @property
+    def _generator(self) -> Generator | None:
+        """Its own random numbers, which go on from call to call, if it was given a seed."""
+        return self._kept.generator
+
+    @property
     def __staged_inline__(self) -> Callable[..., Any]:
         """What converted code calls instead: inside another staged function it is traced along."""
         return self.__wrapped__
@@ -133,7 +140,7 @@ class StagedFunction:
     @goes_deep
     def _run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
-        with eager_call(self._seed):
+        with eager_call(self._generator):
             args, kwargs = arguments.rebuild([wrap(argument.value) for argument in arguments.staged])
             try:
                 return trees.map_leaves(unwrap, call(self.__wrapped__, *args, **kwargs))
@@ -151,7 +158,7 @@ class StagedFunction:
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedFunction:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
-        return trace(self.__wrapped__, args, kwargs, self._static, self._seed, arguments)
+        return trace(self.__wrapped__, args, kwargs, self._static, self._generator or OF_THREAD, arguments)
 
     def _program(self, traced: TracedFunction) -> Program:
         machine = this_machine() if self._target == "native" else target_machine(self._target)
@@ -187,7 +194,7 @@ def function(function: Callable[..., Any], /) -> StagedFunction: ...
 
 @overload
 def function(
-    *, static: Collection[str] = (), target: str = "native", seed: int = 0, check_nan: bool = False
+    *, static: Collection[str] = (), target: str = "native", seed: int | None = None, check_nan: bool = False
 ) -> Callable[[Callable[..., Any]], StagedFunction]: ...
 
 
@@ -197,14 +204,15 @@ def function(
     *,
     static: Collection[str] = (),
     target: str = "native",
-    seed: int = 0,
+    seed: int | None = None,
     check_nan: bool = False,
 ) -> Any:
     """Make a Python function a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
 
     `static` names arguments whose values are known while staging (sizes, flags); one name may stand alone. `target` names the
-    machine the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'. `seed` starts its random numbers. With
-    `check_nan` the program stops with ProgramNanError at the first NaN or infinity that it computes, naming the Python line.
+    machine the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'. With `seed` it has random numbers of its own,
+    which start there and go on from call to call; without, those of the thread that calls it. With `check_nan` the program
+    stops with ProgramNanError at the first NaN or infinity that it computes, naming the Python line.
     """
     static = (static,) if isinstance(static, str) else static
     if function is None:

@@ -84,6 +84,8 @@ class Parameter:
     agree on it, and a scalar input of that name carries it where no input array has it. A `scalar` input is passed by
     value; a 0-d input array is not `scalar` unless the struct holds the number itself. An array on another `device` than
     'cpu' is an address there. `written` says of a variable whether the program may change it.
+    Of a generator of random numbers `part` is 'seed' or 'counter': a program that runs alone takes these as numbers, without which it
+    begins with `start`; not one that is set before it is read (`is_set_first`).
     """
 
     field: str
@@ -94,6 +96,9 @@ class Parameter:
     scalar: bool = False
     device: str = "cpu"
     written: bool = False
+    part: str = ""
+    start: int = 0
+    is_set_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ import numpy as np
 import optree
 
 from staged.frontend.arguments import as_argument, is_static_node, staged_type
+from staged.frontend.generator import Generator
 from staged.frontend.resident import BorrowedArray, DeviceArray, ambient_options, ambient_region, device_of
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
@@ -180,6 +181,8 @@ class Programs:
         self.loaded: dict[Any, NativeProgram] = {}
         self.traces: Counter[Any] = Counter()
         """How often a trace gave each program."""
+        self.generator: Generator | None = None
+        """What a function draws from that has a seed of its own."""
         self.told: set[str] = set()
         """What the user has been told."""
 

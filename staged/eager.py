@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from staged.errors import (
     StagingError,
 )
 from staged.frontend.effects import check_effect
+from staged.frontend.generator import Generator, default_of_thread
 from staged.frontend.try_ import is_anything_waited_for, is_waited_for
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
@@ -40,6 +40,7 @@ from staged.ops.formatting import format_value
 from staged.ops.interchange import elements
 from staged.ops.primitive import Primitive
 from staged.ops.promote import check_class, read
+from staged.runtime.writers import writers
 from staged.source import Position, here
 from staged.tape import Node, Tangents, Tape, levels, only, run_custom, show
 
@@ -174,18 +175,8 @@ _ALIAS = Primitive(
 )
 
 
-@dataclass
-class RandomState:
-    """The seed, and how many random ops have run: the counter of the next one.
-
-    A program counts from 0 on every call. All random ops share the one counter, which alone makes their numbers differ.
-    """
-
-    seed: int = 0
-    counter: int = 0
-
-
-_random: ContextVar[RandomState | None] = ContextVar("staged_eager_random", default=None)
+_random: ContextVar[Generator | None] = ContextVar("staged_eager_random", default=None)
+"""What a staged function that runs eagerly draws from; None outside of any."""
 
 
 class EagerContext(Context):
@@ -193,9 +184,6 @@ class EagerContext(Context):
 
     One context serves an `eager()` block, or all plain Python. A Variable gives its value itself (`__staged_read__`).
     """
-
-    def __init__(self, seed: int = 0) -> None:
-        self.random_state = RandomState(seed)
 
     @property
     def is_plain(self) -> bool:
@@ -335,19 +323,34 @@ class EagerContext(Context):
 
     # ---- randomness ----
 
-    def next_random(self) -> tuple[EagerArray, EagerArray, EagerArray]:
-        """(seed, stream, counter) for one execution of a random op; counts it."""
-        check_effect("random", "random numbers are drawn")
-        state = _random.get() or self.random_state
-        counter = state.counter
-        state.counter += 1
-        seed, stream, count = (EagerArray(np.int64(number), TensorType(i64)) for number in (state.seed, 0, counter))
-        return seed, stream, count
+    def generator(self) -> Generator:
+        """What random ops draw from that name no generator of their own."""
+        return _random.get() or default_of_thread()
 
-    def seed(self, seed: int) -> None:
-        """Start the random numbers again from `seed`."""
-        state = _random.get() or self.random_state
-        state.seed, state.counter = seed, 0
+    def next_random(self, generator: Any = None) -> tuple[EagerArray, EagerArray, EagerArray]:
+        check_effect("random", "random numbers are drawn")
+        seed, counter = drawn(self.generator() if generator is None else generator)
+        seed_, stream, count = (EagerArray(np.int64(number), TensorType(i64)) for number in (seed, 0, counter))
+        return seed_, stream, count
+
+
+class _Turn:
+    """A draw that waits for the programs which draw from the same generator."""
+
+    thread = 0
+
+
+def drawn(generator: Generator) -> tuple[int, int]:
+    """The seed, and the counter, which is counted on."""
+    counter = generator.counter.buffer()
+    turn = _Turn()
+    try:
+        writers.acquire(frozenset((counter.ctypes.data,)), turn, "a random function")
+        number = int(counter)
+        counter[...] = number + 1 if number < 2**63 - 1 else -(2**63)
+        return int(generator.seed.buffer(written=False)), number
+    finally:
+        writers.release(turn)
 
 
 def _raised_by_python(primitive: Primitive, operands: Arrays, result: Any) -> ProgramError | None:
@@ -479,14 +482,14 @@ def is_plain() -> bool:
 
 
 @contextmanager
-def eager_call(seed: int = 0) -> Iterator[EagerContext]:
-    """The extent of one call of a staged function in eager mode: random numbers start where a program starts them.
+def eager_call(generator: Generator | None = None) -> Iterator[EagerContext]:
+    """The extent of one call of a staged function in eager mode; `generator` is the function's own, if it has one.
 
-    A staged function called by another one belongs to the outer one's program, and goes on with its numbers.
+    A staged function called by another one belongs to the outer one's program, and draws from the same generator.
     """
     running = context_or_none()
-    context = running if isinstance(running, EagerContext) else EagerContext(seed)
-    token = None if _random.get() is not None else _random.set(RandomState(seed))
+    context = running if isinstance(running, EagerContext) else EagerContext()
+    token = None if _random.get() is not None else _random.set(generator or default_of_thread())
     try:
         with use_context(context):
             yield context

@@ -13,6 +13,7 @@ from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.frontend import trees
 from staged.frontend.calls import call
+from staged.frontend.generator import numbers_again
 from staged.frontend.transforms import grad, jvp
 from staged.ir.types import f64
 from staged.ops.array import METHODS
@@ -43,7 +44,8 @@ def check_grads(
     f64 (Python numbers are not). A random combination of the results is what is differentiated. `modes` holds 'fwd'
     (`st.jvp`), 'rev' (`st.grad`) or both, which are then compared with each other, too. `order` 2 also checks the
     derivatives of the directional derivative, and so on. f may be plain or staged; `in_eager` checks the derivatives of
-    eager mode instead of the compiled ones. The point should be away from kinks (`abs` at 0), by more than `2 * eps`.
+    eager mode instead of the compiled ones. The point should be away from kinks (`abs` at 0), by more than `2 * eps`. What f
+    draws from the default generator is the same each time.
 
     Raises: AssertionError where two numbers differ by more than `rtol`, `atol`, with the numbers for each array in
     `args`; ValueError for arguments without a float array and for unknown modes; GradientError where a derivative does
@@ -135,7 +137,7 @@ class _Check:
         def run(direction: Any, *values: Any) -> Any:
             return self.directional(mode, f, direction, values)
 
-        with _quiet():
+        with _quiet(), numbers_again():
             return float(function(run)(tuple(direction), *self.points))
 
     def difference(self, f: Callable[..., Any], direction: Arrays, eps: float) -> float:
@@ -146,7 +148,8 @@ class _Check:
             moved = list(self.points)
             for index, along in zip(self.chosen, direction, strict=True):
                 moved[index] = self.points[index] + steps * eps * along
-            return float(staged(*moved))
+            with numbers_again():
+                return float(staged(*moved))
 
         with _quiet():
             return (8.0 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12.0 * eps)

@@ -102,6 +102,8 @@ EQUIVALENTS: dict[str, str] = {
     "randint": "use `st.random.integers(low, high, shape)`",
     "randperm": "use `st.random.permutation(n)`",
     "manual_seed": "use `st.seed(n)`",
+    **dict.fromkeys(("Generator", "default_rng"), "use `st.random.Generator(seed)`"),
+    **dict.fromkeys(("get_rng_state", "set_rng_state"), "use `st.random.default_generator()`, which has a `state_dict`"),
     "set_printoptions": "give the format where you print: `f\"{x:.3f}\"`",
     "cuda_is_available": "use `st.cuda`: see docs/regions.md",
     "device": "use `st.CPU` and `st.GPU`: see docs/regions.md",

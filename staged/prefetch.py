@@ -11,9 +11,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from staged.eager import drawn
 from staged.errors import ArgumentError
 from staged.frontend import trees
+from staged.frontend.generator import default_of_thread
 from staged.frontend.tracing import current_trace
+from staged.ops.random import words
 from staged.source import here
 
 T = TypeVar("T")
@@ -43,7 +46,8 @@ def loader(iterable: Iterable[T], ahead: int = 2) -> Loader[T]:
     Python's lock, so that fetching the next batch takes no time of it. Errors of the iterable are raised where the item would have
     come; leaving the loop early ends the thread, and what it has fetched beforehand of a generator is gone. Pieces of a
     memory-mapped file (`np.load(path, mmap_mode="r")[i:j]`) are read from it in the thread, and come as arrays in memory.
-    The thread sees the `with` blocks around the loop, and draws random numbers of its own.
+    The thread sees the `with` blocks around the loop. What the iterable draws by `st.random` comes from the thread's generator,
+    whose seed is drawn from the caller's each time.
 
         for x, y in st.loader(batches()):
             loss = step(x, y)
@@ -64,9 +68,12 @@ class _Ahead(Iterator[T]):
         self._items: queue.Queue[tuple[str, Any]] = queue.Queue(ahead)
         self._stop = threading.Event()
         self._ended = False
+        # The thread's random numbers are others in every epoch, and the same in every run from the same seed.
+        seed, counter = drawn(default_of_thread())
+        own = int(words(seed, 1, counter, 1)[0])
         # A trace is this thread's: it must not record what another one does.
         around = copy_context() if current_trace() is None else Context()
-        given = (_fetch, iterable, self._items, self._stop)
+        given = (_fetch, iterable, self._items, self._stop, own)
         thread = threading.Thread(target=around.run, args=given, name="staged-loader", daemon=True)
         weakref.finalize(self, _end, self._items, self._stop)
         thread.start()
@@ -84,9 +91,10 @@ class _Ahead(Iterator[T]):
         raise StopIteration
 
 
-def _fetch(iterable: Iterable[Any], items: queue.Queue[tuple[str, Any]], stop: threading.Event) -> None:
+def _fetch(iterable: Iterable[Any], items: queue.Queue[tuple[str, Any]], stop: threading.Event, seed: int) -> None:
     """In the thread: put the items into the queue until they end, or nobody wants them any more."""
     try:
+        default_of_thread().start(seed)
         for item in iterable:
             items.put(("item", _read(item)))
             if stop.is_set():

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from staged.artifact import Artifact
 from staged.backends.c_family.export import export_files
 from staged.backends.c_family.standalone.library import VARIANTS
 from staged.backends.cublas_cudnn.export import export_files as cuda_export_files
@@ -316,13 +317,24 @@ class Program:
 
     # ---- taking it along ----
 
+    def _starting(self, artifact: Artifact) -> Artifact:
+        """A program to export, which begins with the seeds of now, unless its caller gives others."""
+        seeds = {
+            name: int(variable.numpy())
+            for name, variable in zip(_outer_names(self._traced), self._traced.variables, strict=True)
+            if variable.part == "seed"
+        }
+        started = (replace(each, start=seeds[each.label]) if each.part == "seed" else each for each in artifact.parameters)
+        return replace(artifact, parameters=tuple(started))
+
     def export(self, folder: str | Path, target: str | None = None) -> list[Path]:
         """Write a standalone folder (C, header, main, Makefile, README) and return its files.
 
         Without a `target` the program is fast wherever it runs: it takes the widest vectors that the processor has, and all of
         its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'. The folder builds with a C
         compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the
-        emulated device, which is in the folder. Arrays that the function closes over are written as `.npy` files.
+        emulated device, which is in the folder. Arrays that the function closes over are written as `.npy` files. A
+        program that draws random numbers takes `--seed N`; without it, it begins with the seed that it has when it is exported.
         """
         constants = own_arrays(self._traced.hidden)
         function = self._traced.function
@@ -331,15 +343,15 @@ class Program:
         machine = target_machine(target or "portable")
         artifact = build(function, machine, self._check_nan).emitted.artifact
         if artifact.language == "cuda":
-            files = cuda_export_files(artifact, device_texts(artifact))
+            files = cuda_export_files(self._starting(artifact), device_texts(artifact))
         elif target is not None:
-            files = export_files(artifact)
+            files = export_files(self._starting(artifact))
         else:
             artifact, *variants = (
                 build(function, target_machine(name).with_cores(EXPORTED_CORES), self._check_nan).emitted.artifact
                 for name in ("portable", *VARIANTS)
             )
-            files = export_files(artifact, dict(zip(VARIANTS, variants, strict=True)))
+            files = export_files(self._starting(artifact), dict(zip(VARIANTS, variants, strict=True)))
         path = Path(folder)
         written = []
         for name, text in files.items():
@@ -366,6 +378,11 @@ def _by_the_long_way(method: weakref.WeakMethod[Any], count: int, *values: Any) 
     found = method()
     assert found is not None, "the short way into a program is called by that program alone"
     return found(*values[:count])
+
+
+def _outer_names(traced: TracedFunction) -> list[str]:
+    """What the program calls its outer Variables."""
+    return [reference.name for reference in traced.function.variables if reference.outer]
 
 
 def _plain(value: Any) -> Any:

@@ -31,6 +31,7 @@ from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.errors import StagedError
 from staged.frontend import trees
+from staged.frontend.generator import numbers_again
 from staged.frontend.variable import Variable
 from staged.gradient_check import check_grads as check_grads
 from staged.ir.types import dtype_of
@@ -104,8 +105,8 @@ def run_everywhere(
 ) -> list[Outcome]:
     """Run `f` in eager mode, then compiled at each optimisation level, each time from the same state.
 
-    `variables` are the outside Variables that f writes: they are put back between the runs. f is a staged function or a
-    plain one. Errors while staging are raised, since no run is then possible.
+    `variables` are the outside Variables that f writes: they are put back between the runs, as is the default
+    generator. f is a staged function or a plain one. Errors while staging are raised, since no run is then possible.
     """
     staged = f if isinstance(f, StagedFunction) else function(f)
     before = [variable.numpy() for variable in variables]
@@ -114,7 +115,7 @@ def run_everywhere(
         for variable, value in zip(variables, before, strict=True):
             variable.value = value
         result, error = None, None
-        with captured_prints() as captured:
+        with captured_prints() as captured, numbers_again():
             try:
                 result = staged(*args, **kwargs)
             except Exception as caught:

@@ -135,6 +135,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     return compare
 
 
+@pytest.fixture(autouse=True)
+def random_numbers_start_anew() -> None:
+    """Random numbers go on from call to call: what a test draws must not depend on those that ran before."""
+    import staged as st
+
+    st.seed(0)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def programs_for_the_emulated_device_compile_for_gpus(pytestconfig: pytest.Config) -> Iterator[None]:
     """With `--all`, each program that a test runs on the emulated device is also compiled for GPUs (see `cuda_toolchain`)."""

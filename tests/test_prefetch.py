@@ -209,3 +209,21 @@ def test_what_cannot_be_gone_through_is_refused(iterable: Any, ahead: Any) -> No
     with pytest.raises(st.ArgumentError, match="loader takes") as refused:
         st.loader(iterable, ahead=ahead)
     assert "test_prefetch.py" in str(refused.value)
+
+
+def test_the_threads_random_numbers_are_new_in_every_epoch_and_the_same_in_every_run() -> None:
+    def numbers() -> Iterator[float]:
+        for _ in range(3):
+            yield float(st.random.uniform(()))
+
+    class Epochs:
+        def __iter__(self) -> Iterator[float]:
+            return numbers()
+
+    def run() -> list[float]:
+        st.seed(3)
+        loader = st.loader(Epochs())
+        return [*loader, *loader, *numbers()]
+
+    found = run()
+    assert found == run() and len(set(found)) == 9

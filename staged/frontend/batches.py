@@ -28,7 +28,13 @@ class Batches(StagedIterable):
     index_hint = "batch"
 
     def __init__(
-        self, *arrays: Any, size: Any, shuffle: bool = False, drop_last: bool = True, seed: Any = None
+        self,
+        *arrays: Any,
+        size: Any,
+        shuffle: bool = False,
+        drop_last: bool = True,
+        seed: Any = None,
+        generator: Any = None,
     ) -> None:
         if not arrays:
             raise StagingError("batches needs at least one array", where=here())
@@ -55,6 +61,7 @@ class Batches(StagedIterable):
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.seed = seed
+        self.generator = generator
         self.order: Any = None
         left = self.rows % self.size
         trace = current_trace()
@@ -71,11 +78,14 @@ class Batches(StagedIterable):
 
     def begin(self) -> None:
         if self.shuffle:
-            self.order = METHODS["random.permutation"](self.rows) if self.seed is None else self._own_order()
+            if self.seed is None:
+                self.order = METHODS["random.permutation"](self.rows, generator=self.generator)
+            else:
+                self.order = self._own_order()
 
     def _own_order(self) -> Any:
-        """Rows in the order of a seed of their own; the program's counter makes each epoch's order new."""
-        _, stream, counter = current_context().next_random()
+        """Rows in the order of a seed of their own; the generator's counter makes each epoch's order new."""
+        _, stream, counter = current_context().next_random(self.generator)
         key = [METHODS["astype"](as_array(part), i64) for part in (self.seed, stream, counter)]
         return bind(PRIMITIVES["permutation"], key, n=self.rows)
 
@@ -128,12 +138,14 @@ def _window(array: Any, start: Any, count: int) -> Any:
     return METHODS["get_item"](array, slice(int(start), int(start) + count))
 
 
-def batches(*arrays: Any, size: int, shuffle: bool = False, drop_last: bool = True, seed: Any = None) -> Batches:
+def batches(
+    *arrays: Any, size: int, shuffle: bool = False, drop_last: bool = True, seed: Any = None, generator: Any = None
+) -> Batches:
     """Rows of `arrays`, `size` at a time: `for x, y in batches(images, labels, size=100): ...` is one loop.
 
     Shapes: arrays with equal first dimensions (N, ...); gives (size, ...) of each, or the array itself for one argument.
-    With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `seed` or the program's random
-    numbers. The N % size rows left over are dropped (with a note), or with `drop_last=False` come last as a smaller batch.
+    With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `generator` or the default one, with `seed` in
+    place of its seed. The N % size rows left over are dropped (with a note), or with `drop_last=False` come last as a smaller batch.
     Raises: ShapeError for different first dimensions; StagingError for a size below 1.
     """
-    return Batches(*arrays, size=size, shuffle=shuffle, drop_last=drop_last, seed=seed)
+    return Batches(*arrays, size=size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator)

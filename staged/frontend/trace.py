@@ -18,6 +18,7 @@ from staged.frontend.calls import call
 from staged.frontend.changes import settle_changes
 from staged.frontend.device_options import device_options
 from staged.frontend.functions import finish_functions, reachable
+from staged.frontend.generator import OF_THREAD, Generator, draw
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import note_made, note_tree
@@ -30,7 +31,7 @@ from staged.frontend.sources import remember_modules
 from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
 from staged.frontend.tracing import Body, NeedsNameError, TraceContext
-from staged.frontend.variable import Variable, random_numbers
+from staged.frontend.variable import Variable
 from staged.guards.expected import is_value
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder
@@ -72,13 +73,13 @@ def trace(
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
     static: Collection[str] = (),
-    seed: int = 0,
+    generator: Generator = OF_THREAD,
     arguments: Arguments | None = None,
 ) -> TracedFunction:
     """Record `function(*args, **kwargs)` as IR.
 
-    Arrays and numbers are staged; the rest, and what `static` names, is known while staging. `seed` starts the random
-    numbers. `arguments` are the flattened arguments where the caller has them already.
+    Arrays and numbers are staged; the rest, and what `static` names, is known while staging. Random numbers come
+    from `generator`. `arguments` are the flattened arguments where the caller has them already.
 
     Raises: the errors of `staged.errors` for what cannot be staged, with the user's line.
     """
@@ -87,7 +88,7 @@ def trace(
     read_later: set[tuple[object, ...]] = set()
     while True:
         try:
-            return _trace_once(function, arguments, static, seed, read_later)
+            return _trace_once(function, arguments, static, generator, read_later)
         except NeedsNameError as need:
             assert need.place not in read_later, "tracing the program does not settle"
             read_later.add(need.place)
@@ -98,7 +99,7 @@ def _trace_once(
     function: Callable[..., Any],
     arguments: Arguments,
     static: Collection[str],
-    seed: int,
+    generator: Generator,
     read_later: set[tuple[object, ...]],
 ) -> TracedFunction:
     """Record the function, given what is known of names that loops bind and that are read after them."""
@@ -107,9 +108,8 @@ def _trace_once(
     builder.device = ambient_device()
     context = TraceContext(name, builder)
     context.options = ambient_options()
-    context.seed = seed
+    context.generator, context.draw = generator, draw
     context.read_later = read_later
-    context.make_random = lambda: random_numbers(context)
     params = [
         Value(argument.type, None, index, _hint(argument.path)) for index, argument in enumerate(arguments.staged)
     ]
@@ -213,7 +213,7 @@ def _assemble(
     template: Template,
     python: Callable[..., Any],
 ) -> tuple[Function, list[Any]]:
-    """The function: hidden inputs that are used become parameters, hidden state is set first."""
+    """The function: hidden inputs that are used become parameters."""
     used: set[Value] = set()
     for inner in walk_blocks(block):
         used.update(inner.end.operands)
@@ -225,8 +225,7 @@ def _assemble(
     all_params = [*params, *(value for _, value in hidden)]
     functions = reachable(context.functions, block)
     touched = _touched(context, [block, *(called.block for called in functions.values())])
-    prelude = context.prelude.ops if context.random is not None and _is_touched(context, touched) else []
-    body = Block(all_params, [*prelude, *block.ops], block.end)
+    body = Block(all_params, block.ops, block.end)
     _name_variables(touched)
     inputs = [*(argument.path for argument in arguments.staged), *(value.hint for _, value in hidden)]
     taken = {*inputs, *(variable.name for variable in touched)}
@@ -271,11 +270,6 @@ def _touched(context: TraceContext, blocks: list[Block]) -> list[VariableRef]:
                 if effect.target is not None:
                     found[effect.target] = None
     return [ref for ref in context.variables if ref in found]
-
-
-def _is_touched(context: TraceContext, touched: list[VariableRef]) -> bool:
-    assert context.random is not None
-    return context.refs[id(context.random.counter)] in touched
 
 
 def _name_variables(refs: list[VariableRef]) -> None:

@@ -30,7 +30,6 @@ from staged.ir.types import Dim, TensorType, Type, dims_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive
-from staged.ops.promote import read
 from staged.ops.record import RecordContext
 from staged.ops.shape import permute_dims, reshape
 from staged.source import Position, here
@@ -111,18 +110,6 @@ class NeedsTrackingError(BaseException):
 
 
 @dataclass
-class RandomNumbers:
-    """Where the program's random numbers come from: the seed, and the counter that each random op advances.
-
-    The seed is a value, or a hidden Variable once one is set inside a transform.
-    """
-
-    seed: Any
-    stream: Array
-    counter: Any
-
-
-@dataclass
 class State:
     """An open transform: the Variables inside it are passed as state, and become effects again after it."""
 
@@ -198,11 +185,9 @@ class TraceContext(RecordContext):
         """The arrays of Python that the last try to be taken back has met first."""
         self.states: list[State] = []
         """One per open transform, innermost last."""
-        self.seed = 0
-        self.random: RandomNumbers | None = None
-        self.make_random: Callable[[], RandomNumbers] | None = None
-        self.prelude = OpenBlock([], None)
-        """Ops before everything else: hidden state gets its first value."""
+        self.generator: Any = None
+        """What random ops draw from that name no generator of their own (`generator.py`)."""
+        self.draw: Callable[[TraceContext, Any], tuple[Array, Array, Array]] | None = None
         self.notes: list[str] = []
         self.next_run: Callable[[Locals, Body], Any] | None = None
         """How the next converted call runs its body, where it is a function of its own (its exits return)."""
@@ -374,15 +359,10 @@ class TraceContext(RecordContext):
         self.keys[id(reference)] = next(key for key in numbered if key not in self.keys.values())
         self.made_in[id(reference)] = len(self.states) if not reference.outer else 0
 
-    def next_random(self) -> tuple[Array, Array, Array]:
-        """(seed, stream, counter) for one execution of a random op; counts it, also inside staged loops."""
+    def next_random(self, generator: Any = None) -> tuple[Array, Array, Array]:
         check_effect("random", "random numbers are drawn")
-        if self.random is None:
-            assert self.make_random is not None
-            self.random = self.make_random()
-        counter = self.random.counter.value
-        self.random.counter.value = counter + 1
-        return read(self.random.seed), self.random.stream, counter
+        assert self.draw is not None
+        return self.draw(self, generator)
 
     def read_now(self, value: Any) -> None:
         self.reads.consumed(value)
@@ -464,11 +444,11 @@ class TraceContext(RecordContext):
         del self.log[mark.log :]
         later = self.variables[mark.variables :]
         for ref in later:
-            if not ref.outer and not self._is_hidden(ref):
+            if not ref.outer:
                 self.refs.pop(id(ref.identity), None)
                 self.keys.pop(id(ref), None)
                 self.gone.append(ref)
-        self.variables[mark.variables :] = [ref for ref in later if ref.outer or self._is_hidden(ref)]
+        self.variables[mark.variables :] = [ref for ref in later if ref.outer]
         del self.shared[mark.shared :]
         del self.dims[mark.dims :]
         self.options = mark.options
@@ -481,12 +461,6 @@ class TraceContext(RecordContext):
         for mutation in reversed(self.log):
             mutation.undo()
         self.log.clear()
-
-    def _is_hidden(self, ref: VariableRef) -> bool:
-        return self.random is not None and ref in (
-            self.refs.get(id(self.random.counter)),
-            self.refs.get(id(self.random.seed)),
-        )
 
 
 def _is_around(home: OpenBlock, block: OpenBlock | None) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from staged.errors import DTypeError, LeakError, ShapeError, StagingError
 from staged.frontend.effects import check_effect, note_own
-from staged.frontend.tracing import RandomNumbers, TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import Effect, Op, VariableRef
 from staged.ir.types import TensorType, dims_of, f32, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
@@ -50,6 +50,10 @@ class Variable(Array):
     """
 
     __slots__ = ("_kept", "_name", "_remote", "_trace", "_type", "__weakref__")
+    role = "variable"
+    """What it is, for people."""
+    part = ""
+    """Of a generator of random numbers: which of its two numbers it is."""
 
     def __init__(self, value: Any, name: str | None = None) -> None:
         self._name = name or ""
@@ -88,7 +92,7 @@ class Variable(Array):
                 where=here(),
                 hint=f"use a local name, or make it before `{function}` is called",
             )
-        reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self, here())
+        reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self, here(), self.role, self.part)
         trace.add_variable(self, reference)
         self._write(array)
 
@@ -299,7 +303,7 @@ def reference_of(trace: TraceContext, variable: Variable) -> VariableRef:
     if variable._trace is not None and variable._trace is not trace:
         variable._check_alive()
     name = variable.name or f"variable_{len(trace.refs)}"
-    reference = VariableRef(name, variable.type, True, identity=variable)
+    reference = VariableRef(name, variable.type, True, identity=variable, role=variable.role, part=variable.part)
     trace.add_variable(variable, reference)
     return reference
 
@@ -374,58 +378,3 @@ def key_of(trace: TraceContext, variable: Variable) -> str:
 
 def _hint(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
-
-
-def random_numbers(trace: TraceContext) -> RandomNumbers:
-    """The program's random numbers: its seed, and a hidden counter that starts at 0 with every call."""
-    type_ = TensorType(i64)
-    with trace.entered(trace.prelude):
-        seed = trace.constant(trace.seed, type_)
-        stream = trace.constant(0, type_)
-        for made in (seed, stream):
-            trace.home.pop(trace.value_of(made))  # visible everywhere
-        counter = _hidden(trace, "random_counter", 0, "numbers drawn so far")
-    return RandomNumbers(seed, stream, counter)
-
-
-def _hidden(trace: TraceContext, name: str, start: int, role: str) -> Variable:
-    """A Variable that the user does not see, which is `start` when the program begins; in the prelude."""
-    type_ = TensorType(i64)
-    hidden = Variable.__new__(Variable)
-    hidden._name, hidden._type, hidden._trace = name, type_, trace
-    hidden._kept = hidden._remote = None
-    reference = VariableRef(name, type_, False, identity=hidden, role=role)
-    value = trace.value_of(trace.constant(start, type_))
-    trace.add_variable(hidden, reference)
-    effects = (Effect("write", reference),)
-    trace.emit_op(Op("variable_write", [value], [], attrs={"variable": reference}, effects=effects))
-    return hidden
-
-
-def seed(value: Any) -> None:
-    """Start the random numbers again from `value`, an integer (staged or not).
-
-    Inside a staged function it holds for what is traced after it, and cannot stand in a staged loop or branch.
-    """
-    trace = current_trace()
-    if trace is None:
-        current_context().seed(int(value))  # type: ignore[attr-defined]
-        return
-    if trace.is_staged_control:
-        raise StagingError(
-            "`seed` inside a staged loop or branch cannot be staged",
-            where=here(),
-            hint="seed once at the start of the function; each random op draws new numbers anyway",
-        )
-    if trace.random is None:
-        trace.random = random_numbers(trace)
-    numbers, given = trace.random, METHODS["astype"](as_array(value), i64)
-    if trace.states and not isinstance(numbers.seed, Variable):
-        # Inside a transform: what is drawn after it goes on from this seed, so that it is state of the transform.
-        with trace.entered(trace.prelude):
-            numbers.seed = _hidden(trace, "random_seed", trace.seed, "seed of the numbers that are drawn")
-    if isinstance(numbers.seed, Variable):
-        numbers.seed.value = given
-    else:
-        numbers.seed = given
-    numbers.counter.value = as_array(0)

@@ -305,7 +305,8 @@ class Reads:
             contents = module.__dict__
             self._add("keys", self._owner(module), None, self._expected(tuple(contents)))
             for name, value in contents.items():
-                if isinstance(value, Array | list | tuple | dict) or hasattr(type(value), "named_parameters"):
+                by_reference = hasattr(type(value), "__staged_by_reference__")  # a generator
+                if isinstance(value, Array | list | tuple | dict) or by_reference or hasattr(type(value), "named_parameters"):
                     self.attribute(module, name, value)
                     if hasattr(type(value), "named_parameters"):
                         waiting.append(value)

@@ -98,6 +98,8 @@ class VariableRef:
     """The user's line that makes it; None for one from outside."""
     role: str = "variable"
     """What it is, for people."""
+    part: str = ""
+    """Of a generator of random numbers: 'seed' or 'counter', which stay on the host."""
 
 
 @dataclass(frozen=True, slots=True)

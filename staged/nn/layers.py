@@ -58,13 +58,14 @@ class Flatten(Module):
 class Dropout(Module):
     """In training, zero each element with probability `p` and scale the others by 1 / (1 - p).
 
-    The mask comes from the program's counter-based generator. Source: Srivastava et al., 2014.
+    The mask comes from `generator`, without one from the default one of the thread. Source: Srivastava et al., 2014.
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False, *, generator: Any = None) -> None:
         check_probability("Dropout", p)
         check_inplace("Dropout", inplace)
         self.p = p
+        self.generator = generator
 
     def extra_repr(self) -> str:
         """What it is made with; results are always new arrays."""
@@ -72,7 +73,7 @@ class Dropout(Module):
 
     def forward(self, x: Any) -> Any:
         """Apply it; the identity in evaluation mode."""
-        return st.dropout(x, self.p, training=self.training)
+        return st.dropout(x, self.p, training=self.training, generator=self.generator)
 
 
 class Embedding(Module):

@@ -12,6 +12,7 @@ from staged.eager import is_plain
 from staged.nn.parameters import Parameter
 from staged.nn.state import MatchedKeys, load
 from staged.other_names import OF_MODULES, answer_from, no_attribute
+from staged.random import Generator
 
 
 class Found(list[Any]):
@@ -65,7 +66,8 @@ class Module:
     """Base of all layers: a tree of modules and parameters with torch's names.
 
     Parameters are `staged.Variable`s (or `nn.Parameter`s) held as attributes, submodules are Modules held as attributes. What
-    is kept and not trained (running statistics, masks) is a Variable too, entered by `register_buffer`. A module may be built
+    is kept and not trained (running statistics, masks) is a Variable too, entered by `register_buffer`; a `st.random.Generator` held
+    as an attribute is saved with them (`noise.seed`, `noise.counter`). A module may be built
     inside a staged function (its parameters then live in the program) or in plain Python (they keep their buffers between
     calls and are seen from Python). Subclasses write `forward`.
     """
@@ -84,6 +86,8 @@ class Module:
         if isinstance(value, st.Variable):
             if "." not in value.name:  # a tied weight keeps the path that it has
                 value.name = name
+        elif isinstance(value, Generator):
+            value.rename(name)
         elif isinstance(value, Module):
             value.prefix_names(name, held)
 
@@ -156,19 +160,28 @@ class Module:
         for name, child in self._submodules() if recurse else ():
             yield from child._places(f"{prefix}{name}.")
 
+    def _own(self) -> list[tuple[str, Any, bool]]:
+        """(name, Variable, whether it is a buffer) of this module alone, in order of assignment."""
+        found = []
+        for name, value in self.__dict__.items():
+            if isinstance(value, st.Variable):
+                found.append((name, value, name in self._buffers))
+            elif isinstance(value, Generator):
+                found += [(f"{name}.seed", value.seed, True), (f"{name}.counter", value.counter, True)]
+        return found
+
     def _variables(self) -> Iterator[tuple[str, Any]]:
         """(path, Variable): of each module its parameters, then its buffers, then what is below it; shared ones repeat."""
         for place, module in self._places():
-            own = [(name, value) for name, value in module.__dict__.items() if isinstance(value, st.Variable)]
-            for name, variable in sorted(own, key=lambda item: item[0] in module._buffers):
+            for name, variable, _ in sorted(module._own(), key=lambda item: item[2]):
                 yield place + name, variable
 
     def _named(self, buffers: bool, prefix: str, recurse: bool, remove_duplicate: bool) -> Named:
         found, seen = Named(), set()
         for place, module in self._places(prefix and f"{prefix}.", recurse):
             module._refuse_hidden()
-            for name, value in module.__dict__.items():
-                if not isinstance(value, st.Variable) or (name in module._buffers) != buffers:
+            for name, value, is_buffer in module._own():
+                if is_buffer != buffers:
                     continue
                 if not remove_duplicate or id(value) not in seen:
                     found.append((place + name, value))
@@ -217,11 +230,11 @@ class Module:
         for name, value in self.__dict__.items():
             held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
             for each in held:
-                if isinstance(each, Module | st.Variable) and id(each) not in seen:
-                    what = "modules" if isinstance(each, Module) else "Variables"
+                if isinstance(each, Module | st.Variable | Generator) and id(each) not in seen:
+                    what = next(word for kind, word in _HIDDEN if isinstance(each, kind))
                     raise TypeError(
-                        f"`{type(self).__name__}.{name}` is a {type(value).__name__} of {what}, whose parameters are not found: "
-                        "put modules into an nn.ModuleList or nn.ModuleDict, Variables into attributes of their own"
+                        f"`{type(self).__name__}.{name}` is a {type(value).__name__} of {what}: "
+                        "put modules into an nn.ModuleList or nn.ModuleDict, Variables and generators into attributes of their own"
                     )
 
     def apply(self, function: Callable[[Module], Any]) -> Module:
@@ -284,6 +297,13 @@ class Module:
             return f"{type(self).__name__}({extra})"
         lines = [*([_indented(extra)] if extra else []), *rows]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+
+_HIDDEN = (
+    (Module, "modules, whose parameters are not found"),
+    (st.Variable, "Variables, which are not found"),
+    (Generator, "generators, which are not saved"),
+)
 
 
 def check_module(holder: Module, module: Any) -> None:

@@ -249,11 +249,11 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 @public("dropout")
-def dropout(x: Any, p: Any = 0.5, training: Any = True) -> Array:
+def dropout(x: Any, p: Any = 0.5, training: Any = True, *, generator: Any = None) -> Array:
     """In training, zero each element with probability `p` and scale the others by 1 / (1 - p); else x as it is.
 
-    `training` may be a staged bool: then both are in the program. The mask comes from the program's counter-based
-    generator. Source: Srivastava et al., Dropout, 2014.
+    `training` may be a staged bool: then both are in the program. The mask comes from
+    `generator`, without one from the default one of the thread. Source: Srivastava et al., Dropout, 2014.
     """
     array = as_float(x, "dropout")
     p = float(p) if isinstance(p, np.generic) else p
@@ -264,7 +264,7 @@ def dropout(x: Any, p: Any = 0.5, training: Any = True) -> Array:
     if is_number(p) and p == 1:
         dropped = zeros_like(array)
     else:
-        keep = bernoulli(1.0 - cast(p, f32) if isinstance(p, Array) else 1.0 - p, array.shape)
+        keep = bernoulli(1.0 - cast(p, f32) if isinstance(p, Array) else 1.0 - p, array.shape, generator=generator)
         # Where all are dropped, an infinite scale would make the gradient NaN.
         scale = cast(1.0 / where(p < 1.0, 1.0 - p, 1.0), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)
         dropped = select(keep, array * scale, zeros_like(array))

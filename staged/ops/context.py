@@ -61,8 +61,11 @@ class Context(ABC):
         """Whether what is carried out now runs in any case, so that what is wrong with it may be said at once."""
         return True
 
-    def next_random(self) -> tuple[Array, Array, Array]:
-        """(seed, stream, counter), i64 scalars, for one execution of a random op; counts it."""
+    def next_random(self, generator: Any = None) -> tuple[Array, Array, Array]:
+        """(seed, stream, counter), i64 scalars, for one execution of a random op; counts it.
+
+        They are those of `generator`, without one of the default generator.
+        """
         raise AssertionError("random ops are run by the user's program, transforms record none")
 
 

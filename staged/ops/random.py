@@ -233,27 +233,29 @@ _permutation_op = _random(
 # ---- public ---------------------------------------------------------------------------------------
 
 
-def _key() -> list[Array]:
+def _key(generator: Any) -> list[Array]:
     """(seed, stream, counter) of one execution of a random op, from whoever carries ops out."""
-    return [cast(part, i64) for part in current_context().next_random()]
+    if generator is not None and not hasattr(type(generator), "__staged_generator__"):
+        raise dtype_error(f"a generator is a `st.random.Generator`, got a {type(generator).__name__}")
+    return [cast(part, i64) for part in current_context().next_random(generator)]
 
 
 @public("random.bits")
-def bits(shape: Any = ()) -> Array:
-    """Random u32 words of `shape`."""
-    return bind(_bits_op, _key(), shape=static_shape(shape, "random.bits"))
+def bits(shape: Any = (), *, generator: Any = None) -> Array:
+    """Random u32 words of `shape`, from `generator` or the default one."""
+    return bind(_bits_op, _key(generator), shape=static_shape(shape, "random.bits"))
 
 
 @public("random.uniform")
-def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f32) -> Array:
-    """Floats spread evenly over [low, high), of `shape`.
+def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+    """Floats spread evenly over [low, high), of `shape`, from `generator` or the default one.
 
     The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
     """
     wanted = check_dtype(dtype)
     if is_number(low) and is_number(high):
         check_argument(low <= high, f"random.uniform: low is at most high, got {low} and {high}")
-    draw = bind(_uniform_op, _key(), shape=static_shape(shape, "random.uniform"), dtype=wanted)
+    draw = bind(_uniform_op, _key(generator), shape=static_shape(shape, "random.uniform"), dtype=wanted)
     if is_number(low) and is_number(high) and (low, high) == (0.0, 1.0):
         return draw
     # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
@@ -262,22 +264,22 @@ def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f3
 
 
 @public("random.normal")
-def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32) -> Array:
-    """Floats from the normal distribution with the given mean and standard deviation, of `shape`.
+def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+    """Floats from the normal distribution with the given mean and standard deviation, of `shape`, from `generator` or the default one.
 
     Back ends agree within 4 ulp: their logarithms and sines differ.
     """
     wanted = check_dtype(dtype)
     check_argument(not is_number(std) or std >= 0, f"random.normal: std is at least 0, got {std}")
-    draw = bind(_normal_op, _key(), shape=static_shape(shape, "random.normal"), dtype=wanted)
+    draw = bind(_normal_op, _key(generator), shape=static_shape(shape, "random.normal"), dtype=wanted)
     if not (is_number(std) and std == 1):
         draw = draw * as_array(std, wanted)
     return draw if is_number(mean) and mean == 0 else draw + as_array(mean, wanted)
 
 
 @public("random.bernoulli")
-def bernoulli(p: Any = 0.5, shape: Any = ()) -> Array:
-    """Bools that are true with probability `p` (a number or a scalar), of `shape`."""
+def bernoulli(p: Any = 0.5, shape: Any = (), *, generator: Any = None) -> Array:
+    """Bools that are true with probability `p` (a number or a scalar), of `shape`, from `generator` or the default one."""
     chance = as_array(p, f32)
     if chance.shape:
         raise shape_error(
@@ -285,11 +287,11 @@ def bernoulli(p: Any = 0.5, shape: Any = ()) -> Array:
         )
     if is_number(p) and not 0 <= p <= 1:
         raise shape_error(f"a probability is between 0 and 1, got {p}")
-    return bind(_bernoulli_op, [*_key(), chance], shape=static_shape(shape, "random.bernoulli"))
+    return bind(_bernoulli_op, [*_key(generator), chance], shape=static_shape(shape, "random.bernoulli"))
 
 
 @public("random.integers")
-def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64) -> Array:
+def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, generator: Any = None) -> Array:
     """Integers in [low, high), or [0, low) if `high` is None; the bounds may be staged. NumPy `Generator.integers`.
 
     The range is at most 2^31; no value is more than range / 2^32 likelier than another.
@@ -305,7 +307,7 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64) -> A
         check_fits(least, wanted)
         check_fits(past - 1, wanted)
     first, last = map(_integer, bounds)
-    draw = cast(bind(_bits_op, _key(), shape=static_shape(shape, "random.integers")), i64)
+    draw = cast(bind(_bits_op, _key(generator), shape=static_shape(shape, "random.integers")), i64)
     return cast(bitwise_right_shift(draw * (last - first), 32) + first, wanted)
 
 
@@ -317,10 +319,10 @@ def _integer(bound: Any) -> Array:
 
 
 @public("random.permutation")
-def permutation(n: Extent) -> Array:
-    """The integers 0 .. n - 1 in random order, as i64; `n` is known while staging."""
+def permutation(n: Extent, *, generator: Any = None) -> Array:
+    """The integers 0 .. n - 1 in random order, as i64, from `generator` or the default one; `n` is known while staging."""
     if not isinstance(n, int) or isinstance(n, bool):
         raise shape_error(f"random.permutation needs a size known while staging, got {n!r}")
     if n < 0:
         raise shape_error(f"random.permutation: a size is not negative, got {n}")
-    return bind(_permutation_op, _key(), n=n)
+    return bind(_permutation_op, _key(generator), n=n)

@@ -79,7 +79,7 @@ class Homes:
         return self.variables.get(variable, CPU)
 
     def keep_on(self, variable: VariableRef, device: Device) -> None:
-        if device != CPU and variable not in self.variables:
+        if device != CPU and variable not in self.variables and not variable.part:
             self.variables[variable] = device
             self.changed = True
 

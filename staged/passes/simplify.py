@@ -11,7 +11,7 @@ from typing import Any
 
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function, map_functions
-from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value, walk_ops
+from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.numbers import Number, as_held
 from staged.ir.ranges import Ranges
 from staged.ir.rewrite import Copier
@@ -46,7 +46,9 @@ def simplify(function: Function) -> Function:
     Leaves: effects, all of them and in order; ops that nobody reads, for `eliminate_dead_code`.
     Exact: where each rule is; equal ops are equal in name, operands, types, device and attributes, 0.0 and -0.0 being different.
     """
-    return function.with_block(Simplifier(Builder()).block(function.block))
+    simplifier = Simplifier(Builder())
+    simplifier.written = {effect.target for op in walk_ops(function.block) for effect in op.effects if effect.kind == "write"}
+    return function.with_block(simplifier.block(function.block))
 
 
 class Simplifier(Copier):
@@ -65,6 +67,8 @@ class Simplifier(Copier):
         """For the body of a `for`, the numbers its index may be."""
         self.transforms = transforms
         """How many transforms are around: a `stop_gradient` means something to them."""
+        self.written: set[VariableRef | None] | None = None
+        """The Variables that the function writes, itself or by its calls; None where that is not known."""
         self.where: Position | None = None
         self.device: Device = CPU
 
@@ -108,7 +112,7 @@ class Simplifier(Copier):
         """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made.
 
         Exact: an equal one stands before it in this block or one around it, so that it has run. Of effects only checks are
-        merged: where the first one passed, the second one does.
+        merged: where the first one passed, the second one does; and reads of a number that the function never writes.
         """
         op = Op(name, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
         if len(types) == 1:
@@ -119,7 +123,7 @@ class Simplifier(Copier):
                 found = rule(op, self)
             if found is not None:
                 return (self.as_weak_as(types[0], found, op),)
-        if op.effects and not _only_checks(op):
+        if op.effects and not _only_checks(op) and not self.reads_what_stays(op):
             self.builder.append(op)
             return op.results
         key = (name, tuple(operands), _frozen(op.attrs), tuple(types), op.device)
@@ -129,6 +133,12 @@ class Simplifier(Copier):
             results = self.known[key] = op.results
             self.added[-1].append(key)
         return results
+
+    def reads_what_stays(self, op: Op) -> bool:
+        """Whether an op reads a number that is the same all through the function: a seed, a learning rate."""
+        if op.name != "variable_read" or self.written is None or op.results[0].tensor.shape:
+            return False
+        return op.attrs["variable"] not in self.written
 
     def as_weak_as(self, type: Type, found: Value, op: Op) -> Value:
         """What a rule has found for an op whose result has this type.

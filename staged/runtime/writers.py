@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 from staged.errors import ProgramError
-from staged.runtime.printing import Printer
+
+
+class Owner(Protocol):
+    """A call, with the thread that it runs on."""
+
+    thread: int
 
 
 class Writers:
@@ -20,15 +25,15 @@ class Writers:
         """Forget all calls; in the child of a fork, where they do not run."""
         self._changed = threading.Condition(threading.Lock())
         self._waiting = 0
-        self._running: list[tuple[frozenset[Any], Printer]] = []
+        self._running: list[tuple[frozenset[Any], Owner]] = []
         """The variables of each call: addresses on the host, places on a device."""
 
-    def acquire(self, variables: frozenset[Any], printer: Printer, program: str) -> None:
+    def acquire(self, variables: frozenset[Any], owner: Owner, program: str) -> None:
         """Wait until no other call has one of `variables`, then have them all."""
-        thread = printer.thread = threading.get_ident()
+        thread = owner.thread = threading.get_ident()
         with self._changed:
-            while owners := [owner for held, owner in self._running if not held.isdisjoint(variables)]:
-                if any(owner.thread == thread for owner in owners):
+            while others := [other for held, other in self._running if not held.isdisjoint(variables)]:
+                if any(other.thread == thread for other in others):
                     raise ProgramError(
                         f"`{program}` was called from inside a call that is writing the same variables",
                         hint="do not call it from what a running program's print reaches",
@@ -38,12 +43,12 @@ class Writers:
                     self._changed.wait()
                 finally:
                     self._waiting -= 1
-            self._running.append((variables, printer))
+            self._running.append((variables, owner))
 
-    def release(self, printer: Printer) -> None:
-        """Give back what the call that prints there has; also after an `acquire` that was interrupted."""
+    def release(self, owner: Owner) -> None:
+        """Give back what a call has; also after an `acquire` that was interrupted."""
         with self._changed:
-            self._running = [(held, owner) for held, owner in self._running if owner is not printer]
+            self._running = [(held, other) for held, other in self._running if other is not owner]
             if self._waiting:
                 self._changed.notify_all()
 

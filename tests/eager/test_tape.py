@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import staged as st
 from staged.eager import EagerArray, EagerContext, eager, eager_call, is_eager, unwrap, weak_number, wrap
 from staged.errors import (
     DTypeError,
@@ -242,16 +243,17 @@ def test_named_functions_alone() -> None:
         assert is_eager("step") and is_eager()
 
 
-def test_random_counter_starts_anew_with_every_outermost_call() -> None:
+def test_the_random_counter_goes_on_and_inner_calls_share_the_generator_of_the_outermost() -> None:
     def draw(context: EagerContext) -> int:
         return int(context.next_random()[2])
 
     with eager():
-        for _ in range(2):
-            with eager_call(seed=5) as context:
-                assert int(context.next_random()[0]) == 5
+        own = st.random.Generator(5)
+        for first in (0, 3):
+            with eager_call(own) as context:
+                assert [int(part) for part in context.next_random()] == [5, 0, first]
                 with eager_call() as inner:
-                    assert [draw(context), draw(inner)] == [1, 2]
+                    assert [draw(context), draw(inner)] == [first + 1, first + 2]
     assert str(context.next_random()[2].type) == str(TensorType(i64))
 
 

@@ -16,6 +16,7 @@ import staged as st
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
 from staged.frontend.convert import converted
+from staged.frontend.generator import numbers_again
 from staged.frontend.trace import TracedFunction, trace
 from staged.ir.printer import print_function
 from staged.ops.array import Array
@@ -55,17 +56,21 @@ def interpret(traced: TracedFunction) -> Any:
         ref: np.asarray(variable)
         for ref, variable in zip((r for r in traced.function.variables if r.outer), traced.variables, strict=True)
     }
-    interpreter = Interpreter(outer)
-    return traced.rebuild(interpreter.run(traced.function, *values, *traced.hidden))
+    interpreter = Interpreter(dict(outer))
+    result = traced.rebuild(interpreter.run(traced.function, *values, *traced.hidden))
+    for ref, variable in zip(outer, traced.variables, strict=True):
+        if variable.part:  # random numbers go on
+            variable.buffer()[...] = interpreter.variables[ref]
+    return result
 
 
 def agree(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The program, the converted function and plain Python give the same; returns plain Python's answer."""
-    expected = function(*args, **kwargs)
-    for how, got in (
-        ("traced", interpret(trace(function, args, kwargs))),
-        ("converted", converted(function)(*args, **kwargs)),
-    ):
+    with numbers_again():
+        expected = function(*args, **kwargs)
+    with numbers_again():
+        interpreted = interpret(trace(function, args, kwargs))
+    for how, got in (("traced", interpreted), ("converted", converted(function)(*args, **kwargs))):
         leaves, spec = trees.flatten(got)
         wanted, wanted_spec = trees.flatten(expected)
         assert spec == wanted_spec, f"{how}: {spec}, not {wanted_spec}"
@@ -166,8 +171,8 @@ def check_gradient(case: Case, rtol: float = 1e-5, atol: float = 1e-6) -> None:
         ]
         if _plain_outcome(case, points).error is not None:
             continue
-        want = differences(lambda *values: combined(case.plain(*values)), points, case.wrt)
-        with st.eager():
+        want = differences(numbers_again()(lambda *values: combined(case.plain(*values))), points, case.wrt)
+        with st.eager(), numbers_again():
             in_eager = gradient(*points)
         compiled = _sanitized_outcome(gradient, tuple(points), case)
         if compiled.error is not None:
@@ -265,6 +270,7 @@ def _shown(args: Sequence[Any]) -> str:
     return ", ".join(np.array2string(arg, threshold=8) if isinstance(arg, np.ndarray) else repr(arg) for arg in args)
 
 
+@numbers_again()
 def _plain_outcome(case: Case, args: Sequence[Any]) -> Outcome:
     before = [variable.numpy() for variable in case.variables]
     result, error = None, None
@@ -279,6 +285,7 @@ def _plain_outcome(case: Case, args: Sequence[Any]) -> Outcome:
     return Outcome("plain Python", result, error, printed.text, after)
 
 
+@numbers_again()
 def _sanitized_outcome(staged: Any, args: tuple[Any, ...], case: Case) -> Outcome:
     program = staged.stage(*args)
     traced = program._traced

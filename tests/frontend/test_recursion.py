@@ -12,6 +12,7 @@ import pytest
 import staged as st
 from staged.errors import GradientError, ProgramRecursionError, StagingError, StaticStateError
 from staged.frontend import trees
+from staged.frontend.generator import numbers_again
 from staged.frontend.trace import trace
 from tests.frontend.harness import interpret, ir
 
@@ -31,9 +32,11 @@ def functions(text: str) -> list[str]:
 def agree(function, *args):
     """The program, interpreted and compiled, and eager mode give the same; returns the program's answer."""
     staged = st.function(getattr(function, "__wrapped__", function))
-    with st.eager():
+    with st.eager(), numbers_again():
         expected = staged(*args)
-    for got in (interpret(traced(function, *args)), staged(*args)):
+    with numbers_again():
+        interpreted = interpret(traced(function, *args))
+    for got in (interpreted, staged(*args)):
         for left, right in zip(trees.flatten(got)[0], trees.flatten(expected)[0], strict=True):
             np.testing.assert_allclose(np.asarray(left), np.asarray(right), rtol=1e-6)
     return got

@@ -124,7 +124,7 @@ def test_same_names_are_told_apart() -> None:
     assert "variable w_2: " in text
 
 
-def test_random_numbers_advance_in_loops_and_start_anew_with_every_call() -> None:
+def test_random_numbers_advance_in_loops_and_go_on_with_every_call() -> None:
     def f(n):
         total = 0.0
         for i in st.range(n):
@@ -132,10 +132,15 @@ def test_random_numbers_advance_in_loops_and_start_anew_with_every_call() -> Non
         return total + st.random.uniform()
 
     text = ir(f, 3)
-    assert text.count("variable random_counter") == 1
-    first, second = interpret(trace(f, (3,))), interpret(trace(f, (3,)))
-    assert first == second
-    assert interpret(trace(f, (3,), seed=1)) != first
+    assert text.count("variable random_counter: i64 () outer") == text.count("variable random_seed: i64 () outer") == 1
+
+    def twice(seed):
+        st.seed(seed)
+        return interpret(trace(f, (3,))), interpret(trace(f, (3,)))
+
+    assert twice(0) == twice(0) != twice(1)
+    first, second = twice(0)
+    assert first != second
 
 
 def test_seed() -> None:

@@ -24,6 +24,7 @@ import numpy as np
 
 import staged as st
 from staged.errors import StagedError
+from staged.frontend.generator import numbers_again
 from staged.frontend.trees import flatten
 from staged.runtime.compiler import CompileOptions
 from staged.testing import captured_prints, compare_trees, load_snippet
@@ -130,7 +131,7 @@ def check(case: Case, levels: Sequence[CompileOptions] = (PLAIN, FAST)) -> Outco
     given = [*arrays, *tangents, case.n]
     staged = st.function(module.everything)
     with np.errstate(all="ignore"):
-        with st.eager(), captured_prints() as printed:
+        with st.eager(), captured_prints() as printed, numbers_again():
             expected = _at("eager mode", lambda: staged(*given))
         if not all(np.all(np.isfinite(leaf)) for leaf in flatten(expected)[0]):
             return Outcome.NOT_FINITE
@@ -155,7 +156,7 @@ def check(case: Case, levels: Sequence[CompileOptions] = (PLAIN, FAST)) -> Outco
 
         def at(step: float) -> float:
             moved = [array + step * tangent for array, tangent in zip(arrays, tangents, strict=True)]
-            with captured_prints():
+            with captured_prints(), numbers_again():
                 return float(program(*moved, *tangents, case.n)[0][0])
 
         return differences(at, reverse)
@@ -176,7 +177,7 @@ def compiled_alike(
         staged.options = options
         program = staged._program(traced)
         _at(f"C at {where}", program.compile)
-        with captured_prints() as compiled:
+        with captured_prints() as compiled, numbers_again():
             found = _at(f"running at {where}", functools.partial(program, *given))
         close(f"eager mode and C at {where}", found, expected, tolerance)
         if compiled.text != printed:
@@ -190,7 +191,7 @@ def is_tie(staged: st.StagedFunction, given: list[Any], expected: Any, printed: 
     generator = np.random.default_rng(0)
     for _ in range(12):
         nudged = [x * (1.0 + size * generator.normal(size=x.shape)) if isinstance(x, np.ndarray) else x for x in given]
-        with st.eager(), captured_prints() as text:
+        with st.eager(), captured_prints() as text, numbers_again():
             found = staged(*nudged)
         if printed is not None and text.text != printed:
             return True

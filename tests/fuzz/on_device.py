@@ -23,6 +23,7 @@ import numpy as np
 
 import staged as st
 from staged.errors import StagedError
+from staged.frontend.generator import numbers_again
 from staged.frontend.trees import flatten
 from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
@@ -189,7 +190,7 @@ def refused(error: StagedError) -> str:
 
 def _outcome(function: Any, given: list[Any]) -> tuple[Any, Exception | None, str]:
     """The result or the error, and what was printed."""
-    with captured_prints() as printed:
+    with captured_prints() as printed, numbers_again():
         try:
             return function(*given), None, printed.text
         except Exception as error:

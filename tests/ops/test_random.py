@@ -63,7 +63,8 @@ def test_a_permutation_holds_each_number_once(n) -> None:
 
 def test_draws_repeat_with_the_seed_and_differ_within_a_program() -> None:
     def draw(seed):
-        with use_context(EagerContext(seed)):
+        st.seed(seed)
+        with use_context(EagerContext()):
             return [np.asarray(st.random.uniform((4,))) for _ in range(2)]
 
     first, again, other = draw(1), draw(1), draw(2)
@@ -72,7 +73,8 @@ def test_draws_repeat_with_the_seed_and_differ_within_a_program() -> None:
 
 
 def test_distributions_have_their_moments() -> None:
-    with use_context(EagerContext(5)):
+    st.seed(5)
+    with use_context(EagerContext()):
         uniform = np.asarray(st.random.uniform((100_000,), low=-2.0, high=4.0))
         normal = np.asarray(st.random.normal((100_001,), mean=1.0, std=3.0))
         integers = np.asarray(st.random.integers(-3, 5, (100_000,)))

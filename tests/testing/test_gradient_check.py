@@ -99,3 +99,13 @@ def test_what_it_cannot_check_is_refused() -> None:
         check_grads(polynomial, (np.array([1, 2]),))
     with pytest.raises(ValueError, match="unknown modes"):
         check_grads(polynomial, (X,), modes=("forward",))
+
+
+@pytest.mark.parametrize("in_eager", [True, False])
+def test_what_a_function_draws_is_the_same_at_every_point(in_eager) -> None:
+    def f(x):
+        return x * x * st.random.uniform((3,), dtype=st.f64)
+
+    st.seed(4)
+    check_grads(f, (np.arange(1.0, 4.0),), in_eager=in_eager)
+    assert int(st.random.default_generator().counter) == 0  # it is put back

@@ -12,7 +12,7 @@ from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.team import team_declarations
 from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
-from staged.ir.nodes import Function, VariableRef, walk_ops
+from staged.ir.nodes import Function, Op, VariableRef, walk_ops
 from staged.ir.order import structural_blocks
 from staged.ir.types import CPU, Device, TensorType, shape_text
 
@@ -22,11 +22,19 @@ _C_TYPES = {
 
 
 def make_parameter(
-    field: str, label: str, type: TensorType, role: str, scalar: bool, device: Device = CPU, written: bool = False
+    field: str,
+    label: str,
+    type: TensorType,
+    role: str,
+    scalar: bool,
+    device: Device = CPU,
+    written: bool = False,
+    part: str = "",
+    is_set_first: bool = False,
 ) -> Parameter:
     """One field of the argument struct."""
     shape = tuple(extent if isinstance(extent, int) else extent.name for extent in type.shape)
-    return Parameter(field, label, type.dtype.name, shape, role, scalar, str(device), written)  # type: ignore[arg-type]
+    return Parameter(field, label, type.dtype.name, shape, role, scalar, str(device), written, part, 0, is_set_first)  # type: ignore[arg-type]
 
 
 def written_variables(program: Function) -> set[VariableRef]:
@@ -37,6 +45,17 @@ def written_variables(program: Function) -> set[VariableRef]:
         for op in walk_ops(function.block)
         if op.name == "variable_write"
     }
+
+
+def is_set_first(program: Function, variable: VariableRef) -> bool:
+    """Whether a program writes a Variable in any case before it looks at what it held."""
+
+    def touches(op: Op) -> bool:
+        inner = (each for block in op.blocks for each in walk_ops(block))
+        return any(effect.target is variable for each in (op, *inner) for effect in each.effects)
+
+    first = next((op for op in program.block.ops if touches(op)), None)
+    return first is not None and first.name == "variable_write"
 
 
 def result_tensors(function: Function) -> list[TensorType]:

@@ -20,7 +20,14 @@ from staged.backends.c_family.functions import (
     place_values,
     returned_values,
 )
-from staged.backends.c_family.interface import header_text, make_parameter, own_names, result_tensors, written_variables
+from staged.backends.c_family.interface import (
+    header_text,
+    is_set_first,
+    make_parameter,
+    own_names,
+    result_tensors,
+    written_variables,
+)
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.standalone.words import words_of_folder
 from staged.backends.c_family.structure import StructureEmitter
@@ -366,7 +373,7 @@ class ProgramEmitter(FileWriter):
             if variable.outer:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
-                place = variable.device, variable in written
+                place = variable.device, variable in written, variable.part, is_set_first(function, variable)
                 self.parameters.append(make_parameter(field, variable.name, variable.type, "variable", False, *place))
         structure.results = []
         for index, type in enumerate(result_tensors(function)):

@@ -75,3 +75,50 @@ def test_permutations_by_the_threads_of_a_block_are_those_of_exchanges_one_after
         device.configure(words)
         for one, other in zip(program(5), expected, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+def test_numbers_go_on_from_call_to_call_in_loops_and_from_a_seed_computed_there(device: Any) -> None:
+    own = st.random.Generator(5)
+
+    def stepping(backend: Any) -> Any:
+        @st.function
+        def f(x: Any, n: Any) -> Any:
+            total = x * 0.0
+            with with_backend(backend, x):
+                for _ in st.range(n):
+                    total = st.dropout(total + own.uniform((64,)), 0.5) + st.random.uniform((64,))
+                st.random.default_generator().start(st.astype(st.sum(x), st.i64) + 100)
+                total = total + st.random.uniform((64,))
+            return total
+
+        return f
+
+    x = np.ones(64, np.float32)
+    results = []
+    for backend in (CPU, GPU):
+        st.seed(2)
+        own.start(5)
+        f = stepping(backend)
+        results.append([f(x, 5), f(x, 1), np.asarray(st.random.uniform((3,)))])
+        assert (int(own.counter), int(st.random.default_generator().seed)) == (6, 164)
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (results[0][0] != results[0][1]).all()
+
+
+def test_dropout_in_two_calls_of_a_region_differs_and_is_eager_modes() -> None:
+    model = st.nn.Sequential(st.nn.Linear(8, 8), st.nn.Dropout(0.5))
+
+    @st.function
+    def f(x: Any) -> Any:
+        return model(x)
+
+    x = np.ones((4, 8), np.float32)
+    st.seed(3)
+    with with_backend(GPU, x):
+        found = [np.asarray(f(x)) for _ in range(2)]
+    assert (found[0] != found[1]).any()
+    st.seed(3)
+    with st.eager():
+        expected = [f(x) for _ in range(2)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

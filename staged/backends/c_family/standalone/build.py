@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from staged.artifact import Artifact
 from staged.backends.c_family.standalone.library import VARIANTS, Variant
-from staged.backends.c_family.standalone.main import flag_names, flag_rows
+from staged.backends.c_family.standalone.main import flag_names, flag_rows, results_of
 from staged.ir.types import shape_text
 
 CFLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wall -Wextra"
@@ -119,8 +119,7 @@ def readme(artifact: Artifact, building: str = _BUILT_AS_C, targets: Sequence[st
     rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))
     results = "\n".join(
         f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |"
-        for p in artifact.parameters
-        if p.role != "input"
+        for p in results_of(artifact)
     )
     parts = [
         f"# {name}\n\n{building.format(name=name)}\n",

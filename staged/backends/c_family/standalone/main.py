@@ -196,7 +196,11 @@ _MOST = {"f32": "0x1.fffffefffffffp127", "f64": "DBL_MAX"}
 """The largest doubles that round to a number of the type: 3.4028235e38, as it is printed, is beyond FLT_MAX."""
 
 
-_LOCALS = frozenset("argc argv args host number threads out folder arena error place places".split())
+_PARTS = {
+    "seed": "an integer, which says what random numbers are drawn",
+    "counter": "how often numbers were drawn before, to go on from there",
+}
+_LOCALS = frozenset("argc argv args host number numbers threads out folder arena error place places".split())
 """What `main` itself declares."""
 _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
 """What it has besides for arrays on a device."""
@@ -218,17 +222,28 @@ def flag_names(artifact: Artifact) -> dict[str, str]:
     taken = set(_OWN_FLAGS)
     for parameter in artifact.parameters:
         base = "".join(c if c.isalnum() or c in "._-" else "_" for c in parameter.label)
+        if parameter.part == "seed" and "." not in base and "seed" not in taken:
+            base = "seed"  # of the default generator
         numbered = (base if not number else f"{base}_{number + 1}" for number in itertools.count())
         names[parameter.field] = name = next(name for name in numbered if name not in taken)
         taken.add(name)
     return names
 
 
+def results_of(artifact: Artifact) -> list[Parameter]:
+    """What a run gives: results, Variables, and where it ended among the random numbers, unless it sets these itself."""
+    return [each for each in artifact.parameters if each.role != "input" and not (each.part and each.is_set_first)]
+
+
 def flag_rows(artifact: Artifact, many_threads: bool = False) -> Iterator[tuple[str, str]]:
     """(name, what it is) of each flag but --help, as `--help` and the README list them."""
     names = flag_names(artifact)
     for parameter in artifact.parameters:
-        if parameter.role != "output":
+        if parameter.part and parameter.is_set_first:
+            continue
+        if parameter.part:
+            yield names[parameter.field], f"{_PARTS[parameter.part]} (default {parameter.start})"
+        elif parameter.role != "output":
             what = (
                 parameter.dtype if parameter.scalar else f"{parameter.dtype} {shape_text(parameter.shape)}, a .npy file"
             )
@@ -315,6 +330,7 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     for parameter in artifact.parameters:
         if parameter.scalar:
             _write_number(w, parameter, names[parameter.field])
+    _write_generators(w, artifact)
     if artifact.recursive:
         w.line('host.stack_bytes = given("stack") == NULL ? 0 : integer_flag("stack", 1, INT64_MAX);')
     if artifact.threads != 1:
@@ -328,7 +344,7 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     ):
         w.line('give_up(1, "--out: %s is no folder that can be written", out);')
     for parameter in artifact.parameters:
-        if not parameter.scalar:
+        if not parameter.scalar and not parameter.part:
             _write_array(w, parameter, names[parameter.field])
     w.line("signal(SIGINT, on_interrupt);")
     if artifact.threads != 1:
@@ -353,7 +369,7 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     for parameter in artifact.parameters:
         if parameter.device != "cpu":
             w.line(f"free_on_device(args.{parameter.field});")
-        elif not parameter.scalar:
+        elif not parameter.scalar and not parameter.part:
             w.line(f"free((void *)args.{parameter.field});")
     with w.block("if (error == ST_OK)"):
         w.line("finish_output();")
@@ -386,6 +402,24 @@ def _write_number(w: Writer, parameter: Parameter, name: str) -> None:
     w.line(f"args.{parameter.field} = {value};")
 
 
+def _write_generators(w: Writer, artifact: Artifact) -> None:
+    """Where random numbers begin: flags, or what they begin with anyway."""
+    parts = [parameter for parameter in artifact.parameters if parameter.part]
+    if not parts:
+        return
+    names = flag_names(artifact)
+    with w.block("int64_t numbers[] =", ";"):
+        for parameter in parts:
+            label = c_string(names[parameter.field])
+            start = "INT64_MIN" if parameter.start == -(2**63) else str(parameter.start)
+            if parameter.is_set_first:
+                w.line(f"0,  // {parameter.field}: the program sets it")
+                continue
+            w.line(f"given({label}) == NULL ? {start} : integer_flag({label}, INT64_MIN, INT64_MAX),")
+    for number, parameter in enumerate(parts):
+        w.line(f"args.{parameter.field} = &numbers[{number}];")
+
+
 def _write_array(w: Writer, parameter: Parameter, name: str) -> None:
     field = f"args.{parameter.field}"
     if parameter.role == "output":
@@ -402,7 +436,7 @@ def _on_device(function: str, array: str, parameter: Parameter) -> str:
 
 
 def _write_results(w: Writer, artifact: Artifact) -> None:
-    written = [parameter for parameter in artifact.parameters if parameter.role != "input"]
+    written = results_of(artifact)
     if not written:
         return
     names = flag_names(artifact)

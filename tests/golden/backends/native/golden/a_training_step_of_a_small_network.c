@@ -33,18 +33,18 @@ typedef struct {
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void Linear(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
+static void Linear(int64_t random_seed, int64_t random_counter, float *cast, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-        const double multiply = (double)st_uniform_f32(0, 0, random_counter, j) * 0.5773502588272095;
+        const double multiply = (double)st_uniform_f32(random_seed, 0, random_counter, j) * 0.5773502588272095;
         cast[j] = (float)(multiply + (-0.28867512941360474));
     }
 }
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void Linear_2(int64_t random_counter, float *cast, int64_t begin, int64_t end) {
+static void Linear_2(int64_t random_seed, int64_t random_counter, float *cast, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-        const double multiply = (double)st_uniform_f32(0, 0, random_counter, j) * 0.7071067690849304;
+        const double multiply = (double)st_uniform_f32(random_seed, 0, random_counter, j) * 0.7071067690849304;
         cast[j] = (float)(multiply + (-0.3535533845424652));
     }
 }
@@ -530,20 +530,20 @@ int train(const train_args *args, void *arena, st_host *host) {
     const Buffers *const m = &buffers;
     host->error_kind = ST_OK;
     host->error_claimed = 0;
-    int64_t random_counter = 0;
     // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
-    const int64_t random_counter_2 = random_counter;
-    random_counter = (int64_t)((uint64_t)random_counter_2 + 1u);
-    Linear(random_counter_2, m->weight, 0, 96);
-    const int64_t random_counter_3 = random_counter;
-    random_counter = (int64_t)((uint64_t)random_counter_3 + 1u);
-    Linear(random_counter_3, m->bias, 0, 8);
-    const int64_t random_counter_4 = random_counter;
-    random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
-    Linear_2(random_counter_4, m->weight_2, 0, 32);
-    const int64_t random_counter_5 = random_counter;
-    random_counter = (int64_t)((uint64_t)random_counter_5 + 1u);
-    Linear_2(random_counter_5, m->bias_2, 0, 4);
+    const int64_t random_seed = *args->random_seed;
+    const int64_t random_counter = *args->random_counter;
+    *args->random_counter = (int64_t)((uint64_t)random_counter + 1u);
+    Linear(random_seed, random_counter, m->weight, 0, 96);
+    const int64_t random_counter_2 = *args->random_counter;
+    *args->random_counter = (int64_t)((uint64_t)random_counter_2 + 1u);
+    Linear(random_seed, random_counter_2, m->bias, 0, 8);
+    const int64_t random_counter_3 = *args->random_counter;
+    *args->random_counter = (int64_t)((uint64_t)random_counter_3 + 1u);
+    Linear_2(random_seed, random_counter_3, m->weight_2, 0, 32);
+    const int64_t random_counter_4 = *args->random_counter;
+    *args->random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
+    Linear_2(random_seed, random_counter_4, m->bias_2, 0, 4);
     // test_golden.py:43  for epoch in st.range(epochs):
     const int64_t stop = args->epochs;
     for (int64_t epoch = 0; epoch < stop; ++epoch) {

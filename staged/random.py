@@ -1,0 +1,8 @@
+"""`st.random`: random numbers that are the same in eager mode, C and CUDA for the same seed, and the generators they come from."""
+
+from __future__ import annotations
+
+from staged.frontend.generator import Generator, default_generator
+from staged.ops.random import bernoulli, bits, integers, normal, permutation, uniform
+
+__all__ = ["Generator", "bernoulli", "bits", "default_generator", "integers", "normal", "permutation", "uniform"]
