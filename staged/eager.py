@@ -30,7 +30,7 @@ from staged.errors import (
     StagingError,
 )
 from staged.frontend.effects import check_effect
-from staged.frontend.generator import Generator, default_of_thread
+from staged.frontend.generator import OF_THREAD, Generator
 from staged.frontend.try_ import is_anything_waited_for, is_waited_for
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
@@ -325,7 +325,7 @@ class EagerContext(Context):
 
     def generator(self) -> Generator:
         """What random ops draw from that name no generator of their own."""
-        return _random.get() or default_of_thread()
+        return _random.get() or OF_THREAD
 
     def next_random(self, generator: Any = None) -> tuple[EagerArray, EagerArray, EagerArray]:
         check_effect("random", "random numbers are drawn")
@@ -489,7 +489,7 @@ def eager_call(generator: Generator | None = None) -> Iterator[EagerContext]:
     """
     running = context_or_none()
     context = running if isinstance(running, EagerContext) else EagerContext()
-    token = None if _random.get() is not None else _random.set(generator or default_of_thread())
+    token = None if _random.get() is not None else _random.set(generator or OF_THREAD)
     try:
         with use_context(context):
             yield context

@@ -276,10 +276,11 @@ def numbers_again() -> Iterator[None]:
 
 
 def default_generator() -> Generator:
-    """The generator that random functions draw from unless they are given another one: that of this thread of Python.
+    """The generator that random functions draw from unless they are given another one: that of the thread of Python that asks.
 
-    Its `state_dict()` is what a run needs, beside weights and optimiser, to go on with the same numbers. In a staged function it
-    stands for the default generator of whatever thread calls it.
+    Its `state_dict()` is what a run needs, beside weights and optimiser, to go on with the same numbers. It is one object for all
+    threads, and stands for the numbers of each: a program draws from those of whatever thread calls it. A copy is a generator of one's
+    own. In a function with a seed it is the function's.
     """
     trace = current_trace()
     if trace is not None:

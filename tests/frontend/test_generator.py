@@ -176,19 +176,20 @@ def in_threads(work, count=2):
 
 
 def test_threads_have_numbers_of_their_own_whoever_traced_the_program() -> None:
-    f = st.function(lambda: st.random.uniform(()))
+    named = st.random.default_generator()
+    f = st.function(lambda generator: st.random.uniform(()) + generator.uniform(()))
     st.seed(4)
-    first = f()  # traced here, by this thread
+    first = f(named)  # traced here, by this thread
 
     def work(index):
         st.seed(4 + index)
-        return [float(f()) if turn % 2 else float(st.random.uniform(())) for turn in range(20)]
+        return [float(f(named) if turn % 2 else named.uniform(()) + st.random.uniform(())) for turn in range(20)]
 
     found = in_threads(work)
-    assert state() == (4, 1) and len(f.programs) == 1
+    assert state() == (4, 2) and len(f.programs) == 1
     st.seed(4)
     assert float(first) == found[0][0]
-    same(found[0], [float(f()) for _ in range(20)])
+    same(found[0], [float(f(named)) for _ in range(20)])
     assert not set(found[0]) & set(found[1])
 
 
@@ -365,6 +366,11 @@ def test_copies_and_pickles_go_on_by_themselves() -> None:
     held = {"a": own, "b": own}
     made = copy.deepcopy(held)
     assert made["a"] is made["b"] is not own
+    assert st.random.default_generator() is st.random.default_generator()
+    kept = copy.copy(st.random.default_generator())
+    assert float(kept.uniform(())) == float(st.random.uniform(())) and state() == state(kept) == (0, 1)
+    kept.uniform(())
+    assert state() == (0, 1)
     copies = [copy.copy(own), made["a"], pickle.loads(pickle.dumps(own))]
     expected = float(own.uniform(()))
     for each in copies:
