@@ -87,8 +87,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "methods of new objects may be others",
         f"{GUARDS}reads.py",
-        "                self.of_class(cls, name, value)\n                yield function",
-        "                yield function",
+        "            self.own(cls, name)\n            if isinstance(value, property)",
+        "            if not isinstance(value, FunctionType):\n                self.own(cls, name)\n            if isinstance(value, property)",
         stale("new objects"),
     ),
     Mutant(
@@ -178,7 +178,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a call of the short way takes arrays of any shape",
         "staged/runtime/prepared.py",
-        "or v{number}.shape != {plan.shape!r} ",
+        "or {value}.shape != {plan.shape!r} ",
         "",
         ("tests/runtime/test_prepared.py",),
     ),
