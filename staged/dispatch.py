@@ -11,7 +11,7 @@ import inspect
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -27,7 +27,7 @@ from staged.frontend.generator import Generator
 from staged.frontend.resident import BorrowedArray, DeviceArray, ambient_options, ambient_region, device_of
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
-from staged.guards.expected import TooLargeError, expected_argument, held
+from staged.guards.expected import TooLargeError, expected_argument, held, same
 from staged.guards.reads import Reason
 from staged.ops.interchange import elements
 from staged.program import Program
@@ -351,14 +351,29 @@ def _write_tree(writer: Writer, text: str, value: Any, is_static: bool) -> list[
     writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
     if not dataclasses.is_dataclass(value):
         writer.refuse(f"len({text}) != {len(children)}")
+    if isinstance(value, dict):
+        _write_keys(writer, text, tuple(value))
     leaves: list[str] = []
-    for suffix, child in children:
-        leaves += _write_tree(writer, writer.local(f"{text}{suffix}"), child, is_static=False)
+    for reach, entry, child in children:
+        place = writer.local(f"{text}{reach}" if reach else f"{text}[{writer.constant(entry)}]")
+        leaves += _write_tree(writer, place, child, is_static=False)
     return leaves
 
 
-def _children(value: Any) -> list[tuple[str, Any]] | None:
-    """(how it is reached, child) of a node of a tree, in the tree's order; None for a leaf."""
+def _write_keys(writer: Writer, text: str, keys: tuple[Any, ...]) -> None:
+    """The keys of a dict, in their order, which the function sees; 1 is not True."""
+    writer.refuse(f"tuple({text}) != {writer.constant(keys)}")
+    if not all(type(key) is str for key in keys):
+        writer.constants["all_same"] = _all_same
+        writer.refuse(f"not all_same({text}, {writer.constant(keys)})")
+
+
+def _all_same(found: Iterable[Any], keys: tuple[Any, ...]) -> bool:
+    return all(map(same, found, keys))
+
+
+def _children(value: Any) -> list[tuple[str, Any, Any]] | None:
+    """(how it is reached, else its key; child) of a node of a tree, in the tree's order; None for a leaf."""
     if isinstance(value, np.ndarray) or value is None:
         return None
     try:
@@ -366,8 +381,11 @@ def _children(value: Any) -> list[tuple[str, Any]] | None:
     except ValueError:
         return None
     if dataclasses.is_dataclass(value):
-        return [(f".{entry}", child) for entry, child in zip(entries, children, strict=True)]
-    return [(f"[{entry!r}]", child) for entry, child in zip(entries, children, strict=True)]
+        return [(f".{entry}", entry, child) for entry, child in zip(entries, children, strict=True)]
+    return [
+        (f"[{entry!r}]" if type(entry) in (str, int) else "", entry, child)
+        for entry, child in zip(entries, children, strict=True)
+    ]
 
 
 def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:

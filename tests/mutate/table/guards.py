@@ -88,7 +88,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "methods of new objects may be others",
         f"{GUARDS}reads.py",
         "            self.own(cls, name)\n            if isinstance(value, property)",
-        "            if not isinstance(value, FunctionType):\n                self.own(cls, name)\n            if isinstance(value, property)",
+        "            if not isinstance(value, FunctionType):\n                self.own(cls, name)\n"
+        "            if isinstance(value, property)",
         stale("new objects"),
     ),
     Mutant(

@@ -6,6 +6,7 @@ READS, CHECK, EXPECTED = "staged/guards/reads.py", "staged/guards/check.py", "st
 ATTRIBUTES, CALLS, NOTED = "staged/frontend/attributes.py", "staged/frontend/calls.py", "staged/frontend/noted_calls.py"
 PROMOTE, ASSIGN, OPERANDS = "staged/ops/promote.py", "staged/frontend/assign.py", "staged/frontend/operands.py"
 DISPATCH = "staged/dispatch.py"
+ARGUMENTS = ("tests/guards/test_arguments.py", "-m", "not live")
 BUILTINS = ("tests/frontend/test_builtins.py", "-k", "frame or method_orders")
 
 
@@ -223,6 +224,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if isinstance(function, MethodType):\n        inner = function.__func__\n        return MethodType(as_converted",
         "    if False:\n        inner = function.__func__\n        return MethodType(as_converted",
         BUILTINS,
+    ),
+    Mutant(
+        "the order of the keys of an argument does not count",
+        DISPATCH,
+        '    writer.refuse(f"tuple({text}) != {writer.constant(keys)}")\n',
+        "",
+        ARGUMENTS,
+    ),
+    Mutant(
+        "keys of an argument that are equal are the same",
+        DISPATCH,
+        '        writer.refuse(f"not all_same({text}, {writer.constant(keys)})")\n',
+        "        pass\n",
+        ARGUMENTS,
     ),
     # ---- what is kept alive ----
     Mutant(
