@@ -24,7 +24,9 @@ from staged.frontend.number_tables import element_of
 from staged.frontend.objects import contents_of
 from staged.frontend.operands import note_operand
 from staged.frontend.syntax import Converter, expression, operator, place, statement, text
-from staged.frontend.tracing import current_trace
+from staged.frontend.tracing import TraceContext, current_trace
+from staged.guards.check import lookup
+from staged.guards.expected import is_library
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.promote import read
 from staged.source import here
@@ -262,9 +264,26 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
         call(described.fset, owner, value)
         return
     record_attribute(owner, name)
+    if trace is not None and not is_library(type(owner).__module__):
+        _note_hooks(trace, owner, name)
     if trace is not None and isinstance(owner, type | ModuleType):
         trace.reads.reason(f"the attribute `{name}` of `{owner.__name__}` is set while staging")
     setattr(owner, name, value)
+
+
+def _note_hooks(trace: TraceContext, owner: Any, name: str) -> None:
+    """What stands between a statement and an attribute: `__setattr__`, or a descriptor in the class. A call's replay knows neither."""
+    cls = type(owner)
+    hook, described = lookup(cls, "__setattr__"), lookup(cls, name)
+    trace.reads.of_class(cls, "__setattr__", hook)
+    trace.reads.of_class(cls, name, described)
+    for function in (hook, lookup(type(described), "__set__")):
+        if not isinstance(function, FunctionType) or is_library(function.__module__):
+            continue
+        if trace.is_made(owner):
+            trace.reads.consumed(function)
+        else:
+            trace.reads.reason(f"the attribute `{name}` of a {cls.__name__} is set by `{function.__qualname__}` while staging")
 
 
 def record_attribute(owner: Any, name: str) -> None:

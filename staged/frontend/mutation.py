@@ -90,6 +90,8 @@ def note_tree(tree: object) -> None:
 def note_new(value: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Note the result of a call of code that is not converted, where nobody but the caller holds it: it is new."""
     if current_trace() is not None and sys.getrefcount(value) <= 4:  # names here and in the callers, the count's own
+        if hasattr(value, "__dict__"):
+            note_made(value)
         note_parts(value, args, kwargs)
 
 
