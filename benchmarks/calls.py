@@ -4,7 +4,8 @@ python -m benchmarks.calls                                all of it; rewrites it
 python -m benchmarks.calls --rows call_add --quick        a look at one row; writes nothing
 python -m benchmarks.calls --peers-python /path/to/python where PyTorch and JAX live, if not here
 
-Each figure comes from a process of its own, one after another, pinned to one core. The last table is what guards cost: a
+Each figure comes from a process of its own, one after another, pinned to one core: processor time of all its threads, which is
+what the clock shows where nothing else runs, and which other work on the machine does not change. The last table is what guards cost: a
 function that reads 1, 10 and 100 objects, against its program.
 """
 
@@ -37,7 +38,7 @@ def main() -> None:
     """The command line."""
     options = parse()
     if options.measure_guards:
-        print(json.dumps(guard_figures(options.min_time, options.patience)))
+        print(json.dumps(guard_figures(options.min_time)))
         return
     cells: list[Cell] = []
     for row in options.rows:
@@ -78,7 +79,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-guards", dest="guards", action="store_false", help="without the table of guards")
     parser.add_argument("--peers-python", default=sys.executable, help="the interpreter that has PyTorch and JAX")
     parser.add_argument("--min-time", type=float, default=2.0, help="seconds of one window of measuring")
-    parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a window without other work")
+    parser.set_defaults(patience=0.0)  # it measures processor time
     parser.add_argument("--quick", action="store_true", help="short windows; nothing is written")
     parser.add_argument(
         "--no-write", dest="write", action="store_false", help="write neither the page nor the raw figures"
@@ -86,14 +87,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--measure-guards", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
-        options.min_time, options.patience, options.write = 0.3, 1.0, False
+        options.min_time, options.write = 0.3, False
     return options
 
 
 # ---- what guards cost ---------------------------------------------------------------------------
 
 
-def guard_figures(min_time: float, patience: float) -> list[dict[str, Any]]:
+def guard_figures(min_time: float) -> list[dict[str, Any]]:
     """In a process of its own: seconds of a guarded call and of its program, by the number of objects that are read."""
     from benchmarks.frameworks.calls_ours import calling, guarded
 
@@ -106,7 +107,7 @@ def guard_figures(min_time: float, patience: float) -> list[dict[str, Any]]:
         taken = {name: [] for name in ways}
         for _ in range(ROUNDS):
             for name, way in ways.items():
-                taken[name].append(measure(way.run, min_time=min_time / ROUNDS, patience=patience / ROUNDS))
+                taken[name].append(measure(way.run, min_time=min_time / ROUNDS, by_processor=True))
         if function.why_traced() or len(function.programs) != 1:
             raise SystemExit(f"{count} objects: the calls traced, {function.why_traced()}")
         best = {name: asdict(min(timings, key=lambda timing: timing.median)) for name, timings in taken.items()}
@@ -117,7 +118,7 @@ def guard_figures(min_time: float, patience: float) -> list[dict[str, Any]]:
 def guards_in_a_process(options: argparse.Namespace) -> list[dict[str, Any]]:
     """`guard_figures`, with an empty cache."""
     command = [sys.executable, "-m", "benchmarks.calls", "--measure-guards"]
-    command += ["--min-time", str(options.min_time), "--patience", str(options.patience)]
+    command += ["--min-time", str(options.min_time)]
     with tempfile.TemporaryDirectory(prefix="staged-bench-") as cache:
         done = subprocess.run(command, cwd=ROOT, env=environment(1, cache), capture_output=True, text=True, check=False)
     if done.returncode != 0:

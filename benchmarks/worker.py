@@ -99,7 +99,8 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
         if row.is_training or is_call:
             result = workload.run(CHECK_STEPS[row.kind])
         answer["digest"] = digest(workload.read(result))
-        answer["timing"] = asdict(measure(workload.run, min_time=options.min_time, patience=options.patience))
+        timing = measure(workload.run, min_time=options.min_time, patience=options.patience, by_processor=is_call)
+        answer["timing"] = asdict(timing)
     scale = 1 if sys.platform == "darwin" else 1024
     answer["peak_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
     return answer

@@ -170,7 +170,7 @@ def test_the_iterable_sees_the_blocks_around_the_loop() -> None:
 
     @st.function
     def f(x: Any) -> Any:
-        run.append("traced or eager")
+        run.append(type(x).__name__)
         return x + 1.0
 
     def batches() -> Iterator[Any]:
@@ -179,7 +179,7 @@ def test_the_iterable_sees_the_blocks_around_the_loop() -> None:
 
     with st.eager():
         assert [batch.tolist() for batch in st.loader(batches())] == [[1.0, 1.0]] * 3
-    assert len(run) == 3  # each time, as eager mode does
+    assert run == ["EagerArray"] * 3
 
 
 def test_a_loop_over_a_loader_can_stand_in_a_staged_function() -> None:
