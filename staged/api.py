@@ -10,13 +10,13 @@ from typing import Any, TypeVar, overload
 
 from staged.depth import goes_deep
 from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
-from staged.eager import eager_call, has_eager, is_eager, unwrap, wrap
+from staged.eager import eager_call, eager_names, is_eager, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend import trees
 from staged.frontend.arguments import flatten_arguments
 from staged.frontend.calls import call
 from staged.frontend.generator import OF_THREAD, Generator, checked_seed, default_with
-from staged.frontend.resident import has_region
+from staged.frontend.resident import open_regions
 from staged.frontend.sources import remember, remember_modules
 from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
@@ -29,7 +29,7 @@ from staged.runtime.compiler import CompileOptions
 from staged.source import position_of_recursion
 from staged.system import machine as this_machine
 from staged.system import target as target_machine
-from staged.tracebacks import trims_traceback
+from staged.tracebacks import trimmed, trims_traceback
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,27 +66,34 @@ class StagedFunction:
         bound.options = self.options
         return bound
 
-    @trims_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; see the class for how arguments are taken. Results come back as NumPy arrays in the function's tree."""
-        if context_or_none() is None and not has_eager():
-            kept = self._kept
-            if kept.entries:
-                region = region_key() if has_region() else None
-                for place, entry in enumerate(kept.entries):
-                    if entry.region == region and entry.options is self.options:
-                        values = entry.values(args, kwargs, self._owner)
-                        if values is not None:
-                            if place:
-                                kept.ran(entry)
-                            return entry.run(values)
-                kept.traces_again(args, kwargs, self._owner)
+        # What `trims_traceback` does is written out: its wrapper would be a tenth of a small call.
+        try:
+            if context_or_none() is None and not eager_names():
+                kept = self._kept
+                entries = kept.entries
+                if entries:
+                    region = region_key() if open_regions() else None
+                    for entry in entries:
+                        if entry.region == region and entry.options is self.options:
+                            values = entry.values(args, kwargs, self._owner)
+                            if values is not None:
+                                if entry is not entries[0]:
+                                    kept.ran(entry)
+                                return entry.run(values)
+                    kept.traces_again(args, kwargs, self._owner)
+                return self._run_traced(args, kwargs)
+            if current_trace() is not None:
+                return call_staged(self, args, kwargs)
+            if is_eager(getattr(self.__wrapped__, "__name__", "")):
+                return self._run_eagerly(args, kwargs)
             return self._run_traced(args, kwargs)
-        if current_trace() is not None:
-            return call_staged(self, args, kwargs)
-        if is_eager(getattr(self.__wrapped__, "__name__", "")):
-            return self._run_eagerly(args, kwargs)
-        return self._run_traced(args, kwargs)
+        except RecursionError:  # its frames say who calls whom, to the trace around
+            raise
+        except Exception as error:
+            left = trimmed(error)
+        raise left  # STAGED_TRACEBACK=full shows the frames that are left out here
 
     def _run_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace, keep the program for later calls if a check can tell whether it holds for them, and run it."""

@@ -471,9 +471,8 @@ def is_eager(name: str = "") -> bool:
     return _ALL in names or name in names
 
 
-def has_eager() -> bool:
-    """Whether any staged function runs eagerly here."""
-    return bool(_eager_names.get())
+eager_names = _eager_names.get
+"""The names of the staged functions that run eagerly here."""
 
 
 def is_plain() -> bool:

@@ -241,9 +241,8 @@ def leave_region(region: Region) -> None:
     region.frozen.clear()
 
 
-def has_region() -> bool:
-    """Whether there is a `with_backend` around plain Python."""
-    return bool(_regions.get())
+open_regions = _regions.get
+"""The `with_backend`s around plain Python, the innermost one last."""
 
 
 def ambient_region() -> Region | None:

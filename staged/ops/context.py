@@ -90,9 +90,8 @@ def current_context() -> Context:
     return context
 
 
-def context_or_none() -> Context | None:
-    """The context of the staged or eager code around, if any (in plain Python: None)."""
-    return _current.get()
+context_or_none = _current.get
+"""The context of the staged or eager code around, if any (in plain Python: None)."""
 
 
 @contextmanager
