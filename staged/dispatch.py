@@ -75,8 +75,8 @@ class Entry:
     """One trace of a function: the check of what it read, and the program that it gave."""
 
     __slots__ = (
-        "__weakref__", "arguments", "call", "calls", "check", "differences", "failures", "hidden", "is_dead", "is_plain", "key",
-        "options", "rebuild", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
+        "__weakref__", "arguments", "call", "calls", "check", "differences", "direct", "failures", "hidden", "is_dead", "is_plain",
+        "key", "options", "rebuild", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
@@ -85,6 +85,7 @@ class Entry:
         self.runnable = program.runnable
         self.call, self.rebuild = self.runnable.call, self.runnable.rebuild
         self.is_plain = self.runnable.is_plain and not traced.hidden and not traced.reads.writes
+        self.direct = self.runnable.direct if self.is_plain else None
         self.options = program.options
         self.region = region_key()
         self.writes = traced.reads.writes
@@ -118,7 +119,9 @@ class Entry:
         """Run the program with what the check has picked out of the arguments."""
         self.calls += 1
         started = perf_counter()
-        if self.is_plain:
+        if self.direct is not None:
+            result = self.direct(*values)
+        elif self.is_plain:
             result = self.rebuild(self.call(*values))
         else:
             for owner, name, value in self.writes:

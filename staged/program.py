@@ -73,8 +73,12 @@ class Runnable:
         self.where = traced.function.where
         self.rebuild: Callable[[Sequence[Any]], Any] = partial(_rebuild, self.result, self.weak)
         """The function's result, from the arrays that the program gives. Not a method: it would hold this object in a cycle."""
+        self.direct: Callable[..., Any] | None = None
+        """Gives the function's result itself, where that is one array and the program has a short way."""
         if traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType):
             self.rebuild = _only_number if self.weak else _only
+            if not self.weak:
+                self.direct = native.short([], lambda *values: native(*values)[0], is_single=True)
 
     @property
     def is_plain(self) -> bool:
@@ -324,7 +328,9 @@ class Program:
             for name, variable in zip(_outer_names(self._traced), self._traced.variables, strict=True)
             if variable.part == "seed"
         }
-        started = (replace(each, start=seeds[each.label]) if each.part == "seed" else each for each in artifact.parameters)
+        started = (
+            replace(each, start=seeds[each.label]) if each.part == "seed" else each for each in artifact.parameters
+        )
         return replace(artifact, parameters=tuple(started))
 
     def export(self, folder: str | Path, target: str | None = None) -> list[Path]:

@@ -68,7 +68,9 @@ _HINTS: dict[int, str] = {
 }
 
 # What CUDA says of a kernel that went astray, in this call or in an earlier one: it answers so ever after.
-_LOST = re.compile(r"illegal memory access|unspecified launch failure|misaligned address|illegal instruction|stack error")
+_LOST = re.compile(
+    r"illegal memory access|unspecified launch failure|misaligned address|illegal instruction|stack error"
+)
 _HINT_OF_LOST = (
     "CUDA can do nothing more in this process, so start it anew; `compute-sanitizer python ...` names the kernel and the "
     "address that went astray, and so does STAGED_CUDA=emulate"
@@ -418,7 +420,11 @@ class NativeProgram:
         return tuple(outputs)
 
     def short(
-        self, kinds: Sequence[type | None], otherwise: Callable[..., Any], as_array: Callable[[Any], Any] | None = None
+        self,
+        kinds: Sequence[type | None],
+        otherwise: Callable[..., Any],
+        as_array: Callable[[Any], Any] | None = None,
+        is_single: bool = False,
     ) -> Callable[..., Any] | None:
         """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise` is called.
 
@@ -429,7 +435,7 @@ class NativeProgram:
             return None
         source = self.artifact.source
         return prepare(
-            self, self._given, self._outputs, kinds, source, self._entry, self._idle, otherwise, as_array
+            self, self._given, self._outputs, kinds, source, self._entry, self._idle, otherwise, as_array, is_single
         )
 
     # ---- binding ----

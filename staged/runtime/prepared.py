@@ -78,13 +78,15 @@ def prepare(
     source: str,
     entry: Any,
     idle: list[Any],
-    otherwise: Callable[..., tuple[Any, ...]],
+    otherwise: Callable[..., Any],
     as_array: Callable[[Any], Any] | None = None,
-) -> Callable[..., tuple[Any, ...]]:
+    is_single: bool = False,
+) -> Callable[..., Any]:
     """The short way; `otherwise` is the long one, for calls that do not fit or find no idle slot.
 
     `kinds` are the Python types that numbers must have, one per parameter, None for any number that C takes; without them that
-    holds for all. `as_array` makes NumPy's array of another library's, and leaves other things as they are.
+    holds for all. `as_array` makes NumPy's array of another library's, and leaves other things as they are. With `is_single` the
+    only result is given as it is, not in a tuple.
     """
     names: dict[str, Any] = {
         "ndarray": np.ndarray, "empty": np.empty, "fresh": program.fresh, "from_buffer": ffi.from_buffer,
@@ -135,6 +137,7 @@ def prepare(
     if any(word in source for word in _SPEAKS):
         store.append("catches = ready(slot)")
         catches = "catches"
+    given_back = "r0" if is_single else f"({''.join(results)})"
     away = f"return otherwise({everything})"
     call = f"status = st_call(entry, slot.args, slot.arena, slot.host, slot.stop, {catches})"
     lines = [
@@ -167,8 +170,13 @@ def prepare(
         ]
     else:
         lines.append(f"    {call}")
-    lines += ["    if status:", "        stopped(slot, status)", "    idle.append(slot)", f"    return ({''.join(results)})"]
+    lines += [
+        "    if status:",
+        "        stopped(slot, status)",
+        "    idle.append(slot)",
+        f"    return {given_back}",
+    ]
     exec(compile("\n".join(lines), _FILE, "exec"), names)
     # Its globals do not hold it: a cycle would keep the program loaded until the collector comes.
-    made: Callable[..., tuple[Any, ...]] = names.pop("call")
+    made: Callable[..., Any] = names.pop("call")
     return made
