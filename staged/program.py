@@ -22,6 +22,7 @@ from staged.frontend.captured import own_arrays
 from staged.frontend.join import Template
 from staged.frontend.resident import DeviceArray
 from staged.frontend.trace import TracedFunction
+from staged.frontend.variable import host_buffers
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.types import TensorType
@@ -68,6 +69,8 @@ class Runnable:
         """Which results are Python numbers; empty where none is."""
         self.variables = tuple(parameter for parameter in native.artifact.parameters if parameter.role == "variable")
         """The parameters that are outer Variables."""
+        self.is_on_host = all(parameter.device == "cpu" for parameter in self.variables)
+        """Whether these are all on the host."""
         self.devices = tuple(traced.function.param_devices or ())
         """Where each input is taken from; empty where all are on the host."""
         self.where = traced.function.where
@@ -93,9 +96,13 @@ class Runnable:
         """The arrays that the program gives."""
         if self.devices:
             values = input_places(values, self.devices, self.native.artifact.parameters, self.where)
-        places = variable_places(variables, self.variables, self.where) if variables else ()
-        outputs: Sequence[Any] = self.call(*values, *places)
+        outputs: Sequence[Any] = self.call(*values, *self.places(variables)) if variables else self.call(*values)
         return outputs
+
+    def places(self, variables: Sequence[Any]) -> Sequence[Any]:
+        """Where the program finds the outer Variables."""
+        buffers = host_buffers(variables) if self.is_on_host else None
+        return variable_places(variables, self.variables, self.where) if buffers is None else buffers
 
 
 def _rebuild(result: Template, weak: tuple[bool, ...], outputs: Sequence[Any]) -> Any:
@@ -261,10 +268,10 @@ class Program:
         )
         if short is None or not (hidden or variables):
             return short
-        direct, parameters, where = short, self.runnable.variables, self._traced.function.where
+        direct, places = short, self.runnable.places
 
         def with_outer(*args: Any) -> Any:
-            return direct(*args, *hidden, *variable_places(variables, parameters, where))
+            return direct(*args, *hidden, *places(variables))
 
         return with_outer
 

@@ -12,7 +12,7 @@ import numpy as np
 from staged.artifact import Parameter
 from staged.errors import ProgramMemoryError
 from staged.frontend.resident import BorrowedArray, DeviceArray, find_kept
-from staged.frontend.variable import Variable, host_buffers
+from staged.frontend.variable import Variable
 from staged.ir.types import CPU, Device, shape_text
 from staged.runtime.cuda.resident import BorrowedPlace, DeviceCopy
 from staged.source import Position
@@ -53,9 +53,6 @@ def variable_places(
 
     Raises: ProgramMemoryError if a device has no room, with the Variable's name and the program's line.
     """
-    buffers = host_buffers(variables)
-    if buffers is not None and all(parameter.device == "cpu" for parameter in parameters):
-        return buffers
     with _one_at_a_time:
         return [
             _variable_place(variable, parameter, where)

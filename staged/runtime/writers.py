@@ -23,7 +23,8 @@ class Writers:
 
     def reset(self) -> None:
         """Forget all calls; in the child of a fork, where they do not run."""
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._running: list[tuple[frozenset[Any], Owner]] = []
         """The variables of each call: addresses on the host, places on a device."""
@@ -31,8 +32,8 @@ class Writers:
     def acquire(self, variables: frozenset[Any], owner: Owner, program: str) -> None:
         """Wait until no other call has one of `variables`, then have them all."""
         thread = owner.thread = threading.get_ident()
-        with self._changed:
-            while others := [other for held, other in self._running if not held.isdisjoint(variables)]:
+        with self._lock:
+            while others := self._others(variables):
                 if any(other.thread == thread for other in others):
                     raise ProgramError(
                         f"`{program}` was called from inside a call that is writing the same variables",
@@ -45,9 +46,12 @@ class Writers:
                     self._waiting -= 1
             self._running.append((variables, owner))
 
+    def _others(self, variables: frozenset[Any]) -> list[Owner]:
+        return [other for held, other in self._running if not held.isdisjoint(variables)] if self._running else []
+
     def release(self, owner: Owner) -> None:
         """Give back what a call has; also after an `acquire` that was interrupted."""
-        with self._changed:
+        with self._lock:
             self._running = [(held, other) for held, other in self._running if other is not owner]
             if self._waiting:
                 self._changed.notify_all()
