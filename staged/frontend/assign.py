@@ -22,7 +22,7 @@ from staged.frontend.mutation import note_made, record_mutation
 from staged.frontend.names import subscript_root
 from staged.frontend.number_tables import element_of
 from staged.frontend.objects import contents_of
-from staged.frontend.operands import note_operand
+from staged.frontend.operands import note_operand, note_view
 from staged.frontend.syntax import Converter, expression, operator, place, statement, text
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.guards.check import lookup
@@ -365,6 +365,8 @@ def note_item(owner: Any, key: Any) -> None:
     is_view = isinstance(owner, np.ndarray) and not isinstance(key, list | np.ndarray)
     if not is_view or not isinstance(owner[key], np.ndarray):
         note_operand(owner)
+    else:
+        note_view(owner)
     note_operand(key)
 
 

@@ -56,6 +56,8 @@ def attribute(owner: Any, name: str) -> Any:
             trace.reads.base(owner)
         elif name in _OF_ARRAYS:
             trace.reads.array_fact(owner, name, value)
+        else:
+            trace.reads.array_type(owner)  # a view, or a method
         return value
     if isinstance(owner, ModuleType):
         return _of_module(trace, owner, name)

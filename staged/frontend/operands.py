@@ -58,6 +58,13 @@ def note_operand(value: Any) -> None:
         trace.reads.consumed(value)
 
 
+def note_view(array: Any) -> None:
+    """A view of an array is taken."""
+    trace = current_trace()
+    if trace is not None:
+        trace.reads.array_type(array)
+
+
 def note_printed(value: Any) -> None:
     """`value` becomes text."""
     trace = current_trace()

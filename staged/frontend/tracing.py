@@ -400,6 +400,7 @@ class TraceContext(RecordContext):
     def _hidden(self, array: Any) -> Value:
         known = self.hidden.get(id(array))
         if known is None:
+            self.reads.array_type(array)
             type_ = _type_of_array(array, self)
             value = self._made_before(array, type_)
             if value is None:

@@ -193,6 +193,10 @@ class Writer:
             case "type":
                 assert value is not None
                 self.expect(f"type({owner})", value)
+            case "array type":
+                shape, wanted = key
+                dtype = self.constant(wanted)
+                self.refuse(f"{owner}.shape != {shape!r} or ({owner}.dtype is not {dtype} and {owner}.dtype != {dtype})")
             case "elements":
                 dtype, shape, elements = key
                 self.refuse(

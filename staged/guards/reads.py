@@ -103,6 +103,8 @@ class Guard:
                 return f"which attributes {name} has"
             case "contents":
                 return f"what {name} holds"
+            case "array type":
+                return "the shape or dtype of an array"
             case "elements":
                 return "the elements of an array"
             case _:
@@ -248,6 +250,11 @@ class Reads:
         """The shape or dtype of an older array."""
         if id(array) in self.arrays:
             self.attribute(array, name, value)
+
+    def array_type(self, array: Any) -> None:
+        """The shape and dtype of an older array, which can be given others in place."""
+        if id(array) in self.arrays:
+            self._add("array type", self._owner(array), (array.shape, array.dtype), None)
 
     def flags(self, array: Any) -> None:
         """The flags of an older array: its layout, and whether it can be written."""
@@ -500,7 +507,7 @@ class Reads:
     def _add(self, kind: str, owner: Object, key: Any, value: Expected | None) -> None:
         name = (
             (kind, owner.identity)
-            if kind in ("code", "type", "elements", "keys", "contents")
+            if kind in ("code", "type", "elements", "array type", "keys", "contents")
             else (kind, owner.identity, key)
         )
         if name not in self.guards:

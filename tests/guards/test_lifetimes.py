@@ -95,7 +95,7 @@ def test_a_model_that_dies_takes_its_program_along_in_every_thread(monkeypatch: 
     """A name that held an object holds None, the object is dead: None is not what the weak reference gives."""
     interpret(monkeypatch)
     module = load_snippet(
-        "class Thing: k = 2.0\nthing = Thing()\ndef f(x):\n    return x if thing is None else x * thing.k\n"
+        "class Thing: k = 2.0\nthing = Thing()\ndef f(x):\n    return x if thing is None else x * 2.0\n"
     )
     staged = st.function(module.f)
     staged(X)

@@ -62,14 +62,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):\n"
         "            self._used(function, value)\n",
         "",
-        stale("key and default"),
+        stale("itertools"),
     ),
     Mutant(
         "attributes of a key function do not count",
         READS,
         "            self.attribute(function, name, value)\n            self._used(function, value)\n",
         "            pass\n",
-        stale("key and attribute"),
+        stale("itertools"),
     ),
     Mutant(
         "a wrapper of a library has nothing of the user's",
@@ -206,10 +206,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an object is asked for what only our own have",
-        NOTED,
-        'elif not hasattr(type(value), "__staged_inline__"):',
-        'elif not hasattr(value, "__staged_inline__"):',
-        stale("generated"),
+        ATTRIBUTES,
+        'if hasattr(type(found), "__staged_inline__"):',
+        'if hasattr(found, "__staged_inline__"):',
+        stale("everything"),
     ),
     Mutant(
         "builtins look at the frames of the front end",
@@ -238,6 +238,34 @@ MUTANTS: tuple[Mutant, ...] = (
         '        writer.refuse(f"not all_same({text}, {writer.constant(keys)})")\n',
         "        pass\n",
         ARGUMENTS,
+    ),
+    Mutant(
+        "an array that goes into the program may have another shape",
+        "staged/frontend/tracing.py",
+        "            self.reads.array_type(array)\n",
+        "",
+        stale("lifted or shape"),
+    ),
+    Mutant(
+        "an array of which a view is taken may have another shape",
+        OPERANDS,
+        "        trace.reads.array_type(array)\n",
+        "        pass\n",
+        stale("view"),
+    ),
+    Mutant(
+        "hooks of attributes are replayed",
+        ASSIGN,
+        "            trace.reads.reason(f\"the attribute `{name}` of a {cls.__name__} is set by",
+        "            str(f\"the attribute `{name}` of a {cls.__name__} is set by",
+        ("tests/guards/test_effects.py", "-k", "hook"),
+    ),
+    Mutant(
+        "a class may get hooks of attributes",
+        ASSIGN,
+        "    trace.reads.of_class(cls, \"__setattr__\", hook)\n    trace.reads.of_class(cls, name, described)\n",
+        "",
+        stale("init"),
     ),
     # ---- what is kept alive ----
     Mutant(
