@@ -263,7 +263,7 @@ class Reads:
 
     def base(self, array: Any) -> None:
         """The array whose memory another one shows is as old as that one."""
-        if self._is_older(array):
+        if self._older(array) is not None:
             self._met(array.base)
 
     def ambient(self, what: str, read: Callable[[], Any]) -> None:
@@ -280,20 +280,25 @@ class Reads:
 
     def contents(self, array: Any) -> None:
         """The elements of an older array are read while staging."""
-        if not self._is_older(array) or ("elements", id(array)) in self.guards:
+        older = self._older(array)
+        if older is None or ("elements", id(older)) in self.guards:
             return
+        array = older  # a view that the trace has made is gone at the next call
         if array.nbytes > _MOST_BYTES or array.dtype.hasobject:
             self.reason(f"an array of {array.nbytes:,} bytes is read while staging")
             return
         self._add("elements", self._owner(array), (array.dtype.str, array.shape, array.tobytes()), None)
 
-    def _is_older(self, array: Any) -> bool:
-        """Whether the trace has met the array, or one whose memory it shows."""
-        while isinstance(array, np.ndarray):
-            if id(array) in self.arrays:
-                return True
-            array = array.base
-        return False
+    def _older(self, array: Any) -> Any:
+        """The older array whose memory an array shows: itself, or one that it is a view of; None for what the trace has made."""
+        each = whole = array
+        while isinstance(each, np.ndarray):
+            if id(each) in self.arrays:
+                return each
+            whole, each = each, each.base
+        # A view of a view is one of the whole to NumPy.
+        is_shared = whole is not array and any(other.base is whole for other in self.arrays.values())
+        return whole if is_shared else None
 
     def consumed(self, value: Any, what: str = "") -> None:
         """Something that plain Python computes with: of an array its elements count, of an object all that it holds."""

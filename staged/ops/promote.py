@@ -207,7 +207,6 @@ def _from_list(items: Sequence[Any]) -> Array | NumberList:
         return METHODS["stack"](nested)
     for leaf in leaves:
         check_class(leaf)
-        current_context().read_now(leaf)
     try:
         data = np.asarray(nested)
     except ValueError:

@@ -107,6 +107,13 @@ MUTANTS: tuple[Mutant, ...] = (
         stale("base"),
     ),
     Mutant(
+        "a view of a view is the trace's",
+        READS,
+        "return whole if is_shared else None",
+        "return None",
+        stale("view"),
+    ),
+    Mutant(
         "slices hold only numbers",
         READS,
         "                waiting += [each.start, each.stop, each.step]\n",
@@ -177,17 +184,10 @@ MUTANTS: tuple[Mutant, ...] = (
         stale("zero"),
     ),
     Mutant(
-        "what `__array__` gives is a constant",
+        "arrays in a list are constants",
         PROMOTE,
         "    context.read_now(original)\n    return context.constant(data, TensorType(dtype, data.shape))",
         "    return context.constant(data, TensorType(dtype, data.shape))",
-        stale("array and dunder"),
-    ),
-    Mutant(
-        "arrays in a list are constants",
-        PROMOTE,
-        "        current_context().read_now(leaf)\n",
-        "",
         stale("list and arrays"),
     ),
     Mutant(
