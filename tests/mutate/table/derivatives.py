@@ -152,11 +152,4 @@ MUTANTS: tuple[Mutant, ...] = (
         "mark = trace.mark([scope])",
         (_STATE,),
     ),
-    Mutant(
-        "a seed that a transform sets is a value of its block",
-        "staged/frontend/variable.py",
-        "if trace.states and not isinstance(numbers.seed, Variable):",
-        "if False:",
-        (_STATE,),
-    ),
 )

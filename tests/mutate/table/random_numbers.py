@@ -29,6 +29,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (GENERATORS, "-k", "threads_have_numbers"),
     ),
     Mutant(
+        "the default generator that is named is that of one thread",
+        "staged/eager.py",
+        "return _random.get() or OF_THREAD",
+        'return _random.get() or __import__("staged.frontend.generator", fromlist=["any"]).default_of_thread()',
+        (GENERATORS, "-k", "threads_have_numbers"),
+    ),
+    Mutant(
         "an eager draw is not counted",
         "staged/eager.py",
         "counter[...] = number + 1 if number < 2**63 - 1 else -(2**63)",
