@@ -22,7 +22,7 @@ from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
 from staged.guards.reads import Reason
-from staged.ir.printer import print_function
+from staged.ir.fingerprint import ProgramKey
 from staged.ops.context import context_or_none
 from staged.program import Program
 from staged.runtime.compiler import CompileOptions
@@ -59,11 +59,11 @@ class StagedFunction:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        bound = StagedFunction(
-            self.__wrapped__.__get__(instance, owner), self._static, self._target, self._seed, self._check_nan
-        )
-        bound._kept = self._kept
-        bound.options = self.options
+        # Python asks at each `model.step`: another that shares all but the function, and nothing is looked at anew.
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__)
+        bound.__wrapped__ = self.__wrapped__.__get__(instance, owner)
+        bound._owner = getattr(bound.__wrapped__, "__self__", None)
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -169,7 +169,7 @@ class StagedFunction:
 
     def _program(self, traced: TracedFunction) -> Program:
         machine = this_machine() if self._target == "native" else target_machine(self._target)
-        key = (print_function(traced.function), machine, self.options)
+        key = ProgramKey(traced.function, machine, self.options)
         return Program(
             traced, self.__wrapped__, self._static, machine, self.options, self._check_nan, self._kept.loaded, key
         )

@@ -36,19 +36,28 @@ _before = 0
 @contextmanager
 def deep_recursion() -> Iterator[None]:
     """Let Python call as deep as the stack of C has room for; the limit is the process's, and put back by the last to leave."""
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
     global _open, _before
     with _lock:
         if _open == 0:
             _before = sys.getrecursionlimit()
             sys.setrecursionlimit(max(_before, _limit()))
         _open += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _open -= 1
-            if _open == 0:
-                _put_back()
+
+
+def _leave() -> None:
+    global _open
+    with _lock:
+        _open -= 1
+        if _open == 0:
+            _put_back()
 
 
 def goes_deep(function: Callable[P, R]) -> Callable[P, R]:
@@ -56,8 +65,11 @@ def goes_deep(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def deep(*args: P.args, **kwargs: P.kwargs) -> R:
-        with deep_recursion():
+        _enter()
+        try:
             return function(*args, **kwargs)
+        finally:
+            _leave()
 
     return deep
 

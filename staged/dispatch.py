@@ -25,6 +25,7 @@ import optree
 from staged.frontend.arguments import as_argument, is_static_node, staged_type
 from staged.frontend.generator import Generator
 from staged.frontend.resident import BorrowedArray, DeviceArray, ambient_options, ambient_region, device_of
+from staged.frontend.signatures import bound_arguments
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected_argument, held, same
@@ -323,7 +324,7 @@ def _places(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, str, Any]]:
     """(parameter, expression, value) of each argument, in the order of `flatten_arguments`."""
-    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound = bound_arguments(function, args, kwargs)
     taken = 0
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind

@@ -31,8 +31,8 @@ _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _HELPERS = functools.__file__
 BODY = "__staged_"
 """In the qualified names of the functions that bodies of branches and loops are converted to."""
-_kept: dict[str, list[str]] = {}
-"""The lines of files as they were imported, where the front end has kept them: a file may be saved anew since."""
+_kept: dict[str, tuple[str, list[str]]] = {}
+"""The text and the lines of files as they were imported, where the front end has kept them: a file may be saved anew since."""
 _OPENS = re.compile(r"\s*(@|def\b|async\b|class\b)")
 
 
@@ -69,7 +69,10 @@ class Position:
 
 def keep_lines(file: str, text: str) -> None:
     """Show the lines of `text` for `file` from now on."""
-    _kept[file] = text.splitlines(keepends=True)
+    known = _kept.get(file)
+    if known is None or (known[0] is not text and known[0] != text):
+        _kept[file] = text, text.splitlines(keepends=True)
+        _tables.clear()  # columns were counted in other lines
 
 
 def line_at(file: str, number: int) -> str:
@@ -77,7 +80,8 @@ def line_at(file: str, number: int) -> str:
     kept = _kept.get(file)
     if kept is None:
         return linecache.getline(file, number)
-    return kept[number - 1] if 0 < number <= len(kept) else ""
+    lines = kept[1]
+    return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
 def display_path(file: str) -> str:
@@ -128,13 +132,13 @@ def is_installed(file: str) -> bool:
 
 
 _Table = tuple[tuple[int | None, int | None, int | None, int | None], ...]
-_tables: dict[int, tuple[CodeType, _Table]] = {}
-"""By the identity of a code object, which is kept here: the positions of its instructions."""
+_tables: dict[int, tuple[CodeType, _Table, dict[int, Position]]] = {}
+"""By the identity of a code object, which is kept here: where its instructions are, and the positions that were asked for."""
 MOST_TABLES = 4096
 
 
-def _positions(code: CodeType) -> _Table:
-    """The positions of a code object's instructions, looked up by its identity.
+def _positions(code: CodeType) -> tuple[_Table, dict[int, Position]]:
+    """Where a code object's instructions are, looked up by its identity; and the positions made of that, by instruction.
 
     Two code objects may be equal, and CPython compares what is nested in them twice on each level: a chain of 200 `elif`,
     converted from the same text a second time, would never be told from the first.
@@ -143,17 +147,21 @@ def _positions(code: CodeType) -> _Table:
     if found is None:
         if len(_tables) >= MOST_TABLES:
             _tables.clear()
-        found = _tables[id(code)] = code, tuple(code.co_positions())
-    return found[1]
+        found = _tables[id(code)] = code, tuple(code.co_positions()), {}
+    return found[1:]
 
 
 def position_of_frame(frame: FrameType) -> Position:
     """The expression that `frame` is evaluating."""
-    return _position_at(frame.f_code, frame.f_lasti, frame.f_lineno)
+    _, made = _positions(frame.f_code)
+    found = made.get(frame.f_lasti)
+    if found is None:
+        found = made[frame.f_lasti] = _position_at(frame.f_code, frame.f_lasti, frame.f_lineno)
+    return found
 
 
 def _position_at(code: CodeType, instruction: int, fallback: int | None) -> Position:
-    table = _positions(code)
+    table, _ = _positions(code)
     index = instruction // 2
     line, end_line, column, end_column = table[index] if 0 <= index < len(table) else (None, None, None, None)
     line = line or fallback or code.co_firstlineno
@@ -224,13 +232,18 @@ def here() -> Position | None:
     """The innermost position outside this package: the user's expression being evaluated now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
+        # A dozen frames for each op: no calls on the way.
         code = frame.f_code
-        kind = _files.get(code.co_filename)
-        if kind is None:
+        try:
+            kind = _files[code.co_filename]
+        except KeyError:
             file = code.co_filename
             kind = _files[file] = _PASSED if is_library_file(file) or _is_between(file) else _USERS
         if kind == _USERS:
-            return position_of_frame(frame)
+            try:
+                return _tables[id(code)][2][frame.f_lasti]
+            except KeyError:
+                return position_of_frame(frame)
         if kind == _MAY_BE_ROOT and id(code) in _roots:
             return _root.get()
         frame = frame.f_back

@@ -14,6 +14,7 @@ from staged.errors import DTypeError, StagedValueError, StagingError
 from staged.frontend import trees
 from staged.frontend.join import number_type
 from staged.frontend.resident import DeviceArray, borrowed
+from staged.frontend.signatures import bound_arguments, signature_of
 from staged.ir.types import TensorType, dtype_of, shape_text
 from staged.ops.array import Array
 from staged.ops.interchange import elements, is_offered
@@ -52,15 +53,14 @@ def flatten_arguments(
 
     Raises: TypeError as Python does for arguments that do not fit; DTypeError for a dtype that we do not have.
     """
-    signature = inspect.signature(function)
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
-    unknown = [name for name in static if name not in signature.parameters]
-    if unknown and not takes_any:
+    unknown = _unknown(function, static) if static else []
+    if unknown:
+        signature = signature_of(function)
         raise StagingError(
             f"`static` names `{unknown[0]}`, which is not a parameter of `{getattr(function, '__name__', function)}`",
             hint=f"its parameters are {', '.join(f'`{name}`' for name in signature.parameters)}",
         )
-    bound = signature.bind(*args, **kwargs)
+    bound = bound_arguments(function, args, kwargs)
     named = named_arguments(bound)
     staged: list[Argument] = []
     statics: list[Any] = []
@@ -93,6 +93,14 @@ def flatten_arguments(
         return call_with(bound, values)
 
     return Arguments(tuple(staged), tuple(key), rebuild, tuple(statics))
+
+
+def _unknown(function: Callable[..., Any], static: Collection[str]) -> list[str]:
+    """The names in `static` that no argument of the function can have."""
+    parameters = signature_of(function).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return []
+    return [name for name in static if name not in parameters]
 
 
 def named_arguments(bound: inspect.BoundArguments) -> list[tuple[str, Any]]:

@@ -5,7 +5,6 @@ A slot is what a function of the program knows of a leaf while staging: a type w
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -14,6 +13,7 @@ from typing import Any
 from staged.frontend import trees
 from staged.frontend.arguments import call_with, is_static_node, named_arguments, static_key
 from staged.frontend.join import Leaf, MismatchError, Static, is_staged, join_leaf, leaf_type, same
+from staged.frontend.signatures import bound_arguments
 from staged.ir.types import TensorType
 
 Slots = tuple[Leaf, ...]
@@ -42,8 +42,7 @@ def flatten_call(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[str]
 ) -> CallArguments:
     """Sort the arguments of a call inside a trace. Raises TypeError as Python does for arguments that do not fit."""
-    bound = inspect.signature(function).bind(*args, **kwargs)
-    bound.apply_defaults()
+    bound = bound_arguments(function, args, kwargs, defaults=True)
     paths: list[str] = []
     leaves: list[Any] = []
     fixed: list[bool] = []

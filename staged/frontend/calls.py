@@ -271,11 +271,18 @@ def _converted_argument(function: FunctionType | MethodType) -> Any:
     return converted
 
 
+_BOUND = (MethodType, BuiltinFunctionType)
+_RANDOM = (random.Random, np.random.RandomState, np.random.Generator)
+_RANDOM_MODULES = ("random", "numpy.random")
+
+
 def _refuse_if_random(function: Any) -> None:
-    owner = function.__self__ if isinstance(function, MethodType | BuiltinFunctionType) else None
-    module = str(getattr(function, "__module__", ""))
-    if isinstance(owner, random.Random | np.random.RandomState | np.random.Generator):
+    owner = function.__self__ if isinstance(function, _BOUND) else None
+    if owner is not None and isinstance(owner, _RANDOM):
         _refuse_random(function.__name__)
+    module = getattr(function, "__module__", "")
+    if type(module) is not str or not module.startswith(_RANDOM_MODULES):
+        return
     if module == "random" or (module.startswith("numpy.random") and not isinstance(owner, np.ndarray)):
         _refuse_random(function.__name__)
 

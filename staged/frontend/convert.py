@@ -99,7 +99,7 @@ def converted(function: FunctionType) -> FunctionType:
         function.__globals__,
         function.__name__,
         function.__defaults__,
-        tuple(cells[name] for name in code.co_freevars),
+        tuple(map(cells.__getitem__, code.co_freevars)),
     )
     made.__kwdefaults__ = function.__kwdefaults__
     made.__qualname__ = function.__qualname__

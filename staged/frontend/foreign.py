@@ -10,6 +10,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, TypeVar
 
@@ -102,6 +103,7 @@ def _refusal(trace: TraceContext, name: str, why: str, hint: str) -> StagingErro
     return StagingError(f"`{name}` is called inside {trace.regions[-1].what}: {why}", where=here(), hint=hint)
 
 
+@lru_cache(maxsize=1024)
 def known(name: str) -> Any:
     """The staged way for what has effects, HARMLESS, or `_MISSING` for what no row of the table fits."""
     return _longest(KNOWN, name)
@@ -171,6 +173,7 @@ def name_of(function: Any) -> tuple[str, bool]:
     return _named(type(function).__module__, f"{type(function).__qualname__}.__call__"), _is_of_user(type(function).__module__)
 
 
+@lru_cache(maxsize=1024)
 def _named(module: str, qualname: str) -> str:
     root = module.split(".")[0].lstrip("_") if module != "__main__" else module
     return f"{_ACCELERATORS.get(root, root)}.{qualname}"

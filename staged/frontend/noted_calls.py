@@ -45,10 +45,11 @@ def note_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs:
     if function is next and args and (id(args[0]) in reads.new or trace.is_made(args[0])):
         return
     name, belongs_to_user = name_of(function)
-    if is_ours(name) and not name.startswith(OUTSIDE):
+    is_outside = _is_outside(name)
+    if is_ours(name) and not is_outside:
         _note_ours(trace, function, args, kwargs)
         return
-    if name.startswith(OUTSIDE):
+    if is_outside:
         reads.reason(
             f"`{name.removeprefix('builtins.')}` depends on more than its arguments, and is called while staging"
         )
@@ -90,6 +91,11 @@ def _is_shallow(trace: TraceContext, function: Any, args: tuple[Any, ...]) -> bo
         if isinstance(cls, type):
             trace.reads.is_instance(cls, args[1])
     return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_outside(name: str) -> bool:
+    return name.startswith(OUTSIDE)
 
 
 def is_ours(name: str) -> bool:

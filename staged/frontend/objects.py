@@ -14,14 +14,17 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
+from types import FunctionType
 from typing import Any, TypeVar
+
+import numpy as np
 
 from staged.errors import StaticStateError, UnboundNameError
 from staged.frontend.extents import Mutation, Region
 from staged.frontend.join import describe
 from staged.frontend.locals import Locals, Poison
 from staged.frontend.tracing import NeedsTrackingError, TraceContext
-from staged.ops.array import Array
+from staged.ops.array import Array, StagedArray
 from staged.source import here
 
 R = TypeVar("R")
@@ -297,11 +300,16 @@ def note_joined(trace: TraceContext, joined: object, *sources: object) -> None:
             trace.origins[id(node)] = origins
 
 
+_LEAVES = frozenset((StagedArray, bool, int, float, str, type(None), np.ndarray, FunctionType))
+
+
 def mutable_nodes(tree: object) -> list[object]:
     """The lists, dicts and mutable dataclasses of a tree, in its order."""
     found: list[object] = []
 
     def visit(node: object) -> None:
+        if type(node) in _LEAVES:
+            return
         if isinstance(node, list | dict) or (_is_dataclass(node) and not _is_frozen(node)):
             found.append(node)
         if isinstance(node, list | tuple):
@@ -319,7 +327,7 @@ def mutable_nodes(tree: object) -> list[object]:
 
 
 def _is_dataclass(node: object) -> bool:
-    return dataclasses.is_dataclass(node) and not isinstance(node, type)
+    return hasattr(type(node), "__dataclass_fields__")
 
 
 def _is_frozen(node: object) -> bool:

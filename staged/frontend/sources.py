@@ -16,6 +16,8 @@ from staged.source import keep_lines
 
 _texts: dict[str, list[str]] = {}
 """By file: its text at each time when it was looked at, if that was another one; the first is as imported."""
+_lines: dict[str, list[str]] = {}
+"""By file: the lines in which its text was looked for last, as `linecache` keeps them."""
 _seen: set[str] = set()
 """Modules whose files have been read, or are not the user's."""
 _looked_at: tuple[int, str] = 0, ""
@@ -59,7 +61,11 @@ def text_of(function: FunctionType) -> str:
 
 def _look(file: str, names: dict[str, object] | None) -> None:
     linecache.checkcache(file)
-    text = "".join(linecache.getlines(file, names))
+    lines = linecache.getlines(file, names)
+    if lines and _lines.get(file) is lines:  # the list that was looked at is kept: the file is as it was
+        return
+    _lines[file] = lines
+    text = "".join(lines)
     known = _texts.setdefault(file, [])
     if text and text not in known:
         known.append(text)

@@ -36,7 +36,7 @@ from staged.guards.expected import is_value
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function
-from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks, walk_ops
+from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks
 from staged.ir.types import CPU, TensorType, dims_of
 from staged.ir.verifier import verify_if_asked
 from staged.ops.array import StagedArray
@@ -215,15 +215,15 @@ def _assemble(
 ) -> tuple[Function, list[Any]]:
     """The function: hidden inputs that are used become parameters."""
     used: set[Value] = set()
-    for inner in walk_blocks(block):
-        used.update(inner.end.operands)
-        for op in inner.ops:
-            used.update(op.operands)
+    if context.hidden:
+        for inner in walk_blocks(block):
+            used.update(inner.end.operands)
+            used.update([operand for op in inner.ops for operand in op.operands])
     hidden = [(array, value) for array, value in context.hidden.values() if value in used]
     for number, (_, value) in enumerate(hidden):
         value.index = len(params) + number
     all_params = [*params, *(value for _, value in hidden)]
-    functions = reachable(context.functions, block)
+    functions = reachable(context.functions, block) if context.functions else {}
     touched = _touched(context, [block, *(called.block for called in functions.values())])
     body = Block(all_params, block.ops, block.end)
     _name_variables(touched)
@@ -240,7 +240,8 @@ def _assemble(
         where=position_of_function(python),
     )
     function = finish_functions(function, functions)
-    if any(op.device != CPU for each in every_function(function) for op in walk_ops(each.block)):
+    blocks = [inner for each in every_function(function) for inner in walk_blocks(each.block)]
+    if [op for inner in blocks for op in inner.ops if op.device is not CPU and op.device != CPU]:
         given = [*(argument.value for argument in arguments.staged), *(array for array, _ in hidden)]
         devices = [device_of(value) for value in given]
         if any(device != CPU for device in devices):
@@ -263,12 +264,8 @@ def _refuse_sizes(block: Block, template: Template, paths: Sequence[str]) -> Non
 
 def _touched(context: TraceContext, blocks: list[Block]) -> list[VariableRef]:
     """The Variables that the program reads or writes, in order of first use."""
-    found: dict[VariableRef, None] = {}
-    for block in blocks:
-        for op in walk_ops(block):
-            for effect in op.effects:
-                if effect.target is not None:
-                    found[effect.target] = None
+    ops = [op for block in blocks for inner in walk_blocks(block) for op in inner.ops if op.effects]
+    found = {effect.target for op in ops for effect in op.effects}
     return [ref for ref in context.variables if ref in found]
 
 

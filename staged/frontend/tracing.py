@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -224,17 +225,18 @@ class TraceContext(RecordContext):
         return self.place or here()
 
     def bind(self, primitive: Primitive, operands: Any, attrs: dict[str, Any]) -> tuple[Array, ...]:
-        operands = [self.read(operand) for operand in operands]
+        operands = list(map(self.read, operands))
         if self.strict is not None:
             for operand in operands:
                 self.strict.check(self, operand)
         results = super().bind(primitive, operands, attrs)
         current = self.builder.current
         assert current is not None
-        for dim in {dim: None for array in (*operands, *results) for dim in dims_of(array.type)}:
-            self.check_dim(dim, current)
-        if primitive.name == "extent":
-            self.check_dim(attrs["dim"], current)
+        if self.dims:
+            for dim in {dim: None for array in (*operands, *results) for dim in dims_of(array.type)}:
+                self.check_dim(dim, current)
+            if primitive.name == "extent":
+                self.check_dim(attrs["dim"], current)
         for result in results:
             assert isinstance(result, StagedArray)
             self.home[result.value] = current
@@ -253,8 +255,10 @@ class TraceContext(RecordContext):
 
     def read(self, operand: Array) -> Array:
         """What a Variable holds now; any other operand as it is."""
-        reader = getattr(operand, "__staged_read__", None)
-        return reader() if reader is not None else operand
+        if type(operand) is StagedArray:
+            return operand
+        reader = getattr(type(operand), "__staged_read__", None)
+        return reader(operand) if reader is not None else operand
 
     def is_visible(self, leaf: object) -> bool:
         """Whether a leaf can be used here: the block that a staged value was made in has not ended."""
@@ -262,17 +266,19 @@ class TraceContext(RecordContext):
         return home is None or _is_around(home, self.builder.current)
 
     def value_of(self, array: Array) -> Value:
-        value = super().value_of(self.read(array))
-        home = self.home.get(value)
-        if home is not None:
-            if not _is_around(home, self.builder.current):
-                name = f"`{value.hint}`" if value.hint else "a staged value"
-                made = f", line {value.producer.where.line}" if value.producer and value.producer.where else ""
-                raise LeakError(
-                    f"{name} ({value.type}{made}) was made inside a branch, loop or transform that has ended",
-                    where=self.locate(),
-                    hint="return it, or assign it to a local name that is bound before the branch or loop",
-                )
+        if type(array) is StagedArray and array.owner is self:
+            value = array.value
+        else:
+            value = super().value_of(self.read(array))
+        home, current = self.home.get(value), self.builder.current
+        if home is not None and home is not current and not _is_around(home, current):
+            name = f"`{value.hint}`" if value.hint else "a staged value"
+            made = f", line {value.producer.where.line}" if value.producer and value.producer.where else ""
+            raise LeakError(
+                f"{name} ({value.type}{made}) was made inside a branch, loop or transform that has ended",
+                where=self.locate(),
+                hint="return it, or assign it to a local name that is bound before the branch or loop",
+            )
         return value
 
     def emit_op(self, op: Op) -> tuple[StagedArray, ...]:
@@ -282,9 +288,10 @@ class TraceContext(RecordContext):
         assert current is not None
         for result in op.results:
             self.home[result] = current
-            for dim in dims_of(result.type):
-                self.check_dim(dim, current)
-        return tuple(StagedArray(result, self, op.device) for result in op.results)
+            if self.dims:
+                for dim in dims_of(result.type):
+                    self.check_dim(dim, current)
+        return self.handles(op)
 
     def emit(self, op: Op) -> tuple[Array, ...]:
         return self.emit_op(op)
@@ -470,6 +477,7 @@ def _is_around(home: OpenBlock, block: OpenBlock | None) -> bool:
     return block is home
 
 
+@lru_cache(maxsize=1024)
 def _identifier(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
 
@@ -500,4 +508,4 @@ def _type_of_array(array: Any, trace: TraceContext) -> TensorType:
 def current_trace() -> TraceContext | None:
     """The trace in force; None in eager mode and in plain Python."""
     context = context_or_none()
-    return context if isinstance(context, TraceContext) else None
+    return context if type(context) is TraceContext else None

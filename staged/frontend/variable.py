@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -376,5 +377,6 @@ def key_of(trace: TraceContext, variable: Variable) -> str:
     return trace.keys[id(reference_of(trace, variable))]
 
 
+@lru_cache(maxsize=1024)
 def _hint(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)

@@ -18,8 +18,9 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from keyword import iskeyword
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from staged.guards.expected import Entries, Expected, Fields, Items, Members, Object, Same, same
@@ -44,9 +45,9 @@ class Writer:
 
     def __init__(self, dead: Callable[[Any], None]) -> None:
         self._dead = dead
-        self.lines: list[tuple[str, str]] = []
+        self.lines: list[tuple[str | Guard, str]] = []
         """(what is looked at, a statement)."""
-        self.label = "the call"
+        self.label: str | Guard = "the call"
         self.constants: dict[str, Any] = {"same": same, "holds": holds, "lookup": lookup}
         self._objects: dict[int, str] = {}
         self._loads: list[str] = []
@@ -103,7 +104,7 @@ class Writer:
                 self.refuse(f"{text} is not {self.object(value)}")
             case Items(type=cls, items=items, identity=identity):
                 local = self.local(text)
-                by_id = f" or id({local}) != {identity}" if identity is not None else ""
+                by_id = f" or id({local}) != {self.constant(identity)}" if identity is not None else ""
                 self.refuse(f"type({local}) is not {self.constant(cls)} or len({local}) != {len(items)}{by_id}")
                 if len(items) > _UNROLLED:
                     self.refuse(f"not holds({local}, {self.constant(self._alive(value))})")
@@ -112,7 +113,7 @@ class Writer:
                         self.expect(f"{local}[{index}]", item)
             case Entries(type=cls, keys=keys, values=values, identity=identity):
                 local = self.local(text)
-                self.refuse(f"type({local}) is not {self.constant(cls)} or id({local}) != {identity}")
+                self.refuse(f"type({local}) is not {self.constant(cls)} or id({local}) != {self.constant(identity)}")
                 self.refuse(f"tuple({local}) != {self.constant(keys)}")
                 if len(values) > _UNROLLED or not all(type(key) is str for key in keys):
                     self.refuse(f"not holds({local}, {self.constant(self._alive(value))})")
@@ -151,7 +152,7 @@ class Writer:
         """One read of the trace."""
         owner = self.object(guard.owner)
         key, value = guard.key, guard.value
-        self.label = str(guard)
+        self.label = guard
         match guard.kind:
             case "code":
                 assert value is not None
@@ -224,26 +225,40 @@ class Writer:
 
     def finish(self, results: Iterable[str]) -> Check:
         """The compiled function."""
-        given = "".join(f"{result}, " for result in results)
-        body = [*self._loads, *(line for _, line in self.lines), f"return ({given})"]
-        inner = "\n".join(f"        {line}" for line in body)
+        given = "".join([f"{result}, " for result in results])
+        body = [*self._loads, *[line for _, line in self.lines], f"return ({given})"]
+        inner = "\n".join([f"        {line}" for line in body])
         made: Check = self._compiled(f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return None\n")
         return made
 
     def differences(self) -> Callable[[tuple[Any, ...], dict[str, Any], Any], str]:
         """As `finish`, but it says what is not as it was; '' where all is."""
-        lines = [f"at = {label!r}\n        {line.replace('return None', 'return at')}" for label, line in self.lines]
-        loads = (line.replace("return None", "return 'an object that is gone'") for line in self._loads)
-        inner = "\n".join(f"        {line}" for line in ("at = ''", *loads, *lines, "return ''"))
-        made: Callable[..., str] = self._compiled(
-            f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return at\n"
-        )
-        return made
+        lines = [
+            f"at = {number}\n        {line.replace('return None', 'return at')}"
+            for number, (_, line) in enumerate(self.lines)
+        ]
+        loads = [line.replace("return None", "return -1") for line in self._loads]
+        inner = "\n".join([f"        {line}" for line in ("at = None", *loads, *lines, "return None")])
+        place = self._compiled(f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return at\n")
+
+        def say(args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> str:
+            number = place(args, kwargs, owner)
+            if number is None:
+                return ""
+            return "an object that is gone" if number < 0 else str(self.lines[number][0])
+
+        return say
 
     def _compiled(self, text: str) -> Any:
         names: dict[str, Any] = dict(self.constants)
-        exec(compile(text, _FILE, "exec"), names)
+        exec(_code(text), names)
         return names.pop("check")  # its globals do not hold it: no cycle, and what they hold goes with it
+
+
+@lru_cache(maxsize=64)
+def _code(text: str) -> CodeType:
+    """The compiled text. A function that is traced again reads the same places, and what it finds there are constants."""
+    return compile(text, _FILE, "exec")
 
 
 _HEAD = "def check(args, kwargs, owner):\n"

@@ -40,20 +40,23 @@ _EQUAL = (
     type(Ellipsis),
     type(NotImplemented),
 )
-_STRONG = (BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum)
+_STRONG = frozenset((BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum))
+_NO_OBJECTS = frozenset((enum.Enum, np.generic, tuple, list, deque, dict, set, frozenset))
+"""Classes with a form of their own; every other value is an object. Asked of `__mro__`, since `isinstance` of an Enum is slow."""
 _SEQUENCES = (list, tuple, deque)
 _MAPPINGS = (dict, OrderedDict, defaultdict)
 _SETS = (set, frozenset)
 
 
-@dataclass(frozen=True, slots=True)
+# `Same` and `Object` are not frozen: a trace makes hundreds, and a frozen one costs twice as much to make.
+@dataclass(slots=True)
 class Same:
     """A number, string or other immutable value: of the same type and equal, floats by their bits."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Object:
     """The same object. `reference` is weak, or gives an object that may be held."""
 
@@ -115,9 +118,14 @@ def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expec
     def visit(value: Any, depth: int) -> Expected:
         nonlocal left
         cls = type(value)
+        if cls in _EQUAL or cls is float:
+            return Same(value)
+        if _NO_OBJECTS.isdisjoint(cls.__mro__):
+            found(value)
+            return held(value)
         if isinstance(value, enum.Enum):
             return held(value)
-        if cls in _EQUAL or cls is float or isinstance(value, np.generic):
+        if isinstance(value, np.generic):
             return Same(value)
         is_container = cls in _SEQUENCES or cls in _MAPPINGS or cls in _SETS or isinstance(value, tuple)
         if not is_container:
@@ -171,7 +179,7 @@ def expected_argument(value: Any) -> Expected:
 
 def held(value: Any) -> Object:
     """The object itself: weakly, unless it cannot be, or holds nothing that is worth the memory."""
-    if isinstance(value, _STRONG) or _stays(value):
+    if not _STRONG.isdisjoint(type(value).__mro__) or _stays(value):
         return Object(lambda: value, id(value))
     try:
         return Object(weakref.ref(value), id(value))

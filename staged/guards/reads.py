@@ -139,6 +139,8 @@ class Reads:
         """NumPy arrays that are older than the trace, by id."""
         self.new: set[int] = set()
         """The ids of iterators that the trace has made; they are not kept alive, and no older object can have them."""
+        self.owners: dict[int, Object] = {}
+        """What stands for the owners of reads, by id."""
         self.kept: list[object] = []
         """Alive until the trace ends, so that ids stay unique."""
         self.whole: set[tuple[int, bool, bool]] = set()
@@ -151,6 +153,7 @@ class Reads:
     def release(self) -> None:
         """Let go of the user's objects, once the guards are made or not wanted."""
         self.kept.clear()
+        self.owners.clear()
         self.arrays.clear()
         self.states.clear()
         self.guards.clear()
@@ -340,7 +343,7 @@ class Reads:
             if seen > MOST_OBJECTS:
                 self.reason(f"{what or 'code that is not converted'} is given more than {MOST_OBJECTS:,} objects")
                 return
-            if isinstance(each, list | tuple | set | frozenset | deque | dict):
+            if isinstance(each, _CONTAINERS):
                 waiting += self._contents(each)
             elif isinstance(each, slice):
                 waiting += [each.start, each.stop, each.step]
@@ -379,7 +382,7 @@ class Reads:
 
     def _contents(self, container: Any) -> Iterator[Any]:
         """What a container holds; of one of the user's own classes also what its methods may read."""
-        base = next(cls for cls in (list, tuple, set, frozenset, deque, dict) if isinstance(container, cls))
+        base = next(cls for cls in _CONTAINERS if isinstance(container, cls))
         elements = tuple(dict.values(container)) if base is dict else tuple(base.__iter__(container))
         yield from elements
         if is_known(container):
@@ -493,8 +496,11 @@ class Reads:
     # ---- the parts ----
 
     def _owner(self, owner: Any) -> Object:
-        self.kept.append(owner)
-        return held(owner)
+        known = self.owners.get(id(owner))
+        if known is None:
+            self.kept.append(owner)
+            known = self.owners[id(owner)] = held(owner)
+        return known
 
     def _expected(self, value: Any) -> Expected | None:
         self.kept.append(value)
@@ -535,6 +541,8 @@ _OF_PYTHON = frozenset(
     "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __type_params__ __firstlineno__ __static_attributes__".split()
 )
 """What Python keeps in a class for itself."""
+_VALUES = frozenset((enum.Enum, np.generic, np.dtype, DType, Array))
+_CONTAINERS = (list, tuple, set, frozenset, deque, dict)
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis)))
 
 
@@ -548,9 +556,11 @@ def _print_options() -> tuple[Any, ...]:
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, enum.Enum):
-        return is_library(type(value).__module__)
-    return type(value) in _PLAIN or isinstance(value, np.generic | np.dtype | DType | Array)
+    if type(value) in _PLAIN:
+        return True
+    if _VALUES.isdisjoint(type(value).__mro__):
+        return False
+    return not isinstance(value, enum.Enum) or is_library(type(value).__module__)
 
 
 def dict_of(owner: Any) -> dict[str, Any] | None:

@@ -59,9 +59,10 @@ class Builder:
 
     def append(self, op: Op) -> Op:
         """Put a finished op at the end of the current block."""
-        assert self.current is not None, "no open block"
-        assert not self.current.ended, f"{op.name} comes after the end of its block"
-        self.current.ops.append(op)
+        current = self.current
+        assert current is not None, "no open block"
+        assert current.ending is None, f"{op.name} comes after the end of its block"
+        current.ops.append(op)
         return op
 
     def op(

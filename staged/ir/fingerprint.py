@@ -1,11 +1,14 @@
-"""Code that computes the same, whatever its values are called: equal fingerprints."""
+"""Code that computes the same, whatever its values are called: equal fingerprints. Traces that give one program: equal keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
+from staged.depth import goes_deep
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef
+from staged.ir.types import CPU, TensorType
+from staged.source import Position
 
 
 class Canonical:
@@ -69,3 +72,102 @@ def function_fingerprint(name: str, table: Mapping[str, Function]) -> Hashable:
     while len(bodies) < len(order):
         bodies.append(Canonical(callee).block(table[list(order)[len(bodies)]].block))
     return tuple(bodies)
+
+
+class ProgramKey:
+    """Equal for traces of a function that give the same program: the same ops with the same names, from the same lines.
+
+    It is made at every trace, and looked up several times: it holds no types or ops, whose hashes are slow to compute.
+    """
+
+    __slots__ = ("_hash", "_parts", "_places")
+
+    def __init__(self, function: Function, *more: Hashable) -> None:
+        found = _Parts()
+        for each in (function, *function.functions):
+            found.function(each)
+        frames = tuple(map(repr, function.frames))
+        self._parts = (more, frames, str(function.options), tuple(found.parts))
+        self._places = found.places
+        self._hash = hash(self._parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProgramKey) and self._parts == other._parts and self._places == other._places
+
+
+_PLAIN = frozenset((int, bool, float, complex, str, type(None)))
+_RESULTS, _ATTRS, _DEVICE, _BLOCK, _END = range(-5, 0)
+"""What follows in the parts of a key: no number of a value is negative."""
+
+
+class _Parts:
+    """What a key is made of, in program order, flat: it is made at each trace, with few calls for each op."""
+
+    def __init__(self) -> None:
+        self.parts: list[Hashable] = []
+        self.places: list[Position | None] = []
+        self.values: dict[Value, int] = {}
+        self.labels: dict[Label, int] = {}
+
+    @goes_deep
+    def function(self, function: Function) -> None:
+        self.parts += (
+            function.name,
+            tuple([(v.name, str(v.type), v.outer, str(v.device)) for v in function.variables]),
+            function.param_paths,
+            function.result_paths,
+            tuple(map(str, function.param_devices)),
+        )
+        self.places.append(function.where)
+        self.block(function.block)
+
+    def block(self, block: Block) -> None:
+        values, parts, number = self.values, self.parts, self.values.__getitem__
+        parts.append(_BLOCK)
+        self.made(block.params)
+        for op in block.ops:
+            self.places.append(op.where)
+            parts += (op.name, *map(number, op.operands), _RESULTS)
+            self.made(op.results)
+            if op.attrs:
+                parts.append(_ATTRS)
+                for name, value in op.attrs.items():
+                    kind = type(value)
+                    is_plain = kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, value)))
+                    parts += name, repr(value) if is_plain else self.other(value)
+            if op.device is not CPU:
+                parts += _DEVICE, str(op.device)
+            if op.name == "gpu_func":
+                self.places += op.attrs["kernel"].positions()
+            for inner in op.blocks:
+                self.block(inner)
+        end = block.end
+        target = None if end.target is None else self.label(end.target)
+        parts += (_END, end.kind, target, *map(values.__getitem__, end.operands))
+
+    def made(self, made: Iterable[Value]) -> None:
+        """Number the results of an op, or the parameters of a block."""
+        values = self.values
+        for value in made:
+            values[value] = len(values)
+            kind = value.type
+            if type(kind) is TensorType:
+                self.parts += kind.dtype.name, kind.shape, kind.weak, value.hint
+            else:
+                self.parts += str(kind), value.hint
+
+    def label(self, label: Label) -> int:
+        return self.labels.setdefault(label, len(self.labels))
+
+    def other(self, value: Any) -> Hashable:
+        """An attribute that is no number or text, as the printer has it."""
+        if isinstance(value, Label):
+            return value.name, self.label(value)
+        if isinstance(value, VariableRef):
+            return "$", value.name
+        if isinstance(value, tuple):
+            return tuple(map(self.other, value))
+        return type(value).__name__, repr(value) if isinstance(value, str | float | complex) else str(value)

@@ -141,12 +141,18 @@ class Op:
     ) -> None:
         self.name = name
         self.operands = tuple(operands)
-        self.attrs = MappingProxyType(dict(attrs)) if attrs else _NO_ATTRS
+        if not attrs:
+            self.attrs = _NO_ATTRS
+        else:  # those of another op are shared
+            self.attrs = attrs if type(attrs) is MappingProxyType else MappingProxyType(dict(attrs))
         self.blocks = tuple(blocks)
         self.effects = effects
         self.device = device
         self.where = where
-        self.results = tuple(Value(type, self, index) for index, type in enumerate(result_types))
+        if len(result_types) == 1:
+            self.results: tuple[Value, ...] = (Value(result_types[0], self),)
+        else:
+            self.results = tuple([Value(type, self, index) for index, type in enumerate(result_types)])
 
     @property
     def result(self) -> Value:

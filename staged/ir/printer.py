@@ -11,30 +11,47 @@ Names come from the user's hints, made unique; the same program prints the same 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from staged.depth import goes_deep
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, VariableRef
 from staged.ir.types import CPU, Device
 
 
-class _Names:
+class _Names(dict[Value, str]):
+    """The names of values, made as they are first asked for. Every trace is printed: few calls for each op."""
+
     def __init__(self) -> None:
-        self.of: dict[Value, str] = {}
+        super().__init__()
         self.used: dict[str, int] = {}
         self.labels: dict[Label, str] = {}
+        self.types: dict[int, str] = {}
+        """The text of types by their identity; the program keeps them alive."""
 
-    def value(self, value: Value) -> str:
-        if value not in self.of:
-            self.of[value] = self.fresh(value.hint or "t")
-        return self.of[value]
-
-    def fresh(self, base: str) -> str:
+    def __missing__(self, value: Value) -> str:
+        base = value.hint or "t"
         count = self.used.get(base, 0) + 1
         self.used[base] = count
-        return base if count == 1 else f"{base}_{count}"
+        made = self[value] = base if count == 1 else f"{base}_{count}"
+        return made
+
+    def typed(self, value: Value) -> str:
+        """The name and the type."""
+        text = self.types.get(id(value.type))
+        if text is None:
+            text = self.types[id(value.type)] = str(value.type)
+        return f"{self[value]}: {text}"
+
+    def listed(self, values: Sequence[Value]) -> str:
+        """The names of several values."""
+        return ", ".join(map(self.__getitem__, values))
 
     def label(self, label: Label) -> str:
         if label not in self.labels:
-            self.labels[label] = self.fresh(f"@{label.name}")
+            base = f"@{label.name}"  # no value's
+            count = self.used.get(base, 0) + 1
+            self.used[base] = count
+            self.labels[label] = base if count == 1 else f"{base}_{count}"
         return self.labels[label]
 
 
@@ -54,7 +71,7 @@ def _print_one(function: Function, positions: bool) -> str:
     names = _Names()
     devices = function.param_devices or (CPU,) * len(function.params)
     params = ", ".join(
-        f"{names.value(p)}: {p.type}{_device(device)}" for p, device in zip(function.params, devices, strict=True)
+        f"{names.typed(p)}{_device(device)}" for p, device in zip(function.params, devices, strict=True)
     )
     lines = [f"func {function.name}({params}):"]
     lines += [f"  device: {function.options}"] if str(function.options) else []
@@ -78,31 +95,34 @@ def _print_block(block: Block, names: _Names, lines: list[str], depth: int, posi
         lines.append(indent + _op_line(op, names) + (":" if op.blocks else "") + where)
         for number, inner in enumerate(op.blocks):
             if len(op.blocks) > 1 or inner.params:
-                params = ", ".join(f"{names.value(p)}: {p.type}" for p in inner.params)
+                params = ", ".join(map(names.typed, inner.params))
                 lines.append(f"{indent} block {number}({params})")
             _print_block(inner, names, lines, depth + 1, positions)
     end = block.end
     target = f" {names.label(end.target)}" if end.target is not None else ""
-    lines.append(f"{indent}{end.kind}{target}({', '.join(map(names.value, end.operands))})")
+    lines.append(f"{indent}{end.kind}{target}({names.listed(end.operands)})")
 
 
 def _op_line(op: Op, names: _Names) -> str:
-    operands = ", ".join(map(names.value, op.operands))
-    attrs = ", ".join(f"{key}={_attr(value, names)}" for key, value in sorted(op.attrs.items()))
-    results = ", ".join(f"{names.value(r)}: {r.type}" for r in op.results)
-    return (
-        (f"{results} = " if results else "")
-        + f"{op.name}({operands})"
-        + (f" {{{attrs}}}" if attrs else "")
-        + _device(op.device)
-    )
+    text = f"{op.name}({names.listed(op.operands)})"
+    if op.attrs:
+        text += f" {{{', '.join([f'{key}={_attr(value, names)}' for key, value in sorted(op.attrs.items())])}}}"
+    if op.results:
+        text = f"{', '.join(map(names.typed, op.results))} = {text}"
+    return text if op.device is CPU else text + _device(op.device)
 
 
 def _device(device: Device) -> str:
     return "" if device == CPU else f" on {device}"
 
 
+_PLAIN = frozenset((int, bool, float, complex, str, type(None)))
+"""What is written as Python does, in tuples too."""
+
+
 def _attr(value: object, names: _Names) -> str:
+    if type(value) in _PLAIN or (type(value) is tuple and _PLAIN.issuperset(map(type, value))):
+        return repr(value)
     if isinstance(value, Label):
         return names.label(value)
     if isinstance(value, VariableRef):

@@ -33,15 +33,26 @@ class Copier:
 
     def op(self, op: Op) -> None:
         """Copy one op into the current block."""
-        operands = [self.value(operand) for operand in op.operands]
+        operands = list(map(self.value, op.operands))
         attrs = op.attrs
-        label = attrs.get("label")
+        label = attrs.get("label") if attrs else None
         if isinstance(label, Label):
             fresh = Label(label.name)
             self.labels[label] = fresh
             attrs = {**attrs, "label": fresh}
-        blocks = [self.block(block) for block in op.blocks]
-        copy = op.replace(operands=operands, attrs=attrs, blocks=blocks)
+        blocks = [self.block(block) for block in op.blocks] if op.blocks else ()
+        copy = Op(
+            op.name,
+            operands,
+            [result.type for result in op.results],
+            attrs=attrs,
+            blocks=blocks,
+            effects=op.effects,
+            device=op.device,
+            where=op.where,
+        )
+        for old, new in zip(op.results, copy.results, strict=True):
+            new.hint = old.hint
         replaced = self.rule(copy, self.builder) if self.rule else None
         if replaced is None:
             self.builder.append(copy)

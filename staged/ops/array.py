@@ -279,17 +279,16 @@ _METHOD_NAMES = frozenset(
 class StagedArray(Array):
     """A value of the program being recorded: its type is known now, its elements when the program runs."""
 
-    __slots__ = ("value", "owner", "_device")
+    __slots__ = ("value", "owner", "type", "_device")
+
+    type: TensorType  # of sequences, too, which only our own code meets
 
     def __init__(self, value: Value, owner: object, device: Device = CPU) -> None:
         self.value = value
         self.owner = owner
         """The trace that recorded it: using it in another one is a leak."""
+        self.type = value.type  # type: ignore[assignment]
         self._device = device
-
-    @property
-    def type(self) -> TensorType:  # type: ignore[override]
-        return self.value.tensor
 
     @property
     def device(self) -> Device:

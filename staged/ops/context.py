@@ -106,7 +106,7 @@ def use_context(context: Context) -> Iterator[None]:
 
 def bind(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> Array:
     """Carry out an op with one result."""
-    (result,) = current_context().bind(primitive, operands, attrs)
+    (result,) = (_current.get() or current_context()).bind(primitive, operands, attrs)
     return result
 
 

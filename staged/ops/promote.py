@@ -17,7 +17,7 @@ import numpy as np
 from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError, StagedValueError
 from staged.ir.nodes import Value
 from staged.ir.numbers import limits
-from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
+from staged.ir.types import DTYPES, Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
 from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import extent_op
@@ -114,7 +114,12 @@ def is_number(x: Any) -> bool:
 
 def number_type(x: bool | int | float) -> TensorType:
     """The weak type of a Python number."""
-    return TensorType(bool_ if isinstance(x, bool) else i64 if isinstance(x, int) else f64, (), weak=True)
+    return _BOOL if isinstance(x, bool) else _INT if isinstance(x, int) else _FLOAT
+
+
+_SCALARS = {(dtype.name, weak): TensorType(dtype, (), weak) for dtype in DTYPES.values() for weak in (False, True)}
+"""The type of a scalar, by the name of its dtype and whether it is a Python number."""
+_BOOL, _INT, _FLOAT = (_SCALARS[dtype.name, True] for dtype in (bool_, i64, f64))
 
 
 def read(x: Any) -> Any:
@@ -122,13 +127,18 @@ def read(x: Any) -> Any:
 
     Its class is asked: an object of the user's may have a `__getattr__` that raises anything, or answers to every name.
     """
+    if type(x) is StagedArray:
+        return x
     reader = getattr(type(x), "__staged_read__", None)
     return x if reader is None else reader(x)
 
 
+_TYPED = (Array, NumberList)
+
+
 def type_of(x: Any) -> TensorType:
     """The type of a handle, of a Python number, or of a list of these."""
-    return x.type if isinstance(x, Array | NumberList) else number_type(x)
+    return x.type if type(x) is StagedArray or isinstance(x, _TYPED) else number_type(x)
 
 
 def as_array(x: Any, dtype: DType | None = None) -> Array:
@@ -153,6 +163,8 @@ def as_array(x: Any, dtype: DType | None = None) -> Array:
 
 def handle(x: Any) -> Any:
     """An `Array`, or the Python number or the list of numbers that `x` is: these stay so until their dtype is known."""
+    if type(x) in _AS_THEY_ARE:
+        return x
     x = read(x)
     if isinstance(x, Array | NumberList) or is_number(x):
         return x
@@ -175,6 +187,7 @@ def handle(x: Any) -> Any:
     raise DTypeError(f"expected an array or a number, got {type(x).__name__}", where=here(), hint=hint)
 
 
+_AS_THEY_ARE = frozenset((StagedArray, float, int, bool))
 _PLAIN = (np.ndarray, np.memmap)
 
 
@@ -256,7 +269,7 @@ def _from_numpy(data: np.ndarray[Any, Any], original: Any) -> Array:
 def constant(value: bool | int | float, type: TensorType) -> Array:
     """A scalar constant of `type`; a DTypeError for a number that its dtype cannot hold."""
     check_fits(value, type.dtype)
-    return current_context().constant(value, TensorType(type.dtype, (), type.weak))
+    return current_context().constant(value, _SCALARS[type.dtype.name, type.weak])
 
 
 def check_fits(value: bool | int | float, dtype: DType) -> None:
@@ -274,7 +287,8 @@ def check_fits(value: bool | int | float, dtype: DType) -> None:
 
 def cast(x: Array, dtype: DType, weak: bool = False) -> Array:
     """`x` with elements of `dtype`; the array itself where it has that type already."""
-    if x.dtype is dtype and x.type.weak == weak:
+    own = x.type
+    if own.dtype is dtype and own.weak == weak:
         return x
     return bind(PRIMITIVES["cast"], [x], dtype=dtype, weak=weak)
 
@@ -300,20 +314,40 @@ def promote_dtypes(a: DType, b: DType) -> DType:
 
 def result_dtype(types: Sequence[TensorType]) -> tuple[DType, bool]:
     """The dtype of operands together, and whether it is still weak (Python numbers alone)."""
-    strong = [type.dtype for type in types if not type.weak]
-    weak = [type.dtype for type in types if type.weak]
-    if not strong:
-        dtype = weak[0]
-        for other in weak[1:]:
-            dtype = promote_dtypes(dtype, other)
-        return dtype, True
-    dtype = strong[0]
-    for other in strong[1:]:
-        dtype = promote_dtypes(dtype, other)
-    for other in weak:
-        if _RANK[other.kind] > _RANK[dtype.kind]:
-            dtype = f32 if other.is_float else i64
-    return dtype, False
+    if len(types) == 2:
+        one, other = types
+        key = one.dtype.name, one.weak, other.dtype.name, other.weak
+        found = _PAIRS.get(key)
+        if found is None:
+            found = _PAIRS[key] = _result_dtype(types)
+        return found
+    return _result_dtype(types)
+
+
+_PAIRS: dict[tuple[str, bool, str, bool], tuple[DType, bool]] = {}
+"""`result_dtype` of two operands, of which there are some two hundred."""
+
+
+def _result_dtype(types: Sequence[TensorType]) -> tuple[DType, bool]:
+    strong = _promoted(types, False)
+    if strong is None:
+        weak = _promoted(types, True)
+        assert weak is not None, "an op has operands"
+        return weak, True
+    for type in types:
+        other = type.dtype
+        if type.weak and _RANK[other.kind] > _RANK[strong.kind]:
+            strong = f32 if other.is_float else i64
+    return strong, False
+
+
+def _promoted(types: Sequence[TensorType], weak: bool) -> DType | None:
+    """The dtype of those operands together that are weak, or are not; None where there are none."""
+    found = None
+    for type in types:
+        if type.weak is weak:
+            found = type.dtype if found is None or found is type.dtype else promote_dtypes(found, type.dtype)
+    return found
 
 
 def float_dtype(dtype: DType, weak: bool) -> DType:
@@ -338,6 +372,12 @@ def check_dtype(dtype: Any) -> DType:
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The shape that all `shapes` broadcast to; a ShapeError naming the first that does not fit."""
+    if len(shapes) == 2:
+        one, other = shapes
+        if not other or one == other:
+            return one
+        if not one:
+            return other
     ndim = max((len(shape) for shape in shapes), default=0)
     result: list[Any] = [1] * ndim
     for shape in shapes:
@@ -357,17 +397,21 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 def broadcast(x: Array, shape: Shape) -> Array:
     """`x` repeated to `shape`, which it is known to broadcast to."""
-    if x.shape == shape:
+    type = x.type
+    own = type.shape
+    if own == shape:
         return x
-    if x.type.weak:
+    if type.weak:
         # A number that fills an array takes a place in memory, so it gets the default float; integers stay i64.
-        x = cast(x, f32 if x.dtype is f64 else x.dtype)
-    lead = len(shape) - x.ndim
-    kept = [axis for axis in range(x.ndim) if x.shape[axis] == shape[lead + axis]]
-    narrow = tuple(x.shape[axis] for axis in kept)
-    if narrow != x.shape:
+        x = cast(x, f32 if type.dtype is f64 else type.dtype)
+    if not own:
+        return bind(PRIMITIVES["broadcast_to"], [x], shape=shape, axes=())
+    lead = len(shape) - len(own)
+    kept = [axis for axis in range(len(own)) if own[axis] == shape[lead + axis]]
+    narrow = tuple([own[axis] for axis in kept])
+    if narrow != own:
         x = bind(PRIMITIVES["reshape"], [x], shape=narrow)
-    if x.shape == shape:
+    if narrow == shape:
         return x
     return bind(PRIMITIVES["broadcast_to"], [x], shape=shape, axes=tuple(lead + axis for axis in kept))
 
@@ -377,37 +421,48 @@ def broadcast(x: Array, shape: Shape) -> Array:
 
 def promoted(*operands: Any, name: str, floats: bool = False) -> list[Array]:
     """The operands as handles of one dtype, each with its own shape. `floats`: integers become the default float."""
-    arrays = [handle(operand) for operand in operands]
-    types = [type_of(array) for array in arrays]
+    arrays = list(map(handle, operands))
+    return _promoted_handles(arrays, list(map(type_of, arrays)), floats)
+
+
+def _promoted_handles(arrays: Sequence[Any], types: Sequence[TensorType], floats: bool) -> list[Array]:
+    """`promoted` of what `handle` gave."""
     dtype, weak = result_dtype(types)
     if weak and any(isinstance(array, NumberList) for array in arrays):
         # Numbers alone: an array of them has the default float.
         dtype, weak = f32 if dtype is f64 else dtype, False
     if floats:
         dtype = float_dtype(dtype, weak)
-    return [_converted(array, TensorType(dtype, (), weak)) for array in arrays]
-
-
-def _converted(x: Any, wanted: TensorType) -> Array:
-    if isinstance(x, NumberList):
-        return filled(x, wanted.dtype)
-    return cast(x, wanted.dtype, wanted.weak) if isinstance(x, Array) else constant(x, wanted)
+    made: list[Array] = []
+    for array, own in zip(arrays, types, strict=True):
+        if type(array) is not StagedArray and not isinstance(array, Array):
+            is_list = isinstance(array, NumberList)
+            made += (filled(array, dtype) if is_list else constant(array, _SCALARS[dtype.name, weak]),)
+        elif own.dtype is dtype and own.weak == weak:
+            made += (array,)
+        else:
+            made += (cast(array, dtype, weak),)
+    return made
 
 
 def together(*operands: Any, name: str, floats: bool = False) -> list[Array]:
     """The operands as handles of one dtype and one shape, ready for an elementwise op called `name`."""
-    arrays = [handle(operand) for operand in operands]
-    if all(isinstance(array, Array) and array.type == arrays[0].type for array in arrays) and not (
-        floats and not arrays[0].dtype.is_float
-    ):
-        return arrays
+    arrays = list(map(handle, operands))
+    types = list(map(type_of, arrays))
+    first = types[0]
+    for array, own in zip(arrays, types, strict=True):
+        if (own is not first and own != first) or (type(array) is not StagedArray and not isinstance(array, Array)):
+            break
+    else:
+        if not floats or first.dtype.is_float:
+            return arrays
     try:
-        shape = broadcast_shapes(*(type_of(array).shape for array in arrays))
+        shape = broadcast_shapes(*[own.shape for own in types])
     except StagedError as error:
         error.message = f"{name}: {error.message}"
         error.details = describe(*arrays)
         raise
-    return [broadcast(array, shape) for array in promoted(*arrays, name=name, floats=floats)]
+    return [broadcast(array, shape) for array in _promoted_handles(arrays, types, floats)]
 
 
 def axis_of(axis: int, ndim: int, name: str) -> int:

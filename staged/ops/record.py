@@ -46,19 +46,30 @@ class RecordContext(Context):
         return StagedArray(value, self)
 
     def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
-        values = [self.value_of(operand) for operand in operands]
+        values = list(map(self.value_of, operands))
         where = self.locate()
+        given = [value.type for value in values]
         try:
-            types = primitive.result_types([value.type for value in values], attrs)
+            types = primitive.result_types(given, attrs)
         except StagedError as error:
             if error.where is None:
                 error.where = where
             if not error.details:
                 error.details = tuple(operand_line(value) for value in values)
             raise
-        effects = primitive.effects_on([value.type for value in values])
-        op = self.builder.op(primitive.name, values, types, attrs=attrs, effects=effects, where=where)
-        return tuple(StagedArray(result, self, op.device) for result in op.results)
+        effects = primitive.effects if type(primitive.effects) is tuple else primitive.effects_on(given)
+        builder = self.builder
+        op = builder.append(
+            Op(primitive.name, values, types, attrs=attrs, effects=effects, device=builder.device, where=where)
+        )
+        return self.handles(op)
+
+    def handles(self, op: Op) -> tuple[StagedArray, ...]:
+        """Handles for the results of an op."""
+        results = op.results
+        if len(results) == 1:
+            return (StagedArray(results[0], self, op.device),)
+        return tuple([StagedArray(result, self, op.device) for result in results])
 
     def constant(self, value: Any, type: TensorType) -> Array:
         array = np.asarray(value, dtype=type.dtype.numpy)
@@ -91,7 +102,7 @@ class RecordContext(Context):
     def emit(self, op: Op) -> tuple[Array, ...]:
         """Append a ready op (control flow, prints) and give handles for its results."""
         self.builder.append(op)
-        return tuple(StagedArray(result, self, op.device) for result in op.results)
+        return self.handles(op)
 
 
 def operand_line(value: Value) -> str:

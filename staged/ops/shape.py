@@ -40,6 +40,8 @@ _DTYPES = (f32, f64, i32, i64, u8, bool_)
 
 
 def _infer_broadcast(x: TensorType, shape: Shape, axes: tuple[int, ...]) -> TensorType:
+    if not axes and not x.shape:
+        return TensorType(x.dtype, shape)
     if len(axes) != x.ndim or list(axes) != sorted(set(axes)) or any(not 0 <= axis < len(shape) for axis in axes):
         raise ShapeError(f"broadcast_to {shape_text(shape)} along {axes} does not fit {x}")
     if tuple(shape[axis] for axis in axes) != x.shape:
@@ -107,8 +109,15 @@ def _factors(shape: Shape) -> tuple[int, Counter[Dim]]:
     return math.prod(e for e in shape if isinstance(e, int)), Counter(e for e in shape if isinstance(e, Dim))
 
 
+_INTS = frozenset((int,))
+
+
 def _infer_reshape(x: TensorType, shape: Shape) -> TensorType:
-    if _factors(x.shape) != _factors(shape):
+    if _INTS.issuperset(map(type, x.shape + shape)):
+        is_alike = math.prod(x.shape) == math.prod(shape)  # type: ignore[arg-type]
+    else:
+        is_alike = _factors(x.shape) == _factors(shape)
+    if not is_alike:
         raise ShapeError(
             f"cannot reshape {shape_text(x.shape)} to {shape_text(shape)}: the number of elements differs",
             hint="one extent may be -1: it becomes what is left",

@@ -20,6 +20,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import CodeType
 from typing import Any, Protocol
 
 import numpy as np
@@ -176,7 +178,13 @@ def prepare(
         "    idle.append(slot)",
         f"    return {given_back}",
     ]
-    exec(compile("\n".join(lines), _FILE, "exec"), names)
+    exec(_code("\n".join(lines)), names)
     # Its globals do not hold it: a cycle would keep the program loaded until the collector comes.
     made: Callable[..., Any] = names.pop("call")
     return made
+
+
+@lru_cache(maxsize=64)
+def _code(text: str) -> CodeType:
+    """The compiled text: programs of one signature have one."""
+    return compile(text, _FILE, "exec")

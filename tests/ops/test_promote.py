@@ -10,9 +10,9 @@ import pytest
 import staged as st
 from staged.eager import wrap
 from staged.ir.builder import Builder
-from staged.ir.types import Dim, TensorType, bool_, f32, f64, i32, i64, u8, u32
+from staged.ir.types import DTYPES, Dim, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.context import use_context
-from staged.ops.promote import as_array, promote_dtypes
+from staged.ops.promote import _result_dtype, as_array, promote_dtypes, result_dtype
 from staged.ops.record import RecordContext
 
 WEAK_F, WEAK_I, WEAK_B = (TensorType(dtype, (), True) for dtype in (f64, i64, bool_))
@@ -178,3 +178,10 @@ def test_what_is_no_array_is_refused(value, error, match) -> None:
 def test_dtypes_that_do_not_go_are_refused_with_words(f, match) -> None:
     with pytest.raises(st.DTypeError, match=match):
         f()
+
+
+def test_the_table_of_pairs_says_what_the_rule_says() -> None:
+    types = [TensorType(dtype, (), weak) for dtype in DTYPES.values() for weak in (False, True)]
+    for _ in range(2):  # the second time from the table
+        for one, other in itertools.product(types, types):
+            assert result_dtype([one, other]) == _result_dtype([one, other])

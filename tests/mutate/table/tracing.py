@@ -1,0 +1,94 @@
+"""What a trace keeps of earlier ones: signatures, positions, keys of programs, tables."""
+
+from __future__ import annotations
+
+from tests.mutate.mutant import Mutant
+
+KEYS, COSTS = "tests/ir/test_keys.py", "tests/frontend/test_costs_of_tracing.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "A kept signature does not know how many parameters have defaults",
+        "staged/frontend/signatures.py",
+        "key = id(code), len(function.__defaults__ or ()), keywords",
+        "key = id(code), 0, keywords",
+        ("tests/frontend/test_signatures.py",),
+    ),
+    Mutant(
+        "A kept signature gives placeholders for defaults",
+        "staged/frontend/signatures.py",
+        "                bound.arguments[name] = own[name]",
+        "                bound.arguments[name] = value",
+        ("tests/frontend/test_signatures.py",),
+    ),
+    Mutant(
+        "Programs of two lines have one key",
+        "staged/ir/fingerprint.py",
+        " and self._places == other._places",
+        "",
+        (KEYS,),
+    ),
+    Mutant(
+        "The key of a program takes 0.0 for -0.0",
+        "staged/ir/fingerprint.py",
+        "repr(value) if is_plain else",
+        "value if is_plain else",
+        (KEYS,),
+    ),
+    Mutant(
+        "The key of a program leaves the names of values out",
+        "staged/ir/fingerprint.py",
+        "kind.dtype.name, kind.shape, kind.weak, value.hint",
+        "kind.dtype.name, kind.shape, kind.weak",
+        (KEYS,),
+    ),
+    Mutant(
+        "The key of a program leaves the names of results out",
+        "staged/ir/fingerprint.py",
+        "            function.result_paths,\n",
+        "",
+        (KEYS,),
+    ),
+    Mutant(
+        "Columns stay those of lines that were not known",
+        "staged/source.py",
+        "        _tables.clear()  # columns were counted in other lines\n",
+        "",
+        (COSTS,),
+    ),
+    Mutant(
+        "A method's staged form is that of the class",
+        "staged/api.py",
+        "        bound._owner = getattr(bound.__wrapped__, \"__self__\", None)\n",
+        "",
+        (COSTS,),
+    ),
+    Mutant(
+        "The table of dtypes leaves out which operand is a Python number",
+        "staged/ops/promote.py",
+        "key = one.dtype.name, one.weak, other.dtype.name, other.weak",
+        "key = one.dtype.name, False, other.dtype.name, False",
+        ("tests/ops/test_promote.py",),
+    ),
+    Mutant(
+        "A file that was imported anew is not looked at again",
+        "staged/frontend/sources.py",
+        "    if lines and _lines.get(file) is lines:",
+        "    if lines and file in _lines:",
+        ("tests/frontend/test_sources.py",),
+    ),
+    Mutant(
+        "The sizes of dimensions are not checked where they are used",
+        "staged/frontend/tracing.py",
+        "        if self.dims:\n            for dim in {dim",
+        "        if not self.dims:\n            for dim in {dim",
+        ("tests/frontend/test_dimensions.py",),
+    ),
+    Mutant(
+        "A trace says of the first thing that it read that it has changed",
+        "staged/guards/check.py",
+        "str(self.lines[number][0])",
+        "str(self.lines[0][0])",
+        ("tests/guards/test_calls.py",),
+    ),
+)
