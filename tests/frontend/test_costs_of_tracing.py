@@ -87,6 +87,7 @@ def test_binding_a_staged_method_takes_few_calls() -> None:
     x = np.ones(2, np.float32)
     for _ in range(2):
         assert model.step(x).tolist() == [2.0, 2.0] and other.step(x).tolist() == [3.0, 3.0]
+    assert [use.calls for use in model.step.programs] == [2, 2]  # one for each object, traced once
 
 
 def test_columns_are_counted_in_the_lines_that_are_kept() -> None:
