@@ -121,6 +121,8 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
 
     reads, cls = trace.reads, type(owner)
     is_made = trace.is_made(owner)
+    if not is_library(cls.__module__):
+        reads.attribute(cls, "__getattribute__", cls.__getattribute__)
     if isinstance(cls.__getattribute__, FunctionType):
         reads.reason(f"`{cls.__name__}` has a `__getattribute__` of its own")
         return getattr(owner, name)

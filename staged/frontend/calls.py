@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import random
+import sys
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -58,6 +59,8 @@ def first_argument(scope: Any) -> Any:
     return next(iter(scope.__dict__.values()))
 
 
+_HELD_HERE = 2
+"""References to what a class has just made: its name, and while they are counted."""
 _NATIVE = (BuiltinFunctionType, type(np.sum))
 """Functions without Python code of their own to convert: those of C, and NumPy's, which ask arrays of other classes first."""
 
@@ -233,7 +236,8 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
     if isinstance(initialise, FunctionType) and is_convertible(initialise):
         new: Any = cls.__new__
         made = new(cls) if new is object.__new__ else new(cls, *args, **kwargs)
-        note_made(made)
+        if sys.getrefcount(made) <= _HELD_HERE:  # else it is an older one that the class keeps
+            note_made(made)
         if isinstance(made, cls):
             own: Any = type(made).__init__
             converted = as_converted(own)
@@ -247,7 +251,9 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
     _check_foreign(cls, args, kwargs)
     made = cls(*_converted_arguments(cls, args), **kwargs)
     note_new_iterator(made, *args)
-    note_made(made)
+    gives_older = cls is type or isinstance(cls.__new__, FunctionType)
+    if not gives_older or sys.getrefcount(made) <= _HELD_HERE:
+        note_made(made)
     note_parts(made, args, kwargs)
     return made
 

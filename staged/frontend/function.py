@@ -178,7 +178,8 @@ def convert_class(converter: Converter, node: ast.ClassDef) -> list[ast.stmt]:
     made = class_definition(node, bases, keywords)
     made.body, made.decorator_list = body, decorators
     target = ast.copy_location(ast.Name(node.name, ast.Store()), node)
-    return [place(made, node), *assign(converter, target, ast.Name(node.name, ast.Load()), node)]
+    value = converter.call("made", ast.Name(node.name, ast.Load()))
+    return [place(made, node), *assign(converter, target, place(value, node), node)]
 
 
 # ---- what the calls do --------------------------------------------------------------------------

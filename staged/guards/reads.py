@@ -521,7 +521,8 @@ class Reads:
             if kind in ("code", "type", "elements", "array type", "keys", "contents")
             else (kind, owner.identity, key)
         )
-        if name not in self.guards:
+        # What the trace has made itself, such as a class, is gone at the next call, which makes it alike.
+        if name not in self.guards and not self.is_made(owner.reference()):
             self.guards[name] = Guard(kind, owner, key, value)
 
 

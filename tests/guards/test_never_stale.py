@@ -93,6 +93,7 @@ def test_no_call_is_stale(case: Case) -> None:
             if isinstance(fresh, np.ndarray):
                 assert result.dtype == fresh.dtype, change
                 np.testing.assert_array_equal(result, fresh, err_msg=change)
+                assert result.tobytes() == fresh.tobytes(), change  # 0.0 is not -0.0
             elif not isinstance(fresh, Exception):
                 assert repr(result) == repr(fresh), change
     assert bool(staged._kept.reasons) == case.traced, staged.why_traced()

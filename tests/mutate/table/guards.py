@@ -90,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            self.own(cls, name)\n            if isinstance(value, property)",
         "            if not isinstance(value, FunctionType):\n                self.own(cls, name)\n"
         "            if isinstance(value, property)",
-        stale("new objects"),
+        stale("new and objects"),
     ),
     Mutant(
         "an import gives what it gave",

@@ -142,6 +142,20 @@ MUTANTS: tuple[Mutant, ...] = (
         stale("descriptor"),
     ),
     Mutant(
+        "a class may get `__getattribute__`",
+        ATTRIBUTES,
+        "        reads.attribute(cls, \"__getattribute__\", cls.__getattribute__)\n",
+        "        pass\n",
+        stale("getattribute"),
+    ),
+    Mutant(
+        "a class that the trace has made is older",
+        READS,
+        "if name not in self.guards and not self.is_made(owner.reference()):",
+        "if name not in self.guards:",
+        stale("inside"),
+    ),
+    Mutant(
         "the class of an object with a property may change",
         ATTRIBUTES,
         "    if not is_made and not isinstance(found, FunctionType):\n        reads.type_of(owner)\n",
