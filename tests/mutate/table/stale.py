@@ -149,13 +149,6 @@ MUTANTS: tuple[Mutant, ...] = (
         stale("getattribute"),
     ),
     Mutant(
-        "a class that the trace has made is older",
-        READS,
-        "if name not in self.guards and not self.is_made(owner.reference()):",
-        "if name not in self.guards:",
-        stale("inside"),
-    ),
-    Mutant(
         "the class of an object with a property may change",
         ATTRIBUTES,
         "    if not is_made and not isinstance(found, FunctionType):\n        reads.type_of(owner)\n",
