@@ -285,7 +285,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "classes and functions of the user's stay",
         EXPECTED,
-        "if isinstance(value, _STRONG) or _stays(value):",
+        "if not _STRONG.isdisjoint(type(value).__mro__) or _stays(value):",
         "if isinstance(value, (*_STRONG, FunctionType, type)):",
         lifetimes("alive"),
     ),
