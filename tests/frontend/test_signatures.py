@@ -62,7 +62,7 @@ def outcome(bind: Callable[[], inspect.BoundArguments]) -> Any:
         return str(error)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=range(len(FUNCTIONS)))
 def test_binding_is_that_of_inspect(function: Callable[..., Any]) -> None:
     for args, kwargs in CALLS:
         for defaults in (False, True):
