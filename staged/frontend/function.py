@@ -178,7 +178,7 @@ def convert_class(converter: Converter, node: ast.ClassDef) -> list[ast.stmt]:
     made = class_definition(node, bases, keywords)
     made.body, made.decorator_list = body, decorators
     target = ast.copy_location(ast.Name(node.name, ast.Store()), node)
-    value = converter.call("made", ast.Name(node.name, ast.Load()))
+    value = converter.call("made_class", ast.Name(node.name, ast.Load()))
     return [place(made, node), *assign(converter, target, place(value, node), node)]
 
 
@@ -203,6 +203,17 @@ def function_(made: Any, name: str) -> Any:
     made.__staged_converted__ = True
     note_made(made)
     return made
+
+
+@operator
+def made_class(cls: Any) -> Any:
+    """Notes a class that converted code makes, and what it inherits from older ones."""
+    note_made(cls)
+    trace = current_trace()
+    if trace is not None:
+        for base in cls.__bases__:
+            trace.reads.methods(base)
+    return cls
 
 
 DEEPEST_RECURSION = 40

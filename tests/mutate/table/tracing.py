@@ -78,11 +78,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/frontend/test_sources.py",),
     ),
     Mutant(
-        "The sizes of dimensions are not checked where they are used",
-        "staged/frontend/tracing.py",
-        "        if self.dims:\n            for dim in {dim",
-        "        if not self.dims:\n            for dim in {dim",
-        ("tests/frontend/test_dimensions.py",),
+        "What a class that is made while staging inherits is not looked at",
+        "staged/frontend/function.py",
+        "            trace.reads.methods(base)\n",
+        "            pass\n",
+        ("tests/guards/test_never_stale.py",),
     ),
     Mutant(
         "A trace says of the first thing that it read that it has changed",
