@@ -153,7 +153,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "staged/dispatch.py",
         "            found.die()",
         "            pass",
-        (CALLS, "-k", "no_model_alive"),
+        ("tests/guards/test_lifetimes.py", "-k", "nothing_alive"),
     ),
     Mutant(
         "staged values stay in older objects",
