@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from staged.artifact import Parameter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
@@ -34,7 +35,8 @@ def make_parameter(
 ) -> Parameter:
     """One field of the argument struct."""
     shape = tuple(extent if isinstance(extent, int) else extent.name for extent in type.shape)
-    return Parameter(field, label, type.dtype.name, shape, role, scalar, str(device), written, part, 0, is_set_first)  # type: ignore[arg-type]
+    dtype: Any = type.dtype.name
+    return Parameter(field, label, dtype, shape, role, scalar, str(device), written, part, 0, is_set_first)
 
 
 def written_variables(program: Function) -> set[VariableRef]:
