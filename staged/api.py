@@ -21,7 +21,7 @@ from staged.frontend.sources import remember, remember_modules
 from staged.frontend.staged_calls import call_staged
 from staged.frontend.trace import TracedFunction, trace
 from staged.frontend.tracing import current_trace
-from staged.guards.reads import Reason
+from staged.guards.guard import Reason
 from staged.ir.fingerprint import ProgramKey
 from staged.ops.context import context_or_none
 from staged.program import Program

@@ -29,7 +29,7 @@ from staged.frontend.signatures import bound_arguments
 from staged.frontend.trace import TracedFunction
 from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected_argument, held, same
-from staged.guards.reads import Reason
+from staged.guards.guard import Reason
 from staged.ops.interchange import elements
 from staged.program import Program
 from staged.runtime.native import NativeProgram

@@ -15,7 +15,8 @@ from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.guards.check import lookup
 from staged.guards.expected import is_library
-from staged.guards.reads import MISSING, dict_of
+from staged.guards.guard import MISSING
+from staged.guards.held_by import dict_of
 from staged.ir.types import DType
 from staged.ops.array import Array, StagedArray
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from staged.errors import StagedValueError, StagingError
 from staged.frontend import clocks, math_
-from staged.frontend.assign import delete_attribute, set_attribute
 from staged.frontend.attributes import attribute
 from staged.frontend.boolean import truth
 from staged.frontend.files import open_
@@ -28,6 +27,7 @@ from staged.frontend.iterables import (
 )
 from staged.frontend.mutation import note_made
 from staged.frontend.print_ import print_
+from staged.frontend.stores import delete_attribute, set_attribute
 from staged.frontend.strings import Part, StagedString, format_parts, parts_of
 from staged.frontend.tracing import current_trace
 from staged.ir.types import Dim, TensorType, bool_, f64, i64

@@ -14,12 +14,12 @@ import numpy as np
 
 from staged.errors import StagedError, StagedValueError, StagingError
 from staged.frontend import trees
-from staged.frontend.assign import record_attribute, record_contents
 from staged.frontend.builtins_ import BUILTINS, OF_FRAME, REFUSED
 from staged.frontend.foreign import changed_by, check_call
 from staged.frontend.mutation import note_made, note_new, note_parts
 from staged.frontend.noted_calls import note_call, note_handled, note_unlifted
 from staged.frontend.operands import note_new_iterator
+from staged.frontend.stores import record_attribute, record_contents
 from staged.frontend.strings import StagedString, _holds_staged, format_string
 from staged.frontend.syntax import Converter, expression, operator, place
 from staged.frontend.tracing import TraceContext, current_trace

@@ -9,7 +9,7 @@ from staged.frontend.extents import Mutation
 from staged.frontend.join import same_tree
 from staged.frontend.tracing import TraceContext
 from staged.guards.expected import TooLargeError, expected
-from staged.guards.reads import MISSING
+from staged.guards.guard import MISSING
 from staged.ops.array import StagedArray
 
 

@@ -16,8 +16,8 @@ from staged.errors import (
 )
 from staged.frontend import trees
 from staged.frontend.assert_ import require
-from staged.frontend.assign import set_attribute
 from staged.frontend.iterables import StagedIterable
+from staged.frontend.stores import set_attribute
 from staged.frontend.strings import fstring
 from staged.frontend.tracing import current_trace
 from staged.ir.types import DType, TensorType, f32, i64

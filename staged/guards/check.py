@@ -24,7 +24,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from staged.guards.expected import Entries, Expected, Fields, Items, Members, Object, Same, same
-from staged.guards.reads import MISSING, Guard
+from staged.guards.guard import MISSING, Guard
 
 Check = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, ...] | None]
 

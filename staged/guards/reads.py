@@ -14,21 +14,11 @@ from __future__ import annotations
 
 import abc
 import builtins
-import datetime
 import decimal
-import dis
-import enum
 import functools
-import logging
-import operator
-import pathlib
-import re
-from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import (
     BuiltinFunctionType,
-    CodeType,
     FunctionType,
     GetSetDescriptorType,
     MemberDescriptorType,
@@ -55,72 +45,26 @@ from staged.guards.expected import (
     is_known,
     is_library,
 )
-from staged.ir.types import DType
+from staged.guards.guard import MISSING, Guard, Reason
+from staged.guards.held_by import (
+    CONTAINERS,
+    GETTERS,
+    IMMUTABLE,
+    OF_PYTHON,
+    PLAIN,
+    dict_of,
+    globals_in,
+    is_plain,
+    names_in,
+    slots_of,
+)
 from staged.ops.array import Array
-from staged.source import Position, here
+from staged.source import here
 
 MOST_OBJECTS = 4000
 """Objects below an argument of code that is not converted that are looked at; beyond, the function is traced at each call."""
 _MOST_BYTES = 1 << 16
 """Of arrays that are read while staging."""
-
-MISSING = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """`kind` of read, of `owner` by `key`, with what it gave (None where the kind says all)."""
-
-    kind: str
-    owner: Object
-    key: Any
-    value: Expected | None
-
-    def __str__(self) -> str:
-        """What was read, in words."""
-        owner = self.owner.reference()
-        name = (
-            f"`{owner.__name__}`"
-            if isinstance(owner, type | FunctionType | ModuleType)
-            else f"a {type(owner).__name__}"
-        )
-        match self.kind:
-            case "name" | "no name":
-                return f"the name `{self.key}`"
-            case "cell" | "unbound cell":
-                return (
-                    f"`{owner.__code__.co_freevars[self.key]}`, which {name} closes over"
-                    if owner is not None
-                    else "a closure"
-                )
-            case "code":
-                return f"the code of {name}"
-            case "type":
-                return f"the class of {name}"
-            case "ambient":
-                return str(self.key)
-            case "keys":
-                return f"which attributes {name} has"
-            case "contents":
-                return f"what {name} holds"
-            case "array type":
-                return "the shape or dtype of an array"
-            case "elements":
-                return "the elements of an array"
-            case _:
-                return f"the attribute `{self.key}` of {name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a function is traced at every call, and the user's line."""
-
-    text: str
-    where: Position | None
-
-    def __str__(self) -> str:
-        place = f" ({self.where.file}:{self.where.line})" if self.where is not None else ""
-        return f"{self.text}{place}"
 
 
 def _nothing_is_made(owner: object) -> bool:
@@ -307,7 +251,7 @@ class Reads:
         """Something that plain Python computes with: of an array its elements count, of an object all that it holds."""
         if type(value) is np.ndarray:
             self.contents(value)
-        elif type(value) not in _PLAIN and not isinstance(value, Array):
+        elif type(value) not in PLAIN and not isinstance(value, Array):
             self.all_of(value, what)
 
     def modules(self, root: Any) -> None:
@@ -335,7 +279,7 @@ class Reads:
         while waiting:
             each = waiting.pop()
             cls = type(each)
-            if (id(each), arrays, functions) in self.whole or id(each) in self.new or _is_plain(each):
+            if (id(each), arrays, functions) in self.whole or id(each) in self.new or is_plain(each):
                 continue
             self.whole.add((id(each), arrays, functions))
             self.kept.append(each)
@@ -343,13 +287,13 @@ class Reads:
             if seen > MOST_OBJECTS:
                 self.reason(f"{what or 'code that is not converted'} is given more than {MOST_OBJECTS:,} objects")
                 return
-            if isinstance(each, _CONTAINERS):
+            if isinstance(each, CONTAINERS):
                 waiting += self._contents(each)
             elif isinstance(each, slice):
                 waiting += [each.start, each.stop, each.step]
             elif isinstance(each, decimal.Decimal):
                 self.ambient("the context of decimal numbers", _decimal_context)
-            elif isinstance(each, _IMMUTABLE):
+            elif isinstance(each, IMMUTABLE):
                 continue
             elif isinstance(each, np.ndarray):
                 if arrays:
@@ -364,7 +308,7 @@ class Reads:
                 waiting += [each.__func__, each.__self__]
             elif isinstance(each, BuiltinFunctionType):
                 waiting.append(each.__self__)
-            elif isinstance(each, _GETTERS):
+            elif isinstance(each, GETTERS):
                 waiting += each.__reduce__()[1:]
             elif isinstance(each, np.ufunc | MethodDescriptorType | WrapperDescriptorType):
                 continue
@@ -382,7 +326,7 @@ class Reads:
 
     def _contents(self, container: Any) -> Iterator[Any]:
         """What a container holds; of one of the user's own classes also what its methods may read."""
-        base = next(cls for cls in _CONTAINERS if isinstance(container, cls))
+        base = next(cls for cls in CONTAINERS if isinstance(container, cls))
         elements = tuple(dict.values(container)) if base is dict else tuple(base.__iter__(container))
         yield from elements
         if is_known(container):
@@ -409,7 +353,7 @@ class Reads:
                     self.attribute(owner, name, value)
                     yield value
         for cls in type(owner).__mro__:
-            for name in _slots_of(cls):
+            for name in slots_of(cls):
                 value = getattr(owner, name, MISSING)
                 if value is not MISSING:
                     if not self.is_made(owner):
@@ -422,7 +366,7 @@ class Reads:
         """What a class of the user's has: an operator or another method may call its functions, and read the rest."""
         self._add("keys", self._owner(cls), None, self._expected(tuple(cls.__dict__)))
         for name, value in list(vars(cls).items()):
-            if name in _OF_PYTHON or isinstance(value, MemberDescriptorType | GetSetDescriptorType):
+            if name in OF_PYTHON or isinstance(value, MemberDescriptorType | GetSetDescriptorType):
                 continue
             self.own(cls, name)
             if isinstance(value, property):
@@ -439,7 +383,7 @@ class Reads:
             if function.__closure__ is None:
                 return  # else it may be a wrapper of one of the user's
         else:
-            names = _globals_in(function.__code__)
+            names = globals_in(function.__code__)
         self.function(function, names)
         for name in names:
             if name in function.__globals__:
@@ -459,7 +403,7 @@ class Reads:
     def _used(self, function: FunctionType, value: Any) -> None:
         """What a function that runs without being converted mentions."""
         if isinstance(value, ModuleType):
-            for name in _names_in(function.__code__):
+            for name in names_in(function.__code__):
                 if name in value.__dict__:
                     self.attribute(value, name, value.__dict__[name])
                     if not isinstance(value.__dict__[name], ModuleType):
@@ -526,27 +470,6 @@ class Reads:
             self.guards[name] = Guard(kind, owner, key, value)
 
 
-_IMMUTABLE = (
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
-    datetime.tzinfo,
-    re.Pattern,
-    pathlib.PurePath,
-    logging.Logger,
-    type(namedtuple("_", "field").field),  # type: ignore[attr-defined]
-)
-_GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
-_OF_PYTHON = frozenset(
-    "__module__ __qualname__ __doc__ __dict__ __weakref__ __annotations__ __dataclass_fields__ __dataclass_params__ "
-    "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __type_params__ __firstlineno__ __static_attributes__".split()
-)
-"""What Python keeps in a class for itself."""
-_VALUES = frozenset((enum.Enum, np.generic, np.dtype, DType, Array))
-_CONTAINERS = (list, tuple, set, frozenset, deque, dict)
-_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis)))
-
-
 def _decimal_context() -> tuple[Any, ...]:
     context = decimal.getcontext()
     return context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp
@@ -554,49 +477,3 @@ def _decimal_context() -> tuple[Any, ...]:
 
 def _print_options() -> tuple[Any, ...]:
     return tuple(np.get_printoptions().items())
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) in _PLAIN:
-        return True
-    if _VALUES.isdisjoint(type(value).__mro__):
-        return False
-    return not isinstance(value, enum.Enum) or is_library(type(value).__module__)
-
-
-def dict_of(owner: Any) -> dict[str, Any] | None:
-    """The attributes that an object keeps itself, past everything that its class has under the name `__dict__`."""
-    for cls in type(owner).__mro__:
-        found = cls.__dict__.get("__dict__")
-        if isinstance(found, GetSetDescriptorType | MemberDescriptorType):
-            kept: dict[str, Any] = found.__get__(owner)
-            return kept
-    return None
-
-
-def _slots_of(cls: type) -> tuple[str, ...]:
-    slots = cls.__dict__.get("__slots__", ())
-    return (
-        (slots,) if isinstance(slots, str) else tuple(name for name in slots if name not in ("__dict__", "__weakref__"))
-    )
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Global names and attributes in a code object and those inside it."""
-    yield from code.co_names
-    for inner in _codes_in(code):
-        yield from _names_in(inner)
-
-
-@functools.cache
-def _globals_in(code: CodeType) -> tuple[str, ...]:
-    """Names that a code object, or one inside it, looks up among globals and builtins."""
-    found = {each.argval: None for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for inner in _codes_in(code):
-        found.update(dict.fromkeys(_globals_in(inner)))
-    return tuple(found)
-
-
-def _codes_in(code: CodeType) -> Iterator[CodeType]:
-    return (constant for constant in code.co_consts if isinstance(constant, CodeType))
-

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from staged.artifact import Parameter
+from staged.artifact import Parameter, Role
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.team import team_declarations
 from staged.backends.c_family.writer import Names, Writer, safe_comment
@@ -26,7 +26,7 @@ def make_parameter(
     field: str,
     label: str,
     type: TensorType,
-    role: str,
+    role: Role,
     scalar: bool,
     device: Device = CPU,
     written: bool = False,
