@@ -4,7 +4,7 @@ from tests.mutate.mutant import Mutant
 
 READS, CHECK, EXPECTED = "staged/guards/reads.py", "staged/guards/check.py", "staged/guards/expected.py"
 ATTRIBUTES, CALLS, NOTED = "staged/frontend/attributes.py", "staged/frontend/calls.py", "staged/frontend/noted_calls.py"
-PROMOTE, ASSIGN, OPERANDS = "staged/ops/promote.py", "staged/frontend/assign.py", "staged/frontend/operands.py"
+PROMOTE, STORES, OPERANDS = "staged/ops/promote.py", "staged/frontend/stores.py", "staged/frontend/operands.py"
 DISPATCH = "staged/dispatch.py"
 ARGUMENTS = ("tests/guards/test_arguments.py", "-m", "not live")
 BUILTINS = ("tests/frontend/test_builtins.py", "-k", "frame or method_orders")
@@ -206,7 +206,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "bounds of a slice of the program may change",
-        ASSIGN,
+        STORES,
         "        note_bounds(key)\n    else:\n",
         "        pass\n    else:\n",
         stale("slice"),
@@ -262,14 +262,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "hooks of attributes are replayed",
-        ASSIGN,
+        STORES,
         "            trace.reads.reason(f\"the attribute `{name}` of a {cls.__name__} is set by",
         "            str(f\"the attribute `{name}` of a {cls.__name__} is set by",
         ("tests/guards/test_effects.py", "-k", "hook"),
     ),
     Mutant(
         "a class may get hooks of attributes",
-        ASSIGN,
+        STORES,
         "    trace.reads.of_class(cls, \"__setattr__\", hook)\n    trace.reads.of_class(cls, name, described)\n",
         "",
         stale("init"),
