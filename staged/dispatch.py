@@ -76,17 +76,16 @@ class Entry:
     """One trace of a function: the check of what it read, and the program that it gave."""
 
     __slots__ = (
-        "__weakref__", "arguments", "call", "calls", "check", "differences", "direct", "failures", "hidden", "is_dead", "is_plain",
-        "key", "options", "rebuild", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
+        "__weakref__", "arguments", "calls", "check", "differences", "direct", "failures", "given", "is_dead", "key", "options",
+        "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
         self.arguments = ", ".join(f"{argument.path}: {argument.type}" for argument in traced.arguments)
         self.key = program.key
         self.runnable = program.runnable
-        self.call, self.rebuild = self.runnable.call, self.runnable.rebuild
-        self.is_plain = self.runnable.is_plain and not traced.hidden and not traced.reads.writes
-        self.direct = self.runnable.direct if self.is_plain else None
+        self.given = len(traced.arguments)
+        self.direct = None if traced.reads.writes or not self.runnable.is_plain else self.runnable.direct(_known(traced))
         self.options = program.options
         self.region = region_key()
         self.writes = traced.reads.writes
@@ -97,7 +96,6 @@ class Entry:
         self.check: Check = lambda args, kwargs, owner: None
         self.differences: Callable[[], Callable[..., str]] = lambda: lambda args, kwargs, owner: ""
         """Makes what `check` is into a function that says what is not as it was."""
-        self.hidden = [_reference(array, traced.reads.arrays) for array in traced.hidden]
         self.variables = [weakref.ref(variable) for variable in traced.variables]
 
     def die(self, _: object = None) -> None:
@@ -105,12 +103,12 @@ class Entry:
         self.is_dead = True
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> tuple[Any, ...] | None:
-        """What a call gives the program; None where the program is not what a trace would give."""
+        """What a call gives the program: arguments, then arrays closed over. None where the program is not what a trace would give."""
         values = None if self.is_dead else self.check(args, kwargs, owner)
         if values is not None and self.region is not None:
             # Arrays that a region keeps on a device are taken from there.
-            devices = self.runnable.devices[: len(values)]
-            if devices and tuple(map(device_of, values)) != devices:
+            devices = self.runnable.devices[: self.given]
+            if devices and tuple(map(device_of, values[: self.given])) != devices:
                 values = None
         if values is None:
             self.failures += 1
@@ -122,13 +120,9 @@ class Entry:
         started = perf_counter()
         if self.direct is not None:
             result = self.direct(*values)
-        elif self.is_plain:
-            result = self.rebuild(self.call(*values))
         else:
             for owner, name, value in self.writes:
                 setattr(owner.reference(), name, value)
-            if self.hidden:
-                values = (*values, *(reference() for reference in self.hidden))
             result = self.runnable(values, [reference() for reference in self.variables])
         self.seconds += perf_counter() - started
         return result
@@ -140,10 +134,17 @@ def region_key() -> Any:
     return None if region is None else (region.device, tuple(sorted(ambient_options().items(), key=repr)))
 
 
-def _reference(array: Any, older: dict[int, Any]) -> Callable[[], Any]:
-    """Gives an array that goes into the program: an older one is not held, nor is one of which the trace has taken a view."""
+def _known(traced: TracedFunction) -> frozenset[int]:
+    """The inputs whose shapes a check compares."""
+    count = len(traced.arguments)
+    hidden = (count + place for place, array in enumerate(traced.hidden) if id(array) in traced.reads.arrays)
+    return frozenset((*range(count), *hidden))
+
+
+def _write_outer(writer: Writer, array: Any, older: dict[int, Any]) -> str:
+    """The expression for an array that goes into the program: an older one is not held, nor is one of which the trace took a view."""
     if id(array) in older:
-        return held(array).reference
+        return writer.object(held(array))
     base = getattr(array, "base", None)
     if isinstance(base, np.ndarray) and any(each is base or each.base is base for each in older.values()):
         offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
@@ -151,18 +152,13 @@ def _reference(array: Any, older: dict[int, Any]) -> Callable[[], Any]:
             view: Callable[..., Any] = partial(_array, array.shape, array.dtype, offset=offset, strides=array.strides)
             view(buffer=base)
         except (TypeError, ValueError):  # memory that is not in one piece
-            return partial(_itself, array)
-        return partial(_view, weakref.ref(base), view)
-    return partial(_itself, array)
+            return writer.constant(array)
+        return f"{writer.constant(partial(_view, weakref.ref(base), view))}()"
+    return writer.constant(array)
 
 
 def _array(*args: Any, **kwargs: Any) -> Any:
     return np.ndarray(*args, **kwargs)
-
-
-def _itself(array: Any) -> Any:
-    """An array that the trace has made: nobody else may hold it."""
-    return array
 
 
 def _view(base: weakref.ref[Any], view: Callable[..., Any]) -> Any:
@@ -293,7 +289,8 @@ def entry_for(
         given = _write_arguments(writer, function, static, args, kwargs)
         for guard in traced.reads.guards.values():
             writer.guard(guard)
-        entry.check = writer.finish(given)
+        outer = [_write_outer(writer, array, traced.reads.arrays) for array in traced.hidden]
+        entry.check = writer.finish((*given, *outer))
         entry.differences = writer.differences
     except DeadError:
         return [Reason("an object that was made while staging was read as one from outside", None)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -76,12 +76,20 @@ class Runnable:
         self.where = traced.function.where
         self.rebuild: Callable[[Sequence[Any]], Any] = partial(_rebuild, self.result, self.weak)
         """The function's result, from the arrays that the program gives. Not a method: it would hold this object in a cycle."""
-        self.direct: Callable[..., Any] | None = None
-        """Gives the function's result itself, where that is one array and the program has a short way."""
-        if traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType):
+        self.is_single = traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType)
+        """Whether the function's result is one array, or one number."""
+        if self.is_single:
             self.rebuild = _only_number if self.weak else _only
-            if not self.weak:
-                self.direct = native.short([], lambda *values: native(*values)[0], is_single=True)
+
+    def direct(self, known: Collection[int]) -> Callable[..., Any]:
+        """Gives the function's result, of a plain program; the caller has compared the shapes of the parameters `known`."""
+        native = self.native
+        if self.is_single and not self.weak:
+            short = native.short([], lambda *values: native(*values)[0], is_single=True, known=known)
+            if short is not None:
+                return short
+        call, rebuild = native.short([], native, known=known) or native, self.rebuild
+        return lambda *values: rebuild(call(*values))
 
     @property
     def is_plain(self) -> bool:

@@ -32,7 +32,34 @@ void st_suspend(void);
 void st_resume(void);
 int64_t st_overlap(const char *args, const int32_t *offsets, const int64_t *sizes, int32_t count,
                    const int32_t *variables, int32_t variable_count, const int32_t *others, int32_t other_count);
+typedef struct {{
+    uintptr_t dtype;  // the object
+    int32_t flags;    // which an array must have
+    int32_t word;     // of the arguments, where its address goes
+}} st_array;
+typedef struct {{
+    // How objects lie in memory: see runtime/layout.py.
+    int32_t type, items, data, dtype, flags;
+    uintptr_t ndarray;
+    // What a call gives: inputs and results, in the order of its tuple.
+    int32_t count;
+    const st_array *arrays;
+    // What `st_overlap` takes.
+    const int32_t *offsets;
+    const int64_t *sizes;
+    int32_t array_count;
+    const int32_t *variables;
+    int32_t variable_count;
+    const int32_t *inputs;
+    int32_t input_count;
+}} st_binding;
+int st_bind(char *args, const st_binding *binding, uintptr_t given);
+int st_bind_and_call(st_entry *entry, char *args, void *arena, st_host *host, volatile int *stop, int catches,
+                     const st_binding *binding, uintptr_t given);
 """
+
+UNFIT = -1
+"""What `st_bind_and_call` gives where an array does not fit; no program gives it."""
 
 _SOURCE = f"""\
 #define _POSIX_C_SOURCE 200809L
@@ -127,6 +154,38 @@ int64_t st_overlap(const char *args, const int32_t *offsets, const int64_t *size
         }}
     }}
     return -1;
+}}
+
+static uintptr_t st_word_at(uintptr_t object, int32_t offset) {{
+    uintptr_t word;
+    memcpy(&word, (const char *)object + offset, sizeof word);
+    return word;
+}}
+
+// Give the program the arrays of a tuple of Python's; 0 where one is not as it must be, or shares memory with a variable.
+int st_bind(char *args, const st_binding *binding, uintptr_t given) {{
+    for (int32_t i = 0; i < binding->count; ++i) {{
+        const st_array *wanted = &binding->arrays[i];
+        const uintptr_t array = st_word_at(given, binding->items + i * (int32_t)sizeof(void *));
+        if (st_word_at(array, binding->type) != binding->ndarray || st_word_at(array, binding->dtype) != wanted->dtype) {{
+            return 0;
+        }}
+        int32_t flags;
+        memcpy(&flags, (const char *)array + binding->flags, sizeof flags);
+        if ((flags & wanted->flags) != wanted->flags) {{
+            return 0;
+        }}
+        const uintptr_t data = st_word_at(array, binding->data);
+        memcpy(args + (size_t)wanted->word * sizeof(void *), &data, sizeof data);
+    }}
+    return binding->variable_count == 0 ||
+           st_overlap(args, binding->offsets, binding->sizes, binding->array_count, binding->variables,
+                      binding->variable_count, binding->inputs, binding->input_count) < 0;
+}}
+
+int st_bind_and_call(st_entry *entry, char *args, void *arena, st_host *host, volatile int *stop, int catches,
+                     const st_binding *binding, uintptr_t given) {{
+    return st_bind(args, binding, given) ? st_call(entry, args, arena, host, stop, catches) : {UNFIT};
 }}
 """
 

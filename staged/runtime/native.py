@@ -6,6 +6,7 @@ what the program reports into Python exceptions that name the Python line.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import re
@@ -13,7 +14,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ from staged.errors import (
 )
 from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
 from staged.runtime.guard import CUDA_MODE, PLAIN_MODE, ffi, guard, loader
+from staged.runtime.layout import layout
 from staged.runtime.machine import default_threads
 from staged.runtime.prepared import is_simple, prepare
 from staged.runtime.printing import Printer, is_live, write
@@ -134,6 +136,11 @@ class _Layout:
 
     size: int
     offsets: tuple[int, ...]
+
+
+def _bytes_of(plan: _Plan) -> int:
+    assert plan.shape is not None
+    return plan.dtype.itemsize * math.prod(plan.shape)
 
 
 def _lay_out(parameters: Sequence[Parameter]) -> _Layout:
@@ -231,7 +238,7 @@ class _Slot:
         self.sizes = ffi.new("int64_t[]", [0] * len(program._array_plans))
         for position, plan in enumerate(program._array_plans):
             if plan.shape is not None:
-                self.sizes[position] = plan.dtype.itemsize * int(np.prod(plan.shape, dtype=np.int64))
+                self.sizes[position] = _bytes_of(plan)
         self.memory = _anonymous_memory(artifact)
         self.arena: Any = ffi.from_buffer(self.memory)
         program._library.release_with(self, self.memory)
@@ -345,6 +352,7 @@ class NativeProgram:
         self._idle: list[_Slot] = []
         self._results = Results()
         self._is_short = is_simple(self._given, self._outputs) and not (poison or artifact.language == "cuda")
+        self._binding = self._bound_arrays() if self._is_short else None
 
     def __repr__(self) -> str:
         return f"<native program `{self.artifact.name}` for {self.artifact.target}>"
@@ -425,20 +433,45 @@ class NativeProgram:
         otherwise: Callable[..., Any],
         as_array: Callable[[Any], Any] | None = None,
         is_single: bool = False,
+        known: Collection[int] = (),
     ) -> Callable[..., Any] | None:
         """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise` is called.
 
-        `as_array` makes NumPy's array of another library's, and leaves other things as they are.
+        `as_array` makes NumPy's array of another library's, and leaves other things as they are. `known` are the parameters whose
+        shapes the caller has compared.
         It is the caller's: kept here it would hold the program, which is to be unloaded as soon as nothing uses it.
         """
         if not self._is_short:
             return None
         source = self.artifact.source
         return prepare(
-            self, self._given, self._outputs, kinds, source, self._entry, self._idle, otherwise, as_array, is_single
+            self, self._given, self._outputs, kinds, source, self._entry, self._idle, otherwise, as_array, is_single, known
         )
 
     # ---- binding ----
+
+    @property
+    def binding(self) -> Any:
+        """What C needs to take arrays from a call of the short way."""
+        return self._binding
+
+    def _bound_arrays(self) -> Any:
+        at = layout()
+        assert at is not None, "the short way reads arrays as they lie in memory"
+        plans = [plan for plan in self._given if not plan.is_scalar and not plan.is_variable] + self._outputs
+        self._dtypes = [plan.dtype for plan in plans]  # the text has their addresses
+        self._arrays = ffi.new("st_array[]", [(id(plan.dtype), plan.needed_flags, plan.index) for plan in plans])
+        self._sizes = ffi.new("int64_t[]", [_bytes_of(plan) for plan in self._array_plans])
+        return ffi.new(
+            "st_binding *",
+            {
+                "type": at.type, "items": at.items, "data": at.data, "dtype": at.dtype, "flags": at.flags,
+                "ndarray": id(np.ndarray), "count": len(plans), "arrays": self._arrays,
+                "offsets": self._offsets, "sizes": self._sizes, "array_count": len(self._array_plans),
+                "variables": self._variables, "variable_count": len(self._variable_plans),
+                "inputs": self._inputs, "input_count": self._input_count,
+            },
+        )  # fmt: skip
 
     @staticmethod
     def is_current(slot: _Slot) -> bool:
@@ -476,10 +509,6 @@ class NativeProgram:
         slot.held = frozenset(map(_address, buffers))
         slot.bound = tuple(map(weakref.ref, arrays))
         return True
-
-    def has_overlap(self, slot: _Slot) -> bool:
-        """Whether an input shares memory with a variable."""
-        return self._found_overlap(slot, self._inputs, self._input_count) >= 0
 
     def _found_overlap(self, slot: _Slot, others: Any, other_count: int) -> int:
         found: int = guard().st_overlap(

@@ -1,14 +1,15 @@
 """The short way into a program: one Python function per program, with its checks and stores written out.
 
     def call(x, n, w):
-        if type(x) is not ndarray or x.dtype is not d0 or x.shape != (10,) or x.flags.num & 257 != 257: ...
+        if type(x) is not ndarray or x.shape != (10,): ...
         slot = idle.pop()
-        cells[0][0] = n
-        b0 = words[0] = from_buffer(x)
-        bound = slot.bound
-        if (bound[0]() is not w) and not bind(slot, (w,)): ...
-        ...
-        status = st_call(entry, slot.args, slot.arena, slot.host, slot.stop, 0)
+        slot.cells[0][0] = n
+        r0 = empty((10,), e0)
+        given = (x, r0)
+        status = st_bind_and_call(entry, slot.args, slot.arena, slot.host, slot.stop, 0, binding, id(given))
+
+C looks at dtype and flags of each array and takes its address (see `layout`); with Variables it does so before the call, as
+`if (bound[0]() is not w and not bind(slot, (w,))) or not st_bind(slot.args, binding, id(given)): ...`.
 
 It is for programs whose arguments are arrays and numbers of the host, of known sizes. What does not fit goes the long way,
 `NativeProgram.__call__`, which takes any array and says what is wrong. An argument's memory is looked at in each call, as the
@@ -19,14 +20,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from types import CodeType
 from typing import Any, Protocol
 
 import numpy as np
 
-from staged.runtime.guard import ffi, guard
+from staged.runtime.guard import UNFIT, guard
+from staged.runtime.layout import layout
 from staged.runtime.results import WORTH_KEEPING
 
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<prepared call>")
@@ -57,10 +59,11 @@ class Plan(Protocol):
 class Program(Protocol):
     """What the short way needs of a program; see `native.NativeProgram`."""
 
+    @property
+    def binding(self) -> Any: ...
     def is_current(self, slot: Any) -> bool: ...
     def ready(self, slot: Any) -> bool: ...
     def bind_variables(self, slot: Any, arrays: Sequence[Any]) -> bool: ...
-    def has_overlap(self, slot: Any) -> bool: ...
     def acquire(self, slot: Any) -> None: ...
     def release(self, slot: Any) -> None: ...
     def stopped(self, slot: Any, status: int) -> None: ...
@@ -68,8 +71,8 @@ class Program(Protocol):
 
 
 def is_simple(given: Sequence[Plan], outputs: Sequence[Plan]) -> bool:
-    """Whether a program can be called the short way: its sizes are known, and its arrays lie on the host."""
-    return all(plan.shape is not None and not plan.is_remote for plan in (*given, *outputs))
+    """Whether a program can be called the short way: its sizes are known, and its arrays lie on the host, as NumPy's do."""
+    return all(plan.shape is not None and not plan.is_remote for plan in (*given, *outputs)) and layout() is not None
 
 
 def prepare(
@@ -83,25 +86,27 @@ def prepare(
     otherwise: Callable[..., Any],
     as_array: Callable[[Any], Any] | None = None,
     is_single: bool = False,
+    known: Collection[int] = (),
 ) -> Callable[..., Any]:
     """The short way; `otherwise` is the long one, for calls that do not fit or find no idle slot.
 
     `kinds` are the Python types that numbers must have, one per parameter, None for any number that C takes; without them that
     holds for all. `as_array` makes NumPy's array of another library's, and leaves other things as they are. With `is_single` the
-    only result is given as it is, not in a tuple.
+    only result is given as it is, not in a tuple. `known` are the parameters whose shapes the caller has compared.
     """
     names: dict[str, Any] = {
-        "ndarray": np.ndarray, "empty": np.empty, "fresh": program.fresh, "from_buffer": ffi.from_buffer,
-        "st_call": guard().st_call, "entry": entry, "idle": idle, "is_current": program.is_current, "ready": program.ready,
-        "stopped": program.stopped, "otherwise": otherwise, "bind": program.bind_variables,
-        "has_overlap": program.has_overlap, "acquire": program.acquire, "release": program.release, "as_array": as_array,
+        "ndarray": np.ndarray, "empty": np.empty, "fresh": program.fresh, "binding": program.binding, "entry": entry,
+        "st_call": guard().st_call, "st_bind": guard().st_bind, "st_bind_and_call": guard().st_bind_and_call,
+        "idle": idle, "is_current": program.is_current, "ready": program.ready, "stopped": program.stopped,
+        "otherwise": otherwise, "bind": program.bind_variables, "acquire": program.acquire, "release": program.release,
+        "as_array": as_array,
     }  # fmt: skip
     everything = ", ".join(f"v{number}" for number in range(len(given)))
     wrong: list[str] = []
     first: list[str] = []
     store: list[str] = []
     variables: list[str] = []
-    reads = False
+    arrays: list[str] = []
     for number, plan in enumerate(given):
         value = f"v{number}"
         if plan.is_variable:
@@ -111,37 +116,32 @@ def prepare(
             if kind is not None:
                 names[f"t{number}"] = kind
                 wrong.append(f"type({value}) is not t{number}")
-            store.append(f"cells[{plan.index}][0] = {value}")
+            store.append(f"slot.cells[{plan.index}][0] = {value}")
         else:
-            reads = True
             if as_array is not None:
                 first += [f"if type({value}) is not ndarray:", f"    {value} = as_array({value})"]
-            names[f"d{number}"] = plan.dtype
-            wrong.append(
-                f"type({value}) is not ndarray or {value}.dtype is not d{number} or {value}.shape != {plan.shape!r} "
-                f"or {value}.flags.num & {plan.needed_flags} != {plan.needed_flags}"
-            )
-            store.append(f"b{number} = words[{plan.index}] = from_buffer({value})")
+            if number not in known:
+                wrong.append(f"type({value}) is not ndarray or {value}.shape != {plan.shape!r}")
+            arrays.append(f"{value}, ")
     results = []
     for number, plan in enumerate(outputs):
         names[f"e{number}"] = plan.dtype
         is_large = plan.dtype.itemsize * math.prod(plan.shape or ()) >= WORTH_KEEPING
         store.append(f"r{number} = {'fresh' if is_large else 'empty'}({plan.shape!r}, e{number})")
-        store.append(f"c{number} = words[{plan.index}] = from_buffer(r{number})")
         results.append(f"r{number}, ")
+    store.append(f"given = ({''.join([*arrays, *results])})")
     if variables:
         others = " or ".join(f"bound[{place}]() is not {value}" for place, value in enumerate(variables))
         store.append("bound = slot.bound")
         store.append(f"fits = not ({others}) or bind(slot, ({', '.join(variables)},))")
-        if reads:
-            store.append("fits = fits and not has_overlap(slot)")
+        store.append("fits = fits and st_bind(slot.args, binding, id(given))")
     catches = "0"
     if any(word in source for word in _SPEAKS):
         store.append("catches = ready(slot)")
         catches = "catches"
     given_back = "r0" if is_single else f"({''.join(results)})"
     away = f"return otherwise({everything})"
-    call = f"status = st_call(entry, slot.args, slot.arena, slot.host, slot.stop, {catches})"
+    common = f"entry, slot.args, slot.arena, slot.host, slot.stop, {catches}"
     lines = [
         f"def call({everything}):",
         *(f"    {line}" for line in first),
@@ -152,9 +152,8 @@ def prepare(
         f"        {away}",
         "    if not is_current(slot):",
         f"        {away}",
-        "    words, cells = slot.words, slot.cells",
         "    try:",
-        *(f"        {line}" for line in store or ["pass"]),
+        *(f"        {line}" for line in store),
         "    except (TypeError, OverflowError, ValueError):",
         "        idle.append(slot)",
         f"        {away}",
@@ -166,14 +165,17 @@ def prepare(
             f"        {away}",
             "    try:",
             "        acquire(slot)",
-            f"        {call}",
+            f"        status = st_call({common})",
             "    finally:",
             "        release(slot)",
         ]
     else:
-        lines.append(f"    {call}")
+        lines.append(f"    status = st_bind_and_call({common}, binding, id(given))")
     lines += [
         "    if status:",
+        f"        if status == {UNFIT}:",
+        "            idle.append(slot)",
+        f"            {away}",
         "        stopped(slot, status)",
         "    idle.append(slot)",
         f"    return {given_back}",

@@ -33,7 +33,7 @@ class Interpreted:
         ]
         self.artifact = SimpleNamespace(parameters=parameters)
 
-    def short(self, kinds: Any, otherwise: Any, as_array: Any = None, is_single: bool = False) -> None:
+    def short(self, kinds: Any, otherwise: Any, as_array: Any = None, is_single: bool = False, known: Any = ()) -> None:
         """There is no short way."""
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:

@@ -68,3 +68,18 @@ def test_calls_inside_calls() -> None:
         late.again = late  # type: ignore[attr-defined]
         del late
         assert outer(X).tolist() == (X - 1.0).tolist()
+
+
+def test_what_c_refuses_goes_the_long_way_and_leaves_its_slot() -> None:
+    """A subclass, another dtype, strides, a thing that is no array: C takes only what it knows, whatever the caller has compared."""
+    function = st.function(lambda x: x + 1.0)
+    function(X)
+    (native,) = function._kept.loaded.values()
+    short = native.short([], lambda *values: "the long way", is_single=True, known=(0,))
+    assert short is not None
+    assert short(X).tolist() == (X + 1).tolist()
+    (slot,) = native._idle
+    for other in (X.view(np.recarray), X.astype(np.int32), np.arange(20, dtype=np.float32)[::2], 2.0, "x", None):
+        assert short(other) == "the long way"
+        assert native._idle == [slot]
+    assert short(X).tolist() == (X + 1).tolist()

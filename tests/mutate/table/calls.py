@@ -10,9 +10,9 @@ LOADER = "tests/test_prefetch.py"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an input that shares memory with a variable is read while that is written",
-        "staged/runtime/prepared.py",
-        'store.append("fits = fits and not has_overlap(slot)")',
-        "pass",
+        "staged/runtime/guard.py",
+        "binding->variable_count, binding->inputs, binding->input_count) < 0;",
+        "binding->variable_count, binding->inputs, binding->input_count) < INT32_MAX;",
         (STEP, "-k", "share_memory"),
     ),
     Mutant(

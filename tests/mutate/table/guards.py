@@ -179,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a call of the short way takes arrays of any shape",
         "staged/runtime/prepared.py",
-        "or {value}.shape != {plan.shape!r} ",
+        " or {value}.shape != {plan.shape!r}",
         "",
         ("tests/runtime/test_prepared.py",),
     ),

@@ -292,8 +292,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a view holds its array",
         DISPATCH,
-        "        return partial(_view, weakref.ref(base), view)\n",
-        "        return partial(_itself, array)\n",
+        '        return f"{writer.constant(partial(_view, weakref.ref(base), view))}()"\n',
+        "        return writer.constant(array)\n",
         lifetimes("alive"),
     ),
     Mutant(
