@@ -1,7 +1,7 @@
 """`make mutate`: plant each fault of the table in a copy of the project, run its tests, and demand that one fails.
 
     make mutate                                   # all of them
-    make mutate ARGS="--only algebra --list"      # names of those whose name or file has the word
+    make mutate ARGS="--only algebra --list"      # names of those whose name, file or table has the word
 
 A mutant that no test notices survives: a hole in the tests. First the tests of all chosen mutants run on the copy as it is, since
 a test that fails anyway notices nothing.
@@ -32,11 +32,12 @@ SECONDS = 300
 
 
 def mutants(only: str = "") -> list[Mutant]:
-    """The mutants whose name or file has the word, in the order of the table's files."""
+    """The mutants whose name, file or table has the word, in the order of the table's files."""
     found: list[Mutant] = []
     for module in sorted(info.name for info in pkgutil.iter_modules(table.__path__)):
-        found += importlib.import_module(f"{table.__name__}.{module}").MUTANTS
-    return [mutant for mutant in found if only in mutant.name or only in mutant.file]
+        each = importlib.import_module(f"{table.__name__}.{module}").MUTANTS
+        found += [mutant for mutant in each if only in mutant.name or only in mutant.file or only in module]
+    return found
 
 
 class Copy:
@@ -89,7 +90,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutate", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--only", default="", help="mutants whose name or file has this word")
+    parser.add_argument("--only", default="", help="mutants whose name, file or table has this word")
     parser.add_argument("--jobs", type=int, default=2, help="how many copies are tested side by side")
     parser.add_argument("--list", action="store_true", help="names alone")
     options = parser.parse_args()

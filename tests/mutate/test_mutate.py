@@ -8,6 +8,7 @@ import pytest
 
 from tests.mutate import __main__ as tool
 from tests.mutate.mutant import Mutant
+from tests.mutate.table import random_numbers
 
 PROJECT = Path(__file__).parents[2]
 MUTANTS = tool.mutants()
@@ -24,10 +25,20 @@ def test_a_mutant_fits_the_sources(mutant: Mutant) -> None:
     assert files
     for file in files:
         assert (PROJECT / file).exists(), file
+    for word in mutant.tests:
+        file, *names = word.split("::")
+        for name in names:
+            assert f" {name.partition('[')[0]}(" in (PROJECT / file).read_text(encoding="utf-8"), f"no test {word}"
 
 
 def test_names_tell_mutants_apart() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_the_word_of_a_table_chooses_its_mutants() -> None:
+    chosen = tool.mutants("random_numbers")
+    assert set(random_numbers.MUTANTS) <= set(chosen) < set(MUTANTS)
+    assert {mutant.name for mutant in tool.mutants("a generator is")} <= {mutant.name for mutant in MUTANTS}
 
 
 def small_project(folder: Path) -> Path:

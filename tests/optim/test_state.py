@@ -107,6 +107,22 @@ def test_a_rate_of_a_staged_function_is_taken_out_when_it_ends():
         assert opt.state_dict()["param_groups"][0]["lr"] == 0.1
 
 
+def test_a_rate_that_a_staged_function_has_left_behind_is_not_saved():
+    kept = []
+
+    @st.function
+    def step(grad, rate):
+        made = optim.SGD([st.Variable(START)], lr=rate)
+        made.step([grad])
+        kept.append(made)
+        return made.state_dict()["param_groups"][0]["lr"]
+
+    assert step(np.ones_like(START), 0.5) == 0.5
+    with pytest.raises(st.LeakError, match="`rate`.* staged function, which has ended") as refused:
+        kept[0].state_dict()
+    assert "test_state.py" in str(refused.value)
+
+
 def test_what_does_not_fit_is_refused_and_changes_nothing():
     w = st.Variable(START, name="w")
     opt = optim.Adam([w], lr=0.1)

@@ -45,8 +45,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the limit of recursion is put back while another thread still stages",
         "staged/depth.py",
-        "            _open -= 1\n            if _open == 0:",
-        "            _open -= 1\n            if _open >= 0:",
+        "        _open -= 1\n        if _open == 0:",
+        "        _open -= 1\n        if _open >= 0:",
         ("tests/frontend/test_depth.py::test_limit_of_recursion_is_put_back",),
     ),
     Mutant(
@@ -254,9 +254,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an object that answers to every name is taken for an array",
-        "staged/frontend/arguments.py",
-        'hasattr(type(leaf), "__array__")',
-        'hasattr(leaf, "__array__")',
+        "staged/ops/interchange.py",
+        'if hasattr(cls, "__array__"):',
+        'if hasattr(x, "__array__"):',
         (_DYNAMIC,),
     ),
     Mutant(

@@ -13,8 +13,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a list beside f64 goes by way of f32",
         "staged/ops/promote.py",
-        "        return filled(x, wanted.dtype)",
-        "        return cast(filled(x, x.natural), wanted.dtype)",
+        "filled(array, dtype) if is_list",
+        "cast(filled(array, array.natural), dtype) if is_list",
         (_LISTS,),
     ),
     Mutant(
