@@ -230,14 +230,22 @@ def test_what_is_read_changes_while_threads_call() -> None:
     module = load_snippet("class C: k = 0.0\nc = C()\ndef f(x):\n    return x * c.k\n")
     staged = st.function(module.f)
     wrong: list[Any] = []
+    counts: list[int] = []
     done = threading.Event()
 
     def work() -> None:
+        count = 0
         while not done.is_set():
             least = module.c.k
-            found = staged(X)[0]
+            try:
+                found = staged(X)[0]
+            except BaseException as error:
+                wrong.append(error)
+                return
             if not least <= found <= module.c.k:
                 wrong.append((least, found))
+            count += 1
+        counts.append(count)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -249,3 +257,5 @@ def test_what_is_read_changes_while_threads_call() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+    assert len(counts) == 4
+    assert min(counts) > 0

@@ -55,19 +55,40 @@ def test_errors_of_the_program_are_raised() -> None:
 
 
 def test_calls_inside_calls() -> None:
-    """Each call has memory of its own: here from a destructor that runs between two."""
-    inner = program()
-    outer = st.function(lambda x: x - 1.0)
+    """A call that begins while the arguments of another are taken has memory of its own."""
+    run = st.function(lambda x, y: x * 2.0 + y).stage(X, X)
+    inner: list[Any] = []
+
+    class Late:
+        """An array of another library, which calls the same program when it is asked for its elements."""
+
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+            inner.append(run(X + 5.0, X))
+            return X
+
+    for count in range(1, 4):
+        assert run(X, Late()).tolist() == (X * 3.0).tolist()
+        assert len(inner) == count
+        assert inner[-1].tolist() == ((X + 5.0) * 2.0 + X).tolist()
+        assert run(X, X).tolist() == (X * 3.0).tolist()
+
+
+def test_calls_in_destructors() -> None:
+    inner, outer = program(), st.function(lambda x: x - 1.0)
+    found: list[Any] = []
 
     class Late:
         def __del__(self) -> None:
-            inner(X, 2.0)
+            found.append(inner(X, 2.0).tolist())
 
-    for _ in range(50):
-        late = Late()
-        late.again = late  # type: ignore[attr-defined]
-        del late
-        assert outer(X).tolist() == (X - 1.0).tolist()
+    late = [Late()]
+
+    def last(x: Any) -> Any:
+        late.clear()
+        return outer(x)
+
+    assert last(X).tolist() == (X - 1.0).tolist()
+    assert found == [(X * 2.0 + 1.0).tolist()]
 
 
 def test_what_c_refuses_goes_the_long_way_and_leaves_its_slot() -> None:
