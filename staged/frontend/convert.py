@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import os
+import threading
 from functools import cache
 from types import CellType, CodeType, FunctionType
 
@@ -78,6 +79,9 @@ def has_source(function: FunctionType) -> bool:
 _codes: dict[tuple[str, CodeType], tuple[CodeType, tuple[str, ...]]] = {}
 """Converted code and the global names in it, by file and code: codes of two files can be equal, and have other positions."""
 _trees: dict[str, tuple[int, ast.Module]] = {}
+_parses = threading.RLock()
+"""Held while a tree is made: Python 3.11 counts the depth of trees for all threads together, and raises SystemError where two are
+made at one time (the collector runs in between, and may let another thread go on). It may run a destructor that parses."""
 
 
 def converted(function: FunctionType) -> FunctionType:
@@ -159,20 +163,26 @@ def _copy(node: ast.FunctionDef) -> ast.FunctionDef:
     return copy.deepcopy(node)
 
 
+def _tree_of(text: str, file: str) -> ast.Module:
+    with _parses:
+        cached = _trees.get(file)
+        if cached is None or cached[0] != hash(text):
+            cached = _trees[file] = (hash(text), ast.parse(text, file))
+        return cached[1]
+
+
 def syntax_of(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
     """The syntax of a function, in the tree of its whole file, so that lines and columns are the file's."""
     code = function.__code__
     text = text_of(function)
     if not text:
         raise _no_source(function, "its source is not at hand (made by `exec`, or in a console that keeps none)")
-    cached = _trees.get(code.co_filename)
-    if cached is None or cached[0] != hash(text):
-        try:
-            cached = _trees[code.co_filename] = (hash(text), ast.parse(text, code.co_filename))
-        except SyntaxError:
-            raise _no_source(function, "its file has changed since it was imported") from None
+    try:
+        tree = _tree_of(text, code.co_filename)
+    except SyntaxError:
+        raise _no_source(function, "its file has changed since it was imported") from None
     candidates: list[ast.FunctionDef | ast.Lambda] = []
-    for node in ast.walk(cached[1]):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             if first == code.co_firstlineno:
@@ -181,7 +191,7 @@ def syntax_of(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
             candidates.append(node)
     if not candidates:
         if code.co_name != "<lambda>" and any(
-            isinstance(node, ast.AsyncFunctionDef) and node.name == code.co_name for node in ast.walk(cached[1])
+            isinstance(node, ast.AsyncFunctionDef) and node.name == code.co_name for node in ast.walk(tree)
         ):
             raise _no_source(function, "it is an `async` function")
         raise _no_source(function, "its file has changed since it was imported")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +15,8 @@ import pytest
 
 import staged as st
 from staged.errors import ShapeError
+from staged.frontend.convert import syntax_of
+from staged.testing import load_snippet
 
 FIRST = '''"""Main."""
 import staged as st
@@ -109,3 +113,47 @@ def test_text_of_a_recursive_program_does_not_depend_on_who_stages_it() -> None:
     second = st.function(factorial.__wrapped__).stage(5).source  # a stranger's line
     assert first == second
     assert "stranger" not in second
+
+
+def test_threads_parse_one_after_another() -> None:
+    """Python 3.11 counts the depth of a tree that it makes for all threads together, and fails where two make one at a time."""
+    long = "def f(x):\n" + "    x = x + (x * 2.0 - (x, x)[0])\n" * 300 + "    return x\n"
+    functions = [load_snippet(f"{long}# {name}\n").f for name in ("first", "second")]
+    inside = [threading.Event(), threading.Event()]
+    first_is_done = threading.Event()
+    failed: list[BaseException] = []
+
+    def collecting(phase: str, info: dict[str, int]) -> None:
+        """The collector runs while a tree is made; a thread that waits here lets others go on."""
+        if threading.current_thread() is threads[0] and not inside[0].is_set():
+            inside[0].set()
+            inside[1].wait(0.1)  # the other does not come so far
+        elif threading.current_thread() is threads[1] and not inside[1].is_set():
+            inside[1].set()
+            first_is_done.wait(10)
+
+    def parse(number: int) -> None:
+        try:
+            if number:
+                inside[0].wait(10)
+            syntax_of(functions[number])
+        except BaseException as error:
+            failed.append(error)
+        if not number:
+            first_is_done.set()
+
+    threads = [threading.Thread(target=parse, args=(number,)) for number in range(2)]
+    usual = gc.get_threshold()
+    gc.callbacks.append(collecting)
+    gc.set_threshold(50)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*usual)
+        gc.callbacks.remove(collecting)
+    assert inside[0].is_set()
+    assert inside[1].is_set()
+    assert not failed
