@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection
 from time import perf_counter
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, TypeVar, overload
 
 from staged.depth import goes_deep
@@ -61,9 +61,13 @@ class StagedFunction:
             return self
         # Python asks at each `model.step`: another that shares all but the function, and nothing is looked at anew.
         bound = object.__new__(type(self))
-        bound.__dict__.update(self.__dict__)
-        bound.__wrapped__ = self.__wrapped__.__get__(instance, owner)
-        bound._owner = getattr(bound.__wrapped__, "__self__", None)
+        fields, function = self.__dict__.copy(), self.__wrapped__
+        if type(function) is FunctionType:
+            fields["__wrapped__"], fields["_owner"] = MethodType(function, instance), instance
+        else:
+            fields["__wrapped__"] = method = function.__get__(instance, owner)
+            fields["_owner"] = getattr(method, "__self__", None)
+        bound.__dict__ = fields
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -113,6 +113,21 @@ def test_methods_are_those_of_their_object() -> None:
     assert three.run().tolist() == [3.0, 6.0, 9.0]
 
 
+def test_a_method_is_bound_by_one_copy() -> None:
+    """Python binds `trainer.scaled` anew at each call in a loop: the function is not looked at, nor its attributes one by one."""
+    trainer, events = Trainer(2.0), []
+    sys.setprofile(lambda frame, event, what: events.append((event, getattr(what, "__name__", ""))))
+    try:
+        found = trainer.scaled
+    finally:
+        sys.setprofile(None)
+    assert [event for event, _ in events].count("call") == 1
+    assert [name for event, name in events if event == "c_call"] == ["__new__", "copy", "setprofile"]
+    assert found.__wrapped__.__self__ is trainer
+    assert found(X).tolist() == [2.0, 4.0, 6.0]
+    assert found.programs[0].calls == trainer.scaled.programs[0].calls
+
+
 def test_training_in_a_loop_of_pythons() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
     optimizer = optim.Adam(model.parameters(), lr=0.01)

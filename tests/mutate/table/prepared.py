@@ -56,4 +56,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         ("tests/runtime/test_layout.py",),
     ),
+    Mutant(
+        "a bound method is made by looking at its function anew",
+        "staged/api.py",
+        "        if type(function) is FunctionType:\n",
+        "        if False:\n",
+        ("tests/guards/test_calls.py", "-k", "bound_by_one_copy"),
+    ),
 )

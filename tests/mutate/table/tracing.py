@@ -59,8 +59,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "A method's staged form is that of the class",
         "staged/api.py",
-        "        bound._owner = getattr(bound.__wrapped__, \"__self__\", None)\n",
-        "",
+        'fields["__wrapped__"], fields["_owner"] = MethodType(function, instance), instance',
+        'fields["__wrapped__"] = MethodType(function, instance)',
         (COSTS,),
     ),
     Mutant(
