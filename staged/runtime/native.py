@@ -43,7 +43,7 @@ from staged.runtime.compiler import CompileOptions, compile_shared, position_of_
 from staged.runtime.guard import CUDA_MODE, PLAIN_MODE, ffi, guard, loader
 from staged.runtime.layout import layout
 from staged.runtime.machine import default_threads
-from staged.runtime.prepared import is_simple, prepare
+from staged.runtime.prepared import is_simple, prepare, speaks
 from staged.runtime.printing import Printer, is_live, write
 from staged.runtime.results import Results
 from staged.runtime.stack_size import stack_bytes
@@ -443,9 +443,9 @@ class NativeProgram:
         """
         if not self._is_short:
             return None
-        source = self.artifact.source
+        is_told = speaks(self.artifact)
         return prepare(
-            self, self._given, self._outputs, kinds, source, self._entry, self._idle, otherwise, as_array, is_single, known
+            self, self._given, self._outputs, kinds, is_told, self._entry, self._idle, otherwise, as_array, is_single, known
         )
 
     # ---- binding ----

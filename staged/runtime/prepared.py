@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from staged.artifact import Artifact
 from staged.runtime.guard import UNFIT, guard
 from staged.runtime.layout import layout
 from staged.runtime.results import WORTH_KEEPING
@@ -34,7 +35,7 @@ from staged.runtime.results import WORTH_KEEPING
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<prepared call>")
 """Where tracebacks place the text: with the library's own files, which are never the user's place."""
 _SPEAKS = ("st_stop_requested(", "st_text_begin(", "st_progress_start(")
-"""What a program calls that can be stopped, or prints."""
+"""What the text of a program calls that can be stopped, or prints."""
 
 
 class Plan(Protocol):
@@ -75,12 +76,20 @@ def is_simple(given: Sequence[Plan], outputs: Sequence[Plan]) -> bool:
     return all(plan.shape is not None and not plan.is_remote for plan in (*given, *outputs)) and layout() is not None
 
 
+def speaks(artifact: Artifact) -> bool:
+    """Whether a program may be stopped or print: a call tells it of this moment's thread, stack and `sys.stdout`.
+
+    Recursion looks whether it is to stop, and how much stack there is, where it enters a function.
+    """
+    return artifact.recursive or any(word in artifact.source for word in _SPEAKS)
+
+
 def prepare(
     program: Program,
     given: Sequence[Plan],
     outputs: Sequence[Plan],
     kinds: Sequence[type | None],
-    source: str,
+    is_told: bool,
     entry: Any,
     idle: list[Any],
     otherwise: Callable[..., Any],
@@ -91,8 +100,9 @@ def prepare(
     """The short way; `otherwise` is the long one, for calls that do not fit or find no idle slot.
 
     `kinds` are the Python types that numbers must have, one per parameter, None for any number that C takes; without them that
-    holds for all. `as_array` makes NumPy's array of another library's, and leaves other things as they are. With `is_single` the
-    only result is given as it is, not in a tuple. `known` are the parameters whose shapes the caller has compared.
+    holds for all. `is_told` is what `speaks` gives. `as_array` makes NumPy's array of another library's, and leaves other things as
+    they are. With `is_single` the only result is given as it is, not in a tuple. `known` are the parameters whose shapes the caller
+    has compared.
     """
     names: dict[str, Any] = {
         "ndarray": np.ndarray, "empty": np.empty, "fresh": program.fresh, "binding": program.binding, "entry": entry,
@@ -136,7 +146,7 @@ def prepare(
         store.append(f"fits = not ({others}) or bind(slot, ({', '.join(variables)},))")
         store.append("fits = fits and st_bind(slot.args, binding, id(given))")
     catches = "0"
-    if any(word in source for word in _SPEAKS):
+    if is_told:
         store.append("catches = ready(slot)")
         catches = "catches"
     given_back = "r0" if is_single else f"({''.join(results)})"

@@ -186,13 +186,16 @@ def test_the_numbers_are_those_without_graphs_and_the_hosts(
         device.configure(words)
         capsys.readouterr()
         before = device.counts()
+        st.seed(n)
         found = leaves(made(n))
         between = device.counts()
         said = capsys.readouterr().out
+        st.seed(n)
         for given, expected in zip(found, leaves(plain(n)), strict=True):
             np.testing.assert_array_equal(given, expected)
         assert (device.counts() - between).graph_launches == 0
         assert capsys.readouterr().out == said
+        st.seed(n)
         for given, expected in zip(found, leaves(on_cpu(n)), strict=True):
             np.testing.assert_allclose(given, expected, rtol=2e-4, atol=1e-5)
         assert capsys.readouterr().out == said
