@@ -5,9 +5,21 @@ from __future__ import annotations
 from tests.fuzz.cells.calls import CALLS, Call, call
 from tests.fuzz.cells.draw import Draw, Shape
 
+SEEDS = (0, 3, 2**40 + 7, -5)
+
 
 def seeded(d: Draw) -> None:
-    d.setup.append(f"st.seed({d.pick(0, 3, 2**40 + 7, -5)})")
+    d.setup.append(f"st.seed({d.pick(*SEEDS)})")
+
+
+def generator(d: Draw) -> str:
+    """The text of a keyword for numbers of one's own, or of none."""
+    if d.likely(70):
+        return ""
+    if d.likely(50):
+        d.setup.append(f"noise = st.random.Generator({d.pick(*SEEDS)})")
+        return ", generator=noise"
+    return f", generator=st.random.Generator({d.pick(*SEEDS)})"
 
 
 def dtype_of(d: Draw) -> str:
@@ -29,7 +41,7 @@ def _(d: Draw) -> str:
     x, shape = _shaped(d)
     d.keywords |= {"low", "high"}
     bounds = d.pick("", ", low=-1.5, high=2.0", f", low={d.new((), values='small')}, high=7.0" if d.is_float else "")
-    return f"st.random.uniform({shape!r}{bounds}, {dtype_of(d)}) * {x}"
+    return f"st.random.uniform({shape!r}{bounds}, {dtype_of(d)}{generator(d)}) * {x}"
 
 
 @call("random.normal")
@@ -39,13 +51,13 @@ def _(d: Draw) -> str:
     rest = d.pick("", ", mean=1.0, std=0.5", ", std=0.0") if not d.is_float or d.likely(50) else ""
     if not rest and d.is_float and d.likely(60):
         rest = f", mean={d.new((), values='small')}, std={d.new((), values='positive')}"
-    return f"st.random.normal({shape!r}{rest}, {dtype_of(d)}) + {x}"
+    return f"st.random.normal({shape!r}{rest}, {dtype_of(d)}{generator(d)}) + {x}"
 
 
 @call("random.bits")
 def _(d: Draw) -> str:
     x, shape = _shaped(d)
-    drawn = f"st.random.bits({shape!r})"
+    drawn = f"st.random.bits({shape!r}{generator(d)})"
     if d.is_float:
         return f"st.astype({drawn} >> {d.pick(12, 20)}, st.{d.dtype}) * {x}"
     return f"({drawn}, {x})" if d.likely(50) or d.dtype == "bool" else f"({drawn} ^ st.astype({x}, st.u32))"
@@ -55,7 +67,7 @@ def _(d: Draw) -> str:
 def _(d: Draw) -> str:
     x, shape = _shaped(d)
     p = d.pick("0.5", "0.0", "1.0", "0.25") if d.likely(70) else d.new((), "f32", "prob")
-    return f"st.where(st.random.bernoulli({p}, {shape!r}), {x}, {d.new(shape, values='small')})"
+    return f"st.where(st.random.bernoulli({p}, {shape!r}{generator(d)}), {x}, {d.new(shape, values='small')})"
 
 
 @call("random.integers")
@@ -67,7 +79,7 @@ def _(d: Draw) -> str:
     low = d.pick(0, 2) if d.dtype[0] == "u" else d.pick(0, -3, -100)
     high = d.new((), "i64", "below 9") + " + 3" if d.likely(30) else d.pick(3, 100)
     dtype = "" if d.is_float or d.dtype == "bool" else f", {dtype_of(d)}"
-    drawn = f"st.random.integers({low}, {high}, {shape!r}{dtype})"
+    drawn = f"st.random.integers({low}, {high}, {shape!r}{dtype}{generator(d)})"
     return f"({drawn}, {x})" if d.dtype == "bool" else f"{drawn} * {x}"
 
 
@@ -76,14 +88,14 @@ def _(d: Draw) -> str:
     seeded(d)
     shape = d.shape(ranks=(1, 2))
     axis = d.chance.randrange(len(shape))
-    return f"st.take({d.new(shape)}, st.random.permutation({shape[axis]}), axis={axis})"
+    return f"st.take({d.new(shape)}, st.random.permutation({shape[axis]}{generator(d)}), axis={axis})"
 
 
 @call("dropout")
 def _(d: Draw) -> str:
     x, _ = _shaped(d)
     d.keywords |= {"p", "training"}
-    return f"st.dropout({x}, {d.pick('0.5', 'p=0.0', 'p=0.5, training=False', 'p=1.0', 'p=0.1', '0.75')})"
+    return f"st.dropout({x}, {d.pick('0.5', 'p=0.0', 'p=0.5, training=False', 'p=1.0', 'p=0.1', '0.75')}{generator(d)})"
 
 
 # ---- first values -------------------------------------------------------------------------------

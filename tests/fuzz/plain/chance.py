@@ -1,8 +1,9 @@
-"""Readings of random numbers: Philox4x32-10 word by word, as docs/guide.md and Salmon et al. (2011) say, one counter for a program."""
+"""Readings of random numbers: Philox4x32-10 word by word, as docs/guide.md and Salmon et al. (2011) say, a counter each."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,30 @@ class Numbers:
 
 def seed(value: Any) -> None:
     Numbers.seed, Numbers.count = int(plain(value).a), 0
+
+
+class Generator:
+    """Numbers of one's own."""
+
+    def __init__(self, seed: Any = 0) -> None:
+        self.seed, self.count = int(plain(seed).a), 0
+
+
+def from_generator(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """`draw` with a keyword `generator`: its numbers stand for the default ones while it draws."""
+
+    def found(*args: Any, generator: Generator | None = None, **kwargs: Any) -> Any:
+        if generator is None:
+            return draw(*args, **kwargs)
+        kept = Numbers.seed, Numbers.count
+        Numbers.seed, Numbers.count = generator.seed, generator.count
+        try:
+            return draw(*args, **kwargs)
+        finally:
+            generator.count = Numbers.count
+            Numbers.seed, Numbers.count = kept
+
+    return found
 
 
 def block(number: int, draw: int, key: int) -> list[int]:

@@ -132,7 +132,7 @@ RANDOM = ("uniform", "normal", "bits", "bernoulli", "integers", "permutation")
 def namespace() -> SimpleNamespace:
     """What `st` stands for in a program that NumPy runs."""
     return SimpleNamespace(
-        **FUNCTIONS,
+        **(FUNCTIONS | {"dropout": chance.from_generator(FUNCTIONS["dropout"])}),
         f32=np.dtype(np.float32),
         f64=np.dtype(np.float64),
         i32=np.dtype(np.int32),
@@ -143,7 +143,9 @@ def namespace() -> SimpleNamespace:
         range=_range,
         Variable=Variable,
         seed=chance.seed,
-        random=SimpleNamespace(**{name: getattr(chance, name) for name in RANDOM}),
+        random=SimpleNamespace(
+            Generator=chance.Generator, **{name: chance.from_generator(getattr(chance, name)) for name in RANDOM}
+        ),
         nn=layers(),
         optim=optimisers(),
         checkpoint=lambda function: function,
