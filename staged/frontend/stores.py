@@ -134,6 +134,18 @@ def _note_hooks(trace: TraceContext, owner: Any, name: str) -> None:
 
 def record_attribute(owner: Any, name: str) -> None:
     """Log an attribute of an object before it changes."""
+    if isinstance(owner, type):
+        held = vars(owner).get(name, _ABSENT)
+
+        def undo_of_class(_: Any) -> None:
+            if held is not _ABSENT:
+                setattr(owner, name, held)
+            elif name in vars(owner):
+                delattr(owner, name)
+
+        text = f"the attribute `{name}` of the class `{owner.__name__}`"
+        record_mutation(owner, text, lambda: vars(owner).get(name, _ABSENT), undo_of_class, name)
+        return
     contents = contents_of(owner) if not isinstance(owner, list | dict) else None
     if contents is not None:
         own = contents.get(name, _ABSENT)

@@ -130,11 +130,11 @@ MUTANTS = (
         ("tests/ops/test_numpy_map.py::test_numpys_makers_take_staged_numbers",),
     ),
     Mutant(
-        "a class that a call gives is watched as an object",
+        "a class is watched as an object",
         "staged/frontend/objects.py",
         "isinstance(owner, list | dict | type) and hasattr",
         "isinstance(owner, list | dict) and hasattr",
-        ("tests/frontend/test_objects.py::test_a_class_that_a_call_gives_is_no_object_of_the_program",),
+        ("tests/frontend/test_class_attributes.py::test_a_class_that_is_put_back_in_a_loop_is_what_it_was",),
     ),
     Mutant(
         "an error inside of NumPy is told with NumPy's line",
