@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import importlib
+import linecache
 import sys
 import threading
 import tracemalloc
@@ -269,6 +271,40 @@ def test_threads_with_different_shapes() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def run_cell(number: int, text: str, names: dict[str, Any]) -> None:
+    """Run a cell of a notebook, whose text Python finds as IPython lets it."""
+    file = f"<ipython-input-{number}-cells>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
+
+
+def test_cells_of_a_notebook_that_are_run_again() -> None:
+    names: dict[str, Any] = {"st": st}
+    run_cell(1, "def helper(x):\n    return x * 2.0\n", names)
+    run_cell(2, "@st.function\ndef double(x):\n    return helper(x)\n", names)
+    assert names["double"](X).tolist() == [2.0, 4.0, 6.0]
+    run_cell(3, "def helper(x):\n    return x * 3.0\n", names)
+    assert names["double"](X).tolist() == [3.0, 6.0, 9.0]
+    run_cell(4, "@st.function\ndef double(x):\n    return helper(x) + 1.0\n", names)
+    assert names["double"](X).tolist() == [4.0, 7.0, 10.0]
+    assert calls(names["double"]) == [0]
+
+
+def test_modules_that_are_loaded_again(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "module_of_test_calls.py"
+    path.write_text("import staged as st\nscale = 2.0\n@st.function\ndef scaled(x):\n    return x * scale\n")
+    module = importlib.import_module(path.stem)
+    before = module.scaled
+    through = st.function(lambda x: module.scaled(x))
+    assert before(X).tolist() == through(X).tolist() == [2.0, 4.0, 6.0]
+    path.write_text("import staged as st\nscale = 5.00\n@st.function\ndef scaled(x):\n    return x * scale - 1.0\n")
+    importlib.reload(module)
+    assert module.scaled(X).tolist() == through(X).tolist() == [4.0, 9.0, 14.0]
+    assert before(X).tolist() == [5.0, 10.0, 15.0]  # the old function reads the module's names as they are now
+    del sys.modules[path.stem]
 
 
 # ---- what the user is told ----------------------------------------------------------------------
