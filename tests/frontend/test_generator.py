@@ -97,10 +97,11 @@ def test_a_program_that_stops_has_drawn_what_it_has_drawn() -> None:
 
 def test_a_program_that_draws_nothing_has_no_arguments_for_it() -> None:
     @st.function
-    def f(x):
-        return st.dropout(x, 0.5, training=False) * 2
+    def f(x, draws):
+        return st.dropout(x, 0.5, training=draws) * 2
 
-    assert "random" not in f.stage(X).header
+    assert "random" in f.stage(X, True).header
+    assert "random" not in f.stage(X, False).header
 
 
 def test_functions_with_a_seed_have_numbers_of_their_own_which_go_on() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 import staged as st
 from staged import nn, optim
+from tests.guards.interpreted import interpret
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -310,15 +311,21 @@ def test_modules_that_are_loaded_again(tmp_path: Any, monkeypatch: pytest.Monkey
 # ---- what the user is told ----------------------------------------------------------------------
 
 
-def test_a_function_with_many_programs_says_what_varies() -> None:
-    power = st.function(lambda x, n: x * n, static=("n",))
+def test_a_function_with_many_programs_says_what_varies(monkeypatch: pytest.MonkeyPatch) -> None:
+    interpret(monkeypatch)
+    power, total = st.function(lambda x, n: x * n, static=("n",)), st.function(lambda x: st.sum(x))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for n in range(20):
             power(X, n)
-    (note,) = [str(each.message) for each in caught]
-    assert "has 8 programs" in note
-    assert "the argument `n`" in note
+        for size in range(1, 12):
+            total(np.ones((2, size)))
+    by_value, by_shape = [str(each.message) for each in caught]
+    assert "has 8 programs" in by_value
+    assert "the argument `n`" in by_value
+    assert "static" in by_value or "as an array" in by_value
+    assert "the argument `x`" in by_shape
+    assert "`st.dim`" in by_shape
     assert len(power.programs) == 16
     power.clear()
     assert power.programs == []
@@ -337,7 +344,8 @@ def test_programs_are_listed_with_how_they_are_used() -> None:
     assert "a call" not in str(first)
 
 
-def test_the_program_that_ran_last_is_tried_first_and_kept_longest() -> None:
+def test_the_program_that_ran_last_is_tried_first_and_kept_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    interpret(monkeypatch)
     power = st.function(lambda x, n: x * n, static=("n",))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
