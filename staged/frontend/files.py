@@ -75,6 +75,8 @@ def open_(
 class StagedFile:
     """A file of the program, as the user's code sees it while staging."""
 
+    __staged_of_trace__ = True
+
     def __init__(self, number: StagedArray) -> None:
         self.number = number
 

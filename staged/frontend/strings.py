@@ -50,6 +50,8 @@ def convert_binary(converter: Converter, node: ast.BinOp) -> ast.expr:
 class StagedString:
     """A string with staged parts: usable in `print`, `assert`, `raise`, and joined with `+`."""
 
+    __staged_of_trace__ = True
+
     def __init__(self, parts: list[Part]) -> None:
         self.parts: list[Part] = []
         for part in parts:

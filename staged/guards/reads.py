@@ -300,7 +300,7 @@ class Reads:
                     self.contents(each)
                 if cls is not np.ndarray:
                     waiting += self._parts(each)  # a mask
-            elif hasattr(cls, "__staged_by_reference__"):
+            elif hasattr(cls, "__staged_by_reference__") or hasattr(cls, "__staged_of_trace__"):
                 continue
             elif isinstance(each, functools.partial):
                 waiting += [each.func, each.args, each.keywords]

@@ -281,6 +281,29 @@ def run_cell(number: int, text: str, names: dict[str, Any]) -> None:
     exec(compile(text, file, "exec"), names)
 
 
+def test_what_exists_only_in_a_trace_is_no_reason_to_trace(capsys: pytest.CaptureFixture[str]) -> None:
+
+    @st.function
+    def loud(x: Any, n: Any) -> Any:
+        total = st.sum(x)
+        print(f"total {total:.1f} of {n}" + ", " + f"{x[0]}")
+        print(total, "and", n, sep=" - ")
+        assert n < 100, f"{n} is too large"
+        y = x
+        for i in st.range(n):
+            y = y + 1.0
+            if y[0] > 2.0:
+                print(f"turn {i}")
+        return y
+
+    for _ in range(3):
+        loud(X, 2)
+    assert not loud.why_traced()
+    assert calls(loud) == [2]
+    said = capsys.readouterr().out
+    assert said == 3 * "total 6.0 of 2, 1.0\n6.0 - and - 2\nturn 1\n"
+
+
 def test_cells_of_a_notebook_that_are_run_again() -> None:
     names: dict[str, Any] = {"st": st}
     run_cell(1, "def helper(x):\n    return x * 2.0\n", names)
