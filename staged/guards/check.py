@@ -32,6 +32,8 @@ _UNROLLED = 128
 """Elements of a container that are looked at one by one in the text; more are looked at by `holds`."""
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<guards>")
 """Where tracebacks place the text: with the library's own files, which are never the user's place."""
+_OF_STRINGS = frozenset((str,))
+"""The classes of the keys of a dict, where all are plain strings."""
 _ALONE = (type(None), bool, type(Ellipsis), type(NotImplemented))
 """Values that are always the same object."""
 
@@ -118,6 +120,8 @@ class Writer:
                 if len(values) > _UNROLLED or not all(type(key) is str for key in keys):
                     self.refuse(f"not holds({local}, {self.constant(self._alive(value))})")
                 else:
+                    if keys:  # an equal key of another class is another key
+                        self.refuse(f"set(map(type, {local})) != {self.constant(_OF_STRINGS)}")
                     for key, item in zip(keys, values, strict=True):
                         self.expect(f"{local}[{self.constant(key)}]", item)
             case Fields(type=cls, fields=fields):
