@@ -22,6 +22,13 @@ def lifetimes(words: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "a key of a class of strings is the string",
+        CHECK,
+        'self.refuse(f"set(map(type, {local})) != {self.constant(_OF_STRINGS)}")',
+        "pass",
+        ("tests/guards/test_never_stale.py::test_no_call_is_stale[dict keys of a class of strings]",),
+    ),
+    Mutant(
         "attributes of a class that operators read do not count",
         READS,
         "            self.own(cls, name)\n            if isinstance(value, property)",
