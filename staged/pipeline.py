@@ -20,18 +20,18 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.verifier import verify_if_asked
 from staged.kernels.fuse import fuse
-from staged.passes.buffers import plan_buffers
 from staged.passes.call_libraries import call_libraries
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.defer_products import defer_products
-from staged.passes.fill_sums import fill_sums
 from staged.passes.inline_calls import inline_calls
 from staged.passes.inline_checkpoints import inline_checkpoints
 from staged.passes.inline_composites import inline_composites
+from staged.passes.memory.plan import plan_buffers
 from staged.passes.narrow_functions import narrow_functions
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.outline_functions import outline_functions
-from staged.passes.place import place
+from staged.passes.placement.place import place
+from staged.passes.separate_accumulators import separate_accumulators
 from staged.passes.simplify import simplify, simplify_before_transforms
 from staged.passes.transposes import fold_transpose_of_matmul
 
@@ -81,7 +81,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Last of what changes sums: products of vectors, by now next to what they are added to.
     ("defer products", defer_products),
     # After the last pass that makes equal ops one: these are equal on purpose.
-    ("fill sums", lambda program: each(eliminate_dead_code)(each(fill_sums)(program))),
+    ("separate accumulators", lambda program: each(eliminate_dead_code)(each(separate_accumulators)(program))),
     # Before placement: then only functions that must be one are placed as such.
     ("inline calls", inline_calls),
     # Before fusion: a kernel runs on one device; after dead code: nothing is copied for nobody.

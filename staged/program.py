@@ -27,7 +27,7 @@ from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.types import TensorType
 from staged.memory import MemoryReport
-from staged.passes.place import Transfer, transfers
+from staged.passes.placement.place import Transfer, transfers
 from staged.pipeline import Built, build, lower
 from staged.program_cache import find_artifact, store_artifact
 from staged.residency import input_places, variable_places

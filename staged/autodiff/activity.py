@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from staged.autodiff.duals import duals
 from staged.autodiff.rules import closed_over
 from staged.errors import GradientError
-from staged.ir.library import Library
+from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import FrameType, SequenceType
 
@@ -18,14 +18,14 @@ _INLINE = frozenset(("composite", "checkpoint"))
 
 
 class Activity:
-    """Finds active values, through the functions of `library` too.
+    """Finds active values, through the functions of `pool` too.
 
     With `forward`, every frame is active: its tangent is a frame that is saved and loaded wherever it is.
     """
 
-    def __init__(self, library: Library, forward: bool = False) -> None:
-        self.library = library
-        self.duals = duals(library)
+    def __init__(self, pool: FunctionPool, forward: bool = False) -> None:
+        self.pool = pool
+        self.duals = duals(pool)
         self.forward = forward
         self._known: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}
         self._assumed: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}
@@ -65,7 +65,7 @@ class Activity:
 
     def _found(self, key: tuple[str, tuple[int, ...]], call: Op) -> frozenset[int]:
         name, numbers = key
-        block = self.library.body(name, call.where).block
+        block = self.pool.body(name, call.where).block
         active = self.values(block, [block.params[number] for number in numbers])
         if block.end.kind != "return":
             return frozenset()

@@ -8,8 +8,8 @@ from staged.autodiff.duals import zeros_of
 from staged.autodiff.residuals import Extra, Residuals
 from staged.errors import GradientError
 from staged.ir.builder import Builder
+from staged.ir.function_pool import FunctionPool
 from staged.ir.functions import callees
-from staged.ir.library import Library
 from staged.ir.nodes import FAIL, PURE, Block, Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.trips import COUNT, Integers
@@ -24,10 +24,10 @@ class Augmenter(Copier):
     With `quiet` what others see is not copied: prints happen and checks are made when the primal itself runs.
     """
 
-    def __init__(self, builder: Builder, residuals: Residuals, library: Library, quiet: bool = False) -> None:
+    def __init__(self, builder: Builder, residuals: Residuals, pool: FunctionPool, quiet: bool = False) -> None:
         super().__init__(builder)
         self.extras = residuals.extras
-        self.library = library
+        self.pool = pool
         self.quiet = quiet
         self.missing: dict[Value, Op] = {}
         """What is read from outside of the program (a clock) is not read again, nor what is made of it; by value, who read it."""
@@ -88,7 +88,7 @@ class Augmenter(Copier):
         own = [] if extra is None else extra.own
         name = op.attrs["function"] if extra is None else extra.function
         if extra is None and self.quiet:
-            name = quiet_function(self.library, op)
+            name = quiet_function(self.pool, op)
         operands = [self.value(operand) for operand in op.operands]
         types = [*(result.type for result in op.results), *(stand_in.type for stand_in in own)]
         attrs = {**op.attrs, "function": name}
@@ -230,12 +230,12 @@ def read_again(op: Op) -> GradientError:
     )
 
 
-def is_loud(library: Library, call: Op) -> bool:
+def is_loud(pool: FunctionPool, call: Op) -> bool:
     """Whether the function that is called prints, or has another effect that others see, itself or through others."""
     name = call.attrs["function"]
     reached, pending = {name}, [name]
     while pending:
-        block = library.body(pending.pop(), call.where).block
+        block = pool.body(pending.pop(), call.where).block
         for op in walk_ops(block):
             if any(effect.kind == "io" for effect in op.effects) and op.name != "call":
                 return True
@@ -245,16 +245,16 @@ def is_loud(library: Library, call: Op) -> bool:
     return False
 
 
-def quiet_function(library: Library, call: Op) -> str:
+def quiet_function(pool: FunctionPool, call: Op) -> str:
     """The function that gives the results of the called one without its effects; itself if it has none."""
     name = call.attrs["function"]
-    if ("quiet", name) not in library.memo:
-        if not is_loud(library, call):
-            library.memo["quiet", name] = name
+    if ("quiet", name) not in pool.memo:
+        if not is_loud(pool, call):
+            pool.memo["quiet", name] = name
             return str(name)
-        made = library.memo["quiet", name] = library.fresh(f"{name}_quiet")
-        function = library.body(name, call.where)
-        copier = Augmenter(Builder(), Residuals(), library, quiet=True)
+        made = pool.memo["quiet", name] = pool.fresh(f"{name}_quiet")
+        function = pool.body(name, call.where)
+        copier = Augmenter(Builder(), Residuals(), pool, quiet=True)
         block = copier.block(function.block)
-        library.add(Function(made, block, variables=function.variables, param_paths=function.param_paths, where=function.where))
-    return str(library.memo["quiet", name])
+        pool.add(Function(made, block, variables=function.variables, param_paths=function.param_paths, where=function.where))
+    return str(pool.memo["quiet", name])

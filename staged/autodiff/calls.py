@@ -80,7 +80,7 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     attrs = {"function": pair.backward, "in_place": in_place} if in_place else {"function": pair.backward}
     call = reverse.builder.op("call", operands, types, attrs=attrs, where=op.where)
     results = dict(zip(given, call.results, strict=True))
-    params = reverse.library.body(op.attrs["function"], op.where).block.params
+    params = reverse.pool.body(op.attrs["function"], op.where).block.params
     for number, result in results.items():
         # An argument without a name (`f(x * 0.5)`) is known by the parameter that it is for.
         result.hint = d_name(op.operands[number]) or d_name(params[number])
@@ -101,29 +101,29 @@ def is_from_outside(value: Value, env: Cotangents) -> bool:
 
 def pair_for(reverse: Reverse, call: Op, env: Cotangents, seeds: tuple[int, ...]) -> Pair:
     """The pair for a function, the arguments that get cotangents and the results that have them: made when first needed."""
-    library, name = reverse.library, call.attrs["function"]
+    pool, name = reverse.pool, call.attrs["function"]
     active = tuple(number for number, operand in enumerate(call.operands) if operand in reverse.active)
-    quiet = reverse.quiet and is_loud(library, call)
+    quiet = reverse.quiet and is_loud(pool, call)
     asked = reverse.wanted
     group = None
     if name not in asked:
-        group = group_of(library, name, call.where)
+        group = group_of(pool, name, call.where)
         asked = {name: (active, seeds)} if group is None else wanted(reverse.activity, group, call, active, seeds)
     active, seeds = asked[name]
     key = ("vjp", name, active, seeds, quiet)
-    if key not in library.memo:
-        group = group_of(library, name, call.where)
+    if key not in pool.memo:
+        group = group_of(pool, name, call.where)
         writer = _Writer(reverse, call, active, seeds, quiet)
         if group is None:
             # A weight from outside of the block is added to in place; what the block makes is used up at once.
             lasting = tuple(number for number in active if is_from_outside(call.operands[number], env))
-            library.memo[key] = writer.finish(lasting)
+            pool.memo[key] = writer.finish(lasting)
         else:
             # Entered before it is written: calls inside it refer to it by name.
             writer.reverse.wanted = asked
-            library.memo[key] = writer.pair = writer.recursive(group)
+            pool.memo[key] = writer.pair = writer.recursive(group)
             writer.finish(())
-    found = library.memo[key]
+    found = pool.memo[key]
     assert isinstance(found, Pair)
     return found
 
@@ -134,8 +134,8 @@ class _Writer:
     def __init__(
         self, reverse: Reverse, call: Op, active: tuple[int, ...], seeds: tuple[int, ...], quiet: bool
     ) -> None:
-        self.library = reverse.library
-        self.function = self.library.body(call.attrs["function"], call.where)
+        self.pool = reverse.pool
+        self.function = self.pool.body(call.attrs["function"], call.where)
         self.block = open_composites(self.function.block)
         self.active = active
         self.seeds = seeds
@@ -150,8 +150,8 @@ class _Writer:
         shared = tuple(sorted(group[name]))
         sums = tuple(number for number in self.active if number in shared)
         plain = tuple(number for number in self.active if number not in shared)
-        frame = FrameType(self.library.fresh_frame(f"{name}_frame"))
-        forward, backward = self.library.fresh(f"{name}_forward"), self.library.fresh(f"{name}_backward")
+        frame = FrameType(self.pool.fresh_frame(f"{name}_frame"))
+        forward, backward = self.pool.fresh(f"{name}_forward"), self.pool.fresh(f"{name}_backward")
         return Pair(forward, backward, [(frame, f"{name}_frame")], shared, self.seeds, plain, sums)
 
     def finish(self, lasting: tuple[int, ...]) -> Pair:
@@ -187,8 +187,8 @@ class _Writer:
         if pair is None:
             shared_values = {params.index(inside): outside for inside, outside in kept if inside in params}
             kept = [(inside, outside) for inside, outside in kept if inside not in params]
-            forward = self.library.fresh(f"{name}_forward") if self.changes(kept) else name
-            backward = self.library.fresh(f"{name}_backward")
+            forward = self.pool.fresh(f"{name}_forward") if self.changes(kept) else name
+            backward = self.pool.fresh(f"{name}_backward")
             fields = [(outside.type, outside.hint) for _, outside in kept]
             shared = tuple(sorted(shared_values))
             pair = Pair(forward, backward, fields, shared, self.seeds, plain, sums)
@@ -219,7 +219,7 @@ class _Writer:
             name = described(inside) or "value"
             taken[name] = taken.get(name, 0) + 1
             fields.append((name if taken[name] == 1 else f"{name}_{taken[name]}", inside.type))
-        self.library.add_frame(FrameRecord(type.name, tuple(fields)))
+        self.pool.add_frame(FrameRecord(type.name, tuple(fields)))
         frame = Value(type, None, 0, "frame")
         if kept:
             with front.open():
@@ -233,7 +233,7 @@ class _Writer:
     def forward(self, pair: Pair, kept: list[Value]) -> None:
         """The function itself, leaving what its reverse needs."""
         block, builder = self.block, Builder()
-        augmenter = Augmenter(builder, self.reverse.residuals, self.library, self.quiet)
+        augmenter = Augmenter(builder, self.reverse.residuals, self.pool, self.quiet)
         with builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
             augmenter.values.update(zip(block.params, opened.params, strict=True))
             augmenter.contents(block)
@@ -256,7 +256,7 @@ class _Writer:
 
     def enter(self, name: str, block: Block, params: Iterable[str], results: Iterable[str]) -> None:
         function = self.function
-        self.library.add(
+        self.pool.add(
             Function(
                 name,
                 block,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staged.ir.builder import Builder
-from staged.ir.library import Library
+from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Attrs, FrameRecord, Op, Value
 from staged.ir.types import FrameType, SequenceType, TensorType, Type
 
@@ -11,8 +11,8 @@ from staged.ir.types import FrameType, SequenceType, TensorType, Type
 class Duals:
     """Which types have tangents and cotangents, and of what types these are."""
 
-    def __init__(self, library: Library) -> None:
-        self.library = library
+    def __init__(self, pool: FunctionPool) -> None:
+        self.pool = pool
         self._records: dict[str, str] = {}
         self._has: dict[str, bool] = {}
 
@@ -36,7 +36,7 @@ class Duals:
     def fields(self, frame: Type) -> list[int]:
         """Which fields of a frame have derivatives."""
         assert isinstance(frame, FrameType)
-        record = self.library.frames[frame.name]
+        record = self.pool.frames[frame.name]
         return [number for number, (_, type) in enumerate(record.fields) if self.has(type)]
 
     def zeros(self, builder: Builder, like: Value, op: Op) -> Value:
@@ -54,16 +54,16 @@ class Duals:
     def _record(self, name: str) -> str:
         """The record of the duals of the frames `name`."""
         if name not in self._records:
-            made = self._records[name] = self.library.fresh_frame(f"d_{name}")
-            fields = self.library.frames[name].fields
+            made = self._records[name] = self.pool.fresh_frame(f"d_{name}")
+            fields = self.pool.frames[name].fields
             kept = tuple((f"d_{field}", self.type(type)) for field, type in fields if self.has(type))
-            self.library.add_frame(FrameRecord(made, kept))
+            self.pool.add_frame(FrameRecord(made, kept))
         return self._records[name]
 
     def _has_floats(self, name: str) -> bool:
         reached, pending = {name}, [name]
         while pending:
-            for _, type in self.library.frames[pending.pop()].fields:
+            for _, type in self.pool.frames[pending.pop()].fields:
                 while isinstance(type, SequenceType):
                     type = type.element
                 if isinstance(type, TensorType) and type.dtype.is_float:
@@ -74,10 +74,10 @@ class Duals:
         return False
 
 
-def duals(library: Library) -> Duals:
-    """The types of tangents and cotangents in the programs of a library."""
-    made = library.memo.setdefault("duals", None) or Duals(library)
-    library.memo["duals"] = made
+def duals(pool: FunctionPool) -> Duals:
+    """The types of tangents and cotangents in the programs of a pool."""
+    made = pool.memo.setdefault("duals", None) or Duals(pool)
+    pool.memo["duals"] = made
     assert isinstance(made, Duals)
     return made
 

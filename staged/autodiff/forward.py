@@ -17,7 +17,7 @@ from staged.autodiff.duals import duals
 from staged.autodiff.recursion import Wanted, group_of, wanted
 from staged.autodiff.rules import RuleContext, declared_of, no_forward, refusal
 from staged.ir.builder import Builder
-from staged.ir.library import Library
+from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Function, Label, Op, Value
 from staged.ir.rewrite import Copier
 from staged.ops.array import Array
@@ -26,7 +26,7 @@ from staged.ops.context import use_context
 from staged.source import Position
 
 
-def expand_jvp(op: Op, builder: Builder, library: Library) -> list[Value]:
+def expand_jvp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
     """Emit what stands for a `jvp` op; returns its results: the outputs, then a tangent per float one.
 
     Exact: the primal's ops are copied as they are, so that its results keep their bits; an output that does not depend on `wrt`
@@ -35,19 +35,19 @@ def expand_jvp(op: Op, builder: Builder, library: Library) -> list[Value]:
     (block,) = op.blocks
     outputs, wrt = op.attrs["outputs"], op.attrs["wrt"]
     captures, tangents = op.operands[: len(block.params)], op.operands[len(block.params) :]
-    activity = activity_of(library)
-    forward = Forward(builder, library, activity.values(block, [block.params[number] for number in wrt]))
+    activity = activity_of(pool)
+    forward = Forward(builder, pool, activity.values(block, [block.params[number] for number in wrt]))
     forward.tangents.update(zip((block.params[number] for number in wrt), tangents, strict=True))
     results = forward.inline(block, captures)
     assert len(results) == outputs, "a jvp block yields the primal's results"
     return [*results, *(forward.or_zeros(value, op) for value in block.end.operands if forward.duals.has(value.type))]
 
 
-def activity_of(library: Library) -> Activity:
+def activity_of(pool: FunctionPool) -> Activity:
     """What is active in forward mode."""
-    if "forward activity" not in library.memo:
-        library.memo["forward activity"] = Activity(library, forward=True)
-    found = library.memo["forward activity"]
+    if "forward activity" not in pool.memo:
+        pool.memo["forward activity"] = Activity(pool, forward=True)
+    found = pool.memo["forward activity"]
     assert isinstance(found, Activity)
     return found
 
@@ -55,10 +55,10 @@ def activity_of(library: Library) -> Activity:
 class Forward(Copier):
     """Copies blocks, and writes tangents of the values in `active`."""
 
-    def __init__(self, builder: Builder, library: Library, active: set[Value]) -> None:
+    def __init__(self, builder: Builder, pool: FunctionPool, active: set[Value]) -> None:
         super().__init__(builder)
-        self.library = library
-        self.duals = duals(library)
+        self.pool = pool
+        self.duals = duals(pool)
         self.active = active
         self.tangents: dict[Value, Value] = {}
         """By the value of the code that is copied."""
@@ -339,29 +339,29 @@ class Forward(Copier):
 
         It takes the arguments, then the tangents; it returns the results, then the tangents.
         """
-        library, original = self.library, call.attrs["function"]
-        activity = activity_of(library)
+        pool, original = self.pool, call.attrs["function"]
+        activity = activity_of(pool)
         asked = self.wanted
         if original not in asked:
-            group = group_of(library, original, call.where)
+            group = group_of(pool, original, call.where)
             asked = {} if group is None else wanted(activity, group, call, moved, ())
         if original in asked:
             moved, _ = asked[original]
         key = ("jvp", original, moved)
-        if key not in library.memo:
+        if key not in pool.memo:
             chosen = sorted(activity.results(call, moved))
             # Entered before it is written: it may call itself.
-            library.memo[key] = (library.fresh(f"{original}_jvp"), moved, chosen)
-            library.add(self.written(library.memo[key][0], call, moved, chosen, asked))
-        known: tuple[str, tuple[int, ...], list[int]] = library.memo[key]
+            pool.memo[key] = (pool.fresh(f"{original}_jvp"), moved, chosen)
+            pool.add(self.written(pool.memo[key][0], call, moved, chosen, asked))
+        known: tuple[str, tuple[int, ...], list[int]] = pool.memo[key]
         return known
 
     def written(self, name: str, call: Op, moved: Sequence[int], chosen: Sequence[int], asked: Wanted) -> Function:
-        function = self.library.body(call.attrs["function"], call.where)
+        function = self.pool.body(call.attrs["function"], call.where)
         block = function.block
         moving = [block.params[number] for number in moved]
         builder = Builder()
-        forward = Forward(builder, self.library, activity_of(self.library).values(block, moving))
+        forward = Forward(builder, self.pool, activity_of(self.pool).values(block, moving))
         forward.wanted = asked
         types = [param.type for param in block.params] + [self.duals.type(param.type) for param in moving]
         hints = [param.hint for param in block.params] + [dot_name(param) for param in moving]

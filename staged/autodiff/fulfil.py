@@ -18,15 +18,15 @@ from staged.autodiff.forward import expand_jvp
 from staged.autodiff.reverse import differentiate
 from staged.errors import GradientError
 from staged.ir.builder import Builder
+from staged.ir.function_pool import FunctionPool
 from staged.ir.functions import map_functions
-from staged.ir.library import Library
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.rewrite import rewrite
 
-Expand = Callable[[Op, Builder, Library], Sequence[Value]]
+Expand = Callable[[Op, Builder, FunctionPool], Sequence[Value]]
 """Emits what stands for a transform op, whose blocks are plain already, and returns the values of its results.
 
-Functions that it needs of others (`call` ops in its blocks) it makes with the library: `body`, `fresh`, `add`, `memo`.
+Functions that it needs of others (`call` ops in its blocks) it makes with the pool: `body`, `fresh`, `add`, `memo`.
 """
 
 
@@ -42,18 +42,18 @@ def fulfil_transforms(program: Function, others: Mapping[str, Expand] | None = N
     def fulfil(function: Function) -> Function:
         def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
             expand = table.get(op.name)
-            return None if expand is None else expand(op, builder, library)
+            return None if expand is None else expand(op, builder, pool)
 
         return rewrite(function, rule)
 
-    library = Library(program, fulfil)
+    pool = FunctionPool(program, fulfil)
     main = fulfil(program)
     for function in program.functions:
-        library.body(function.name, function.where)
-    return map_functions(library.program(main), settle)
+        pool.body(function.name, function.where)
+    return map_functions(pool.program(main), settle)
 
 
-def expand_vjp(op: Op, builder: Builder, library: Library) -> list[Value]:
+def expand_vjp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
     """Emit the primal of a `vjp` op and its reverse; returns what stands for its results.
 
     Exact: the primal's results keep their bits; what does not depend on a capture gives it the cotangent 0.
@@ -63,13 +63,13 @@ def expand_vjp(op: Op, builder: Builder, library: Library) -> list[Value]:
     captures = op.operands[: len(block.params)]
     seeds = op.operands[len(block.params) :]
     for index in wrt:
-        if not duals(library).has(captures[index].type):
+        if not duals(pool).has(captures[index].type):
             name = f"`{captures[index].hint}`" if captures[index].hint else "an argument"
             raise GradientError(
                 f"cannot differentiate with respect to {name}: it is {captures[index].type}, not a float",
                 where=op.where,
                 hint="differentiate with respect to float arrays (`st.astype(x, st.f32)`)",
             )
-    primal, gradients = differentiate(library, block, captures, wrt, dict(zip(of, seeds, strict=True)), builder, op)
+    primal, gradients = differentiate(pool, block, captures, wrt, dict(zip(of, seeds, strict=True)), builder, op)
     assert len(primal) == op.attrs["outputs"], "a vjp block yields the primal's results"
     return [*primal, *gradients]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from staged.autodiff.activity import Activity, carried_of, has_frames
+from staged.ir.function_pool import FunctionPool
 from staged.ir.functions import callees, components
-from staged.ir.library import Library
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.source import Position
 
@@ -17,16 +17,16 @@ Wanted = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
 """Per function of a group the arguments that move, and the results that have cotangents."""
 
 
-def group_of(library: Library, name: str, where: Position | None) -> Group | None:
+def group_of(pool: FunctionPool, name: str, where: Position | None) -> Group | None:
     """The functions that call one another around `name`, each with its invariant parameters; None if it does not call itself."""
-    known: dict[str, Group | None] = library.memo.setdefault("groups", {})
+    known: dict[str, Group | None] = pool.memo.setdefault("groups", {})
     if name not in known:
-        table = Function("", library.body(name, where).block, functions=tuple(library.functions.values()))
+        table = Function("", pool.body(name, where).block, functions=tuple(pool.functions.values()))
         for group in components(table):
             if any(member in known for member in group) or name not in group:
                 continue
-            alone = len(group) == 1 and name not in callees(library.functions[name].block)
-            made = None if alone else invariants({member: library.body(member, where) for member in group})
+            alone = len(group) == 1 and name not in callees(pool.functions[name].block)
+            made = None if alone else invariants({member: pool.body(member, where) for member in group})
             known.update((member, made) for member in group)
     return known[name]
 
@@ -63,7 +63,7 @@ def wanted(activity: Activity, group: Iterable[str], call: Op, active: tuple[int
     A call that asks for less gives zeros, and drops what it does not need.
     Exact: the least sets that hold what every call inside needs; too large ones would cost time, too small ones lose cotangents.
     """
-    bodies = {name: activity.library.body(name, call.where).block for name in group}
+    bodies = {name: activity.pool.body(name, call.where).block for name in group}
     moved: dict[str, set[int]] = {name: set() for name in bodies}
     read: dict[str, set[int]] = {name: set() for name in bodies}
     moved[call.attrs["function"]].update(active)

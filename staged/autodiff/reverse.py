@@ -23,7 +23,7 @@ from staged.autodiff.residuals import Front, Residuals
 from staged.autodiff.rules import RuleContext, declared_of, refusal
 from staged.errors import GradientError
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.library import Library
+from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import SequenceType, TensorType
 from staged.ops.context import use_context
@@ -36,14 +36,14 @@ class Reverse:
     With `quiet` the primal is one that is made again, without effects.
     """
 
-    def __init__(self, library: Library, block: Block, wrt: Sequence[Value], quiet: bool = False) -> None:
-        self.library = library
+    def __init__(self, pool: FunctionPool, block: Block, wrt: Sequence[Value], quiet: bool = False) -> None:
+        self.pool = pool
         self.quiet = quiet
-        self.activity = Activity(library)
+        self.activity = Activity(pool)
         self.active = self.activity.values(block, wrt)
         self.wanted: Wanted = {}
         """In the body of a function that calls itself: what is asked for of all that call one another."""
-        self.duals = duals(library)
+        self.duals = duals(pool)
         self.forced: set[Op] = set()
         self.force(block)
         self.residuals = Residuals()
@@ -52,14 +52,14 @@ class Reverse:
         self.context = RuleContext(self.builder, locate=lambda: self.where)
 
     def another(self, block: Block, wrt: Sequence[Value], quiet: bool) -> Reverse:
-        """One for other code, from the same library."""
-        return Reverse(self.library, block, wrt, quiet)
+        """One for other code, from the same pool."""
+        return Reverse(self.pool, block, wrt, quiet)
 
     def differentiate(
         self, block: Block, captures: Sequence[Value], wrt: Sequence[int], seeds: Mapping[int, Value], op: Op
     ) -> list[Value]:
         """Make a closed block again in the reverse that is being written, and reverse it; returns the cotangents of `wrt`."""
-        return differentiate(self.library, block, captures, wrt, seeds, self.builder, op, quiet=True)[1]
+        return differentiate(self.pool, block, captures, wrt, seeds, self.builder, op, quiet=True)[1]
 
     def force(self, block: Block) -> bool:
         """Note the ops whose reverse is written in any case: who loads a frame gives one of cotangents back, if only of zeros."""
@@ -281,7 +281,7 @@ def made_in(block: Block) -> set[Value]:
 
 
 def differentiate(
-    library: Library,
+    pool: FunctionPool,
     block: Block,
     captures: Sequence[Value],
     wrt: Sequence[int],
@@ -296,7 +296,7 @@ def differentiate(
     happened. `op` says where all this stands.
     """
     block = open_composites(block)
-    reverse = Reverse(library, block, [block.params[index] for index in wrt], quiet)
+    reverse = Reverse(pool, block, [block.params[index] for index in wrt], quiet)
     reverse.residuals.free.update(block.params)
     env = Cotangents(made_in(block))
     scratch = reverse.builder
@@ -310,7 +310,7 @@ def differentiate(
         found = [env.get(block.params[index]) for index in wrt]
         scratch.end("yield", [reverse.or_zeros(ct, block.params[i], op) for i, ct in zip(wrt, found, strict=True)])
 
-    augmenter = Augmenter(builder, reverse.residuals, library, quiet)
+    augmenter = Augmenter(builder, reverse.residuals, pool, quiet)
     primal = augmenter.inline(block, captures)
     resolver = Resolver(builder, reverse.residuals, augmenter.values, augmenter.missing)
     gradients = resolver.inline(opened.block, ())

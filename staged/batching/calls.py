@@ -17,32 +17,32 @@ if TYPE_CHECKING:
 def call(batch: Batch, op: Op) -> None:
     """Emit a call of the function's batched form, which is made once per set of mapped arguments."""
     mapped = tuple(operand in batch.batched for operand in op.operands)
-    types = [batched_type(result.type, batch.size, batch.library) for result in op.results]
+    types = [batched_type(result.type, batch.size, batch.pool) for result in op.results]
     operands = [batch.value(operand) for operand in op.operands]
     batch.copied(op, operands, types, attrs={**op.attrs, "function": _batched_function(batch, op, mapped)})
 
 
 def _batched_function(batch: Batch, op: Op, mapped: tuple[bool, ...]) -> str:
-    library, original = batch.library, op.attrs["function"]
+    pool, original = batch.pool, op.attrs["function"]
     key = ("vmap", original, mapped, batch.size)
-    if key in library.memo:
-        known: str = library.memo[key]
+    if key in pool.memo:
+        known: str = pool.memo[key]
         return known
-    function = library.body(original, op.where)
-    name = library.memo[key] = library.fresh(f"{original}_vmap")
+    function = pool.body(original, op.where)
+    name = pool.memo[key] = pool.fresh(f"{original}_vmap")
     block = function.block
     assert block.end.kind in ("return", "raise"), "exits are normalised in functions that transforms reach"
     start = {param for param, is_mapped in zip(block.params, mapped, strict=True) if is_mapped}
     # All that it returns is batched; sequences and frames have to be so from where they are made.
     start |= {value for value in block.end.operands if is_whole(value)}
-    inner = type(batch)(Builder(), library, batch.size, batched_values(block, start), op.where)
+    inner = type(batch)(Builder(), pool, batch.size, batched_values(block, start), op.where)
     with inner.opened(block.params) as opened:
         inner.define(block.params, opened.params)
         with use_context(inner.context):
             inner.ops(block)
             given = [inner.full(value) for value in block.end.operands]
             inner.builder.end(block.end.kind, given, None, block.end.where)
-    library.add(
+    pool.add(
         Function(
             name,
             opened.block,

@@ -107,7 +107,7 @@ def within(batch: Batch, mask: Mask, outside: Sequence[Value]) -> Iterator[None]
 
 def nothing(batch: Batch, result: Value) -> Value:
     """What stands for a result that no element has."""
-    type = batched_type(result.type, batch.size, batch.library)
+    type = batched_type(result.type, batch.size, batch.pool)
     if isinstance(type, FrameType):
         return batch.builder.op("frame_null", [], [type], where=batch.where).result
     if isinstance(type, SequenceType):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staged.ir.builder import Builder
-from staged.ir.library import Library
+from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import FAIL, PURE, FrameRecord
 from staged.ir.types import Extent, FrameType, SequenceType, TensorType, Type, i64
 from staged.ops.array import Array
@@ -24,23 +24,23 @@ class BatchContext(RecordContext):
         super().__init__(builder, locate=locate)
 
 
-def batched_type(type: Type, size: Extent, library: Library) -> Type:
+def batched_type(type: Type, size: Extent, pool: FunctionPool) -> Type:
     """The type of a value with the leading axis; a Python number becomes an array of its own precision."""
     if isinstance(type, SequenceType):
-        return SequenceType(batched_type(type.element, size, library), type.bound)
+        return SequenceType(batched_type(type.element, size, pool), type.bound)
     if isinstance(type, FrameType):
-        return FrameType(_batched_record(type.name, size, library))
+        return FrameType(_batched_record(type.name, size, pool))
     return TensorType(type.dtype, (size, *type.shape))
 
 
-def _batched_record(name: str, size: Extent, library: Library) -> str:
+def _batched_record(name: str, size: Extent, pool: FunctionPool) -> str:
     """The record of the frames `name` with every field batched."""
     key = ("vmap record", name, size)
-    if key not in library.memo:
-        made = library.memo[key] = library.fresh_frame(f"{name}_vmap")
-        fields = [(field, batched_type(type, size, library)) for field, type in library.frames[name].fields]
-        library.add_frame(FrameRecord(made, tuple(fields)))
-    found: str = library.memo[key]
+    if key not in pool.memo:
+        made = pool.memo[key] = pool.fresh_frame(f"{name}_vmap")
+        fields = [(field, batched_type(type, size, pool)) for field, type in pool.frames[name].fields]
+        pool.add_frame(FrameRecord(made, tuple(fields)))
+    found: str = pool.memo[key]
     return found
 
 

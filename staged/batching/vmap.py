@@ -20,7 +20,7 @@ from staged.batching.spread import batched_values, is_whole
 from staged.batching.values import BatchContext, batched_type, repeat
 from staged.errors import StagingError
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.library import Library
+from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Label, Op, Value
 from staged.ir.types import Extent
 from staged.ops.context import use_context
@@ -32,7 +32,7 @@ from staged.source import Position
 Opening = AbstractContextManager[OpenBlock]
 
 
-def expand_vmap(op: Op, builder: Builder, library: Library) -> list[Value]:
+def expand_vmap(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
     """Emit the batched block of a `vmap` op; returns what stands for its results.
 
     Needs plain IR inside: other transforms fulfilled, exits made values.
@@ -40,7 +40,7 @@ def expand_vmap(op: Op, builder: Builder, library: Library) -> list[Value]:
     """
     block = op.blocks[0]
     mapped = {param for param, is_mapped in zip(block.params, op.attrs["mapped"], strict=True) if is_mapped}
-    batch = Batch(builder, library, op.attrs["size"], batched_values(block, mapped), op.where)
+    batch = Batch(builder, pool, op.attrs["size"], batched_values(block, mapped), op.where)
     batch.values.update(zip(block.params, op.operands, strict=True))
     with use_context(batch.context):
         batch.ops(block)
@@ -60,10 +60,10 @@ class Batch:
     """Writes batched code. `values` maps the values of the mapped block to those that stand for them."""
 
     def __init__(
-        self, builder: Builder, library: Library, size: Extent, batched: set[Value], where: Position | None
+        self, builder: Builder, pool: FunctionPool, size: Extent, batched: set[Value], where: Position | None
     ) -> None:
         self.builder = builder
-        self.library = library
+        self.pool = pool
         self.size = size
         self.batched = batched
         self.where = where
@@ -94,7 +94,7 @@ class Batch:
 
     def type_of(self, value: Value) -> Any:
         """The type of what stands for a value."""
-        return batched_type(value.type, self.size, self.library) if value in self.batched else value.type
+        return batched_type(value.type, self.size, self.pool) if value in self.batched else value.type
 
     def define(self, old: Sequence[Value], new: Sequence[Value]) -> None:
         """Let new values stand for old ones, by the same names."""
@@ -190,7 +190,7 @@ class Batch:
         """A `checkpoint` or `custom_vjp` whose blocks are batched in place: a derivative around asks for them."""
         mapped = [operand in self.batched for operand in op.operands]
         operands = [self.value(operand) for operand in op.operands]
-        types = [batched_type(result.type, self.size, self.library) for result in op.results]
+        types = [batched_type(result.type, self.size, self.pool) for result in op.results]
         blocks = [self.batched_block(block, mapped) for block in op.blocks[:2]]
         if op.name == "custom_vjp":
             blocks.append(self.batched_reverse(op, mapped))
@@ -223,7 +223,7 @@ class Batch:
 
     def inside(self, block: Block, mapped: Sequence[bool]) -> tuple[Batch, Opening]:
         params = {param for param, is_mapped in zip(block.params, mapped, strict=True) if is_mapped}
-        inner = Batch(self.builder, self.library, self.size, batched_values(block, params), self.where)
+        inner = Batch(self.builder, self.pool, self.size, batched_values(block, params), self.where)
         types = [inner.type_of(param) for param in block.params]
         return inner, self.builder.block(types, [param.hint for param in block.params])
 

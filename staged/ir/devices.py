@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staged.ir.nodes import Block, Function, Label, Op, Value
-from staged.ir.order import OPAQUE
+from staged.ir.storage import OPAQUE
 from staged.ir.types import CPU, Device
 
 

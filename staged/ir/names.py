@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staged.ir.nodes import Op, Value
-from staged.ir.order import OPAQUE
+from staged.ir.storage import OPAQUE
 
 MOVES = frozenset(
     "cast reshape stop_gradient broadcast_to permute slice dynamic_slice copy sequence_get".split()

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from staged.ir.nodes import Function, Op, Value
-from staged.ir.order import structural_blocks, structural_ops
+from staged.ir.storage import structural_blocks, structural_ops
 from staged.ir.types import FrameType, SequenceType, Type
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import copysign
 
 from staged.ir.nodes import Value
-from staged.ir.order import is_tensor
+from staged.ir.storage import is_tensor
 
 
 def is_zeros(value: Value) -> bool:

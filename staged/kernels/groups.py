@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from staged.ir.nodes import FAIL, Block, Op, Value, free_values, walk_ops
-from staged.ir.order import changed_operands
+from staged.ir.storage import changed_operands
 from staged.ir.types import CPU, Dim, Extent, TensorType, dims_of
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.clone import Clone

@@ -1,1 +1,1 @@
-"""Passes: IR to IR (simplify, normalise, place), and the memory plan."""
+"""Passes: IR to IR (simplify, normalise, place), and the memory plan (`memory/`)."""

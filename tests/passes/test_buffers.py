@@ -13,11 +13,11 @@ import pytest
 from staged.ir.buffers import Called, Plan
 from staged.ir.builder import Builder
 from staged.ir.nodes import FAIL, Block, Effect, FrameRecord, Function, Label, Op, Value, VariableRef, walk_ops
-from staged.ir.order import is_tensor, root_of
+from staged.ir.storage import is_tensor, root_of
 from staged.ir.types import FrameType, SequenceType, TensorType, bool_, f32, i64
 from staged.ir.verifier import verify
-from staged.passes.buffers import plan_buffers
-from staged.passes.offsets import assign_offsets
+from staged.passes.memory.offsets import assign_offsets
+from staged.passes.memory.plan import plan_buffers
 
 VECTOR = TensorType(f32, (16,))
 INT = TensorType(i64)

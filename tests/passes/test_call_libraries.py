@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from staged.ir.nodes import Block, Op, walk_ops
-from staged.ir.order import where_made
+from staged.ir.storage import where_made
 from staged.ir.types import TensorType, f64
 from staged.ir.users import users_of
 from staged.ir.verifier import verify

@@ -6,8 +6,8 @@ import pytest
 
 from staged.ir.buffers import Called, sequence_storage
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.order import is_tensor, root_of, structural_ops, view_of
-from staged.passes.buffers import plan_buffers
+from staged.ir.storage import is_tensor, root_of, structural_ops, view_of
+from staged.passes.memory.plan import plan_buffers
 from tests.passes.test_buffers import TURNS, Generator, Memory
 
 

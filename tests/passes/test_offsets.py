@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from staged.ir.buffers import ALIGNMENT, Buffer
 from staged.ir.types import TensorType, u8
-from staged.passes.offsets import assign_offsets, assign_slots, merged, overlap, peak
+from staged.passes.memory.offsets import assign_offsets, assign_slots, merged, overlap, peak
 
 
 def buffer(name: str, nbytes: int, *lives: tuple[int, int]) -> Buffer:

@@ -22,7 +22,7 @@ from staged.ir.types import TensorType
 from staged.ir.verifier import verify
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.normalize_exits import normalize_exits
-from staged.passes.place import place, transfers
+from staged.passes.placement.place import place, transfers
 from staged.pipeline import lower
 
 X = np.ones((3, 4), np.float32)

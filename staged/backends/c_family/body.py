@@ -34,8 +34,8 @@ from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
-from staged.ir.order import is_tensor, structural_ops
 from staged.ir.ranges import Ranges
+from staged.ir.storage import is_tensor, structural_ops
 from staged.ir.types import CPU, Dim, Extent, FrameType, SequenceType, Shape, TensorType, bound, dims_of
 from staged.source import Position
 

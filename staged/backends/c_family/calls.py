@@ -9,7 +9,7 @@ from staged.backends.c_family.expr import Expr, Name, Prefix, literal
 from staged.backends.c_family.frames import FrameEmitter
 from staged.backends.c_family.writer import INDENT
 from staged.ir.nodes import End, Function, Op, Value
-from staged.ir.order import is_tensor
+from staged.ir.storage import is_tensor
 from staged.ir.types import FrameType, TensorType
 
 WIDTH = 116

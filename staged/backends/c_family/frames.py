@@ -10,8 +10,8 @@ from staged.backends.c_family.writer import safe_comment
 from staged.ir.buffers import Plan, Stack
 from staged.ir.functions import components, every_function, function_table
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
-from staged.ir.order import is_absent, is_tensor, structural_ops, where_made
 from staged.ir.sequences import takes_store
+from staged.ir.storage import is_absent, is_tensor, structural_ops, where_made
 from staged.ir.types import CPU, FrameType, SequenceType, TensorType, Type, shape_text
 from staged.source import Position
 

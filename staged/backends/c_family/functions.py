@@ -17,7 +17,7 @@ from staged.backends.c_family.writer import Names, Writer, c_string, safe_commen
 from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
 from staged.ir.nodes import Function, Value
-from staged.ir.order import is_tensor, structural_blocks, structural_ops
+from staged.ir.storage import is_tensor, structural_blocks, structural_ops
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type, shape_text
 
 Pairs = tuple[tuple[int, int], ...]

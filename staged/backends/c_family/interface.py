@@ -14,7 +14,7 @@ from staged.backends.c_family.support.team import team_declarations
 from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function, Op, VariableRef, walk_ops
-from staged.ir.order import structural_blocks
+from staged.ir.storage import structural_blocks
 from staged.ir.types import CPU, Device, TensorType, shape_text
 
 _C_TYPES = {

@@ -15,7 +15,7 @@ from staged.backends.c_family.expr import (
 )
 from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Op, Value
-from staged.ir.order import is_tensor
+from staged.ir.storage import is_tensor
 from staged.ir.types import SequenceType, TensorType
 
 

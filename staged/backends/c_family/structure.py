@@ -24,7 +24,7 @@ from staged.ir.buffers import Buffer
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Label, Op, Value
 from staged.ir.numbers import fits
-from staged.ir.order import OPAQUE, ends_of_loop, is_absent, is_tensor, root_of, view_of
+from staged.ir.storage import OPAQUE, ends_of_loop, is_absent, is_tensor, root_of, view_of
 from staged.ir.types import SequenceType, TensorType, i64
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staged.ir.nodes import Block, Function, Op, Value
-from staged.ir.order import structural_blocks, structural_ops
+from staged.ir.storage import structural_blocks, structural_ops
 from staged.ir.types import SequenceType
 
 

@@ -35,7 +35,7 @@ from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.ir.buffers import Buffer
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
-from staged.ir.order import is_tensor
+from staged.ir.storage import is_tensor
 from staged.ir.types import Device, DType, TensorType
 from staged.source import Position
 

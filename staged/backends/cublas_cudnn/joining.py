@@ -21,9 +21,9 @@ from staged.ir.functions import map_functions
 from staged.ir.loops import Compute, Load, Nest, PositionOf, Store
 from staged.ir.machine import CUDA
 from staged.ir.nodes import Block, End, Function, Op, Value
-from staged.ir.order import OPAQUE, is_tensor, root_of, view_of
 from staged.ir.rewrite import Copier
 from staged.ir.schedule import Level
+from staged.ir.storage import OPAQUE, is_tensor, root_of, view_of
 from staged.ir.types import CPU
 
 MOST_MEMBERS = 64

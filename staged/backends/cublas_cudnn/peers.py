@@ -15,7 +15,7 @@ from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy, write_closes
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function
-from staged.ir.order import structural_ops
+from staged.ir.storage import structural_ops
 from staged.ir.types import CPU, Device
 
 USE = """\

@@ -22,7 +22,7 @@ from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.ir.buffers import Plan
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.order import OPAQUE, is_tensor, view_of
+from staged.ir.storage import OPAQUE, is_tensor, view_of
 from staged.ir.types import CPU, TensorType
 
 LEAST_CALLS = 4

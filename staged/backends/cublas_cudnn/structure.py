@@ -27,7 +27,7 @@ from staged.backends.cublas_cudnn.staging import Stagings
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
-from staged.ir.order import OPAQUE, is_tensor, root_of
+from staged.ir.storage import OPAQUE, is_tensor, root_of
 from staged.ir.types import CPU, Device, DType, FrameType, TensorType, dims_of
 from staged.source import Position
 

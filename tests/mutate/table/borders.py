@@ -32,14 +32,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "buffers share memory where one is last read in the position in which the other is written",
-        "staged/passes/offsets.py",
+        "staged/passes/memory/offsets.py",
         "if a[i][1] < b[j][0]:",
         "if a[i][1] <= b[j][0]:",
         ("tests/passes/test_offsets.py",),
     ),
     Mutant(
         "a Variable of the caller's is overwritten before what may stop the program",
-        "staged/passes/variable_lives.py",
+        "staged/passes/memory/variable_lives.py",
         'if effect.kind in ("fail", "io"):\n                self.uses[start] |= self.at_stop',
         'if effect.kind in ("fail", "io"):\n                self.uses[start] |= 0',
         ("tests/passes/test_variable_lives.py", "-k", "compiled"),

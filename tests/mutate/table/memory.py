@@ -2,10 +2,10 @@
 
 from tests.mutate.mutant import Mutant
 
-BUFFERS = "staged/passes/buffers.py"
-LIVENESS = "staged/passes/liveness.py"
-OFFSETS = "staged/passes/offsets.py"
-HOMES = "staged/passes/homes.py"
+BUFFERS = "staged/passes/memory/plan.py"
+LIVENESS = "staged/passes/memory/liveness.py"
+OFFSETS = "staged/passes/memory/offsets.py"
+HOMES = "staged/passes/placement/devices.py"
 ON_MEMORY = ("tests/passes/test_buffers.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -95,35 +95,35 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a frame's field is made where another value is needed later",
-        "staged/passes/frame_fields.py",
+        "staged/passes/memory/frames.py",
         "if any(end >= saved for (_, end), other in group.members if other is not value):",
         "if any(end > planner.live.length for (_, end), other in group.members if other is not value):",
         ON_MEMORY,
     ),
     Mutant(
         "what is carried out of a turn is made in the turn's slot",
-        "staged/passes/histories.py",
+        "staged/passes/memory/residual_slots.py",
         "if any(start < first or end > last for (start, end), _ in group.members):",
         "if any(start < first and end > last for (start, end), _ in group.members):",
         ("tests/passes/test_histories.py",),
     ),
     Mutant(
         "a write of a Variable does not end the life of its old value",
-        "staged/passes/variable_lives.py",
+        "staged/passes/memory/variable_lives.py",
         "value = after & ~self.writes[position] | self.uses[position]",
         "value = after | self.uses[position]",
         ("tests/passes/test_buffers.py::test_a_training_step_updates_parameters_in_place_and_reuses_activations",),
     ),
     Mutant(
         "a loop that Ctrl-C ends sees no Variable",
-        "staged/passes/variable_lives.py",
+        "staged/passes/memory/variable_lives.py",
         "self.uses[starts[-1]] |= self.at_stop",
         "self.uses[starts[-1]] |= 0",
         ("tests/passes/test_variable_lives.py", "-k", "ctrl_c"),
     ),
     Mutant(
         "a call whose loop Ctrl-C ends sees no Variable",
-        "staged/passes/variable_lives.py",
+        "staged/passes/memory/variable_lives.py",
         "self.uses[start] |= self.at_stop  # there may be loops in it",
         "self.uses[start] |= 0",
         ("tests/passes/test_variable_lives.py", "-k", "ctrl_c"),

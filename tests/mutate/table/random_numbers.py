@@ -149,7 +149,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a seed computed on a device makes the device keep it",
-        "staged/passes/homes.py",
+        "staged/passes/placement/devices.py",
         " and variable not in self.variables and not variable.part:",
         " and variable not in self.variables:",
         ("tests/backends/cublas_cudnn/test_random.py", "-k", "go_on"),

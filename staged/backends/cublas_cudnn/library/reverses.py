@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from staged.ir.nodes import Block, Op, Value, walk_ops
-from staged.ir.order import is_absent
+from staged.ir.storage import is_absent
 from staged.ir.users import Users
 
 LOOPS = ("for", "while")

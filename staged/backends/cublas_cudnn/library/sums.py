@@ -23,7 +23,7 @@ from staged.backends.cublas_cudnn.library.cublaslt import (
 )
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.options import DeviceOptions
-from staged.ir.order import VIEWS
+from staged.ir.storage import VIEWS
 from staged.ir.types import f32
 from staged.ir.users import Users
 from staged.ops.array import Array

@@ -8,7 +8,7 @@ from staged.ir.nodes import walk_ops
 from staged.ir.types import TensorType, f64, i64
 from staged.ir.verifier import verify
 from staged.passes.dead_code import eliminate_dead_code
-from staged.passes.fill_sums import fill_sums
+from staged.passes.separate_accumulators import separate_accumulators
 from staged.pipeline import build
 from staged.system import target
 from tests.ir_functions import Functions, define
@@ -29,8 +29,8 @@ def main(p: Functions, n, x):
 
 def test_two_sums_that_begin_with_one_constant_are_filled_and_not_copied():
     function = define("main", [TensorType(i64, (), True), VECTOR], main)
-    made = eliminate_dead_code(fill_sums(function))
-    verify(made, "fill_sums")
+    made = eliminate_dead_code(separate_accumulators(function))
+    verify(made, "separate_accumulators")
     assert sum(op.name == "broadcast_to" for op in walk_ops(made.block)) == 2
     x = np.linspace(0, 1, 300)
     np.testing.assert_array_equal(run(made, 3, x), run(function, 3, x))

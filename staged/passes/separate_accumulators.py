@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op, Value
-from staged.ir.order import is_tensor
 from staged.ir.rewrite import Copier
+from staged.ir.storage import is_tensor
 
 
-def fill_sums(function: Function) -> Function:
+def separate_accumulators(function: Function) -> Function:
     """loop(zeros), call(zeros) with others that use the same zeros  ->  zeros made for each of them, right before it
 
     Why: what a loop carries and what a call changes in place begins in a buffer of its own. Equal constants have become one op, so

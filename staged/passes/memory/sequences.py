@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Function, Op, Value
-from staged.ir.order import ends_of_branch, ends_of_loop, structural_blocks, structural_ops
 from staged.ir.sequences import Handles
+from staged.ir.storage import ends_of_branch, ends_of_loop, structural_blocks, structural_ops
 from staged.ir.types import CPU, Device, SequenceType, TensorType, Type, i64
-from staged.passes.liveness import Liveness
+from staged.passes.memory.liveness import Liveness
 
 
 @dataclass

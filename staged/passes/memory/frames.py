@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Op, Value
-from staged.ir.order import is_tensor
+from staged.ir.storage import is_tensor
 from staged.ir.types import CPU
 
 if TYPE_CHECKING:
-    from staged.passes.buffers import _Planner
+    from staged.passes.memory.plan import _Planner
 
 
 def join_frames(planner: _Planner) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from staged.ir.buffers import ALIGNMENT, Buffer, aligned
-from staged.passes.liveness import Interval
+from staged.passes.memory.liveness import Interval
 
 
 def assign_offsets(buffers: list[Buffer], alignment: int = ALIGNMENT) -> int:

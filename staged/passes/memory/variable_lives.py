@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from staged.ir.nodes import Block, Function, Label, Op, VariableRef
-from staged.ir.order import OPAQUE
-from staged.passes.liveness import Interval, Liveness
+from staged.ir.storage import OPAQUE
+from staged.passes.memory.liveness import Interval, Liveness
 
 
 def variable_lives(function: Function, live: Liveness, kept: Iterable[VariableRef]) -> dict[VariableRef, list[Interval]]:

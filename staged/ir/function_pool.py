@@ -12,7 +12,7 @@ from staged.ir.types import FrameType, SequenceType, Type
 from staged.source import Position
 
 
-class Library:
+class FunctionPool:
     """Functions by name, records of frames by name, and what has been made of them already.
 
     `fulfil` makes a function's body plain (without transforms); it runs once per function, when its body is first asked for.

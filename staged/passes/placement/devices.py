@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_blocks, walk_ops
-from staged.ir.order import ends_of_branch, is_tensor, root_of
 from staged.ir.sequences import holds_frames
+from staged.ir.storage import ends_of_branch, is_tensor, root_of
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
 from staged.ops.primitive import PRIMITIVES
-from staged.passes.decisions import computed_on_device, read_on_device
+from staged.passes.placement.device_reads import computed_on_device, read_on_device
 
 STRUCTURED = frozenset(("if", "for", "while", "scope"))
 LOOPS = frozenset(("for", "while"))
@@ -24,7 +24,7 @@ _RENAMED = frozenset(("broadcast_to", "reshape", "permute", "slice", "pad", "sto
 """Ops that make a constant of a constant."""
 
 
-class Homes:
+class Placement:
     """Where each value of a program lives and each op runs: the smallest assignment in which what meets in a loop, a branch or
     a call agrees.
 

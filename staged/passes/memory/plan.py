@@ -20,7 +20,8 @@ from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
-from staged.ir.order import (
+from staged.ir.sequences import Handles, sequence_handles
+from staged.ir.storage import (
     OPAQUE,
     changed_operands,
     ends_of_branch,
@@ -33,14 +34,13 @@ from staged.ir.order import (
     view_of,
     where_made,
 )
-from staged.ir.sequences import Handles, sequence_handles
 from staged.ir.types import CPU, Device, SequenceType, TensorType
-from staged.passes.frame_fields import join_frames
-from staged.passes.histories import join_histories
-from staged.passes.liveness import Interval, Liveness, liveness
-from staged.passes.offsets import assign_offsets, assign_slots, merged, peak
-from staged.passes.sequences import SequencePlan, copied_handles, plan_sequences
-from staged.passes.variable_lives import variable_lives
+from staged.passes.memory.frames import join_frames
+from staged.passes.memory.liveness import Interval, Liveness, liveness
+from staged.passes.memory.offsets import assign_offsets, assign_slots, merged, peak
+from staged.passes.memory.residual_slots import join_histories
+from staged.passes.memory.sequences import SequencePlan, copied_handles, plan_sequences
+from staged.passes.memory.variable_lives import variable_lives
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""

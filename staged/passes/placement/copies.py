@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 
 from staged.ir.nodes import Block, End, Function, Op, Value
 from staged.ir.types import CPU, Device, SequenceType
-from staged.passes.homes import LOOPS, PASSING, STRUCTURED, Homes, carried_params, initial_operands, is_number
+from staged.passes.placement.devices import (
+    LOOPS,
+    PASSING,
+    STRUCTURED,
+    Placement,
+    carried_params,
+    initial_operands,
+    is_number,
+)
 from staged.source import Position
 
 
@@ -20,7 +28,7 @@ class _Step:
 
 
 @dataclass(slots=True)
-class Crossing:
+class PlannedCopy:
     """A value that is used on another device, with all its uses there."""
 
     value: Value
@@ -32,22 +40,22 @@ class Crossing:
     """What becomes of the value, where it has no name of its own: the Variable that it is written to."""
 
 
-class Crossings:
-    """Every crossing of a function, and before which op it takes place.
+class PlannedCopies:
+    """Every copy that a function needs, and before which op it stands.
 
     `returned` is what stands for its results, where a program calls it; the program itself gives all to the host.
     """
 
-    def __init__(self, function: Function, homes: Homes, returned: tuple[Value, ...] | None) -> None:
-        self.homes = homes
+    def __init__(self, function: Function, placement: Placement, returned: tuple[Value, ...] | None) -> None:
+        self.placement = placement
         self.returned = returned
-        self.found: dict[tuple[Value, Device], Crossing] = {}
+        self.found: dict[tuple[Value, Device], PlannedCopy] = {}
         self.depth: dict[Value, int] = {}
         self.params = set(function.params) if returned is None else set()
         self.visit(function.block, (), (), False)
-        self.before: dict[tuple[Block, int], list[Crossing]] = {}
-        for crossing in self.found.values():
-            self.before.setdefault(self.position(crossing), []).append(crossing)
+        self.before: dict[tuple[Block, int], list[PlannedCopy]] = {}
+        for planned in self.found.values():
+            self.before.setdefault(self.position(planned), []).append(planned)
 
     def visit(self, block: Block, path: tuple[_Step, ...], targets: tuple[Value, ...], in_loop: bool) -> None:
         self.depth.update(dict.fromkeys(block.params, len(path)))
@@ -59,10 +67,10 @@ class Crossings:
         if end.kind == "yield":
             self.meet(targets, end, here)
         elif end.target is not None:
-            self.meet(self.homes.targets[end.target], end, here)
+            self.meet(self.placement.targets[end.target], end, here)
         elif self.returned is not None:
             for operand, result in zip(end.operands, self.returned, strict=False):
-                self.use(operand, self.homes.of(result), "value", end.where, here)
+                self.use(operand, self.placement.of(result), "value", end.where, here)
         else:
             for operand in end.operands:
                 self.use(operand, CPU, "result", end.where, here)
@@ -71,18 +79,18 @@ class Crossings:
         """The operands of an end become `targets`; those without one decide a `while`."""
         for number, operand in enumerate(end.operands):
             target = targets[number] if number < len(targets) else None
-            device = self.homes.of(target) if target is not None else CPU
+            device = self.placement.of(target) if target is not None else CPU
             self.use(operand, device, "value" if target is not None else "decision", end.where, here)
 
     def visit_op(self, op: Op, here: tuple[_Step, ...]) -> None:
         if op.name in PASSING:
-            for operand, taken in zip(op.operands, self.homes.taken_by(op), strict=False):
-                self.use(operand, self.homes.of(taken), "value", op.where, here)
+            for operand, taken in zip(op.operands, self.placement.taken_by(op), strict=False):
+                self.use(operand, self.placement.of(taken), "value", op.where, here)
             return
         if op.name not in STRUCTURED:
-            if op in self.homes.runs_on:
+            if op in self.placement.runs_on:
                 for number, operand in enumerate(op.operands):
-                    device = operand_device(op, number, self.homes.runs_on[op])
+                    device = operand_device(op, number, self.placement.runs_on[op])
                     name = op.attrs["variable"].name if op.name == "variable_write" else ""
                     self.use(operand, device, _why(op, number), op.where, here, name)
             return
@@ -91,7 +99,7 @@ class Crossings:
             for operand in op.operands[: len(op.operands) - len(initial)]:
                 self.use(operand, CPU, "decision", op.where, here)
             for param, operand in zip(carried_params(op), initial, strict=True):
-                self.use(operand, self.homes.of(param), "value", op.where, here)
+                self.use(operand, self.placement.of(param), "value", op.where, here)
         else:
             for operand in op.operands:
                 self.use(operand, CPU, "decision", op.where, here)
@@ -102,17 +110,17 @@ class Crossings:
     def use(
         self, value: Value, device: Device, why: str, where: Position | None, here: tuple[_Step, ...], name: str = ""
     ) -> None:
-        home = self.homes.of(value)
-        if value in self.homes.constants or home == device or isinstance(value.type, SequenceType):
+        home = self.placement.of(value)
+        if value in self.placement.constants or home == device or isinstance(value.type, SequenceType):
             return
         if is_number(value) and home == CPU:
             return  # kernels take it by value
-        crossing = self.found.get((value, device))
-        if crossing is None:
+        planned = self.found.get((value, device))
+        if planned is None:
             if device != CPU:
                 why = self.what_it_is(value)
-            crossing = self.found[value, device] = Crossing(value, device, why, where, name=name)
-        crossing.uses.append(here)
+            planned = self.found[value, device] = PlannedCopy(value, device, why, where, name=name)
+        planned.uses.append(here)
 
     def what_it_is(self, value: Value) -> str:
         if value in self.params:
@@ -120,21 +128,21 @@ class Crossings:
         producer = value.producer.name if value.producer is not None else ""
         return {"variable_read": "variable", "constant": "constant"}.get(producer, "value")
 
-    def position(self, crossing: Crossing) -> tuple[Block, int]:
+    def position(self, planned: PlannedCopy) -> tuple[Block, int]:
         """Before the first op that leads to a use, in the innermost block around all uses, outside of needless loops.
 
         Exact: a copy moves in front of a loop only where the value is made outside of it; into a branch only where
         all uses are in it.
         """
-        first = crossing.uses[0]
-        made_at = self.depth[crossing.value]
+        first = planned.uses[0]
+        made_at = self.depth[planned.value]
         level = made_at
         while (
-            all(len(use) > level + 1 and use[level + 1].block is first[level + 1].block for use in crossing.uses)
+            all(len(use) > level + 1 and use[level + 1].block is first[level + 1].block for use in planned.uses)
             and not first[level + 1].in_loop
         ):
             level += 1
-        return first[level].block, min(use[level].index for use in crossing.uses)
+        return first[level].block, min(use[level].index for use in planned.uses)
 
 
 def operand_device(op: Op, number: int, device: Device) -> Device:

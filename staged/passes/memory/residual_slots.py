@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import Op, Value
-from staged.ir.order import is_tensor, root_of
+from staged.ir.storage import is_tensor, root_of
 from staged.ir.types import CPU
-from staged.passes.sequences import kept_name
+from staged.passes.memory.sequences import kept_name
 
 if TYPE_CHECKING:
-    from staged.passes.buffers import _Planner
+    from staged.passes.memory.plan import _Planner
 
 
 DEVICE_MULTIPLE = 16

@@ -25,12 +25,12 @@ from staged.ir.nodes import FAIL, Block, Effect, End, Function, Label, Op, Value
 from staged.ir.rewrite import rewrite
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
-from staged.passes.crossings import Crossings, operand_device
-from staged.passes.homes import (
+from staged.passes.placement.copies import PlannedCopies, operand_device
+from staged.passes.placement.devices import (
     LOOPS,
     PASSING,
     STRUCTURED,
-    Homes,
+    Placement,
     carried_params,
     initial_operands,
     is_elementwise,
@@ -141,24 +141,24 @@ def place(program: Function) -> Function:
         moves = any(op.name == "to_device" for op in ops)
         return map_functions(program, lambda function: rewrite(function, _nothing_to_move)) if moves else program
     program = map_functions(program, lambda function: rewrite(function, _report_where_it_fails))
-    homes = Homes(program)
+    placement = Placement(program)
     variables: dict[VariableRef, VariableRef] = {}
     functions = []
     for function in program.functions:
-        placer = _Placer(homes, function, homes.results[function.name], variables)
-        functions.append(placer.run().replace(param_devices=[homes.of(param) for param in function.params]))
+        placer = _Placer(placement, function, placement.results[function.name], variables)
+        functions.append(placer.run().replace(param_devices=[placement.of(param) for param in function.params]))
     frames = [
         replace(
             record,
             fields=tuple(
-                (name, type if homes.of(held) == CPU else on_device(type))
-                for (name, type), held in zip(record.fields, homes.fields[record.name], strict=True)
+                (name, type if placement.of(held) == CPU else on_device(type))
+                for (name, type), held in zip(record.fields, placement.fields[record.name], strict=True)
             ),
-            devices=tuple(map(homes.of, homes.fields[record.name])),
+            devices=tuple(map(placement.of, placement.fields[record.name])),
         )
         for record in program.frames
     ]
-    return _Placer(homes, program, None, variables).run().replace(functions=functions, frames=frames)
+    return _Placer(placement, program, None, variables).run().replace(functions=functions, frames=frames)
 
 
 # ---- the placed program -------------------------------------------------------------------------
@@ -169,17 +169,17 @@ class _Placer:
 
     def __init__(
         self,
-        homes: Homes,
+        placement: Placement,
         function: Function,
         returned: tuple[Value, ...] | None,
         variables: dict[VariableRef, VariableRef],
     ) -> None:
-        self.homes = homes
+        self.placement = placement
         self.function = function
         self.returned = returned
         """What stands for the results of a function; None for the program, which gives them to the host."""
         self.variables = variables
-        self.before = Crossings(function, homes, returned).before
+        self.before = PlannedCopies(function, placement, returned).before
         self.values: dict[Value, Value] = {}
         self.copies: dict[tuple[Value, Device], Value] = {}
         self.clones: dict[tuple[Value, Device], Value] = {}
@@ -193,7 +193,7 @@ class _Placer:
 
     def variable(self, variable: VariableRef) -> VariableRef:
         """The Variable with its home as its device; one number on a device is an array of one element."""
-        home = self.homes.of_variable(variable)
+        home = self.placement.of_variable(variable)
         type = variable.type if home == CPU else on_device(variable.type)
         if variable.device == home and variable.type == type:
             return variable
@@ -208,7 +208,7 @@ class _Placer:
         params = [self.param(param) for param in block.params]
         for index, op in enumerate(block.ops):
             self.cross(block, index)
-            if op not in self.homes.runs_on:
+            if op not in self.placement.runs_on:
                 continue  # a constant: made where it is used
             self.op(op)
         self.cross(block, len(block.ops))
@@ -223,26 +223,26 @@ class _Placer:
         return made
 
     def type_at(self, value: Value) -> Type:
-        return value.type if self.homes.of(value) == CPU else on_device(value.type)
+        return value.type if self.placement.of(value) == CPU else on_device(value.type)
 
     def cross(self, block: Block, index: int) -> None:
-        for crossing in self.before.get((block, index), ()):
-            value, home = crossing.value, self.homes.of(crossing.value)
-            type = value.type if crossing.device == CPU else on_device(value.type)
-            what = crossing.name if crossing.name and not value.hint else _name_of(value)
-            attrs = {"what": what, "source": home, "why": crossing.why}
-            op = Op("copy", [self.values[value]], [type], attrs=attrs, device=crossing.device, where=crossing.where)
+        for planned in self.before.get((block, index), ()):
+            value, home = planned.value, self.placement.of(planned.value)
+            type = value.type if planned.device == CPU else on_device(value.type)
+            what = planned.name if planned.name and not value.hint else _name_of(value)
+            attrs = {"what": what, "source": home, "why": planned.why}
+            op = Op("copy", [self.values[value]], [type], attrs=attrs, device=planned.device, where=planned.where)
             op.result.hint = value.hint
             self.ops.append(op)
-            self.copies[value, crossing.device] = op.result
+            self.copies[value, planned.device] = op.result
 
     # ---- values ----
 
     def use(self, value: Value, device: Device) -> Value:
         """What stands for `value` on `device`; a number of the host or a constant stays a number everywhere."""
-        if value in self.homes.constants:
+        if value in self.placement.constants:
             return self.clone(value, device)
-        if self.homes.of(value) == device or (is_number(value) and self.homes.of(value) == CPU):
+        if self.placement.of(value) == device or (is_number(value) and self.placement.of(value) == CPU):
             return self.values[value]
         if isinstance(value.type, SequenceType):
             return self.values[value]
@@ -287,7 +287,7 @@ class _Placer:
     # ---- ops ----
 
     def op(self, op: Op) -> None:
-        device = self.homes.runs_on[op]
+        device = self.placement.runs_on[op]
         if op.name in ("variable_read", "variable_write"):
             self.touch(op, device)
         elif op.name == "to_device":
@@ -323,12 +323,12 @@ class _Placer:
     def passing(self, op: Op) -> None:
         """A call or a frame: its operands come from where they are taken, its results are where they are given."""
         operands = [
-            self.element(operand, self.homes.of(taken), op.where)
-            for operand, taken in zip(op.operands, self.homes.taken_by(op), strict=False)
+            self.element(operand, self.placement.of(taken), op.where)
+            for operand, taken in zip(op.operands, self.placement.taken_by(op), strict=False)
         ] or [self.use(operand, CPU) for operand in op.operands]
         effects = tuple(self.effect(effect) for effect in op.effects)
         types = [self.type_at(result) for result in op.results]
-        devices = tuple(self.homes.of(result) for result in op.results)
+        devices = tuple(self.placement.of(result) for result in op.results)
         attrs = {**op.attrs, "devices": devices} if any(device != CPU for device in devices) else op.attrs
         self.finish(op, op.replace(operands=operands, attrs=attrs, effects=effects, device=CPU, result_types=types))
 
@@ -388,7 +388,7 @@ class _Placer:
             initial = initial_operands(op)
             operands = [self.use(value, CPU) for value in op.operands[: len(op.operands) - len(initial)]]
             for param, value in zip(carried_params(op), initial, strict=True):
-                operands.append(self.element(value, self.homes.of(param), op.where))
+                operands.append(self.element(value, self.placement.of(param), op.where))
         else:
             operands = [self.use(value, CPU) for value in op.operands]
         blocks = []
@@ -401,13 +401,13 @@ class _Placer:
     def end(self, end: End, targets: tuple[Value, ...]) -> End:
         label = end.target
         if label is not None:
-            targets = self.homes.targets[label]
+            targets = self.placement.targets[label]
         elif end.kind == "return":
             targets = self.returned or ()
         operands = []
         for number, operand in enumerate(end.operands):
             takes = targets[number] if number < len(targets) else None
-            device = self.homes.of(takes) if takes is not None else CPU
+            device = self.placement.of(takes) if takes is not None else CPU
             operands.append(self.element(operand, device, end.where))
         return End(end.kind, tuple(operands), self.labels[label] if label is not None else None, end.where)
 

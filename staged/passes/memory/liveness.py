@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from staged.ir.nodes import Block, Function, Op, Value, free_values
-from staged.ir.order import OPAQUE
+from staged.ir.storage import OPAQUE
 
 Interval = tuple[int, int]
 """First and last position at which a value is live, both included."""

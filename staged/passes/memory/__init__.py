@@ -1,0 +1,1 @@
+"""The memory plan: which values share a buffer, and where each buffer lies."""
