@@ -224,7 +224,7 @@ def run_custom(
         given = cotangents if len(outputs) > 1 else (cotangents,)
         return backward(residuals, given)
 
-    step = Primitive(name=name, kind="effect", infer=lambda *types: types, reference=lambda *arrays: arrays, vjp=vjp)
+    step = Primitive(name=name, kind="structured", infer=lambda *types: types, reference=lambda *arrays: arrays, vjp=vjp)
     level.note(Node(step, arguments, {}, outputs, where), current[:depth])
     return outputs
 

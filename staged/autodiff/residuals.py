@@ -33,7 +33,7 @@ _EXPENSIVE = frozenset(
     "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 divide "
     "floor_divide remainder".split()
 )
-_CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source"))
+_CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source", "size"))
 _CHEAP_NAMES = frozenset(("dynamic_slice", "index_check", "sequence_get", "constant"))
 _PASSING = frozenset(("cast", "dynamic_slice", "index_check", "take"))
 """Ops whose result goes by the name of their first operand: it is some of it."""

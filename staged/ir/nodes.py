@@ -47,6 +47,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from staged.ir.declaration import DECLARED, UNDECLARED, Declaration
 from staged.ir.options import DEFAULT_OPTIONS, DeviceOptions
 from staged.ir.types import CPU, Device, FrameType, TensorType, Type
 from staged.source import Position
@@ -153,6 +154,11 @@ class Op:
             self.results: tuple[Value, ...] = (Value(result_types[0], self),)
         else:
             self.results = tuple([Value(type, self, index) for index, type in enumerate(result_types)])
+
+    @property
+    def declared(self) -> Declaration:
+        """The declaration of the op: its kind and traits."""
+        return DECLARED.get(self.name, UNDECLARED)
 
     @property
     def result(self) -> Value:

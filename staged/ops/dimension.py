@@ -45,7 +45,7 @@ def _size(count: np.ndarray[Any, Any], dim: Dim, most: int) -> np.ndarray[Any, A
 
 dim_op: Primitive = primitive(
     name="dim",
-    kind="source",
+    kind="size",
     infer=_infer_dim,
     reference=_size,
     effects=FAIL,
@@ -62,7 +62,7 @@ dim_op: Primitive = primitive(
 
 extent_op: Primitive = primitive(
     name="extent",
-    kind="source",
+    kind="size",
     infer=lambda dim: COUNT,
     reference=lambda dim: np.asarray(dim, dtype=np.int64),
     samples=[Sample((), {"dim": 3})],

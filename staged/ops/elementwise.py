@@ -76,7 +76,9 @@ def elementwise(name: str, kinds: tuple[str, ...], result: DType | None = None) 
                     hint="extents must be equal, or 1; `st.broadcast_to(x, shape)` repeats an array",
                 )
             if other.dtype is not first.dtype or other.weak != first.weak:
-                raise DTypeError(f"{name} needs operands of one dtype, got {first} and {other}", hint="cast one of them")
+                raise DTypeError(
+                    f"{name} needs operands of one dtype, got {first} and {other}", hint="cast one of them"
+                )
         if first.dtype.kind not in kinds:
             raise DTypeError(f"{name} takes {_WORDS[kinds]}, got {first}", hint=_DTYPE_HINT[kinds])
         return first if result is None else TensorType(result, first.shape, first.weak)
@@ -113,18 +115,23 @@ def _unary(
     flat: bool = False,
     low: float = -2.0,
     high: float = 2.0,
+    harmless: bool = False,
     enter: bool = True,
+    **traits: Any,
 ) -> Unary:
-    """Declare a unary op; the public function. `flat`: the derivative is zero wherever it exists."""
+    """Declare a unary op; the public function. `flat`: the derivative is zero wherever it exists.
+
+    A flat op is harmless, and so is a test, whose result is a bool.
+    """
     differentiable = slope is not None or flat
     op = primitive(
         name=name,
         kind="elementwise",
+        harmless=harmless or flat or result is bool_,
+        **traits,
         infer=elementwise(name, kinds, result),
         reference=lambda x: np.asarray(reference(x), dtype=result.numpy if result else x.dtype),
-        samples=[
-            Sample((shape,), low=low, high=high, dtypes=_SAMPLE_DTYPES[kinds]) for shape in ((2, 3), (), (0, 4))
-        ],
+        samples=[Sample((shape,), low=low, high=high, dtypes=_SAMPLE_DTYPES[kinds]) for shape in ((2, 3), (), (0, 4))],
         bad=_refused(name, kinds, 1),
         doc=doc,
         why_not_differentiable="" if differentiable else _NO_FLOAT_RESULT,
@@ -137,6 +144,11 @@ def _unary(
 
     function.__doc__ = doc
     return public(name)(function) if enter else function
+
+
+def _maths(name: str, reference: Callable[..., Any], slope: Slope, **fields: Any) -> Unary:
+    """Declare a function of the mathematical library: of floats, and expensive."""
+    return _unary(name, reference, FLOATS, slope, expensive=True, **fields)
 
 
 def _binary(
@@ -152,11 +164,13 @@ def _binary(
     high: float = 2.0,
     why: str = _NO_FLOAT_RESULT,
     enter: bool = True,
+    **traits: Any,
 ) -> Binary:
     """Declare a binary op; the public function, which promotes and broadcasts."""
     op = primitive(
         name=name,
         kind="elementwise",
+        **traits,
         infer=elementwise(name, kinds, result),
         reference=lambda a, b: np.asarray(reference(a, b), dtype=result.numpy if result else a.dtype),
         effects=effects,
@@ -193,93 +207,92 @@ def _erfc(x: np.ndarray[Any, Any]) -> Any:
     return np.frompyfunc(math.erfc, 1, 1)(x)
 
 
-exp: Unary = _unary("exp", np.exp, FLOATS, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
-expm1: Unary = _unary(
-    "expm1", np.expm1, FLOATS, lambda t, y, x: t * (y + 1.0), doc="exp(x) - 1, accurate near 0. Array API `expm1`."
+exp: Unary = _maths("exp", np.exp, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
+expm1: Unary = _maths(
+    "expm1", np.expm1, lambda t, y, x: t * (y + 1.0), doc="exp(x) - 1, accurate near 0. Array API `expm1`."
 )
-log: Unary = _unary(
-    "log", np.log, FLOATS, lambda t, y, x: t / x, low=0.2, high=3.0, doc="Natural logarithm; -inf at 0, NaN below."
+log: Unary = _maths(
+    "log", np.log, lambda t, y, x: t / x, low=0.2, high=3.0, doc="Natural logarithm; -inf at 0, NaN below."
 )
-log1p: Unary = _unary(
-    "log1p", np.log1p, FLOATS, lambda t, y, x: t / (x + 1.0), low=-0.6, high=3.0, doc="log(1 + x), accurate near 0."
+log1p: Unary = _maths(
+    "log1p", np.log1p, lambda t, y, x: t / (x + 1.0), low=-0.6, high=3.0, doc="log(1 + x), accurate near 0."
 )
-log2: Unary = _unary(
-    "log2", np.log2, FLOATS, lambda t, y, x: t / (x * _LOG_2), low=0.2, high=3.0, doc="Logarithm to base 2. Array API `log2`."
+log2: Unary = _maths(
+    "log2", np.log2, lambda t, y, x: t / (x * _LOG_2), low=0.2, high=3.0, doc="Logarithm to base 2. Array API `log2`."
 )
-log10: Unary = _unary(
+log10: Unary = _maths(
     "log10",
     np.log10,
-    FLOATS,
     lambda t, y, x: t / (x * _LOG_10),
     low=0.2,
     high=3.0,
     doc="Logarithm to base 10. Array API `log10`.",
 )
-sqrt: Unary = _unary(
-    "sqrt", np.sqrt, FLOATS, lambda t, y, x: t * 0.5 / y, low=0.2, high=3.0, doc="Square root; NaN below 0."
-)
-rsqrt: Unary = _unary(
+sqrt: Unary = _maths("sqrt", np.sqrt, lambda t, y, x: t * 0.5 / y, low=0.2, high=3.0, doc="Square root; NaN below 0.")
+rsqrt: Unary = _maths(
     "rsqrt",
     lambda x: 1 / np.sqrt(x),
-    FLOATS,
     lambda t, y, x: t * -0.5 * (y / x),
     low=0.2,
     high=3.0,
     doc="1 / sqrt(x). torch `rsqrt`.",
 )
-sin: Unary = _unary("sin", np.sin, FLOATS, lambda t, y, x: t * cos(x), doc="Sine of an angle in radians.")
-cos: Unary = _unary("cos", np.cos, FLOATS, lambda t, y, x: t * -sin(x), doc="Cosine of an angle in radians.")
-tan: Unary = _unary(
-    "tan", np.tan, FLOATS, lambda t, y, x: t * (y * y + 1.0), low=-1.2, high=1.2, doc="Tangent of an angle in radians."
+sin: Unary = _maths("sin", np.sin, lambda t, y, x: t * cos(x), doc="Sine of an angle in radians.", harmless=True)
+cos: Unary = _maths("cos", np.cos, lambda t, y, x: t * -sin(x), doc="Cosine of an angle in radians.", harmless=True)
+tan: Unary = _maths(
+    "tan", np.tan, lambda t, y, x: t * (y * y + 1.0), low=-1.2, high=1.2, doc="Tangent of an angle in radians."
 )
-asin: Unary = _unary(
+asin: Unary = _maths(
     "asin",
     np.arcsin,
-    FLOATS,
     lambda t, y, x: t * rsqrt(1.0 - x * x),
     low=-0.9,
     high=0.9,
     doc="Inverse sine, in radians; NaN outside [-1, 1].",
 )
-acos: Unary = _unary(
+acos: Unary = _maths(
     "acos",
     np.arccos,
-    FLOATS,
     lambda t, y, x: t * -rsqrt(1.0 - x * x),
     low=-0.9,
     high=0.9,
     doc="Inverse cosine, in radians; NaN outside [-1, 1].",
 )
-atan: Unary = _unary("atan", np.arctan, FLOATS, lambda t, y, x: t / (x * x + 1.0), doc="Inverse tangent, in radians.")
-sinh: Unary = _unary("sinh", np.sinh, FLOATS, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
-cosh: Unary = _unary("cosh", np.cosh, FLOATS, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
-tanh: Unary = _unary("tanh", np.tanh, FLOATS, lambda t, y, x: t * (1.0 - y * y), doc="Hyperbolic tangent.")
-erf: Unary = _unary(
+atan: Unary = _maths(
+    "atan", np.arctan, lambda t, y, x: t / (x * x + 1.0), doc="Inverse tangent, in radians.", harmless=True
+)
+sinh: Unary = _maths("sinh", np.sinh, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
+cosh: Unary = _maths("cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
+tanh: Unary = _maths("tanh", np.tanh, lambda t, y, x: t * (1.0 - y * y), doc="Hyperbolic tangent.", harmless=True)
+erf: Unary = _maths(
     "erf",
     _erf,
-    FLOATS,
     lambda t, y, x: t * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
     doc="The error function, 2 / sqrt(pi) times the integral of exp(-u^2) from 0 to x.",
+    harmless=True,
 )
-erfc: Unary = _unary(
+erfc: Unary = _maths(
     "erfc",
     _erfc,
-    FLOATS,
     lambda t, y, x: t * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
     doc="1 - erf(x), accurate where erf(x) is near 1.",
 )
 floor: Unary = _unary("floor", np.floor, FLOATS, flat=True, doc="The largest integer not above x, as a float.")
 ceil: Unary = _unary("ceil", np.ceil, FLOATS, flat=True, doc="The smallest integer not below x, as a float.")
 trunc: Unary = _unary("trunc", np.trunc, FLOATS, flat=True, doc="x without its fraction: rounded towards 0.")
-round_: Unary = _unary("round", np.rint, FLOATS, flat=True, doc="The nearest integer, halves to even (as Python and NumPy).")
+round_: Unary = _unary(
+    "round", np.rint, FLOATS, flat=True, doc="The nearest integer, halves to even (as Python and NumPy)."
+)
 isnan: Unary = _unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
 isinf: Unary = _unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
 isfinite: Unary = _unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whether x is neither an infinity nor NaN.")
 
 # ---- numbers --------------------------------------------------------------------------------------
 
-negative: Unary = _unary("negative", np.negative, NUMBERS, lambda t, y, x: -t, doc="-x; wraps around for integers.")
-square: Unary = _unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.")
+negative: Unary = _unary(
+    "negative", np.negative, NUMBERS, lambda t, y, x: -t, doc="-x; wraps around for integers.", harmless=True
+)
+square: Unary = _unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.", harmless=True)
 abs_: Unary = _unary(
     "abs",
     np.abs,
@@ -287,8 +300,11 @@ abs_: Unary = _unary(
     lambda t, y, x: t * sign(x),
     low=0.3,
     doc="The absolute value. Its derivative at 0 is 0, as in torch.",
+    harmless=True,
 )
-sign: Unary = _unary("sign", np.sign, NUMBERS, flat=True, low=0.3, doc="-1, 0 or 1; NaN for NaN. Its derivative is 0.")
+sign: Unary = _unary(
+    "sign", np.sign, NUMBERS, flat=True, low=0.3, doc="-1, 0 or 1; NaN for NaN. Its derivative is 0.", vector="floats"
+)
 
 
 def _half(t: Any, mine: Any, other: Any) -> Any:
@@ -296,7 +312,7 @@ def _half(t: Any, mine: Any, other: Any) -> Any:
     return select(mine, t, select(other, broadcast(cast(as_array(0.0), t.dtype, t.type.weak), t.shape), t * 0.5))
 
 
-add: Binary = _binary("add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.")
+add: Binary = _binary("add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.", harmless=True)
 accumulate: Binary = _binary(
     "accumulate",
     np.add,
@@ -306,9 +322,11 @@ accumulate: Binary = _binary(
     "Reverse mode writes it, so that a part which is zero almost everywhere is added where it is not; `simplify` makes it `add`.",
     enter=False,
 )
-subtract: Binary = _binary("subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.")
+subtract: Binary = _binary(
+    "subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.", harmless=True
+)
 multiply: Binary = _binary(
-    "multiply", np.multiply, NUMBERS, [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a], doc="a * b."
+    "multiply", np.multiply, NUMBERS, [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a], doc="a * b.", harmless=True
 )
 divide: Binary = _binary(
     "divide",
@@ -317,6 +335,7 @@ divide: Binary = _binary(
     [lambda t, y, a, b: t / b, lambda t, y, a, b: -(t * (y / b))],
     low=0.5,
     doc="a / b, a float: integers become f32 (Python numbers f64) first. IEEE: 1 / 0 is inf, 0 / 0 is NaN.",
+    expensive=True,
 )
 maximum: Binary = _binary(
     "maximum",
@@ -324,6 +343,7 @@ maximum: Binary = _binary(
     NUMBERS,
     [lambda t, y, a, b: _half(t, a > b, a < b), lambda t, y, a, b: _half(t, b > a, b < a)],
     doc="The larger of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
+    harmless=True,
 )
 minimum: Binary = _binary(
     "minimum",
@@ -331,7 +351,10 @@ minimum: Binary = _binary(
     NUMBERS,
     [lambda t, y, a, b: _half(t, a < b, a > b), lambda t, y, a, b: _half(t, b < a, b > a)],
     doc="The smaller of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
+    harmless=True,
 )
+
+
 def _per_square(t: Any, side: Any, a: Any, b: Any) -> Any:
     """t * side / (a^2 + b^2), of sides divided by the longer one first, so that no square leaves the range; 0 at (0, 0)."""
     length = stop_gradient(maximum(abs_(a), abs_(b)))
@@ -348,6 +371,8 @@ atan2: Binary = _binary(
     [lambda t, y, a, b: _per_square(t, b, a, b), lambda t, y, a, b: -_per_square(t, a, a, b)],
     low=0.3,
     doc="The angle of the point (b, a), in radians, in (-pi, pi]. Its derivative at (0, 0) is 0, as in torch.",
+    expensive=True,
+    vector="floats",
 )
 
 
@@ -374,6 +399,8 @@ floor_divide: Binary = _binary(
     low=1.0,
     high=5.0,
     doc="a / b rounded down (Python's `//`). Dividing an integer by zero stops the program with the line.",
+    expensive=True,
+    vector="never",
 )
 remainder: Binary = _binary(
     "remainder",
@@ -384,6 +411,8 @@ remainder: Binary = _binary(
     low=1.0,
     high=5.0,
     doc="a - b * (a // b): the sign is b's (Python's `%`). An integer modulo zero stops the program with the line.",
+    expensive=True,
+    vector="never",
 )
 
 
@@ -426,6 +455,8 @@ _general_power: Binary = _binary(
     high=3.0,
     doc="a to the power b.",
     enter=False,
+    expensive=True,
+    vector="floats",
 )
 
 
@@ -468,7 +499,7 @@ def pow_(a: Any, b: Any) -> Array:
 
 
 def _compare(name: str, reference: Callable[..., Any], doc: str) -> Binary:
-    return _binary(name, reference, ANY, doc=f"{doc} element by element; a bool array.", result=bool_)
+    return _binary(name, reference, ANY, doc=f"{doc} element by element; a bool array.", result=bool_, harmless=True)
 
 
 equal: Binary = _compare("equal", np.equal, "a == b")
@@ -492,7 +523,7 @@ def _truth(x: Any) -> Any:
 
 
 def _logical(name: str, reference: Callable[..., Any], doc: str) -> Binary:
-    strict = _binary(name, reference, BOOLS, doc=doc, enter=False)
+    strict = _binary(name, reference, BOOLS, doc=doc, enter=False, harmless=True)
 
     def function(a: Any, b: Any) -> Array:
         return strict(_truth(a), _truth(b))
@@ -504,7 +535,7 @@ def _logical(name: str, reference: Callable[..., Any], doc: str) -> Binary:
 logical_and: Binary = _logical("logical_and", np.logical_and, "Whether both are true, element by element.")
 logical_or: Binary = _logical("logical_or", np.logical_or, "Whether one or both are true, element by element.")
 logical_xor: Binary = _logical("logical_xor", np.logical_xor, "Whether exactly one is true, element by element.")
-_strict_not: Unary = _unary("logical_not", np.logical_not, BOOLS, doc="Whether x is false.", enter=False)
+_strict_not: Unary = _unary("logical_not", np.logical_not, BOOLS, doc="Whether x is false.", enter=False, harmless=True)
 
 
 @public("logical_not")
@@ -513,8 +544,8 @@ def logical_not(x: Any) -> Array:
     return _strict_not(_truth(x))
 
 
-def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Binary | None) -> Binary:
-    strict = _binary(name, reference, INTEGERS, doc=doc, enter=False, low=0, high=7)
+def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Binary | None, **traits: Any) -> Binary:
+    strict = _binary(name, reference, INTEGERS, doc=doc, enter=False, low=0, high=7, **traits)
 
     def function(a: Any, b: Any) -> Array:
         left, right = handle(a), handle(b)
@@ -526,17 +557,31 @@ def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Binar
     return public(name)(function)
 
 
-bitwise_and: Binary = _bitwise("bitwise_and", np.bitwise_and, "a & b, bit by bit; the logical and of bools.", logical_and)
-bitwise_or: Binary = _bitwise("bitwise_or", np.bitwise_or, "a | b, bit by bit; the logical or of bools.", logical_or)
-bitwise_xor: Binary = _bitwise("bitwise_xor", np.bitwise_xor, "a ^ b, bit by bit; the logical xor of bools.", logical_xor)
+bitwise_and: Binary = _bitwise(
+    "bitwise_and", np.bitwise_and, "a & b, bit by bit; the logical and of bools.", logical_and, harmless=True
+)
+bitwise_or: Binary = _bitwise(
+    "bitwise_or", np.bitwise_or, "a | b, bit by bit; the logical or of bools.", logical_or, harmless=True
+)
+bitwise_xor: Binary = _bitwise(
+    "bitwise_xor", np.bitwise_xor, "a ^ b, bit by bit; the logical xor of bools.", logical_xor, harmless=True
+)
 bitwise_left_shift: Binary = _bitwise(
-    "bitwise_left_shift", np.left_shift, "a << b; bits that leave are lost. 0 <= b < the number of bits.", None
+    "bitwise_left_shift",
+    np.left_shift,
+    "a << b; bits that leave are lost. 0 <= b < the number of bits.",
+    None,
+    vector="never",
 )
 bitwise_right_shift: Binary = _bitwise(
-    "bitwise_right_shift", np.right_shift, "a >> b, keeping the sign. 0 <= b < the number of bits.", None
+    "bitwise_right_shift",
+    np.right_shift,
+    "a >> b, keeping the sign. 0 <= b < the number of bits.",
+    None,
+    vector="never",
 )
 _strict_invert: Unary = _unary(
-    "bitwise_invert", np.invert, INTEGERS, doc="~x, bit by bit.", low=0, high=7, enter=False
+    "bitwise_invert", np.invert, INTEGERS, doc="~x, bit by bit.", low=0, high=7, enter=False, harmless=True
 )
 
 
@@ -570,6 +615,7 @@ def _select_jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any]) -> Any
 _select: Primitive = primitive(
     name="select",
     kind="elementwise",
+    harmless=True,
     infer=_infer_select,
     reference=lambda condition, a, b: np.where(condition, a, b),
     vjp=lambda ct, y, condition, a, b: [None, select(condition, ct, _zeros(ct)), select(condition, _zeros(ct), ct)],
@@ -629,6 +675,8 @@ def _whole(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 _cast: Primitive = primitive(
     name="cast",
     kind="elementwise",
+    harmless=True,
+    named_after_operand=True,
     infer=lambda x, dtype, weak=False: TensorType(dtype, x.shape, weak and not x.shape),
     reference=_convert,
     vjp=lambda ct, y, x, dtype, weak=False: [
@@ -662,6 +710,9 @@ def astype(x: Any, dtype: Any) -> Array:
 _stop: Primitive = primitive(
     name="stop_gradient",
     kind="elementwise",
+    elements="viewed",
+    harmless=True,
+    named_after_operand=True,
     infer=lambda x: x,
     reference=lambda x: x,
     vjp=lambda ct, y, x: [None],
@@ -711,4 +762,3 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Array:
                 outside = logical_or(outside, isnan(bound))
             kept = where(outside, bound, kept)
     return kept
-

@@ -121,6 +121,8 @@ def _window(starts: Sequence[Any], sizes: Sequence[int]) -> tuple[slice, ...]:
 dynamic_slice_op: Primitive = primitive(
     name="dynamic_slice",
     kind="view",
+    elements="viewed",
+    named_after_operand=True,
     infer=_infer_dynamic_slice,
     reference=lambda x, *starts, sizes: x[_window(starts, sizes)],
     vjp=lambda ct, y, x, *starts, sizes: [
@@ -173,6 +175,7 @@ def _dynamic_update_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Ar
 dynamic_update_op: Primitive = primitive(
     name="dynamic_update",
     kind="index",
+    elements="updated",
     infer=_infer_dynamic_update,
     reference=_updated,
     vjp=lambda ct, y, x, update, *starts: [
@@ -229,6 +232,7 @@ def _infer_take(x: TensorType, indices: TensorType, axis: int, meaning: str = "i
 _take_op: Primitive = primitive(
     name="take",
     kind="index",
+    elements="gathered",
     infer=_infer_take,
     reference=lambda x, indices, axis, meaning="index": np.asarray(
         np.take(x, _wrapped(indices, x.shape[axis], meaning), axis=axis)
@@ -265,6 +269,7 @@ def _infer_take_along(x: TensorType, indices: TensorType, axis: int, meaning: st
 _take_along_op: Primitive = primitive(
     name="take_along",
     kind="index",
+    elements="gathered",
     infer=_infer_take_along,
     reference=lambda x, indices, axis, meaning="index": np.take_along_axis(
         x, _wrapped(indices, x.shape[axis], meaning), axis
@@ -333,6 +338,7 @@ _NUMBERS = (f32, f64, i32, i64)
 _scatter_add_op: Primitive = primitive(
     name="scatter_add",
     kind="index",
+    elements="updated",
     infer=_infer_scatter_add,
     reference=_scatter_add,
     effects=FAIL,
@@ -401,6 +407,7 @@ def _scatter_vjp(
 _scatter_op: Primitive = primitive(
     name="scatter",
     kind="index",
+    elements="updated",
     infer=_infer_scatter,
     reference=_scatter,
     effects=FAIL,
@@ -460,6 +467,7 @@ def _scatter_add_along(
 _scatter_add_along_op: Primitive = primitive(
     name="scatter_add_along",
     kind="index",
+    elements="updated",
     infer=_infer_scatter_add_along,
     reference=_scatter_add_along,
     effects=FAIL,

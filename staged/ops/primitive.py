@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.ir.declaration import Declaration, declare
 from staged.ir.nodes import PURE, Effect
 from staged.ir.types import DType, TensorType, Type, f32, f64
 
@@ -83,17 +84,10 @@ class BadSample:
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class Primitive:
-    """One op of the language. `kind` sorts it for fusion and the support table.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Primitive(Declaration):
+    """One op on arrays: its traits (see `Declaration`), type rule, meaning, derivatives and samples."""
 
-    Kinds: 'elementwise' (same shapes in and out), 'broadcast', 'reduction', 'view' (reshape, permute, slice: moves or
-    renames elements), 'index' (gather, scatter, dynamic slices), 'contraction', 'pooling', 'random', 'source'
-    (constants, iota), 'effect'.
-    """
-
-    name: str
-    kind: str
     infer: InferRule
     reference: Callable[..., Any]
     vjp: VjpRule | None = None
@@ -123,9 +117,7 @@ def primitive(**fields: Any) -> Primitive:
     """Declare a primitive: makes it and enters it into `PRIMITIVES`."""
     for key in ("samples", "bad"):
         fields[key] = tuple(fields.get(key, ()))
-    declared = Primitive(**fields)
-    assert declared.name not in PRIMITIVES, f"op {declared.name} is declared twice"
-    PRIMITIVES[declared.name] = declared
+    declared = PRIMITIVES[fields["name"]] = declare(Primitive(**fields))
     return declared
 
 

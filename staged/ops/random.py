@@ -185,11 +185,10 @@ def _random(name: str, cases: list[dict[str, Any]], p: Any = None, **fields: Any
     more_types = () if p is None else (TensorType(f32),)
     return primitive(
         name=name,
-        kind="random",
         samples=[Sample((*_KEY, *more), case) for case in cases],
         bad=[BadSample((*_BAD_KEY, *more_types), DTypeError, "the stream is an i64 scalar", cases[0])],
         why_not_differentiable=_WHY,
-        **fields,
+        **{"kind": "random", "expensive": True, **fields},
     )
 
 
@@ -227,6 +226,8 @@ _permutation_op = _random(
     infer=_infer_permutation,
     reference=_permutation,
     doc="0 .. n - 1 in random order.",
+    kind="shuffle",
+    expensive=False,
 )
 
 

@@ -111,6 +111,7 @@ _sum_op: Primitive = _reduce(
     vjp=lambda ct, y, x, axes: [expand_back(ct, x.shape, axes)],
     jvp=lambda tangents, y, operands, axes: bind(_sum_op, [tangents[0]], axes=axes),
     doc="The sum over `axes`; 0 of no elements. The order of additions is the back end's.",
+    harmless=True,
 )
 
 
@@ -234,6 +235,7 @@ _any_op: Primitive = _reduce(
     BOOLS,
     doc="Whether an element over `axes` is true.",
     why_not_differentiable="its result is not a float",
+    harmless=True,
 )
 _all_op: Primitive = _reduce(
     "all",
@@ -241,6 +243,7 @@ _all_op: Primitive = _reduce(
     BOOLS,
     doc="Whether every element over `axes` is true.",
     why_not_differentiable="its result is not a float",
+    harmless=True,
 )
 
 

@@ -61,6 +61,9 @@ def _broadcast(x: np.ndarray[Any, Any], shape: tuple[int, ...], axes: tuple[int,
 _broadcast_op: Primitive = primitive(
     name="broadcast_to",
     kind="broadcast",
+    elements="moved",
+    harmless=True,
+    named_after_operand=True,
     infer=_infer_broadcast,
     reference=_broadcast,
     vjp=lambda ct, y, x, shape, axes: [
@@ -128,6 +131,9 @@ def _infer_reshape(x: TensorType, shape: Shape) -> TensorType:
 _reshape_op: Primitive = primitive(
     name="reshape",
     kind="view",
+    elements="viewed",
+    harmless=True,
+    named_after_operand=True,
     infer=_infer_reshape,
     reference=lambda x, shape: x.reshape(shape),
     vjp=lambda ct, y, x, shape: [bind(_reshape_op, [ct], shape=x.shape)],
@@ -257,6 +263,9 @@ def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
 _permute_op: Primitive = primitive(
     name="permute",
     kind="view",
+    elements="moved",
+    harmless=True,
+    named_after_operand=True,
     infer=_infer_permute,
     reference=lambda x, axes: np.transpose(x, axes),
     vjp=lambda ct, y, x, axes: [bind(_permute_op, [ct], axes=_inverse(axes))],
@@ -419,6 +428,9 @@ def _pad_axis(x: Array, axis: int, low: int, high: int, value: Any) -> Array:
 _slice_op: Primitive = primitive(
     name="slice",
     kind="view",
+    elements="viewed",
+    harmless=True,
+    named_after_operand=True,
     infer=_infer_slice,
     reference=_slice_reference,
     vjp=lambda ct, y, x, start, stop, step: [embed(ct, x.shape, start, step)],
@@ -508,6 +520,8 @@ def _unpad(ct: Array, x: Array, low: Sequence[int]) -> Array:
 _pad_op: Primitive = primitive(
     name="pad",
     kind="view",
+    elements="moved",
+    harmless=True,
     infer=_infer_pad,
     reference=lambda x, low, high, value: np.pad(x, tuple(zip(low, high, strict=True)), constant_values=value),
     vjp=lambda ct, y, x, low, high, value: [_unpad(ct, x, low)],
@@ -600,6 +614,7 @@ def _concat_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], ax
 _concat_op: Primitive = primitive(
     name="concat",
     kind="view",
+    harmless=True,
     infer=_infer_concat,
     reference=lambda *xs, axis: np.concatenate(xs, axis=axis),
     vjp=_concat_vjp,

@@ -45,6 +45,7 @@ def _infer_constant(value: Any) -> TensorType:
 primitive(
     name="constant",
     kind="source",
+    harmless=True,
     infer=_infer_constant,
     reference=lambda value: np.asarray(value, dtype=_infer_constant(value).dtype.numpy),
     samples=[Sample((), {"value": 2.5}), Sample((), {"value": 7}), Sample((), {"value": (True, False)})],
@@ -67,6 +68,7 @@ def _iota(shape: tuple[int, ...], axis: int, dtype: DType) -> np.ndarray[Any, An
 _iota_op: Primitive = primitive(
     name="iota",
     kind="source",
+    harmless=True,
     infer=_infer_iota,
     reference=_iota,
     samples=[
