@@ -14,12 +14,11 @@ growable stack where it has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of
-from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.sequences import Handles, sequence_handles
 from staged.ir.storage import (
     OPAQUE,
@@ -36,10 +35,12 @@ from staged.ir.storage import (
 )
 from staged.ir.types import CPU, Device, SequenceType, TensorType
 from staged.passes.memory.frames import join_frames
-from staged.passes.memory.liveness import Interval, Liveness, liveness
+from staged.passes.memory.groups import Group, Groups
+from staged.passes.memory.liveness import Liveness, liveness
 from staged.passes.memory.offsets import assign_offsets, assign_slots, merged, peak
-from staged.passes.memory.residual_slots import join_histories
+from staged.passes.memory.residual_slots import join_residual_slots
 from staged.passes.memory.sequences import SequencePlan, copied_handles, plan_sequences
+from staged.passes.memory.staging import staging_buffers
 from staged.passes.memory.variable_lives import variable_lives
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
@@ -55,22 +56,6 @@ def plan_buffers(function: Function, aliases: Aliases, called: Called | None = N
     return _Planner(function, aliases, called).plan()
 
 
-@dataclass(eq=False)
-class _Group:
-    """Values that share one buffer, with the intervals at which each holds it."""
-
-    members: list[tuple[Interval, Value | VariableRef]] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
-    buffer: Buffer | None = None
-    """Set for pinned groups: inputs, outputs, outer variables, constants."""
-    variable: VariableRef | None = None
-    nbytes: int = 0
-
-
-_Same = tuple[Value, VariableRef, int]
-"""A value, the Variable that it is written to, and the position of that."""
-
-
 class _Planner:
     def __init__(self, function: Function, aliases: Aliases, called: Called | None) -> None:
         self.function = function
@@ -79,15 +64,10 @@ class _Planner:
         self.in_place = dict(called.in_place) if called else {}
         self.live: Liveness = liveness(function)
         self.devices = value_devices(function)
-        self.group: dict[Value, _Group] = {}
-        self.touch: set[tuple[Value | VariableRef, Value | VariableRef, int]] = set()
-        """(source, destination, position): may meet there, because one becomes the other."""
-        self.variables: dict[VariableRef, _Group] = {}
+        self.groups = Groups(self.live)
         self.copied: set[Op] = set()
         self.outputs: list[Buffer | None] = []
         self.block_of: dict[Op, Block] = {}
-        self.fields: dict[tuple[Op, int], Buffer] = {}
-        self.kept: dict[Value, Buffer] = {}
         self.read: set[Value] = set()
         """What ops and ends take, but for branches' ends and frames."""
 
@@ -108,11 +88,11 @@ class _Planner:
         self.join_variables()
         self.join_outputs()
         self.join_updates()
-        join_frames(self)
+        fields = join_frames(self.function, self.groups, self.devices)
         handles = sequence_handles(self.function, self.called is not None and self.called.recursive)
         storage = plan_sequences(self.function, self.live, handles, self.devices)
-        join_histories(self, storage.places)
-        return self.finish(handles, storage)
+        kept = join_residual_slots(self.loops(), self.groups, self.devices, storage.places)
+        return self.finish(handles, storage, fields, kept)
 
     def extend_views(self) -> None:
         """A value lives at least as long as the views of it."""
@@ -157,14 +137,16 @@ class _Planner:
 
     def make_groups(self) -> None:
         for number, param in enumerate(self.function.params):
-            if is_tensor(param) and number in self.in_place:
+            if not is_tensor(param):
+                continue
+            type, device = param.tensor, self.devices.get(param, CPU)
+            if number in self.in_place:
                 # The caller's place for a result, which holds this argument at first.
-                index, device = self.in_place[number], self.devices.get(param, CPU)
-                self.pin(param, Buffer(param.hint or "sum", param.tensor, "output", param.tensor.nbytes, device, index=index))
-            elif is_tensor(param):
-                device = self.devices.get(param, CPU)
-                name = param.hint or f"input_{number}"
-                self.pin(param, Buffer(name, param.tensor, "input", param.tensor.nbytes, device, index=number))
+                index = self.in_place[number]
+                buffer = Buffer(param.hint or "sum", type, "output", type.nbytes, device, index=index)
+            else:
+                buffer = Buffer(param.hint or f"input_{number}", type, "input", type.nbytes, device, index=number)
+            self.groups.pin(param, buffer)
         kept = [variable for variable in self.function.variables if variable.outer or self.called]
         lives = variable_lives(self.function, self.live, kept)
         for variable in self.function.variables:
@@ -180,9 +162,9 @@ class _Planner:
                     role=variable.role,
                     variable=variable,
                 )
-                group = _Group(buffer=buffer, variable=variable, nbytes=buffer.nbytes)
+                group = Group(buffer=buffer, variable=variable, nbytes=buffer.nbytes)
                 group.members += [(interval, variable) for interval in lives[variable]]
-                self.variables[variable] = group
+                self.groups.of_variable[variable] = group
         for block in structural_blocks(self.function.block):
             for param in block.params:
                 self.own_group(param)
@@ -191,33 +173,21 @@ class _Planner:
                 if view_of(result) is not None:
                     continue
                 if op.name == "constant" and is_tensor(result):
-                    self.pin(result, Buffer(result.hint or "constant", result.tensor, "constant", result.tensor.nbytes))
+                    name, type = result.hint or "constant", result.tensor
+                    self.groups.pin(result, Buffer(name, type, "constant", type.nbytes))
                 elif op.name == "variable_read" and is_tensor(result) and op not in self.copied:
-                    self.add(self.variables[op.attrs["variable"]], result)
+                    self.groups.add(self.groups.of_variable[op.attrs["variable"]], result)
                 else:
                     self.own_group(result)
 
     def own_group(self, value: Value) -> None:
-        if is_tensor(value) and value not in self.group and value in self.live.intervals and not self.is_nothing(value):
-            self.add(_Group(), value)
+        known = value in self.groups.of or value not in self.live.intervals
+        if is_tensor(value) and not known and not self.is_nothing(value):
+            self.groups.add(Group(), value)
 
     def is_nothing(self, value: Value) -> bool:
         """Whether a value is absent and only passed on by a branch or into a frame: nothing is written, so it needs no place."""
         return is_absent(value) and value not in self.read
-
-    def pin(self, value: Value, buffer: Buffer) -> None:
-        self.add(_Group(buffer=buffer), value)
-
-    def add(self, group: _Group, value: Value) -> None:
-        group.members += [(interval, value) for interval in self.live.intervals[value]]
-        group.values.append(value)
-        group.nbytes = max(group.nbytes, value.tensor.nbytes)
-        self.group[value] = group
-
-    def hold(self, value: Value, start: int, end: int) -> None:
-        """Keep the buffer of `value` in use over further positions (a copy lands there, a loop has yet to read it)."""
-        if value in self.group:
-            self.group[value].members.append(((start, end), value))
 
     def allow_touching(self) -> None:
         for op in structural_ops(self.function.block):
@@ -227,7 +197,7 @@ class _Planner:
                 root = root_of(op.operands[operand])
                 uses = (number for number, other in enumerate(op.operands) if root_of(other) is root)
                 if all((result, number) in pairs for number in uses):
-                    self.allow(root, op.results[result], self.live.start[op])
+                    self.groups.allow(root, op.results[result], self.live.start[op])
 
     def hold_loops(self) -> None:
         """A loop's carried value, its result and the condition's parameter are one: the buffer is theirs from the loop's
@@ -235,21 +205,21 @@ class _Planner:
         for op in self.loops():
             start, finish = self.live.start[op], self.live.finish[op]
             for index, param, initial in self.carried(op):
-                self.hold(param, start, self.live.block_start[op.blocks[0]])
-                self.allow(initial, param, start)
+                self.groups.hold(param, start, self.live.block_start[op.blocks[0]])
+                self.groups.allow(initial, param, start)
                 if op.name == "while":
                     condition, body = op.blocks
                     # The body reads what the condition saw, and so does whoever reads the loop's result.
                     seen = condition.params[index]
-                    self.hold(seen, self.live.block_start[condition], self.live.block_start[body])
-                    self.merge(self.group[param], self.group[seen])
-                self.hold(param, finish, finish)
-                if op.results[index] in self.group:
-                    self.merge(self.group[param], self.group[op.results[index]])
+                    self.groups.hold(seen, self.live.block_start[condition], self.live.block_start[body])
+                    self.groups.merge(self.groups.of[param], self.groups.of[seen])
+                self.groups.hold(param, finish, finish)
+                if op.results[index] in self.groups.of:
+                    self.groups.merge(self.groups.of[param], self.groups.of[op.results[index]])
                 for block, end in ends_of_loop(op):
                     position = self.live.block_end[block]
-                    self.hold(param, position, position)
-                    self.allow(end.operands[index], param, position)
+                    self.groups.hold(param, position, position)
+                    self.groups.allow(end.operands[index], param, position)
 
     def hold_branches(self) -> None:
         """A branch's result is written where the branch ends."""
@@ -257,28 +227,28 @@ class _Planner:
             for block, end in ends_of_branch(op):
                 position = self.live.block_end[block]
                 for result, operand in zip(op.results, end.operands, strict=True):
-                    if result in self.group:
-                        self.hold(result, position, position)
-                        self.allow(operand, result, position)
+                    if result in self.groups.of:
+                        self.groups.hold(result, position, position)
+                        self.groups.allow(operand, result, position)
 
     def join_loops(self) -> None:
         for op in self.loops():
             for index, param, initial in self.carried(op):
                 for _, end in ends_of_loop(op):
-                    self.try_join(end.operands[index], param)
-                self.try_join(initial, param)
+                    self.groups.try_join(end.operands[index], param)
+                self.groups.try_join(initial, param)
 
     def join_branches(self) -> None:
         for op in self.branches():
             for _, end in ends_of_branch(op):
                 for result, operand in zip(op.results, end.operands, strict=True):
-                    if result in self.group:
-                        self.try_join(operand, result)
+                    if result in self.groups.of:
+                        self.groups.try_join(operand, result)
 
     def join_calls(self) -> None:
         for op in structural_ops(self.function.block):
             for result, operand in _in_place(op):
-                self.try_join(op.operands[operand], op.results[result])
+                self.groups.try_join(op.operands[operand], op.results[result])
 
     def loops(self) -> list[Op]:
         return [op for op in structural_ops(self.function.block) if op.name in ("for", "while")]
@@ -291,7 +261,7 @@ class _Planner:
         is_for = op.name == "for"
         params = op.blocks[-1].params[1:] if is_for else op.blocks[-1].params
         initial = op.operands[3:] if is_for else op.operands
-        return [(i, p, v) for i, (p, v) in enumerate(zip(params, initial, strict=True)) if p in self.group]
+        return [(i, p, v) for i, (p, v) in enumerate(zip(params, initial, strict=True)) if p in self.groups.of]
 
     def join_variables(self) -> None:
         """A value that is written to a Variable is computed there.
@@ -310,10 +280,10 @@ class _Planner:
             if any(start < position <= end for start, end in spans for position in others):
                 continue
             same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
-            group, target = self.group.get(value), self.variables[variable]
+            group, target = self.groups.of.get(value), self.groups.of_variable[variable]
             if group is not None and same_size and self.may_write_early(value, op):
-                self.touch.add((value, variable, written))
-                self.join_group(value, target, same=(value, variable, written))
+                self.groups.touch.add((value, variable, written))
+                self.groups.join(value, target, same=(value, variable, written))
 
     def may_write_early(self, value: Value, write: Op) -> bool:
         """Whether `value` may be computed straight into the Variable, before the position of the write.
@@ -344,13 +314,13 @@ class _Planner:
                 continue
             if index in self.in_place.values():
                 param = next(param for number, param in enumerate(self.function.params) if self.in_place.get(number) == index)
-                self.outputs.append(self.group[param].buffer)
+                self.outputs.append(self.groups.of[param].buffer)
                 for block in returns:
                     position = self.live.block_end[block]
-                    self.hold(param, position, position)
-                    self.allow(block.end.operands[index], param, position)
+                    self.groups.hold(param, position, position)
+                    self.groups.allow(block.end.operands[index], param, position)
                 for block in returns:
-                    self.try_join(block.end.operands[index], param)
+                    self.groups.try_join(block.end.operands[index], param)
                 continue
             name = self.function.result_paths[index] if index < len(self.function.result_paths) else f"result_{index}"
             device = self.devices.get(returns[0].end.operands[index], CPU)
@@ -358,15 +328,15 @@ class _Planner:
             self.outputs.append(buffer)
             for block in returns:
                 value = root_of(block.end.operands[index])
-                group = self.group.get(value)
+                group = self.groups.of.get(value)
                 full = group is not None and value.tensor.nbytes == type.nbytes
                 if group is None or group.buffer is not None or group.variable is not None or not full:
                     continue
-                others = list(dict.fromkeys(other for other in self.group.values() if other.buffer is buffer))
-                if _is_made(value) and not any(self.interfere(group, other) for other in others):
+                others = list(dict.fromkeys(other for other in self.groups.of.values() if other.buffer is buffer))
+                if _is_made(value) and not any(self.groups.interfere(group, other) for other in others):
                     group.buffer = buffer
                     for other in others:
-                        self.merge(group, other)
+                        self.groups.merge(group, other)
 
     def join_updates(self) -> None:
         """An array that is changed in part stays where it is: else all of it would be copied."""
@@ -375,79 +345,20 @@ class _Planner:
             if op.name in ("kernel", "gpu_func") and any(map(changed_operands, inside)):
                 for result, operand in self.aliases(op):
                     if is_tensor(op.results[result]):
-                        self.try_join(op.results[result], root_of(op.operands[operand]))
+                        self.groups.try_join(op.results[result], root_of(op.operands[operand]))
 
     def returns(self) -> list[Block]:
         """The blocks that end the function."""
         return [block for block in structural_blocks(self.function.block) if block.end.kind == "return"]
 
-    # ---- joining ----
-
-    def allow(self, source: Value, destination: Value, position: int) -> None:
-        self.touch.add((root_of(source), destination, position))
-
-    def try_join(self, value: Value, other: Value) -> None:
-        """Put both in one buffer if their lives allow it."""
-        root = root_of(value)
-        if root not in self.group or other not in self.group:
-            return
-        group, target = self.group[root], self.group[other]
-        if group.variable is not None or target.variable is not None:
-            return  # a Variable holds its value until it is written: only the value written may join it
-        if root.tensor.nbytes == other.tensor.nbytes:
-            self.join_group(root, target)
-
-    def join_group(self, value: Value, target: _Group, same: _Same | None = None) -> None:
-        group = self.group.get(value)
-        if group is None or group is target:
-            return
-        if group.buffer is not None and target.buffer is not None:
-            return
-        pinned = group.buffer or target.buffer
-        if pinned is not None and pinned.kind in ("input", "constant"):
-            return  # never written
-        if group.nbytes == target.nbytes and not self.interfere(group, target, same):
-            self.merge(target, group)
-
-    def merge(self, target: _Group, other: _Group) -> None:
-        if target is other:
-            return
-        target.members += other.members
-        target.values += other.values
-        target.buffer = target.buffer or other.buffer
-        target.variable = target.variable or other.variable
-        for value in other.values:
-            self.group[value] = target
-        for variable, group in self.variables.items():
-            if group is other:
-                self.variables[variable] = target
-
-    def interfere(self, a: _Group, b: _Group, same: _Same | None = None) -> bool:
-        """Whether the two must not share a buffer: something of one is needed while something of the other is.
-
-        Exact: all members count. They may meet in one position where one becomes the other (`touch`); and after `same`, the
-        position from which a value and a Variable are equal, these two may both live.
-        """
-        for (start_a, end_a), value_a in a.members:
-            for (start_b, end_b), value_b in b.members:
-                if end_a < start_b or end_b < start_a:
-                    continue
-                if end_a == start_b and (value_a, value_b, end_a) in self.touch:
-                    continue
-                if end_b == start_a and (value_b, value_a, end_b) in self.touch:
-                    continue
-                if same is not None and (value_a, value_b) == same[:2] and start_b >= same[2]:
-                    continue
-                return True
-        return False
-
     # ---- offsets ----
 
-    def finish(self, handles: Handles, storage: SequencePlan) -> Plan:
-        groups = list(dict.fromkeys([*self.group.values(), *self.variables.values()]))
+    def finish(
+        self, handles: Handles, storage: SequencePlan, fields: dict[tuple[Op, int], Buffer], kept: dict[Value, Buffer]
+    ) -> Plan:
         place: dict[Value, Buffer] = {}
         buffers: list[Buffer] = []
-        for group in groups:
+        for group in self.groups.all():
             if group.buffer is None:
                 group.buffer = self.arena_buffer(group)
             buffer = group.buffer
@@ -463,7 +374,8 @@ class _Planner:
                 place[value] = place[root_of(value)]
         buffers += [buffer for buffer in self.outputs if buffer is not None and buffer not in buffers]
         buffers += storage.buffers
-        staging = self.staging(place, buffers)
+        staging = staging_buffers(self.function, self.live, place, self.outputs, self.devices)
+        buffers += staging.values()
         slots: list[list[Buffer]] = []
         sizes = self.assign_devices(buffers)
         # Once it is known where each buffer is.
@@ -491,8 +403,8 @@ class _Planner:
             local_bytes=local_bytes,
             handles=handles,
             copied_handles=copied_handles(self.function, self.live, handles),
-            fields=self.fields,
-            kept=self.kept,
+            fields=fields,
+            kept=kept,
         )
 
     def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:
@@ -508,7 +420,7 @@ class _Planner:
             for device, arena in arenas.items()
         }
 
-    def arena_buffer(self, group: _Group) -> Buffer:
+    def arena_buffer(self, group: Group) -> Buffer:
         named = next((value for value in group.values if value.hint), group.values[0])
         producer = named.producer
         return Buffer(
@@ -520,41 +432,6 @@ class _Planner:
             where=where_made(named),
             role="gradient" if named.hint.startswith("d_") else _role_in_call(named),
         )
-
-    def staging(self, place: dict[Value, Buffer], buffers: list[Buffer]) -> dict[tuple[object, int], Buffer]:
-        """Temporaries for ends that pass a carried buffer on into another one (`a, b = b, a`)."""
-        staging: dict[tuple[object, int], Buffer] = {}
-
-        def stage(end: End, index: int, name: str, type: TensorType, position: int, device: Device) -> None:
-            buffer = Buffer(f"{name or 't'}_next", type, "arena", type.nbytes, role="temporary")
-            buffer.intervals = [(position, position)]
-            buffer.device = device
-            buffers.append(buffer)
-            staging[end, index] = buffer
-
-        for block in self.returns():
-            sources = [place.get(root_of(operand)) if is_tensor(operand) else None for operand in block.end.operands]
-            # The places of results that are copied there: what another result has yet to be read from is taken aside.
-            written = {output for output, source in zip(self.outputs, sources, strict=True) if output and source is not output}
-            for index, (operand, source) in enumerate(zip(block.end.operands, sources, strict=True)):
-                if source in written and source is not self.outputs[index]:
-                    device = self.devices.get(operand, CPU)
-                    stage(block.end, index, operand.hint, operand.tensor, self.live.block_end[block], device)
-        for op in structural_ops(self.function.block):
-            if op.name not in ("for", "while"):
-                continue
-            skip = 1 if op.name == "for" else 0
-            carried = op.blocks[-1].params[skip:]
-            for block, end in ends_of_loop(op):
-                targets = {place[param] for param in carried if param in place}
-                for index, param in enumerate(carried):
-                    if param not in place:
-                        continue
-                    source = place.get(root_of(end.operands[index]))
-                    if source is not None and source is not place[param] and source in targets:
-                        device = self.devices.get(param, CPU)
-                        stage(end, index, param.hint, param.tensor, self.live.block_end[block], device)
-        return staging
 
 
 def _in_place(op: Op) -> list[tuple[int, int]]:

@@ -2,7 +2,9 @@
 
 from tests.mutate.mutant import Mutant
 
-BUFFERS = "staged/passes/memory/plan.py"
+PLAN = "staged/passes/memory/plan.py"
+STAGING = "staged/passes/memory/staging.py"
+GROUPS = "staged/passes/memory/groups.py"
 LIVENESS = "staged/passes/memory/liveness.py"
 OFFSETS = "staged/passes/memory/offsets.py"
 HOMES = "staged/passes/placement/devices.py"
@@ -11,70 +13,70 @@ ON_MEMORY = ("tests/passes/test_buffers.py",)
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a Variable's own value does not keep others out of its buffer",
-        BUFFERS,
+        PLAN,
         "group.members += [(interval, variable) for interval in lives[variable]]",
         "group.members += []",
         ON_MEMORY,
     ),
     Mutant(
         "all that is carried on from a written value counts as that value",
-        BUFFERS,
+        GROUPS,
         "if same is not None and (value_a, value_b) == same[:2] and start_b >= same[2]:",
         "if same is not None and value_b is same[1] and start_b >= same[2]:",
         ("tests/passes/test_buffers_programs.py", "-k", "keeps_what_was_written and compiled"),
     ),
     Mutant(
         "a written value may be computed while the Variable's old one is needed",
-        BUFFERS,
+        GROUPS,
         "if same is not None and (value_a, value_b) == same[:2] and start_b >= same[2]:",
         "if same is not None and (value_a, value_b) == same[:2]:",
         ON_MEMORY,
     ),
     Mutant(
         "a value that something else is written over stays in the Variable",
-        BUFFERS,
+        PLAN,
         "if any(start < position <= end for start, end in spans for position in others):",
         "if False:",
         ON_MEMORY,
     ),
     Mutant(
         "results that share the caller's array are not one group",
-        BUFFERS,
-        "                    for other in others:\n                        self.merge(group, other)\n",
+        PLAN,
+        "                    for other in others:\n                        self.groups.merge(group, other)\n",
         "",
         ON_MEMORY,
     ),
     Mutant(
         "a read of a Variable that is written meanwhile is no copy",
-        BUFFERS,
+        PLAN,
         "any(start < write < end for write in writes.get(variable, ()))",
         "any(start > write > end for write in writes.get(variable, ()))",
         ON_MEMORY,
     ),
     Mutant(
         "a loop's buffer is free where an end passes values on",
-        BUFFERS,
-        "self.hold(param, position, position)\n                    self.allow(end.operands[index], param, position)",
-        "self.allow(end.operands[index], param, position)",
+        PLAN,
+        "self.groups.hold(param, position, position)\n                    self.groups.allow(end.operands[index], param, position)",
+        "self.groups.allow(end.operands[index], param, position)",
         ON_MEMORY,
     ),
     Mutant(
         "values that change places in a loop are not taken aside",
-        BUFFERS,
+        STAGING,
         "if source is not None and source is not place[param] and source in targets:",
         "if source is not None and source is not place[param] and source not in targets:",
         ON_MEMORY,
     ),
     Mutant(
         "results that are read from one another's places are not taken aside",
-        BUFFERS,
-        "if source in written and source is not self.outputs[index]:",
-        "if source in written and source is self.outputs[index]:",
+        STAGING,
+        "if source in written and source is not outputs[index]:",
+        "if source in written and source is outputs[index]:",
         ON_MEMORY,
     ),
     Mutant(
         "an operand may be overwritten though the op reads it in another way too",
-        BUFFERS,
+        PLAN,
         "if all((result, number) in pairs for number in uses):",
         "if any((result, number) in pairs for number in uses):",
         ON_MEMORY,
@@ -96,8 +98,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a frame's field is made where another value is needed later",
         "staged/passes/memory/frames.py",
-        "if any(end >= saved for (_, end), other in group.members if other is not value):",
-        "if any(end > planner.live.length for (_, end), other in group.members if other is not value):",
+        "any(end >= saved for (_, end), other in group.members if other is not value):",
+        "any(end > groups.live.length for (_, end), other in group.members if other is not value):",
         ON_MEMORY,
     ),
     Mutant(
@@ -165,7 +167,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the host's peak has the device's values in it",
-        BUFFERS,
+        PLAN,
         "peak(buffer for buffer in buffers if buffer.device == device)",
         "peak(buffer for buffer in buffers)",
         ("tests/backends/cublas_cudnn/test_memory_report.py",),
