@@ -25,31 +25,33 @@ import numpy as np
 
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
-from staged.backends.c_family.contraction.spec import C_TYPES, Conv2dSpec, KernelText, MatmulSpec, row_major
+from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, MatmulSpec
+from staged.backends.c_family.support.library import render
+from staged.backends.c_family.support.vectors import width_snippet
 from staged.ir.machine import MACHINES, X86_64_V4, Machine
+from staged.ir.types import DType, f32, row_major
 
 # tuned for this processor, as programs called from Python are
 FLAGS = "-std=c11 -O2 -mtune=native -ffp-contract=fast -fno-math-errno -fno-trapping-math -shared -fPIC".split()
-KINDS = {"f32": np.float32, "f64": np.float64}
 
 
 class Timed:
-    """A kernel compiled with a loop around all its phases."""
+    """A kernel compiled with a loop around it."""
 
-    def __init__(self, text: KernelText, dtype: str, machine: Machine) -> None:
-        scalar = C_TYPES[dtype]
-        calls = []
-        for phase in text.phases:
-            calls.append("        " + text.call(phase, {"begin": "0", "end": str(phase.work_items)}) + ";\n")
+    def __init__(self, text: ContractionKernel, dtype: DType, machine: Machine) -> None:
+        scalar = dtype.c_name
+        lines, support = render({*text.snippets, width_snippet(machine.vector_bytes)})
         source = "\n".join(
             [
                 "#include <stdint.h>\n#include <string.h>",
-                *(part.text for part in text.support),
+                *lines,
+                support,
+                *(snippet.text for snippet in text.support),
                 text.text,
-                f"void entry(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *shared, {scalar} *scratch, long times) {{",
-                "    (void)shared; (void)scratch;",
+                f"void entry(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *scratch, long times) {{",
+                "    (void)scratch;",
                 "    for (long i = 0; i < times; ++i) {",
-                *calls,
+                f"        {text.call({'begin': '0', 'end': str(text.work_items)})};",
                 "    }\n}",
             ]
         )
@@ -61,10 +63,10 @@ class Timed:
         subprocess.run(["gcc", *FLAGS, *march, str(file), "-o", str(folder / "kernel.so")], check=True)
         self.compile_seconds = time.perf_counter() - start
         self.entry = ctypes.CDLL(str(folder / "kernel.so")).entry
-        self.workspaces = [aligned(size) for size in (text.shared_bytes, text.scratch_bytes)]
+        self.workspace = aligned(text.scratch_bytes)
 
     def run(self, a: np.ndarray, b: np.ndarray, c: np.ndarray, times: int = 1) -> None:
-        arrays = (a, b, c, *self.workspaces)
+        arrays = (a, b, c, self.workspace)
         self.entry(*(ctypes.c_void_p(x.ctypes.data) for x in arrays), ctypes.c_long(times))
 
 
@@ -87,9 +89,9 @@ def measure(run: object, multiply_adds: int) -> tuple[float, float]:
     return min(samples), median(samples)
 
 
-def random_aligned(rng: np.random.Generator, shape: tuple[int, ...], dtype: str = "f32") -> np.ndarray:
-    size = int(np.prod(shape)) * np.dtype(KINDS[dtype]).itemsize
-    array = aligned(size)[:size].view(KINDS[dtype]).reshape(shape)
+def random_aligned(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType = f32) -> np.ndarray:
+    size = int(np.prod(shape)) * dtype.size
+    array = aligned(size)[:size].view(dtype.numpy).reshape(shape)
     array[...] = rng.standard_normal(shape)
     return array
 
@@ -113,8 +115,8 @@ def matmuls(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
                 row_major(*s) if flag == "N" else row_major(*s)[::-1]
                 for s, flag in zip((a_shape, b_shape), transposes, strict=True)
             ]
-            spec = MatmulSpec("product", m, n, k, "f32", (), strides[0], strides[1], row_major(m, n))
-            timed = Timed(emit_matmul(spec, machine), "f32", machine)
+            spec = MatmulSpec("product", m, n, k, f32, (), strides[0], strides[1], row_major(m, n))
+            timed = Timed(emit_matmul(spec, machine), f32, machine)
 
             def ours(times: int, timed: Timed = timed, a: np.ndarray = a, b: np.ndarray = b, c: np.ndarray = c) -> None:
                 timed.run(a, b, c, times)
@@ -165,7 +167,7 @@ def convolutions(machine: Machine) -> None:
                 kind
             ]
             text = emit_conv2d(spec, machine)
-            timed = Timed(text, "f32", machine)
+            timed = Timed(text, f32, machine)
 
             def ours(times: int, timed: Timed = timed, a: np.ndarray = a, b: np.ndarray = b, c: np.ndarray = c) -> None:
                 timed.run(a, b, c, times)

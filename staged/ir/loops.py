@@ -110,6 +110,11 @@ class ArrayRef:
     role: str
     dim: Dim | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the room that it has."""
+        return self.size * self.dtype.size
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:

@@ -211,6 +211,15 @@ class FrameType:
 Type = TensorType | SequenceType | FrameType
 
 
+def row_major(*extents: int) -> tuple[int, ...]:
+    """Strides, in elements, of a dense row-major array: (2, 3, 4) gives (12, 4, 1)."""
+    strides, step = [], 1
+    for extent in reversed(extents):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
 def bound(extent: Extent) -> int:
     """The extent, or the room that memory has for a symbolic one: the largest value that it may have, at least 2.
 

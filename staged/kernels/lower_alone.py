@@ -34,7 +34,7 @@ from staged.ir.loops import (
     map_indices,
 )
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.types import bool_, i32, i64
+from staged.ir.types import bool_, i32, i64, row_major
 from staged.kernels.kinds import ALONE, array_of, dim_of, extents, is_scalar, shape_of
 
 
@@ -125,14 +125,6 @@ def loops(axes: Sequence[Axis], body: Sequence[Statement]) -> list[Statement]:
     return out
 
 
-def row_major(shape: Sequence[int]) -> list[int]:
-    strides, stride = [], 1
-    for extent in reversed(shape):
-        strides.append(stride)
-        stride *= extent
-    return strides[::-1]
-
-
 def _concat(name: str, p: _Parts) -> Nest:
     axis = p.op.attrs["axis"]
     shape = extents(p.op.results[0])
@@ -161,9 +153,9 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
     axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
     source = Affine()
     target = Affine()
-    for axis, small, large in zip(axes, row_major(part), row_major(whole), strict=True):
+    for axis, small, large in zip(axes, row_major(*part), row_major(*whole), strict=True):
         source, target = source + Affine.of(axis, small), target + Affine.of(axis, large)
-    for number, (large, n, m) in enumerate(zip(row_major(whole), p.symbolic[0], p.symbolic[1], strict=True)):
+    for number, (large, n, m) in enumerate(zip(row_major(*whole), p.symbolic[0], p.symbolic[1], strict=True)):
         if n != m:
             target = target + Affine.of(p.scalar(2 + number), large)
     first, in_place = p.begin()
@@ -207,7 +199,7 @@ def _scatter_add_along(name: str, p: _Parts) -> Nest:
     axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
     source, target = Affine(), Affine()
     checked = Local("index", i64)
-    for number, (loop, small, large) in enumerate(zip(axes, row_major(indices), row_major(shape), strict=True)):
+    for number, (loop, small, large) in enumerate(zip(axes, row_major(*indices), row_major(*shape), strict=True)):
         source = source + Affine.of(loop, small)
         target = target + (Affine.of(checked, large) if number == axis else Affine.of(loop, large))
     index, load_index = p.load(p.array(1), source)

@@ -39,6 +39,7 @@ from staged.errors import (
     ShapeError,
     StagedError,
 )
+from staged.ir.types import DTYPES
 from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
 from staged.runtime.guard import CUDA_MODE, PLAIN_MODE, ffi, guard, loader
 from staged.runtime.layout import layout
@@ -85,26 +86,6 @@ def gpu_stops() -> int:
     """How many programs with kernels have stopped with an error: such a one may leave work on its stream, others wait for it."""
     return _gpu_stops
 
-
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64),
-    "u8": np.dtype(np.uint8),
-    "u32": np.dtype(np.uint32),
-    "bool": np.dtype(np.bool_),
-}
-_C_TYPES = {
-    "f32": "float",
-    "f64": "double",
-    "i32": "int32_t",
-    "i64": "int64_t",
-    "u8": "uint8_t",
-    "u32": "uint32_t",
-    "bool": "_Bool",
-}
-
 # NumPy's flag bits: an array whose memory a program can read as it is, and one that it can write too.
 _READABLE = 0x0101  # C-contiguous and aligned
 _WRITABLE = 0x0501  # and writable
@@ -146,7 +127,7 @@ def _bytes_of(plan: _Plan) -> int:
 def _lay_out(parameters: Sequence[Parameter]) -> _Layout:
     offsets, end = [], 0
     for parameter in parameters:
-        size = _DTYPES[parameter.dtype].itemsize if _by_value(parameter) else _POINTER
+        size = DTYPES[parameter.dtype].size if _by_value(parameter) else _POINTER
         end = -(-end // size) * size
         offsets.append(end)
         end += size
@@ -231,7 +212,7 @@ class _Slot:
         self.args = ffi.new("char[]", layout.size)
         self.words = ffi.cast("void **", self.args)
         self.cells = [
-            ffi.cast(f"{_C_TYPES[parameter.dtype]} *", self.args + offset)
+            ffi.cast(f"{DTYPES[parameter.dtype].c_name} *", self.args + offset)
             for parameter, offset in zip(artifact.parameters, layout.offsets, strict=True)
             if _by_value(parameter)
         ]
@@ -327,7 +308,7 @@ class NativeProgram:
             plans.append(
                 _Plan(
                     parameter,
-                    _DTYPES[parameter.dtype],
+                    DTYPES[parameter.dtype].numpy,
                     extents if len(extents) == len(parameter.shape) else None,
                     cells if by_value else offset // _POINTER,
                     by_value,
@@ -659,7 +640,7 @@ def _fitting(plan: _Plan, value: Any) -> Array:
 
 def _scalar(parameter: Parameter, value: Any) -> Any:
     """A number of the parameter's dtype from a NumPy scalar or 0-d array; refuses what would change its value."""
-    dtype = _DTYPES[parameter.dtype]
+    dtype = DTYPES[parameter.dtype].numpy
     array = np.asarray(value)
     if array.shape != () or not np.can_cast(array.dtype, dtype, "same_kind"):
         raise DTypeError(f"`{parameter.label}` must be one {parameter.dtype} number, got {value!r}")

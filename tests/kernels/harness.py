@@ -71,10 +71,8 @@ def source(*functions: Function, machine: Machine = MACHINE) -> tuple[str, list[
     body = "\n".join(text.text for text in texts)
     for text in texts:
         body += f"\nvoid *const {text.name}_entry = (void *)(uintptr_t)&{text.name};\n"
-        if text.prepare:
-            body += f"\nvoid *const {text.prepare}_entry = (void *)(uintptr_t)&{text.prepare};\n"
-    shared = dict(pair for text in texts for pair in text.support)
-    return "\n".join([*lines, "", support, *shared.values(), body]), texts
+    shared = dict.fromkeys(snippet.text for text in texts for snippet in text.support)
+    return "\n".join([*lines, "", support, *shared, body]), texts
 
 
 def compile_c(text: str, flags: Sequence[str]) -> ctypes.CDLL:
@@ -159,11 +157,6 @@ class Program:
                 arguments.append(operand.ctypes.data_as(ctypes.c_void_p))
         arguments += [result.ctypes.data_as(ctypes.c_void_p) for result in results]
         assert len(arguments) == len(op.operands) + len(op.results)
-        shared = aligned_buffer(text.shared_bytes)
-        if text.prepare:
-            self.entry(text.prepare)(*arguments[: len(op.operands)], shared.ctypes.data_as(ctypes.c_void_p))
-        if text.shared_bytes:
-            arguments.append(shared.ctypes.data_as(ctypes.c_void_p))
         scratch = aligned_buffer(text.scratch_bytes)
         if text.scratch_bytes:
             arguments.append(scratch.ctypes.data_as(ctypes.c_void_p))

@@ -70,7 +70,6 @@ class BodyEmitter:
         self.function = function
         self.plan = plan
         self.kernels = kernels
-        self.file_names = names
         self.local_names = Names(names)
         self.call_kernel = call_kernel
         self.site_of = site_of

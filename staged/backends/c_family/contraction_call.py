@@ -10,8 +10,7 @@ from typing import Literal
 
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
-from staged.backends.c_family.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec, row_major
-from staged.backends.c_family.contraction.spec import KernelText as ContractionText
+from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec
 from staged.backends.c_family.expr import Index, Infix, Name, address
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
 from staged.backends.c_family.loops import LoopEmitter
@@ -22,7 +21,7 @@ from staged.backends.c_family.writer import Writer, c_identifier, safe_comment
 from staged.ir.loops import ArrayRef, Axis, Load, Local, Loop, Nest, indices_of, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op, Value
-from staged.ir.types import DType, bound
+from staged.ir.types import DType, bound, row_major
 
 _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]] = {
     "conv2d": "forward",
@@ -49,15 +48,15 @@ def extents(value: Value) -> tuple[int, ...]:
     return tuple(bound(extent) for extent in value.tensor.shape)
 
 
-def emit_product(op: Op, name: str, machine: Machine, epilogue: Epilogue | None) -> ContractionText:
+def emit_product(op: Op, name: str, machine: Machine, epilogue: Epilogue | None) -> ContractionKernel:
     """The kernel's own text: matrix product or convolution with an optional epilogue."""
-    dtype = op.operands[0].tensor.dtype.name
+    dtype = op.operands[0].tensor.dtype
     if op.attrs["kind"] == "matmul":
         return emit_matmul(matmul_spec(op, name, dtype, epilogue), machine)
     return emit_conv2d(conv2d_spec(op, name, dtype, epilogue), machine)
 
 
-def matmul_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> MatmulSpec:
+def matmul_spec(op: Op, name: str, dtype: DType, epilogue: Epilogue | None) -> MatmulSpec:
     a, b = (extents(operand) for operand in op.operands[:2])
     strides = []
     for shape, turned in ((a, op.attrs.get("transpose_a", False)), (b, op.attrs.get("transpose_b", False))):
@@ -79,7 +78,7 @@ def counted_extent(op: Op) -> Literal["", "m", "k", "batch"]:
     return "batch" if a.ndim > 2 else "k" if op.attrs.get("transpose_a", False) else "m"
 
 
-def conv2d_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Conv2dSpec:
+def conv2d_spec(op: Op, name: str, dtype: DType, epilogue: Epilogue | None) -> Conv2dSpec:
     first, second = (extents(operand) for operand in op.operands[:2])
     kind = op.attrs["kind"]
     if kind == "conv2d":
@@ -105,17 +104,16 @@ def conv2d_spec(op: Op, name: str, dtype: str, epilogue: Epilogue | None) -> Con
 def _wrap(
     op: Op,
     name: str,
-    product: ContractionText,
+    product: ContractionKernel,
     inline: str,
     snippets: frozenset[str],
     nest: Nest | None,
     machine: Machine,
 ) -> KernelText:
-    """One function with the program's signature around the product's phases; all but the last go into `prepare`."""
+    """One function with the program's signature around the product's."""
     inputs = [_parameter(v.tensor.dtype, v.tensor.shape, f"input_{n}", True) for n, v in enumerate(op.operands)]
     outputs = [_parameter(v.tensor.dtype, v.tensor.shape, f"output_{n}", False) for n, v in enumerate(op.results)]
     inputs[0], inputs[1] = (inputs[0][0], "a"), (inputs[1][0], "b")
-    arguments: dict[str, str] = {}
     if op.attrs.get("dims"):
         inputs[-1] = ("int64_t ", "count")
     if nest is None:
@@ -126,65 +124,35 @@ def _wrap(
         for number, output in enumerate(nest.outputs):
             outputs[number] = (outputs[number][0], output_name(number, output))
     types = {parameter: type.replace("restrict", "").strip() for type, parameter in product.parameters}
-    *before, last = product.phases
     w = Writer()
     comments = kernel_comments(op)[:7]
     for comment in dict.fromkeys(comments):
         w.line("// " + safe_comment(comment))
-    workspace = -(-product.shared_bytes // 64) * 64
-    scratch = product.scratch_bytes
-    shared = workspace + scratch if before else 0
-
-    def places(own: str) -> dict[str, str]:
-        found = {}
-        if "shared" in types:
-            found["shared"] = f"({types['shared']})(void *)shared"
-        if "scratch" in types:
-            found["scratch"] = f"({types['scratch']})(void *){own}"
-        return found
-
-    prepare = ""
-    if before:
-        prepare = f"{name}_prepare"
-        with w.block(f"static void {prepare}({_head([*inputs, ('unsigned char *', 'shared')])})"):
-            for type, parameter in outputs:
-                w.line(f"{type}const {parameter} = NULL;  // not touched before the last phase")
-            for phase in before:
-                more = {"begin": "0", "end": str(phase.work_items), **places(f"(shared + {workspace})")}
-                w.statement(product.call(phase, {**arguments, **more}) + ";")
-        w.line()
     parameters = [*inputs, *outputs]
-    if shared:
-        parameters.append(("unsigned char *", "shared"))
-    if scratch:
+    if product.scratch_bytes:
         parameters.append(("unsigned char *", "scratch"))
     parameters += [("int64_t ", "begin"), ("int64_t ", "end")]
     with w.block(f"static void {name}({_head(parameters)})"):
-        if shared and "shared" not in types:
-            w.line("(void)shared;")
         if op.attrs.get("dims") and "count" not in types:
             w.line("(void)count;")
-        w.statement(product.call(last, {**arguments, **places("scratch")}) + ";")
+        arguments = {"scratch": f"({types['scratch']})(void *)scratch"} if "scratch" in types else {}
+        w.statement(product.call(arguments) + ";")
     text = "\n".join(part for part in (inline, product.text, str(w)) if part)
-    items = last.work_items
+    items = product.work_items
     work = _multiply_adds(op) / 20.0  # nanoseconds at a modest rate
     chunk = max(1, min(items // 2, int(items * 10_000 / work))) if items > 1 and work > 20_000 else 0
-    vectors = {s.name for s in product.support if s.name.startswith("vector_")}
-    support = tuple((s.name, s.text) for s in product.support if s.name not in vectors)
     return KernelText(
         name,
         text,
         tuple(parameters),
         items,
-        snippets | {*vectors, width_snippet(machine.vector_bytes)},
-        scratch,
+        snippets | product.snippets | {width_snippet(machine.vector_bytes)},
+        product.scratch_bytes,
         False,
         chunk,
         () if nest is None else tuple((o, i + 1) for o, i in nest.in_place),
-        prepare,
-        shared,
-        items_text=last.items_text.replace("{count}", f"{{{len(op.operands) - 1}}}"),
-        support=support,
+        items_text=product.items_text.replace("{count}", f"{{{len(op.operands) - 1}}}"),
+        support=product.support,
     )
 
 
@@ -212,7 +180,7 @@ def _multiply_adds(op: Op) -> float:
     if op.attrs["kind"] == "matmul":
         k = extents(a)[-2 if op.attrs.get("transpose_a", False) else -1]
         return float(prod(extents(op.blocks[0].params[0])) * k)
-    spec = conv2d_spec(op, "", a.tensor.dtype.name, None)
+    spec = conv2d_spec(op, "", a.tensor.dtype, None)
     return float(spec.multiply_adds)
 
 

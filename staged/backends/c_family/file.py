@@ -69,7 +69,6 @@ class FileWriter(ABC):
     uses_store: bool
     buffers_bytes: int
     scratch_bytes: int
-    shared_bytes: int
     support: str
 
     @abstractmethod
@@ -86,14 +85,11 @@ class FileWriter(ABC):
         return bool(self.stacks) or self.is_recursive or self.uses_store
 
     def arena_bytes(self) -> int:
-        """Buffers, then what kernels share, then one scratch area per thread, then the heads of what grows."""
+        """Buffers, then one scratch area per thread, then the heads of what grows."""
         return self.frames_offset() + HEAD * self.uses_store
 
-    def scratch_offset(self) -> int:
-        return self.buffers_bytes + self.shared_bytes
-
     def stacks_offset(self) -> int:
-        return self.scratch_offset() + self.scratch_bytes * max(1, self.machine.cores)
+        return self.buffers_bytes + self.scratch_bytes * max(1, self.machine.cores)
 
     def own_stack_offset(self) -> int:
         return self.stacks_offset() + HEAD * len(self.stacks)
@@ -240,8 +236,8 @@ class FileWriter(ABC):
             asked.add(width_snippet(self.machine.vector_bytes))
         includes, support = render(asked)
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
-        shared = dict(pair for kernel in kernels for pair in kernel.support)
-        return includes, "\n".join([support, *shared.values()])
+        shared = dict.fromkeys(snippet.text for kernel in kernels for snippet in kernel.support)
+        return includes, "\n".join([support, *shared])
 
     def write_head(self, w: Writer, kernels: Sequence[KernelText]) -> None:
         """Where the text is from, and how to read it."""

@@ -15,11 +15,7 @@ from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function, Op, VariableRef, walk_ops
 from staged.ir.storage import structural_blocks
-from staged.ir.types import CPU, Device, TensorType, shape_text
-
-_C_TYPES = {
-    "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t", "bool": "bool",
-}  # fmt: skip
+from staged.ir.types import CPU, DTYPES, Device, TensorType, shape_text
 
 
 def make_parameter(
@@ -175,7 +171,7 @@ def header_text(
         _write_sizes(w, name, parameters)
         rows = []
         for parameter in parameters:
-            c_type = _C_TYPES[parameter.dtype]
+            c_type = DTYPES[parameter.dtype].c_name
             declaration = (
                 f"{c_type} {parameter.field};"
                 if parameter.scalar

@@ -33,11 +33,11 @@ class KernelLibrary:
         if first is made:
             return made
         self.names.used.discard(name)
-        return replace(made, name=first.name, text=first.text, prepare=first.prepare, parameters=first.parameters)
+        return replace(made, name=first.name, text=first.text, parameters=first.parameters)
 
 
 def _shape_of(kernel: KernelText) -> object:
     """What two kernels must share to be one function: the text but for comments and names of their own, and how it is called."""
     types = tuple(type for type, _ in kernel.parameters)
     text, _ = shape_of(kernel.text)
-    return text, types, kernel.shared_bytes, kernel.scratch_bytes, kernel.can_fail, kernel.items_text
+    return text, types, kernel.scratch_bytes, kernel.can_fail, kernel.items_text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from staged.backends.c_family.support.library import Snippet
 from staged.ir.nodes import Op
 from staged.source import Position
 
@@ -37,14 +38,10 @@ class KernelText:
     """Work items per claim when threads share them; 0: not worth it (or not allowed), one thread does all."""
     may_alias: tuple[tuple[int, int], ...] = ()
     """(result, operand) pairs that may share a buffer: every element is read before it is written."""
-    prepare: str = ""
-    """Name of a function `prepare(inputs..., shared)` called once before, which fills what all items share."""
-    shared_bytes: int = 0
-    """Size of that shared workspace; the kernel then takes it as `shared`, before `scratch`."""
     items_text: str = ""
     """How many work items there are, where the program finds that: C with `{3}` for argument 3 of the call; `items` is a bound."""
-    support: tuple[tuple[str, str], ...] = ()
-    """(name, text) of functions that kernels share and the registry of snippets does not have: once per program."""
+    support: tuple[Snippet, ...] = ()
+    """Functions that kernels share and the registry of snippets does not have: once per program."""
 
     def items_of(self, arguments: Sequence[object]) -> str:
         """The number of work items of a call, as C."""

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 
 from staged.backends.c_family.expr import Call, Cast, Index, Infix, Literal, Name, address, literal
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
-from staged.backends.c_family.nest_uses import count_uses, rounded, used_sources
+from staged.backends.c_family.nest_uses import count_uses, used_sources
 from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call, spell
 from staged.backends.c_family.vector_loops import VectorLoops
 from staged.backends.c_family.vectors import Vec, is_zero
 from staged.backends.c_family.writer import safe_comment
+from staged.ir.buffers import aligned
 from staged.ir.loops import (
     OUT_OF_RANGE,
     Accumulate,
@@ -65,7 +66,7 @@ class LoopEmitter(VectorLoops):
 
     def function(self, name: str, comments: Sequence[str]) -> KernelText:
         parameters = self.parameters()
-        scratch_bytes = sum(rounded(a) for a in self.nest.scratch)
+        scratch_bytes = sum(aligned(a.nbytes) for a in self.nest.scratch)
         if scratch_bytes:
             parameters.append(("unsigned char *", self.names.fresh("scratch")))
         if self.can_fail:
@@ -137,7 +138,7 @@ class LoopEmitter(VectorLoops):
             self.arrays[array] = Name(name)
             start = f"scratch + {offset}" if offset else "scratch"
             self.w.line(f"{array.dtype.c_name} *const {name} = (void *)({start});".replace("(scratch)", "scratch"))
-            offset += rounded(array)
+            offset += aligned(array.nbytes)
         used = used_sources(self.nest) | {*self.nest.counts.values()}
         for source in (*self.nest.inputs, *self.nest.outputs):
             if source not in used:

@@ -72,11 +72,6 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
     return {local: (direct, nested) for local, (direct, nested) in counts.items()}
 
 
-def rounded(array: ArrayRef) -> int:
-    """Bytes of a scratch array, in whole cache lines."""
-    return -(-array.size * array.dtype.size // 64) * 64
-
-
 def may_stop(s: Statement) -> bool:
     """Whether a statement may stop the program."""
     return isinstance(s, CheckIndex) or isinstance(s, Compute) and is_checked(s.op, s.target.dtype)

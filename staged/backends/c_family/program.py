@@ -53,6 +53,7 @@ class Emitted:
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 Planner = Callable[[Function, Aliases, Called | None], Plan]
 
+
 class Library(Protocol):
     """Where a back end's kernels come from."""
 
@@ -89,7 +90,6 @@ class ProgramEmitter(FileWriter):
         self.constant_inputs = ConstantInputs()
         self.wrappers: dict[str, str] = {}
         self.scratch_bytes = 0
-        self.shared_bytes = 0
         self.support = ""
         self.functions: dict[str, CFunction] = {}
         self.frame_names = {record.name: self.names.fresh(record.name) for record in function.frames}
@@ -126,7 +126,6 @@ class ProgramEmitter(FileWriter):
         plan = planner(self.function, self.aliases, None)
         self.plan = plan
         self.scratch_bytes = aligned(max((kernel.scratch_bytes for kernel in kernels.values()), default=0))
-        self.shared_bytes = aligned(max((kernel.shared_bytes for kernel in kernels.values()), default=0))
         self.stacks = [stack for each in (*plans.values(), plan) for stack in each.stacks]
         for number, stack in enumerate(self.stacks):
             stack.index = number
@@ -338,12 +337,9 @@ class ProgramEmitter(FileWriter):
             entry.need("frames")
             head = place("st_frames", self.frames_offset())
             self.state.append(State("st_frames *", "frames", head, "grows: what is kept for gradients of calls"))
-        if self.shared_bytes:
-            note = "packed operands of one kernel"
-            self.state.append(State("unsigned char *", "shared", f"base + {self.buffers_bytes}", note))
         if self.scratch_bytes:
             note = "workspace, one part per thread"
-            self.state.append(State("unsigned char *", "scratch", f"base + {self.scratch_offset()}", note))
+            self.state.append(State("unsigned char *", "scratch", f"base + {self.buffers_bytes}", note))
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
@@ -387,7 +383,7 @@ class ProgramEmitter(FileWriter):
     def name_buffers(self, structure: StructureEmitter) -> None:
         """A field for every buffer: of `Buffers` for the arena's, of the arguments for the caller's."""
         names = self.state_names
-        own = {"stack": self.is_recursive, "frames": self.uses_store, "shared": self.shared_bytes, "scratch": self.scratch_bytes}
+        own = {"stack": self.is_recursive, "frames": self.uses_store, "scratch": self.scratch_bytes}
         names.used |= {name for name, is_there in own.items() if is_there}  # see `add_state`
         for buffer in self.plan.buffers:
             if buffer.kind == "input":
@@ -425,16 +421,11 @@ class ProgramEmitter(FileWriter):
         arguments = [*inputs, *outputs]
         w = structure.w
         structure.need(*kernel.snippets)
-        if kernel.prepare:
-            shared = Member(Name("m"), "shared")
-            w.statement(f"{kernel.prepare}({', '.join(map(str, [*inputs, shared]))});")
         if kernel.chunk and self.machine.cores > 1 and kernel.items > kernel.chunk:
             structure.need("team")
             fields = self.wrapper(kernel)
             values = ", ".join(f".{field} = {value}" for field, value in zip(fields, map(str, arguments), strict=False))
             extra = ""
-            if kernel.shared_bytes:
-                extra += ", .shared = m->shared"
             if kernel.scratch_bytes:
                 extra += ", .scratch = m->scratch"
             if kernel.can_fail:
@@ -447,9 +438,6 @@ class ProgramEmitter(FileWriter):
             extras: list[Expr] = []
             types = [type for type, _ in kernel.parameters]
             position = len(arguments)
-            if kernel.shared_bytes:
-                extras.append(Member(Name("m"), "shared"))
-                position += 1
             if kernel.scratch_bytes:
                 scratch = Member(Name("m"), "scratch")
                 c_type = types[position].strip()
@@ -471,7 +459,7 @@ class ProgramEmitter(FileWriter):
             for type, name in kernel.parameters[:-2]:
                 type = type.replace("restrict", "").rstrip()
                 field_type = (
-                    "unsigned char *" if name in ("scratch", "shared") else type if type.endswith("*") else f"{type} "
+                    "unsigned char *" if name == "scratch" else type if type.endswith("*") else f"{type} "
                 )
                 w.line(f"{field_type}{name};")
         w.line()
@@ -490,8 +478,6 @@ class ProgramEmitter(FileWriter):
                 if name == "scratch":
                     own = f"{a}->scratch + {thread} * SCRATCH_BYTES"
                     values.append(own if type == "unsigned char *" else f"({type})({own})")
-                elif name == "shared":
-                    values.append(f"({type}){a}->shared")
                 else:
                     values.append(f"{a}->{name}")
             w.statement(f"{kernel.name}({', '.join([*values, begin, end])});")

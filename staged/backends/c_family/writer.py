@@ -7,7 +7,7 @@ a second one becomes `h_2`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from staged.backends.c_family.header_words import WORDS
@@ -114,6 +114,30 @@ class Writer:
         yield
         self.depth -= 1
         self.line("}" + tail)
+
+    @contextmanager
+    def otherwise(self, head: str) -> Iterator[None]:
+        """A block that goes on from the brace of the one before: `} else if (...) {`."""
+        closing = self.lines.pop()
+        assert closing.strip() == "}", "no block before this one"
+        self.lines.append(f"{closing} else {head} {{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line("}")
+
+    @contextmanager
+    def unrolled(self, count: int, head: str) -> Iterator[None]:
+        """A loop that the compiler must unroll completely, so that small arrays become registers."""
+        self.line(f"#pragma GCC unroll {count}")
+        with self.block(head):
+            yield
+
+    @contextmanager
+    def function(self, head: str, parameters: Iterable[str]) -> Iterator[None]:
+        """A function definition."""
+        with self.block(f"{head}({', '.join(parameters)})"):
+            yield
 
     def section(self, title: str) -> None:
         """A stable section marker: hand edits between markers can later survive regeneration."""

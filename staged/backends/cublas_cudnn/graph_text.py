@@ -8,25 +8,16 @@ from dataclasses import dataclass, field
 from staged.backends.c_family.expr import Expr, Name
 from staged.backends.c_family.writer import Names, Writer, wrapped
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
-from staged.ir.buffers import Buffer
+from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.nodes import Value
 from staged.ir.types import DType
 from staged.source import Position
-
-ALIGNED = 256
-"""Bytes; where cudaMalloc would put an array."""
-
 
 _SIZES = {"float ": 4, "int32_t ": 4, "uint32_t ": 4, "bool ": 1, "uint8_t ": 1}
 
 
 def _size(c_type: str) -> int:
     return _SIZES.get(c_type, WORD)
-
-
-def rounded(nbytes: int) -> int:
-    """`nbytes` up to the next such place."""
-    return -(-nbytes // ALIGNED) * ALIGNED
 
 
 @dataclass(slots=True)
@@ -249,7 +240,7 @@ def parts(turns: Sequence[Turn], arguments: int, offset: int) -> list[DevicePart
         if turn.fields:
             fields.append(Field(f"{turn.type} *{turn.name};", "what its kernels read of a turn"))
             opens.append(f"gpu->{turn.name} = ({turn.type} *)(void *)(gpu->memory + {offset});")
-            offset += rounded(turn.nbytes)
+            offset += aligned(turn.nbytes, DEVICE_ALIGNMENT)
         found.append(DevicePart(tuple(fields), tuple(opens), (f"forget_graph(&gpu->{turn.graph});",)))
     return found
 

@@ -29,10 +29,10 @@ from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer
 from staged.backends.cublas_cudnn import graph_text
 from staged.backends.cublas_cudnn.device import DevicePart
-from staged.backends.cublas_cudnn.graph_text import Turn, rounded
+from staged.backends.cublas_cudnn.graph_text import Turn
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
-from staged.ir.buffers import Buffer
+from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
@@ -297,7 +297,7 @@ class Graphs:
             name, type, "arena", type.nbytes, self.device, where=turn.where, role="an array of this turn, for a library"
         )
         buffer.offset = turn.slice_bytes
-        turn.slice_bytes += rounded(type.nbytes)
+        turn.slice_bytes += aligned(type.nbytes, DEVICE_ALIGNMENT)
         turn.slices[value] = buffer
         self.buffers.append(buffer)
         structure.fields[buffer] = name
@@ -345,7 +345,7 @@ class Graphs:
     @property
     def turn_bytes(self) -> int:
         """Of that, the structs."""
-        return sum(rounded(turn.nbytes) for turn in self.turns)
+        return sum(aligned(turn.nbytes, DEVICE_ALIGNMENT) for turn in self.turns)
 
     def settle(self, offset: int) -> None:
         """Give the places of arrays their offsets, once it is known where the part of the arena for graphs begins."""

@@ -46,5 +46,5 @@ class HostKernels:
             made,
             text=in_both_languages(made.text),
             parameters=tuple((in_both_languages(c_type), name) for c_type, name in made.parameters),
-            support=tuple((name, in_both_languages(text)) for name, text in made.support),
+            support=tuple(replace(each, text=in_both_languages(each.text)) for each in made.support),
         )

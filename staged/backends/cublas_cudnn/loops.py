@@ -22,7 +22,6 @@ from dataclasses import replace
 
 from staged.backends.c_family.expr import Literal, Name
 from staged.backends.c_family.kernel_text import Site, kernel_comments
-from staged.backends.c_family.nest_uses import rounded
 from staged.backends.c_family.short_kernels import is_zero_fill
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.geometry import Launch, Team, check_grid, counted, launch_of, together
@@ -38,6 +37,7 @@ from staged.backends.cublas_cudnn.teams import may_overwrite
 from staged.backends.cublas_cudnn.tile_statements import TileStatements
 from staged.backends.cublas_cudnn.tiles import Tiles
 from staged.backends.cublas_cudnn.windows import pooling_as_gather
+from staged.ir.buffers import aligned
 from staged.ir.loops import ArrayRef, Axis, Guarded, Loop, Nest, Statement, Tile, indices_of, walk
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
@@ -379,7 +379,7 @@ class CudaLoopEmitter(TileStatements):
             self.arrays[array] = Name(name)
             place = f"{start} + {offset}" if offset else start
             self.w.line(f"{c_type} *const {name} = ({c_type} *)(void *)({place});")
-            offset += rounded(array)
+            offset += aligned(array.nbytes)
 
 
 def counted_first(part: Part) -> Part:

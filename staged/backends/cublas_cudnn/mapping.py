@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from staged.backends.c_family.nest_uses import rounded
+from staged.ir.buffers import aligned
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -62,7 +62,7 @@ class Part:
     @property
     def workspace_bytes(self) -> int:
         """Workspace of one item, each array in whole cache lines."""
-        return sum(rounded(array) for array in self.scratch)
+        return sum(aligned(array.nbytes) for array in self.scratch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from staged.backends.cublas_cudnn.functions import (
     stores_part,
     write_device_locals,
 )
-from staged.backends.cublas_cudnn.graph_text import rounded
 from staged.backends.cublas_cudnn.graphs import Graphs
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.kernels import CudaLibrary
@@ -251,12 +250,12 @@ class CudaProgram(ProgramEmitter):
     def stagings_offset(self, device: Device) -> int:
         """Where in it arrays arrive that loops copy from the host."""
         before = self.graphs_offset(device) + self.graphs.nbytes
-        return rounded(before) if self.stagings.nbytes else before
+        return aligned(before, DEVICE_ALIGNMENT) if self.stagings.nbytes else before
 
     def graphs_offset(self, device: Device) -> int:
         """Where in it what graphs need begins."""
         before = self.values_bytes(device) + self.workspace_bytes(device) + (aligned(1) if self.kernels_may_fail else 0)
-        return rounded(before) if self.graphs.nbytes else before
+        return aligned(before, DEVICE_ALIGNMENT) if self.graphs.nbytes else before
 
     def device_offset(self) -> int:
         """Where the host's arena holds what the program has on the device."""
@@ -307,9 +306,6 @@ class CudaProgram(ProgramEmitter):
 
     def has_release(self) -> bool:
         return True
-
-    def host_buffers(self) -> list[Buffer]:
-        return [buffer for buffer in self.plan.arena_buffers() if buffer.device == CPU]
 
     def device_buffers(self) -> list[Buffer]:
         """Those of all devices, one device after the other."""

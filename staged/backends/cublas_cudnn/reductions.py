@@ -16,7 +16,6 @@ import re
 
 from staged.ir.types import DTYPES, DType
 
-TEAMS = ("warp", "block", "column")
 _FUNCTION = re.compile(r"(warp|block|column)_(sum|prod|max|min|any|all|argmax|argmin)_(\w+)")
 
 

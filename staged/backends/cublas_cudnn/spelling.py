@@ -14,7 +14,7 @@ from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.packs import pack_type
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
 from staged.backends.cublas_cudnn.thread_support import thread_function
-from staged.ir.types import DType, f32
+from staged.ir.types import DTYPES, DType, f32
 
 CUDA_MATHS = frozenset(
     """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 floor
@@ -41,7 +41,6 @@ _WRONG = {
     "remainder": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
     "pow": ("b < 0", "ST_DEVICE_VALUE"),
 }
-_C_TYPES = {"i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t"}
 _OWN: dict[str, tuple[tuple[str, ...], str]] = {
     "fail": ((), FAIL),
     "fail_not_finite": ((), FAIL_NOT_FINITE),
@@ -78,7 +77,7 @@ def device_functions(names: Iterable[str], kernels: Sequence[str]) -> str:
             add(f"{checked[1]}_{checked[2]}")
             wrong, kind = _WRONG[checked[1]]
             texts[name] = _CHECKED_TEXT.format(
-                t=_C_TYPES[checked[2]], name=checked[1], dtype=checked[2], wrong=wrong, kind=kind
+                t=DTYPES[checked[2]].c_name, name=checked[1], dtype=checked[2], wrong=wrong, kind=kind
             )
         elif name in _OWN:
             needed_first, text = _OWN[name]

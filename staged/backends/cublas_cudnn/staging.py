@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check
-from staged.backends.cublas_cudnn.graph_text import rounded
+from staged.ir.buffers import DEVICE_ALIGNMENT, aligned
 
 TYPE = """\
 // How an array of the host reaches the device in every turn of a loop: by two pieces of pinned memory, one turn's and the next
@@ -106,7 +106,7 @@ class Stagings:
     @property
     def nbytes(self) -> int:
         """Of the device's arena: two places for each array."""
-        return sum(2 * rounded(each.nbytes) for each in self.arrays)
+        return sum(2 * aligned(each.nbytes, DEVICE_ALIGNMENT) for each in self.arrays)
 
     def types(self) -> list[str]:
         """What `Device` is made of."""
@@ -131,7 +131,7 @@ class Stagings:
         ]
         closes += ["    (void)cudaStreamDestroy(gpu->copies);", "}"]
         for each in self.arrays:
-            apart = rounded(each.nbytes)
+            apart = aligned(each.nbytes, DEVICE_ALIGNMENT)
             fields.append(Field(f"Staging {each.name};", "", _TYPE_BYTES))
             place = f"&gpu->{each.name}, host, {site}, gpu->memory + {offset}, {each.nbytes}, {apart}"
             opens += [f"if (open_staging({place}) != ST_OK) {{", "    return host->error_kind;", "}"]

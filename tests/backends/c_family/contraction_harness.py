@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from staged.backends.c_family.contraction.spec import C_TYPES, KernelText
+from staged.backends.c_family.contraction.spec import ContractionKernel
+from staged.backends.c_family.support.library import render
+from staged.backends.c_family.support.vectors import width_snippet
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4, Machine
+from staged.ir.types import DType
 
-DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
 FOLDER = tempfile.TemporaryDirectory()
 
@@ -31,25 +33,23 @@ def machines() -> list[Machine]:
 
 
 class Kernel:
-    """A compiled kernel: `run` executes all phases over all work items."""
+    """A compiled kernel: `run` executes it over all work items."""
 
     def __init__(
-        self, text: KernelText, dtype: str, machine: Machine, before: str = "", flags: tuple[str, ...] = ()
+        self, text: ContractionKernel, dtype: DType, machine: Machine, before: str = "", flags: tuple[str, ...] = ()
     ) -> None:
         self.text, self.dtype = text, dtype
-        scalar = C_TYPES[dtype]
-        entries = []
-        for index, phase in enumerate(text.phases):
-            arguments = {name: name for name in ("a", "b", "c", "shared", "scratch", "count", "begin", "end")}
-            entries.append(
-                f"void entry_{index}(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *shared, {scalar} *scratch,"
-                f" int64_t count, int64_t begin, int64_t end, {scalar} *out, int64_t *writes) {{\n"
-                f"    (void)a; (void)b; (void)c; (void)shared; (void)scratch; (void)count; (void)out; (void)writes;\n"
-                f"    {text.call(phase, arguments)};\n}}\n"
-            )
-        support = "\n".join(part.text for part in text.support)
+        scalar = dtype.c_name
+        entry = (
+            f"void entry(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *scratch,"
+            f" int64_t count, int64_t begin, int64_t end, {scalar} *out, int64_t *writes) {{\n"
+            f"    (void)a; (void)b; (void)c; (void)scratch; (void)count; (void)out; (void)writes;\n"
+            f"    {text.call({})};\n}}\n"
+        )
+        lines, support = render({*text.snippets, width_snippet(machine.vector_bytes)})
         headers = [f"#include <{name}.h>" for name in ("stdbool", "stdint", "string")]
-        self.source = "\n".join([*headers, support, before, text.text, *entries])
+        shared = [snippet.text for snippet in text.support]
+        self.source = "\n".join([*lines, *headers, support, *shared, before, text.text, entry])
         march = [f"-march={machine.march}"] if machine.march else []
         command = ["gcc", "-std=c11", "-O2", "-ffp-contract=fast", *WARNINGS, *march, *flags, "-shared", "-fPIC"]
         key = hashlib.sha256((self.source + " ".join(command)).encode()).hexdigest()[:24]
@@ -62,7 +62,7 @@ class Kernel:
             )
             assert done.returncode == 0, done.stderr[:3000] + "\n" + self.source
         library = ctypes.CDLL(str(self.path))
-        self.entries = [getattr(library, f"entry_{index}") for index in range(len(text.phases))]
+        self.entry = library.entry
 
     def run(
         self,
@@ -75,40 +75,37 @@ class Kernel:
         reverse: bool = False,
         size: int = 0,
     ) -> None:
-        """Each phase in `pieces` ranges, each with its own scratch memory filled with NaN; guards around it must survive.
+        """All items in `pieces` ranges, each with its own scratch memory filled with NaN; guards around it must survive.
 
         `size` is the counted extent, where the product has one.
         """
-        item = np.dtype(DTYPES[self.dtype]).itemsize
-        shared = Guarded(self.text.shared_bytes // item, self.dtype)
-        for phase, entry in zip(self.text.phases, self.entries, strict=True):
-            # The text of a number of items is C; of its operators only `/` is spelled differently in Python.
-            items = eval(phase.items_text.format(count=size).replace("/", "//")) if phase.items_text else phase.work_items
-            bounds = [items * i // pieces for i in range(pieces + 1)]
-            ranges = list(zip(bounds[:-1], bounds[1:], strict=True))
-            for begin, end in reversed(ranges) if reverse else ranges:
-                scratch = Guarded(self.text.scratch_bytes // item, self.dtype)
-                entry(
-                    *(_address(x) for x in (a, b, c, shared.items, scratch.items)),
-                    ctypes.c_int64(size),
-                    ctypes.c_int64(begin),
-                    ctypes.c_int64(end),
-                    _address(out),
-                    _address(count),
-                )
-                scratch.check()
-        shared.check()
+        text = self.text
+        # The text of a number of items is C; of its operators only `/` is spelled differently in Python.
+        items = eval(text.items_text.format(count=size).replace("/", "//")) if text.items_text else text.work_items
+        bounds = [items * i // pieces for i in range(pieces + 1)]
+        ranges = list(zip(bounds[:-1], bounds[1:], strict=True))
+        for begin, end in reversed(ranges) if reverse else ranges:
+            scratch = Guarded(text.scratch_bytes // self.dtype.size, self.dtype)
+            self.entry(
+                *(_address(x) for x in (a, b, c, scratch.items)),
+                ctypes.c_int64(size),
+                ctypes.c_int64(begin),
+                ctypes.c_int64(end),
+                _address(out),
+                _address(count),
+            )
+            scratch.check()
 
 
 class Guarded:
     """64-byte aligned memory between two guard zones, full of NaN (integers: a pattern)."""
 
-    def __init__(self, items: int, dtype: str) -> None:
-        kind = DTYPES[dtype]
+    def __init__(self, items: int, dtype: DType) -> None:
+        kind = dtype.numpy
         guard = 64
         memory = np.empty(items + 3 * guard, kind)
         shift = (-memory.ctypes.data % 64) // memory.itemsize
-        self.pattern = np.array(np.nan if dtype.startswith("f") else 0x5A5A5A5A).astype(kind)
+        self.pattern = np.array(np.nan if dtype.is_float else 0x5A5A5A5A).astype(kind)
         memory[:] = self.pattern
         self.before = memory[shift : shift + guard]
         self.items = memory[shift + guard : shift + guard + items]
@@ -123,9 +120,9 @@ def _address(array: np.ndarray | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if array is None else array.ctypes.data)
 
 
-def put_function(dtype: str, n: int, matrix: int) -> str:
+def put_function(dtype: DType, n: int, matrix: int) -> str:
     """An epilogue that stores twice the value and counts the writes of each element."""
-    scalar = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}[dtype]
+    scalar = dtype.c_name
     return f"""
 static inline __attribute__((always_inline)) void put(int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
         const {scalar} *tile, int64_t ld, {scalar} *out, int64_t *writes) {{

@@ -9,9 +9,10 @@ import pytest
 
 from staged.backends.c_family.contraction.conv2d import emit_conv2d, emit_window, plan_conv2d
 from staged.backends.c_family.contraction.conv2d_columns import emit_columns, plan_columns
-from staged.backends.c_family.contraction.spec import Conv2dSpec, Epilogue, KernelText
+from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue
 from staged.ir.machine import Machine
-from tests.backends.c_family.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
+from staged.ir.types import f32, f64
+from tests.backends.c_family.contraction_harness import Kernel, at_end_of_page, machines, put_function
 
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
 WIDEST = machines()[-1]
@@ -59,7 +60,7 @@ def shapes(spec: Conv2dSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return {"forward": (x, weight), "backward_input": (y, weight), "backward_weight": (x, y)}[spec.kind]
 
 
-def generate(spec: Conv2dSpec, machine: Machine, form: str) -> KernelText:
+def generate(spec: Conv2dSpec, machine: Machine, form: str) -> ContractionKernel:
     """The kernel as chosen by the generator, or in one of the two forms of the image's gradient."""
     if form == "window":
         return emit_window(plan_conv2d(spec, machine))
@@ -74,9 +75,9 @@ def check(
     spec: Conv2dSpec, machine: Machine = WIDEST, epilogue: bool = False, pieces: int = 1, form: str = "chosen"
 ) -> None:
     rng = np.random.default_rng(spec.n * 1000 + spec.h)
-    a, b = (at_end_of_page(rng.standard_normal(shape).astype(DTYPES[spec.dtype])) for shape in shapes(spec))
+    a, b = (at_end_of_page(rng.standard_normal(shape).astype(spec.dtype.numpy)) for shape in shapes(spec))
     expected = reference(spec, a, b)
-    scalar = {"f32": "float", "f64": "double"}[spec.dtype]
+    scalar = spec.dtype.c_name
     before = ""
     if epilogue and expected.size:
         spec = replace(spec, epilogue=Epilogue("put", ((f"{scalar} *", "out"), ("int64_t *", "writes"))))
@@ -84,7 +85,7 @@ def check(
             before = put_function(spec.dtype, expected[0].size, expected.size)
         else:
             before = put_function(spec.dtype, expected[0, 0].size, expected[0].size)
-    result = at_end_of_page(np.full(expected.shape, np.nan, DTYPES[spec.dtype]))
+    result = at_end_of_page(np.full(expected.shape, np.nan, spec.dtype.numpy))
     count = np.zeros(expected.shape, np.int64)
     kernel = Kernel(generate(spec, machine, form), spec.dtype, machine, before)
     kernel.run(a, b, result, out=result, count=count, pieces=pieces, reverse=pieces > 1)
@@ -92,7 +93,7 @@ def check(
         assert (count == 1).all()
         expected = 2 * expected
     terms = spec.multiply_adds / max(1, expected.size)
-    tolerance = {"f32": 3e-7, "f64": 6e-16}[spec.dtype] * max(1.0, terms) ** 0.5 * 20
+    tolerance = {f32: 3e-7, f64: 6e-16}[spec.dtype] * max(1.0, terms) ** 0.5 * 20
     np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)
 
 
@@ -119,7 +120,7 @@ CASES = {
     "wide_kernel": Conv2dSpec("conv", 1, 2, 3, 40, 3, 1, 11, padding=(0, 5)),
     "large_image": Conv2dSpec("conv", 1, 2, 67, 71, 3, 3, 3, padding=(1, 1)),
     "columns_of_padding": Conv2dSpec("conv", 1, 2, 5, 2, 3, 3, 1, stride=(1, 3), padding=(1, 1)),
-    "f64": Conv2dSpec("conv", 2, 3, 10, 11, 5, 3, 3, padding=(1, 0), dtype="f64"),
+    "f64": Conv2dSpec("conv", 2, 3, 10, 11, 5, 3, 3, padding=(1, 0), dtype=f64),
 }
 
 
@@ -175,7 +176,7 @@ def test_not_a_number_in_one_sample_stays_there() -> None:
     x[0, 0, 4, 4] = np.inf  # met by the last tap alone, for the last pixel
     d_y[0, 0, 0, 0] = 1
     result = np.empty((2, 1, 3, 3), np.float32)
-    Kernel(emit_conv2d(spec, WIDEST), "f32", WIDEST).run(x, d_y, result)
+    Kernel(emit_conv2d(spec, WIDEST), f32, WIDEST).run(x, d_y, result)
     expected = np.ones((3, 3))
     expected[2, 2] = np.nan  # 0 * inf, as the formula says
     np.testing.assert_array_equal(result[0, 0], expected)

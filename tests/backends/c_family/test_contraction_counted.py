@@ -7,13 +7,13 @@ import pytest
 
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.matmul_plan import PACK_RIGHT_ROWS
-from staged.backends.c_family.contraction.spec import Epilogue, KernelText, MatmulSpec, row_major
+from staged.backends.c_family.contraction.spec import ContractionKernel, Epilogue, MatmulSpec
 from staged.ir.machine import Machine
-from tests.backends.c_family.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
+from staged.ir.types import DType, f32, f64, i32, i64, row_major
+from tests.backends.c_family.contraction_harness import Kernel, at_end_of_page, machines, put_function
 
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
 WIDEST = machines()[-1]
-SCALARS = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}
 
 
 def counts_up_to(most: int) -> list[int]:
@@ -22,22 +22,22 @@ def counts_up_to(most: int) -> list[int]:
     return sorted({0, 1, 2, most - 1, most, *(n for n in near if 0 <= n <= most)})
 
 
-def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    if dtype.startswith("f"):
-        return rng.standard_normal(shape).astype(DTYPES[dtype])
-    return rng.integers(-1000, 1000, shape).astype(DTYPES[dtype])
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    if dtype.is_float:
+        return rng.standard_normal(shape).astype(dtype.numpy)
+    return rng.integers(-1000, 1000, shape).astype(dtype.numpy)
 
 
 def text_of(
-    m: int, n: int, k: int, counted: str, dtype: str, machine: Machine, epilogue: bool, batch: tuple[int, ...] = ()
-) -> tuple[KernelText, str]:
+    m: int, n: int, k: int, counted: str, dtype: DType, machine: Machine, epilogue: bool, batch: tuple[int, ...] = ()
+) -> tuple[ContractionKernel, str]:
     """The kernel, and the epilogue that it calls. Of counted steps the left operand is stored as (k, m)."""
     a, b = row_major(*batch, m, k), row_major(*batch, k, n)
     if counted == "k":
         a = (1, m)
     put, before = None, ""
     if epilogue:
-        put = Epilogue("put", ((f"{SCALARS[dtype]} *", "out"), ("int64_t *", "writes")))
+        put = Epilogue("put", ((f"{dtype.c_name} *", "out"), ("int64_t *", "writes")))
         before = put_function(dtype, n, m * n)
     c = row_major(*batch, m, n)
     spec = MatmulSpec("product", m, n, k, dtype, batch, a, b, c, put, counted=counted)  # type: ignore[arg-type]
@@ -45,7 +45,7 @@ def text_of(
 
 
 def check(
-    m: int, n: int, k: int, counted: str, dtype: str = "f32", machine: Machine = WIDEST, epilogue: bool = False,
+    m: int, n: int, k: int, counted: str, dtype: DType = f32, machine: Machine = WIDEST, epilogue: bool = False,
     pieces: int = 1, batch: tuple[int, ...] = (), counts: list[int] | None = None,
 ) -> None:  # fmt: skip
     text, before = text_of(m, n, k, counted, dtype, machine, epilogue, batch)
@@ -59,17 +59,17 @@ def check(
         a = at_end_of_page(numbers(rng, (sizes["k"], m) if counted == "k" else (*lead, sizes["m"], k), dtype))
         b = at_end_of_page(numbers(rng, (*lead, sizes["k"], n), dtype))
         shape = (*lead, sizes["m"], n)
-        c = at_end_of_page(np.full(shape, 3, DTYPES[dtype]))
+        c = at_end_of_page(np.full(shape, 3, dtype.numpy))
         writes = np.zeros(shape, np.int64)
         kernel.run(a, b, c, out=c, count=writes, pieces=pieces, reverse=pieces > 1, size=size)
-        wide = np.float64 if dtype.startswith("f") else DTYPES[dtype]
+        wide = np.float64 if dtype.is_float else dtype.numpy
         left = a.T if counted == "k" else a
         expected = (left.astype(wide) @ b.astype(wide)) * (2 if epilogue else 1)
         if epilogue:
             assert (writes == 1).all(), size
-        tolerance = {"f32": 3e-7, "f64": 6e-16}.get(dtype, 0) * max(1, sizes["k"]) ** 0.5 * 20
+        tolerance = {f32: 3e-7, f64: 6e-16}.get(dtype, 0) * max(1, sizes["k"]) ** 0.5 * 20
         np.testing.assert_allclose(
-            c, expected.astype(DTYPES[dtype]), rtol=tolerance, atol=tolerance, err_msg=f"count {size}"
+            c, expected.astype(dtype.numpy), rtol=tolerance, atol=tolerance, err_msg=f"count {size}"
         )
 
 
@@ -108,12 +108,12 @@ def test_rows_that_lie_a_power_of_two_apart() -> None:
 @pytest.mark.parametrize("machine", [TARGETS[0], TARGETS[-1]])
 def test_f64(machine: Machine) -> None:
     for n, k in ((5, 30), (48, 64)):
-        check(70, n, k, "m", "f64", machine, epilogue=n > 5)
-        check(n, k, 70, "k", "f64", machine, epilogue=n > 5)
+        check(70, n, k, "m", f64, machine, epilogue=n > 5)
+        check(n, k, 70, "k", f64, machine, epilogue=n > 5)
 
 
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
-def test_integers(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", [i32, i64])
+def test_integers(dtype: DType) -> None:
     check(20, 70, 5, "m", dtype)
     check(20, 7, 30, "k", dtype, epilogue=True)
 
@@ -127,12 +127,12 @@ def test_counted_batch() -> None:
 def test_in_pieces() -> None:
     """As threads take them: any order, each with memory of its own."""
     many = Machine(**{**{f: getattr(WIDEST, f) for f in WIDEST.__dataclass_fields__}, "cores": 8})
-    text, _ = text_of(2000, 300, 150, "m", "f32", many, False)
-    assert text.phases[0].work_items > 8, text.phases
+    text, _ = text_of(2000, 300, 150, "m", f32, many, False)
+    assert text.work_items > 8, text.work_items
     check(2000, 300, 150, "m", machine=many, pieces=5, counts=[0, 1, 239, 240, 500, 1999, 2000])
     check(2000, 300, 150, "m", machine=many, pieces=5, epilogue=True, counts=[0, 17, 500, 2000])
 
 
 def test_text_does_not_depend_on_the_bound() -> None:
-    few, many = (text_of(most, 300, 150, "m", "f32", WIDEST, False)[0].text for most in (1000, 2000))
+    few, many = (text_of(most, 300, 150, "m", f32, WIDEST, False)[0].text for most in (1000, 2000))
     assert len(few.splitlines()) == len(many.splitlines())

@@ -9,9 +9,10 @@ import pytest
 
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.matmul_plan import merged
-from staged.backends.c_family.contraction.spec import Epilogue, MatmulSpec, row_major
+from staged.backends.c_family.contraction.spec import Epilogue, MatmulSpec
 from staged.ir.machine import PORTABLE, Machine
-from tests.backends.c_family.contraction_harness import DTYPES, Kernel, at_end_of_page, machines, put_function
+from staged.ir.types import DType, f32, f64, i32, i64, row_major
+from tests.backends.c_family.contraction_harness import Kernel, at_end_of_page, machines, put_function
 
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
 WIDEST = machines()[-1]
@@ -20,14 +21,14 @@ EPILOGUE = Epilogue("put", (("{T} *", "out"), ("int64_t *", "writes")))
 
 
 def operand(
-    rng: np.random.Generator, shape: tuple[int, ...], dtype: str, transposed: bool
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: DType, transposed: bool
 ) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
     """(the values as the product sees them, the memory, the strides)."""
     stored = (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
-    if dtype.startswith("f"):
-        values = rng.standard_normal(stored).astype(DTYPES[dtype])
+    if dtype.is_float:
+        values = rng.standard_normal(stored).astype(dtype.numpy)
     else:
-        values = rng.integers(-1000, 1000, stored).astype(DTYPES[dtype])
+        values = rng.integers(-1000, 1000, stored).astype(dtype.numpy)
     memory = at_end_of_page(values)
     view = memory.swapaxes(-1, -2) if transposed else memory
     return view, memory, tuple(s // memory.itemsize for s in view.strides)
@@ -37,7 +38,7 @@ def check(
     m: int,
     n: int,
     k: int,
-    dtype: str = "f32",
+    dtype: DType = f32,
     machine: Machine = WIDEST,
     transposes: str = "NN",
     batch: tuple[int, ...] = (),
@@ -53,10 +54,10 @@ def check(
     b, b_memory, b_strides = operand(rng, (*b_batch, k, n), dtype, transposes[1] == "T")
     a_strides = (0,) * (len(batch) - len(a_batch)) + a_strides
     b_strides = (0,) * (len(batch) - len(b_batch)) + b_strides
-    start = np.full((*batch, m, n), 3, DTYPES[dtype])
+    start = np.full((*batch, m, n), 3, dtype.numpy)
     c_memory = at_end_of_page(start.swapaxes(-1, -2) if c_transposed else start)
     c = c_memory.swapaxes(-1, -2) if c_transposed else c_memory
-    scalar = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}[dtype]
+    scalar = dtype.c_name
     epilogue = None
     before = ""
     if mode == "epilogue":
@@ -64,20 +65,18 @@ def check(
         before = put_function(dtype, n, m * n)
     spec = MatmulSpec(
         "product", m, n, k, dtype, batch, a_strides, b_strides,
-        tuple(s // c.itemsize for s in c.strides), epilogue, accumulate=mode == "accumulate",
+        tuple(s // c.itemsize for s in c.strides), epilogue,
     )  # fmt: skip
     kernel = Kernel(emit_matmul(spec, machine), dtype, machine, before)
     count = np.zeros((*batch, m, n), np.int64)
     kernel.run(a_memory, b_memory, c_memory, out=c_memory, count=count, pieces=pieces, reverse=pieces > 1)
-    wide = (lambda x: x.astype(np.float64)) if dtype.startswith("f") else (lambda x: x)
+    wide = (lambda x: x.astype(np.float64)) if dtype.is_float else (lambda x: x)
     expected = wide(a) @ wide(b)
     if mode == "epilogue":
         expected = 2 * expected
         assert (count == 1).all()
-    elif mode == "accumulate":
-        expected = expected + start
-    tolerance = {"f32": 3e-7, "f64": 6e-16}.get(dtype, 0) * max(1, k) ** 0.5 * 20
-    np.testing.assert_allclose(c, expected.astype(DTYPES[dtype]), rtol=tolerance, atol=tolerance)
+    tolerance = {f32: 3e-7, f64: 6e-16}.get(dtype, 0) * max(1, k) ** 0.5 * 20
+    np.testing.assert_allclose(c, expected.astype(dtype.numpy), rtol=tolerance, atol=tolerance)
 
 
 SHAPES = [
@@ -102,9 +101,8 @@ def test_epilogue_receives_every_element_once(machine: Machine, m: int, n: int, 
 
 
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
-def test_accumulate_and_column_major_result(m: int, n: int, k: int) -> None:
-    check(m, n, k, mode="accumulate")
-    check(m, n, k, mode="accumulate", c_transposed=True, transposes="NT")
+def test_column_major_result(m: int, n: int, k: int) -> None:
+    check(m, n, k, c_transposed=True, transposes="NT")
     check(m, n, k, c_transposed=True, transposes="TN")
 
 
@@ -113,24 +111,22 @@ def test_accumulate_and_column_major_result(m: int, n: int, k: int) -> None:
 def test_empty(machine: Machine, m: int, n: int, k: int) -> None:
     check(m, n, k, machine=machine)
     check(m, n, k, machine=machine, mode="epilogue")
-    check(m, n, k, machine=machine, mode="accumulate")
 
 
 @pytest.mark.parametrize("machine", TARGETS)
 def test_f64(machine: Machine) -> None:
     for m, n, k in [(3, 5, 7), (13, 31, 29), (64, 10, 128), (61, 75, 90), (1, 40, 50), (40, 1, 50)]:
         for transposes in ("NN", "TN", "NT", "TT"):
-            check(m, n, k, "f64", machine, transposes)
-        check(m, n, k, "f64", machine, mode="epilogue")
+            check(m, n, k, f64, machine, transposes)
+        check(m, n, k, f64, machine, mode="epilogue")
 
 
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
-def test_integers_wrap(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", [i32, i64])
+def test_integers_wrap(dtype: DType) -> None:
     for m, n, k in [(3, 5, 7), (2, 130, 9), (1, 1, 4)]:
         for transposes in ("NN", "TT"):
             check(m, n, k, dtype, transposes=transposes)
         check(m, n, k, dtype, mode="epilogue")
-        check(m, n, k, dtype, mode="accumulate")
 
 
 @pytest.mark.parametrize("machine", [TARGETS[0], TARGETS[-1]])
@@ -143,11 +139,11 @@ def test_batches(machine: Machine, batch: tuple[int, ...], broadcast: str) -> No
 
 
 def test_batch_of_rows_against_one_matrix_is_one_product() -> None:
-    spec = MatmulSpec("product", 6, 33, 20, "f32", (4, 1), (120, 0, 20, 1), (0, 0, 33, 1), (198, 198, 33, 1))
+    spec = MatmulSpec("product", 6, 33, 20, f32, (4, 1), (120, 0, 20, 1), (0, 0, 33, 1), (198, 198, 33, 1))
     assert (merged(spec).m, merged(spec).batch) == (24, ())
-    spec = MatmulSpec("product", 6, 5, 20, "f32", (4,), (0, 20, 1), (5, 20, 1), (5, 20, 1))
+    spec = MatmulSpec("product", 6, 5, 20, f32, (4,), (0, 20, 1), (5, 20, 1), (5, 20, 1))
     assert (merged(spec).n, merged(spec).batch) == (20, ())
-    spec = MatmulSpec("product", 6, 5, 20, "f32", (4,), (120, 20, 1), (0, 5, 1), (60, 5, 1))
+    spec = MatmulSpec("product", 6, 5, 20, f32, (4,), (120, 20, 1), (0, 5, 1), (60, 5, 1))
     assert merged(spec) == spec, "the results do not follow one another"
 
 
@@ -156,8 +152,8 @@ def test_partly_broadcast_batch() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 1, 9, 20)).astype("f"), rng.standard_normal((1, 3, 20, 33)).astype("f")
     c = np.zeros((2, 3, 9, 33), "f")
-    spec = MatmulSpec("product", 9, 33, 20, "f32", (2, 3), (180, 0, 20, 1), (0, 660, 33, 1), row_major(2, 3, 9, 33))
-    Kernel(emit_matmul(spec, WIDEST), "f32", WIDEST).run(a, b, c, pieces=3)
+    spec = MatmulSpec("product", 9, 33, 20, f32, (2, 3), (180, 0, 20, 1), (0, 660, 33, 1), row_major(2, 3, 9, 33))
+    Kernel(emit_matmul(spec, WIDEST), f32, WIDEST).run(a, b, c, pieces=3)
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
 
 
@@ -189,8 +185,8 @@ def test_few_rows_or_columns(machine: Machine, cores: int) -> None:
         check(rows, long, k, machine=small, mode="epilogue", pieces=2, batch=(2,))
         check(long, rows, k, machine=small, mode="epilogue", transposes="TN")
         check(long, rows, k, machine=small, mode="epilogue", transposes="NN")
-        check(rows, long, k, machine=small, mode="accumulate", transposes="NT", c_transposed=True)
-        check(long, rows, k, machine=small, mode="accumulate", transposes="TN")
+        check(rows, long, k, machine=small, transposes="NT", c_transposed=True)
+        check(long, rows, k, machine=small, transposes="TN")
 
 
 @pytest.mark.parametrize("machine", [TARGETS[0], TARGETS[-1]])
@@ -200,7 +196,7 @@ def test_long_inner_dimension(machine: Machine) -> None:
         for transposes in ("NN", "TN", "NT", "TT"):
             check(m, n, k, machine=machine, transposes=transposes)
         check(m, n, k, machine=replace(machine, cores=2, l2=65536), mode="epilogue", pieces=2)
-        check(m, n, k, machine=machine, mode="accumulate", c_transposed=True)
+        check(m, n, k, machine=machine, c_transposed=True)
 
 
 def test_general_strides() -> None:
@@ -208,12 +204,12 @@ def test_general_strides() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((20, 2, 30, 3)).astype("f"), rng.standard_normal((30, 5, 40, 2)).astype("f")
     c = np.zeros((20, 2, 40, 2), "f")
-    spec = MatmulSpec("product", 20, 40, 30, "f32", (), (180, 3), (400, 2), (160, 2))
-    Kernel(emit_matmul(spec, WIDEST), "f32", WIDEST).run(a, b, c)
+    spec = MatmulSpec("product", 20, 40, 30, f32, (), (180, 3), (400, 2), (160, 2))
+    Kernel(emit_matmul(spec, WIDEST), f32, WIDEST).run(a, b, c)
     np.testing.assert_allclose(c[:, 0, :, 0], a[:, 0, :, 0] @ b[:, 0, :, 0], rtol=1e-5, atol=1e-5)
     assert (c[:, 1] == 0).all() and (c[..., 1] == 0).all()
 
 
 def test_same_spec_gives_same_text() -> None:
-    spec = MatmulSpec("product", 65, 33, 20, "f32", (), (20, 1), (33, 1), (33, 1))
+    spec = MatmulSpec("product", 65, 33, 20, f32, (), (20, 1), (33, 1), (33, 1))
     assert emit_matmul(spec, PORTABLE) == emit_matmul(spec, PORTABLE)

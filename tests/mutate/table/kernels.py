@@ -138,8 +138,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "products of small integers do not wrap",
         PRODUCTS,
-        'return f"tile[s] = ({C_TYPES[dtype]})(({u})tile[s] + ({u})x * ({u})right[{index}]);"',
-        'return f"tile[s] = ({C_TYPES[dtype]})((double)tile[s] + (double)x * (double)right[{index}]);"',
+        'return f"tile[s] = ({dtype.c_name})(({u})tile[s] + ({u})x * ({u})right[{index}]);"',
+        'return f"tile[s] = ({dtype.c_name})((double)tile[s] + (double)x * (double)right[{index}]);"',
         ON_INTEGERS,
     ),
 )

@@ -12,7 +12,7 @@ from functools import partial
 
 from staged.backends.c_family.contraction.conv2d_columns import emit_columns, plan_columns
 from staged.backends.c_family.contraction.conv2d_weight import emit_backward_weight
-from staged.backends.c_family.contraction.items import over_items
+from staged.backends.c_family.contraction.items import no_items, over_items
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.planes import (
     Window,
@@ -21,15 +21,8 @@ from staged.backends.c_family.contraction.planes import (
     emit_planes,
     forward_window,
 )
-from staged.backends.c_family.contraction.spec import (
-    ITEM_SIZES,
-    Conv2dSpec,
-    KernelText,
-    MatmulSpec,
-    Parameter,
-    row_major,
-)
-from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, MatmulSpec, Parameter
+from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import (
     Result,
     Split,
@@ -44,10 +37,12 @@ from staged.backends.c_family.contraction.tile import (
     split_evenly,
 )
 from staged.backends.c_family.contraction.vectors import Vector, vector_of, zeroed
+from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
+from staged.ir.types import row_major
 
 
-def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> KernelText:
+def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     """The C text of one product of a convolution for one machine.
 
     Numerics: each result of "forward" and "backward_input" is a sum in ascending order of channel, row and column of the
@@ -59,9 +54,9 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> KernelText:
         "backward_input": spec.n * spec.c * spec.h * spec.w,
         "backward_weight": spec.oc * spec.c * spec.kh * spec.kw,
     }
-    assert spec.dtype in ("f32", "f64"), f"conv2d {spec.name}: no kernel for {spec.dtype}"
+    assert spec.dtype.is_float, f"conv2d {spec.name}: no kernel for {spec.dtype}"
     if results[spec.kind] == 0:
-        return KernelText((), "", (), conv_parameters(spec, scratch=False), 0)
+        return no_items(spec, conv_parameters(spec, scratch=False))
     if spec.multiply_adds == 0 or not forward_window(spec).meets_image():
         return emit_matmul(empty_sum(spec), machine)
     if spec.kind == "backward_weight":
@@ -77,7 +72,7 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> KernelText:
     return emit_window(plan)
 
 
-def emit_window(plan: Plan) -> KernelText:
+def emit_window(plan: Plan) -> ContractionKernel:
     """The text of a planned product over shifted planes."""
     return _Emitter(plan).emit()
 
@@ -209,7 +204,7 @@ class Plan:
 
 def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> Plan:
     vector = vector_of(machine, spec.dtype)
-    size = ITEM_SIZES[spec.dtype]
+    size = spec.dtype.size
     taps = spec.kh * spec.kw
     c, oc = spec.c // spec.groups, spec.oc // spec.groups
     if spec.kind == "forward":
@@ -255,12 +250,12 @@ class _Emitter:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector
-        self.text = Text()
+        self.text = Writer()
         self.ranges = plan.tap_ranges()
         pixels = plan.window.out[0] * plan.window.out[1]
         self.result = Result(plan.spec.epilogue, pixels, 1)
 
-    def emit(self) -> KernelText:
+    def emit(self) -> ContractionKernel:
         plan, spec, t = self.plan, self.spec, self.text
         self.emit_tables()
         for vectors, widths in plan.widths().items():
@@ -311,7 +306,7 @@ class _Emitter:
             + ("all channels and taps" if plan.chain is None else f"{plan.chain} channels at a time and all taps")
         )
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
-        with t.function(head, list(map(declared, parameters))):
+        with t.function(head, map(declared, parameters)):
             emit_accumulators(t, vector, rows, vectors)
             emit_in_chains(t, vector, rows, vectors, str(plan.inner), plan.chain, partial(self.emit_channels, rows, vectors))
             emit_finish(t, vector, self.result, rows, vectors, widths)

@@ -12,8 +12,8 @@ from math import gcd
 
 from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.planes import conv_parameters
-from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText, Parameter
-from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Parameter
+from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import (
     LONGEST_CHAIN,
     Result,
@@ -27,6 +27,7 @@ from staged.backends.c_family.contraction.tile import (
     emit_step,
 )
 from staged.backends.c_family.contraction.vectors import Vector, copied, index_name, vector_of, zeroed
+from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
 
 MOST_SUMS = 12  # vectors of one row of d_x that are added up side by side
@@ -120,7 +121,7 @@ class Plan:
 def plan_columns(spec: Conv2dSpec, machine: Machine) -> Plan | None:
     """A plan with its estimated cycles for all samples; None where rows are too long for this form."""
     vector = vector_of(machine, spec.dtype)
-    size = ITEM_SIZES[spec.dtype]
+    size = spec.dtype.size
     c, oc = spec.c // spec.groups, spec.oc // spec.groups
     taps, pixels = spec.kh * spec.kw, spec.out_h * spec.out_w
     limit = max(1, machine.l2 // 3 // (taps * pixels * size))
@@ -143,7 +144,7 @@ def plan_columns(spec: Conv2dSpec, machine: Machine) -> Plan | None:
     return Plan(spec, vector, channels, tile, spec.n * spec.groups * per_sample)
 
 
-def emit_columns(plan: Plan) -> KernelText:
+def emit_columns(plan: Plan) -> ContractionKernel:
     """The C text of the two steps. Numerics: each pixel adds up to kh * kw sums over the channels of y, in ascending order of taps."""
     return _Emitter(plan).emit()
 
@@ -153,9 +154,9 @@ class _Emitter:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector
-        self.text = Text()
+        self.text = Writer()
 
-    def emit(self) -> KernelText:
+    def emit(self) -> ContractionKernel:
         plan, spec, t = self.plan, self.spec, self.text
         for vectors in plan.tile.vectors.sizes:
             for rows in plan.tile.rows.sizes:
@@ -189,7 +190,7 @@ class _Emitter:
             f"// {rows} weights x {vectors} vectors of {vector.lanes} pixels, in registers over all {oc} channels of d_y"
         )
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
-        with t.function(head, list(map(declared, parameters))):
+        with t.function(head, map(declared, parameters)):
 
             def emit_chain(first: str, stop: str) -> None:
                 with t.block(f"for (int64_t k = {first}; k < {stop}; ++k)"):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.planes import Window, conv_parameters, emit_planes, forward_window
-from staged.backends.c_family.contraction.spec import ITEM_SIZES, Conv2dSpec, KernelText
-from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec
+from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import Split, each_row, split_evenly
 from staged.backends.c_family.contraction.vectors import (
     Vector,
@@ -25,6 +25,7 @@ from staged.backends.c_family.contraction.vectors import (
     vector_of,
     zeroed,
 )
+from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
 
 VECTORS_PER_BLOCK = 64  # pixels, in vectors, between two additions of lanes: enough to make these cheap
@@ -111,7 +112,7 @@ class Plan:
 
 def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> Plan:
     vector = vector_of(machine, spec.dtype)
-    size = ITEM_SIZES[spec.dtype]
+    size = spec.dtype.size
     window = forward_window(spec)
     c, oc = spec.c // spec.groups, spec.oc // spec.groups
     height, width = window.out
@@ -178,7 +179,7 @@ def tap_groups(spec: Conv2dSpec, channels: int, registers: int) -> tuple[tuple[T
     return tuple(groups), ()
 
 
-def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> KernelText:
+def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     """The C text; the epilogue gets a work item's weights at once: rows are output channels, columns (c, ky, kx)."""
     return _Emitter(plan_backward_weight(spec, machine)).emit()
 
@@ -188,9 +189,9 @@ class _Emitter:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector
-        self.text = Text()
+        self.text = Writer()
 
-    def emit(self) -> KernelText:
+    def emit(self) -> ContractionKernel:
         plan, spec, t = self.plan, self.spec, self.text
         emitted: set[str] = set()
         for group in (*plan.groups, *plan.leftover):

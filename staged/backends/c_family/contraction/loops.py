@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from math import prod
 
-from staged.backends.c_family.contraction.spec import C_TYPES, KernelText, MatmulSpec, Parameter, Phase
-from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.spec import ContractionKernel, MatmulSpec, Parameter
+from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import declared
+from staged.backends.c_family.writer import Writer
+from staged.ir.types import DType
 
 STRIP = 64  # columns that are summed side by side in a local array
 
 
 def product_parameters(spec: MatmulSpec, scratch: bool = False) -> tuple[Parameter, ...]:
-    """The parameters of a phase of a product, in order."""
-    pointer = f"{C_TYPES[spec.dtype]} *restrict "
+    """The parameters of a product, in order."""
+    pointer = f"{spec.dtype.c_name} *restrict "
     found: list[Parameter] = [(f"const {pointer}", name) for name in spec.operand_names]
     if spec.epilogue is None:
         found.append((pointer, "c"))
@@ -53,14 +55,9 @@ def batch_terms(extents: tuple[int, ...], strides: tuple[int, ...], index: str =
     return terms
 
 
-def emit_nothing(spec: MatmulSpec) -> KernelText:
-    """A product without elements: no phase, no text."""
-    return KernelText((), "", (), product_parameters(spec), 0)
-
-
-def emit_loops(spec: MatmulSpec) -> KernelText:
+def emit_loops(spec: MatmulSpec) -> ContractionKernel:
     """One work item per row of the result; a strip of columns is summed in a local array."""
-    t, scalar = Text(), C_TYPES[spec.dtype]
+    t, scalar = Writer(), spec.dtype.c_name
     rank = len(spec.batch)
     (a_row, a_col), (b_row, b_col) = spec.a_strides[rank:], spec.b_strides[rank:]
     strip = min(STRIP, spec.n)
@@ -70,7 +67,7 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
     unused = ["(void)count;"] if spec.counted == "m" else []
     unused += [] if spec.k else [f"(void){a};", f"(void){b};  // an empty sum"]
     t.line(f"// ({spec.m}, {spec.k}) @ ({spec.k}, {spec.n}), {spec.dtype}, one work item per row")
-    with t.function(f"static void {spec.name}", list(map(declared, parameters))):
+    with t.function(f"static void {spec.name}", map(declared, parameters)):
         for line in unused:
             t.line(line)
         with t.block("for (int64_t item = begin; item < end; ++item)"):
@@ -105,28 +102,16 @@ def emit_loops(spec: MatmulSpec) -> KernelText:
                         *batch_terms(spec.batch, spec.c_strides), times(c_row, "row"), times(c_col, "(col + s)")
                     )
                     with t.block(f"for (int64_t s = 0; s < {width}; ++s)"):
-                        t.line(_store(spec, offset))
+                        t.line(f"c[{offset}] = tile[s];")
     items = prod(spec.batch) * spec.m
     text = "{count}" if spec.counted == "m" else batch_items(spec, items)
-    return KernelText((), str(t), (Phase(spec.name, items, text),), parameters, 0)
+    return ContractionKernel(spec.name, str(t), parameters, items, text)
 
 
-_WRAPPING = {"i32": "uint32_t", "i64": "uint64_t", "u8": "uint32_t", "u32": "uint32_t"}
-"""What integers are computed in: overflow of signed ones is undefined in C, and the bits are those of wrapping arithmetic."""
 
-
-def _multiply_add(dtype: str, index: str) -> str:
+def _multiply_add(dtype: DType, index: str) -> str:
     """One more product in the sum. Exact: integers wrap to their dtype, as each sum and product of NumPy does."""
-    if dtype in _WRAPPING:
-        u = _WRAPPING[dtype]
-        return f"tile[s] = ({C_TYPES[dtype]})(({u})tile[s] + ({u})x * ({u})right[{index}]);"
+    if not dtype.is_float:
+        u = "uint64_t" if dtype.size == 8 else "uint32_t"  # overflow of signed integers is undefined in C
+        return f"tile[s] = ({dtype.c_name})(({u})tile[s] + ({u})x * ({u})right[{index}]);"
     return f"tile[s] += x * right[{index}];"
-
-
-def _store(spec: MatmulSpec, offset: str) -> str:
-    if not spec.accumulate:
-        return f"c[{offset}] = tile[s];"
-    if spec.dtype in _WRAPPING:
-        u = _WRAPPING[spec.dtype]
-        return f"c[{offset}] = ({C_TYPES[spec.dtype]})(({u})c[{offset}] + ({u})tile[s]);"
-    return f"c[{offset}] += tile[s];"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from math import prod
 
 from staged.backends.c_family.contraction import loops, skinny
+from staged.backends.c_family.contraction.items import no_items
 from staged.backends.c_family.contraction.loops import batch_terms, product_parameters
 from staged.backends.c_family.contraction.matmul_plan import PACK_RIGHT_ROWS, Plan, merged, panel_start, plan_matmul
-from staged.backends.c_family.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec, Parameter, Phase
-from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.spec import ContractionKernel, MatmulSpec, Parameter
+from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import (
     Split,
     declared,
@@ -23,10 +24,11 @@ from staged.backends.c_family.contraction.tile import (
     emit_step,
 )
 from staged.backends.c_family.contraction.vectors import copied, support_for, transpose_function, zeroed
+from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
 
 
-def emit_matmul(spec: MatmulSpec, machine: Machine) -> KernelText:
+def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
     """The C text of a matrix product for one machine.
 
     Numerics: each result is a sum over k in ascending order, in spec.dtype, in chains of at most `LONGEST_CHAIN` that are then
@@ -34,9 +36,9 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> KernelText:
     depend on the number of threads.
     """
     if spec.m * spec.n * prod(spec.batch) == 0:
-        return loops.emit_nothing(spec)
+        return no_items(spec, product_parameters(spec))
     spec = merged(spec)
-    if spec.dtype not in ("f32", "f64") or spec.k == 0 or spec.m * spec.n * spec.k <= 64:
+    if not spec.dtype.is_float or spec.k == 0 or spec.m * spec.n * spec.k <= 64:
         return loops.emit_loops(spec)
     narrow = skinny.plan_skinny(spec, machine)
     if narrow is not None:
@@ -49,11 +51,10 @@ class _Emitter:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector
-        self.text = Text()
+        self.text = Writer()
 
-    def emit(self) -> KernelText:
+    def emit(self) -> ContractionKernel:
         plan, spec = self.plan, self.spec
-        size = ITEM_SIZES[spec.dtype]
         for vectors in plan.tile.vectors.sizes:
             for rows in plan.row_sizes:
                 self.emit_tile(rows, vectors)
@@ -61,14 +62,14 @@ class _Emitter:
                 self.emit_tile(rows, vectors, tail=True)
         parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
         self.emit_main(parameters)
-        alignment = 64 // size
-        packed_a = -(-plan.packed_a_items // alignment) * alignment
-        return KernelText(
-            support=support_for(str(self.text), self.vector),
-            text=str(self.text),
-            phases=(Phase(spec.name, plan.work_items, plan.items_text),),
-            parameters=parameters,
-            scratch_bytes=(packed_a + plan.panel_items + plan.partial_items) * size,
+        return ContractionKernel(
+            spec.name,
+            str(self.text),
+            parameters,
+            plan.work_items,
+            plan.items_text,
+            (self.sums_start() + plan.partial_items) * spec.dtype.size,
+            *support_for(str(self.text), self.vector),
         )
 
     # ---- names and strides ---------------------------------------------------------------------
@@ -124,7 +125,7 @@ class _Emitter:
         over = f"all{steps} steps" if plan.chain is None else f"{plan.chain} steps at a time"
         t.line(f"// {count} rows x {vectors} vectors of {vector.lanes}, kept in registers over {over}")
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors, tail)}"
-        with t.function(head, list(map(declared, parameters))):
+        with t.function(head, map(declared, parameters)):
             left = f"a[{added(times(row_step, 'r'))}]"
             if tail:
                 left = "a[start[r]]"
@@ -203,7 +204,7 @@ class _Emitter:
         t, plan, spec = self.text, self.plan, self.spec
         for line in self.describe():
             t.line(line)
-        with t.function(f"static void {spec.name}", list(map(declared, parameters))):
+        with t.function(f"static void {spec.name}", map(declared, parameters)):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_decode()
                 if plan.k_blocks == 1:
@@ -233,8 +234,7 @@ class _Emitter:
 
     def sums_start(self) -> int:
         plan = self.plan
-        packed_a = -(-plan.packed_a_items // (64 // ITEM_SIZES[self.spec.dtype])) * (64 // ITEM_SIZES[self.spec.dtype])
-        return packed_a + plan.panel_items
+        return plan.packed_a_items + plan.panel_items
 
     def describe(self) -> list[str]:
         plan, spec = self.plan, self.spec
@@ -351,10 +351,8 @@ class _Emitter:
 
     def emit_panels(self) -> None:
         t, plan = self.text, self.plan
-        size = ITEM_SIZES[self.spec.dtype]
-        packed_a = -(-plan.packed_a_items // (64 // size)) * (64 // size)
         if plan.panel_items:
-            t.line(f"{self.vector.scalar} *const panel = {added('scratch', str(packed_a))};")
+            t.line(f"{self.vector.scalar} *const panel = {added('scratch', str(plan.packed_a_items))};")
         last = panel_start(plan.tile.vectors, plan.tile.vectors.count - 1) * self.vector.lanes
         for vectors, header in self.ranges("col", plan.tile.vectors, plan.col_blocks, self.vector.lanes):
             full = vectors * self.vector.lanes

@@ -10,7 +10,7 @@ from math import prod
 from typing import Literal
 
 from staged.backends.c_family.contraction.loops import batch_items
-from staged.backends.c_family.contraction.spec import ITEM_SIZES, MatmulSpec
+from staged.backends.c_family.contraction.spec import MatmulSpec
 from staged.backends.c_family.contraction.tile import (
     LONGEST_CHAIN,
     Result,
@@ -20,6 +20,7 @@ from staged.backends.c_family.contraction.tile import (
     choose_tile,
 )
 from staged.backends.c_family.contraction.vectors import Vector, vector_of
+from staged.ir.buffers import aligned
 from staged.ir.machine import Machine
 
 PackLeft = Literal["rows", "columns"] | None
@@ -108,7 +109,7 @@ class Plan:
     @property
     def result(self) -> Result:
         spec = self.spec
-        return Result(spec.epilogue, self.c.row, self.c.col, spec.accumulate, self.turned)
+        return Result(spec.epilogue, self.c.row, self.c.col, self.turned)
 
     @property
     def last_width(self) -> int:
@@ -158,10 +159,12 @@ class Plan:
 
     @property
     def packed_a_items(self) -> int:
-        large = self.tile.rows.large
-        if self.pack_a == "rows":
-            return self.rows_per_item * large * self.packed_row
-        return self.rows_per_item * large * self.k_block if self.pack_a == "columns" else 0
+        """Room for the packed left operand, up to where the panels begin."""
+        if self.pack_a is None:
+            return 0
+        row = self.packed_row if self.pack_a == "rows" else self.k_block
+        size = self.spec.dtype.size
+        return aligned(self.rows_per_item * self.tile.rows.large * row * size) // size
 
     @property
     def panel_items(self) -> int:
@@ -208,7 +211,7 @@ def plan_matmul(spec: MatmulSpec, machine: Machine) -> Plan:
 
 def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
     vector = vector_of(machine, spec.dtype)
-    size = ITEM_SIZES[spec.dtype]
+    size = spec.dtype.size
     a, b = Operand.of(spec.a_strides), Operand.of(spec.b_strides)
     c = Operand.of(spec.c_strides) if spec.epilogue is None else Operand((), spec.n, 1)
     m, n, k = spec.m, spec.n, spec.k
@@ -254,7 +257,7 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
     cycles = tile.cycles
     cycles += {None: 0.0, "rows": 0.1, "transpose": 0.35, "gather": 1.5}[pack_b] * k * n * row_blocks
     cycles += {None: 0.0, "rows": 0.1, "columns": 0.25}[pack_a] * k * m
-    result = Result(spec.epilogue, c.row, c.col, spec.accumulate, turned)
+    result = Result(spec.epilogue, c.row, c.col, turned)
     if result.needs_transpose():
         cycles += 0.6 * m * n
     elif spec.epilogue is None and c.col != 1 and n > 1:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.c_family.contraction.spec import C_TYPES, Conv2dSpec, Parameter
-from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.spec import Conv2dSpec, Parameter
+from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.vectors import Vector, copied, zeroed
+from staged.backends.c_family.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def backward_window(spec: Conv2dSpec) -> Window:
 
 
 def conv_parameters(spec: Conv2dSpec, scratch: bool) -> tuple[Parameter, ...]:
-    pointer = f"{C_TYPES[spec.dtype]} *restrict "
+    pointer = f"{spec.dtype.c_name} *restrict "
     found: list[Parameter] = [(f"const {pointer}", "a"), (f"const {pointer}", "b")]
     if spec.epilogue is None:
         found.append((pointer, "c"))
@@ -128,7 +129,7 @@ def conv_parameters(spec: Conv2dSpec, scratch: bool) -> tuple[Parameter, ...]:
 
 
 def emit_planes(
-    t: Text,
+    t: Writer,
     window: Window,
     vector: Vector,
     rows: int,
@@ -172,7 +173,7 @@ def emit_planes(
                     emit_row(t, window, vector, kx, kx * pitch)
 
 
-def emit_row(t: Text, window: Window, vector: Vector, kx: int, offset: int) -> None:
+def emit_row(t: Writer, window: Window, vector: Vector, kx: int, offset: int) -> None:
     """One row of one plane, from one row of the image."""
     first, count, step, source = window.columns(kx)
     out, stride = window.out[1], window.stride[1]

@@ -12,8 +12,8 @@ from typing import Literal
 
 from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.loops import batch_items, batch_terms, product_parameters
-from staged.backends.c_family.contraction.spec import ITEM_SIZES, KernelText, MatmulSpec
-from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.spec import ContractionKernel, MatmulSpec
+from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import Split, declared, each_row, split_evenly
 from staged.backends.c_family.contraction.vectors import (
     Vector,
@@ -21,6 +21,7 @@ from staged.backends.c_family.contraction.vectors import (
     vector_of,
     zeroed,
 )
+from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
 
 MOST_ROWS = 4
@@ -69,7 +70,7 @@ def plan_skinny(spec: MatmulSpec, machine: Machine) -> Plan | None:
     m, n, turned = spec.m, spec.n, False
     if m > MOST_ROWS or (n <= MOST_ROWS and b[0] != 1 and a[1] == 1):
         m, n, turned, a, b, c = n, m, True, b[::-1], a[::-1], c[::-1]
-    large = spec.k * n * ITEM_SIZES[spec.dtype]
+    large = spec.k * n * spec.dtype.size
     form: Literal["dot", "sweep"]
     if b[0] == 1 and spec.k >= vector.lanes:
         form = "dot"
@@ -93,7 +94,7 @@ def _pair(strides: tuple[int, ...]) -> tuple[int, int]:
     return strides[0], strides[1]
 
 
-def emit_skinny(plan: Plan) -> KernelText:
+def emit_skinny(plan: Plan) -> ContractionKernel:
     """The C text of a product with few rows or columns. Numerics: several partial sums per result, in a fixed order."""
     return _Emitter(plan).emit()
 
@@ -103,9 +104,9 @@ class _Emitter:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector
-        self.text = Text()
+        self.text = Writer()
 
-    def emit(self) -> KernelText:
+    def emit(self) -> ContractionKernel:
         t, plan, spec = self.text, self.plan, self.spec
         if plan.form == "dot":
             for columns in self.column_counts():
@@ -177,7 +178,7 @@ class _Emitter:
             parameters += [("int64_t ", "batch"), ("int64_t ", "col"), *spec.epilogue.parameters]
         t.line(f"// {m} x {columns} dot products of {k} items side by side, each in {lanes} partial sums")
         name = self.dot_name(columns)
-        with t.function(f"static __attribute__((noinline)) void {name}", list(map(declared, parameters))):
+        with t.function(f"static __attribute__((noinline)) void {name}", map(declared, parameters)):
             t.line(f"{vector.name} acc[{padded}];")
             with t.unrolled(padded, f"for (int64_t i = 0; i < {padded}; ++i)"):
                 t.line(f"acc[i] = ({vector.name}){{0}};")
@@ -208,11 +209,10 @@ class _Emitter:
                 )
                 t.statement(f"{spec.epilogue.function}(batch, {shape}{names});")
             else:
-                assign = "+=" if spec.accumulate else "="
                 with t.block(f"for (int64_t s = 0; s < {columns}; ++s)"):
                     for r in range(m):
                         index = added(str(r * plan.c_strides[0]), times(plan.c_strides[1], "s"))
-                        t.line(f"c[{index}] {assign} tile[{self.place(r, columns)}];")
+                        t.line(f"c[{index}] = tile[{self.place(r, columns)}];")
         t.line()
 
     def dot_name(self, columns: int) -> str:
@@ -287,7 +287,7 @@ class _Emitter:
                     t.line(f"turned[{added(times(plan.m, 's'), str(r))}] = {value};")
                 else:
                     index = added(str(r * plan.c_strides[0]), times(plan.c_strides[1], "(first + s)"))
-                    t.line(f"result[{index}] {'+=' if spec.accumulate else '='} {value};")
+                    t.line(f"result[{index}] = {value};")
         if spec.epilogue is not None:
             t.statement(f"{spec.epilogue.function}(batch, first, 0, stop - first, {plan.m}, turned, {plan.m}{names});")
 

@@ -1,4 +1,4 @@
-"""What a matrix product or a convolution kernel is asked to do, and what its generator hands back.
+"""Specifications of matrix products and convolutions, and the kernel that a generator makes of one.
 
 All sizes and strides are numbers fixed while staging; strides count elements, not bytes.
 """
@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from staged.backends.c_family.support.library import Snippet
+from staged.ir.types import DType, f32
+
 Parameter = tuple[str, str]
 """A C parameter: its type as written (`const float *`) and its name."""
-
-C_TYPES = {
-    "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t",
-}  # fmt: skip
-ITEM_SIZES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "u8": 1, "u32": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Epilogue:
 
 @dataclass(frozen=True, slots=True)
 class MatmulSpec:
-    """`c = a @ b`, or `c += a @ b` with `accumulate`, over a batch; or the epilogue consumes `a @ b`.
+    """`c = a @ b`, over a batch; or the epilogue consumes `a @ b`.
 
     Shapes: a (*batch, m, k); b (*batch, k, n); c (*batch, m, n). Strides are per axis of these, 0 where an operand is
     broadcast. With an epilogue there is no `c`: its strides are ignored. `operand_names` are the parameters that hold a and b.
@@ -51,13 +49,12 @@ class MatmulSpec:
     m: int
     n: int
     k: int
-    dtype: str
+    dtype: DType
     batch: tuple[int, ...] = ()
     a_strides: tuple[int, ...] = ()
     b_strides: tuple[int, ...] = ()
     c_strides: tuple[int, ...] = ()
     epilogue: Epilogue | None = None
-    accumulate: bool = False
     operand_names: tuple[str, str] = ("a", "b")
     counted: Literal["", "m", "k", "batch"] = ""
 
@@ -67,20 +64,10 @@ class MatmulSpec:
             if operand == "c" and self.epilogue is not None:
                 continue
             assert len(strides) == rank, f"matmul {self.name}: {operand} needs {rank} strides, got {strides}"
-        assert not (self.accumulate and self.epilogue), f"matmul {self.name}: an epilogue writes its results itself"
 
     @property
     def multiply_adds(self) -> int:
         return prod(self.batch) * self.m * self.n * self.k
-
-
-def row_major(*extents: int) -> tuple[int, ...]:
-    """Strides of a dense row-major array: (2, 3, 4) gives (12, 4, 1)."""
-    strides, step = [], 1
-    for extent in reversed(extents):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +92,7 @@ class Conv2dSpec:
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
-    dtype: str = "f32"
+    dtype: DType = f32
     kind: Literal["forward", "backward_input", "backward_weight"] = "forward"
     epilogue: Epilogue | None = None
 
@@ -123,44 +110,27 @@ class Conv2dSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Support:
-    """C text that several kernels share: emitted once per program, before the kernels, in order of first use."""
+class ContractionKernel:
+    """A generated kernel: one C function. The caller runs it over all of [0, work_items), in pieces and by threads as it likes.
 
-    name: str
-    text: str
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One function of a kernel. The caller runs it over all of [0, work_items), in pieces and by threads as it likes.
-
-    Phases run one after another: all items of one before the first of the next.
+    Those of its parameters that are not the epilogue's are `a`, `b`, `c` (only without epilogue), `scratch` (only when
+    scratch_bytes > 0; one per thread), `count` (only for a counted extent), `begin` and `end` (a range of work items).
+    The workspace starts at a multiple of 64 bytes and needs no initial value.
     """
 
     function: str
+    text: str
+    parameters: tuple[Parameter, ...]
+    """In the order of the call."""
     work_items: int
     items_text: str = ""
     """The number of work items as C with `{count}` in it, where the program finds that; `work_items` is then a bound."""
+    scratch_bytes: int = 0
+    snippets: frozenset[str] = frozenset()
+    """Support snippets of the registry that it uses."""
+    support: tuple[Snippet, ...] = ()
+    """Support text that follows from the lanes of its vectors: shared by the kernels of a program."""
 
-
-@dataclass(frozen=True, slots=True)
-class KernelText:
-    """A generated kernel.
-
-    Every phase has the parameters `parameters`, in this order; those not among the epilogue's are
-    `a`, `b`, `c` (only without epilogue), `shared` (only when shared_bytes > 0; one for all threads),
-    `scratch` (only when scratch_bytes > 0; one per thread), `begin` and `end` (a range of work items).
-    Both workspaces start at a multiple of 64 bytes and need no initial value.
-    """
-
-    support: tuple[Support, ...]
-    text: str
-    phases: tuple[Phase, ...]
-    parameters: tuple[Parameter, ...]
-    scratch_bytes: int
-    shared_bytes: int = 0
-
-    def call(self, phase: Phase, arguments: Mapping[str, str]) -> str:
-        """The C call of one phase; `arguments` maps parameter names to C expressions (epilogue names default to themselves)."""
-        return f"{phase.function}({', '.join(arguments.get(name, name) for _, name in self.parameters)})"
+    def call(self, arguments: Mapping[str, str]) -> str:
+        """The C call; `arguments` maps parameter names to C expressions (other names stand for themselves)."""
+        return f"{self.function}({', '.join(arguments.get(name, name) for _, name in self.parameters)})"

@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from staged.backends.c_family.contraction.spec import Epilogue, Parameter
-from staged.backends.c_family.contraction.text import Text, added, times
+from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.vectors import Vector, transpose_function
+from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
 
 
@@ -101,14 +102,13 @@ def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligne
 class Result:
     """Where finished tiles go.
 
-    Without an epilogue to `c`, with the given strides per row and column of the tile; `accumulate` adds to what is there.
+    Without an epilogue to `c`, with the given strides per row and column of the tile.
     `turned`: tiles are computed as the transpose of the result, so that rows of a tile are columns of it.
     """
 
     epilogue: Epilogue | None
     row_stride: int
     col_stride: int
-    accumulate: bool = False
     turned: bool = False
 
     def parameters(self, vector: Vector) -> list[Parameter]:
@@ -134,7 +134,7 @@ def declared(parameter: Parameter) -> str:
     return f"{ctype}{name}" if ctype.endswith((" ", "*")) else f"{ctype} {name}"
 
 
-def each_row(t: Text, rows: int) -> AbstractContextManager[None]:
+def each_row(t: Writer, rows: int) -> AbstractContextManager[None]:
     """A loop over the rows of a tile, unrolled so that `acc[r]` names registers."""
     return t.unrolled(rows, f"for (int64_t r = 0; r < {rows}; ++r)")
 
@@ -148,19 +148,19 @@ def chain_of(steps: int) -> int:
     return -(-steps // -(-steps // LONGEST_CHAIN))
 
 
-def emit_accumulators(t: Text, vector: Vector, rows: int, vectors: int) -> None:
+def emit_accumulators(t: Writer, vector: Vector, rows: int, vectors: int) -> None:
     t.line(f"{vector.name} acc[{rows}][{vectors}];")
     emit_zeros(t, vector, rows, vectors)
 
 
-def emit_zeros(t: Text, vector: Vector, rows: int, vectors: int) -> None:
+def emit_zeros(t: Writer, vector: Vector, rows: int, vectors: int) -> None:
     with each_row(t, rows):
         for v in range(vectors):
             t.line(f"acc[r][{v}] = ({vector.name}){{0}};")
 
 
 def emit_in_chains(
-    t: Text, vector: Vector, rows: int, vectors: int, steps: str, chain: int | None, emit_chain: Callable[[str, str], None]
+    t: Writer, vector: Vector, rows: int, vectors: int, steps: str, chain: int | None, emit_chain: Callable[[str, str], None]
 ) -> None:
     """The accumulators of a tile take in `steps` steps, `chain` at a time (None: all at once).
 
@@ -185,7 +185,7 @@ def emit_in_chains(
                 t.line(f"acc[r][{v}] += {vector.load(address)};")
 
 
-def emit_step(t: Text, vector: Vector, rows: int, vectors: int, left: str, right: str) -> None:
+def emit_step(t: Writer, vector: Vector, rows: int, vectors: int, left: str, right: str) -> None:
     """One step of the inner dimension: `left` is the item of row `r`, `right` the address of the first vector."""
     for v in range(vectors):
         t.line(f"const {vector.name} y{v} = {vector.load(added(right, str(v * vector.lanes)))};")
@@ -195,7 +195,7 @@ def emit_step(t: Text, vector: Vector, rows: int, vectors: int, left: str, right
             t.line(f"acc[r][{v}] += x * y{v};")
 
 
-def emit_spill(t: Text, vector: Vector, rows: int, vectors: int, into: str = "tile") -> None:
+def emit_spill(t: Writer, vector: Vector, rows: int, vectors: int, into: str = "tile") -> None:
     with each_row(t, rows):
         for v in range(vectors):
             offset = added(times(vectors * vector.lanes, "r"), str(v * vector.lanes))
@@ -203,7 +203,7 @@ def emit_spill(t: Text, vector: Vector, rows: int, vectors: int, into: str = "ti
 
 
 def emit_finish(
-    t: Text, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...], live: bool = False
+    t: Writer, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...], live: bool = False
 ) -> None:
     """Delivers the accumulators. `widths`: how many columns of the tile may be real; more than one, and `width` says which.
 
@@ -243,7 +243,7 @@ def emit_finish(
             _emit_delivery(t, vector, result, rows, width, full, padded_rows, live)
 
 
-def _emit_vector_stores(t: Text, vector: Vector, result: Result, rows: int, vectors: int, live: bool) -> None:
+def _emit_vector_stores(t: Writer, vector: Vector, result: Result, rows: int, vectors: int, live: bool) -> None:
     with each_row(t, rows):
         if live:
             with t.block("if (r < live)"):
@@ -252,14 +252,14 @@ def _emit_vector_stores(t: Text, vector: Vector, result: Result, rows: int, vect
             _emit_row_stores(t, vector, result, vectors)
 
 
-def _emit_row_stores(t: Text, vector: Vector, result: Result, vectors: int) -> None:
+def _emit_row_stores(t: Writer, vector: Vector, result: Result, vectors: int) -> None:
     for v in range(vectors):
         address = added("c", times(result.row_stride, "r"), str(v * vector.lanes))
-        t.line(f"{vector.store(address)} {'+=' if result.accumulate else '='} acc[r][{v}];")
+        t.line(f"{vector.store(address)} = acc[r][{v}];")
 
 
 def _emit_delivery(
-    t: Text, vector: Vector, result: Result, rows: int, width: int, full: int, padded_rows: int, live: bool
+    t: Writer, vector: Vector, result: Result, rows: int, width: int, full: int, padded_rows: int, live: bool
 ) -> None:
     """The spilled tile goes to the epilogue or, item by item, to `c`."""
     here = "live" if live else str(rows)
@@ -268,7 +268,6 @@ def _emit_delivery(
         names = "".join(f", {name}" for _, name in result.epilogue.parameters)
         t.statement(f"{result.epilogue.function}(batch, row, col, {shape[0]}, {shape[1]}, {tile}, {ld}{names});")
         return
-    assign = "+=" if result.accumulate else "="
     if result.needs_transpose():
         outer, inner, source = ("s", str(width)), ("r", here), f"turned[s * {padded_rows} + r]"
         piece = f"turned + s * {padded_rows}"
@@ -278,9 +277,9 @@ def _emit_delivery(
     strides = {"r": result.row_stride, "s": result.col_stride}
     with t.block(f"for (int64_t {outer[0]} = 0; {outer[0]} < {outer[1]}; ++{outer[0]})"):
         base = added("c", times(strides[outer[0]], outer[0]))
-        if strides[inner[0]] == 1 and not result.accumulate:
+        if strides[inner[0]] == 1:
             t.line(f"memcpy({base}, {piece}, {inner[1]} * sizeof *c);")
         else:
             with t.block(f"for (int64_t {inner[0]} = 0; {inner[0]} < {inner[1]}; ++{inner[0]})"):
                 index = added(times(strides["r"], "r"), times(strides["s"], "s"))
-                t.line(f"c[{index}] {assign} {source};")
+                t.line(f"c[{index}] = {source};")

@@ -1,19 +1,21 @@
-"""Vector types and the vectorised square transpose, as shared C text."""
+"""The vectors of the templates, and the functions that they share: copies, square transposes, sums of lanes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.c_family.contraction.spec import C_TYPES, ITEM_SIZES, Support
-from staged.backends.c_family.contraction.text import Text
+from staged.backends.c_family.support.library import Snippet
+from staged.backends.c_family.support.vectors import vector_snippet
+from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
+from staged.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
 class Vector:
     """The machine's vector of one dtype: `f32v` in the text, `f32v_u` where memory need not be aligned."""
 
-    dtype: str
+    dtype: DType
     lanes: int
 
     @property
@@ -26,11 +28,11 @@ class Vector:
 
     @property
     def scalar(self) -> str:
-        return C_TYPES[self.dtype]
+        return self.dtype.c_name
 
     @property
     def bytes(self) -> int:
-        return self.lanes * ITEM_SIZES[self.dtype]
+        return self.lanes * self.dtype.size
 
     def load(self, address: str) -> str:
         return f"*(const {self.unaligned} *){grouped(address)}"
@@ -44,25 +46,15 @@ def grouped(expression: str) -> str:
     return expression if expression.isidentifier() else f"({expression})"
 
 
-def vector_of(machine: Machine, dtype: str) -> Vector:
-    return Vector(dtype, machine.lanes(ITEM_SIZES[dtype]))
+def vector_of(machine: Machine, dtype: DType) -> Vector:
+    return Vector(dtype, machine.lanes(dtype.size))
 
 
-def vector_types(vector: Vector) -> Support:
-    """The typedefs of one vector: aligned, and unaligned for loads and stores through pointers to items."""
-    size, item = vector.bytes, ITEM_SIZES[vector.dtype]
-    return Support(
-        f"vector_{vector.dtype}",
-        f"typedef {vector.scalar} {vector.name} __attribute__((vector_size({size})));\n"
-        f"typedef {vector.scalar} {vector.unaligned} __attribute__((vector_size({size}), aligned({item}), may_alias));\n",
-    )
-
-
-def copy_support(vector: Vector) -> Support:
+def copy_support(vector: Vector) -> Snippet:
     """`st_copy_T(target, source, count)` and `st_zero_T(target, count)`: short runs, by vectors."""
     lanes, scalar, dtype = vector.lanes, vector.scalar, vector.dtype
     head = "static inline __attribute__((always_inline)) void"
-    t = Text()
+    t = Writer()
     t.line(
         "// Copies `count` items. For runs of some hundred bytes memcpy costs more than the copy; the last vector may overlap"
     )
@@ -84,7 +76,7 @@ def copy_support(vector: Vector) -> Support:
             t.line(f"{vector.store('target + i')} = ({vector.name}){{0}};")
         with t.block(f"if (count % {lanes} != 0)"):
             t.line(f"{vector.store(f'target + count - {lanes}')} = ({vector.name}){{0}};")
-    return Support(f"copy_{dtype}", str(t), needs=(f"vector_{dtype}",))
+    return Snippet(f"copy_{dtype}", str(t), needs=(vector_snippet(dtype.name),))
 
 
 def copied(vector: Vector, target: str, source: str, count: int | str) -> str:
@@ -96,18 +88,16 @@ def zeroed(vector: Vector, target: str, count: int | str) -> str:
     return f"st_zero_{vector.dtype}({target}, {count});"
 
 
-def index_vector_types(vector: Vector) -> Support:
-    """The integer vector of the same lanes: shuffle indices and lane masks."""
-    name = index_name(vector)
-    integer = C_TYPES[name[:3]]
-    return Support(f"vector_{name[:3]}", f"typedef {integer} {name} __attribute__((vector_size({vector.bytes})));\n")
+def index_type(vector: Vector) -> str:
+    """The dtype of the integer vector of the same lanes: shuffle indices and lane masks."""
+    return "i32" if vector.dtype.size == 4 else "i64"
 
 
 def index_name(vector: Vector) -> str:
-    return "i32v" if ITEM_SIZES[vector.dtype] == 4 else "i64v"
+    return f"{index_type(vector)}v"
 
 
-SHUFFLE = Support(
+SHUFFLE = Snippet(
     "shuffle",
     """\
 // Lanes of `x` followed by lanes of `y`, picked by constant indices.
@@ -131,7 +121,7 @@ def transpose_stages(vector: Vector) -> list[tuple[int, list[int], list[int]]]:
     unit does in one instruction; beyond, whole 128-bit groups change places.
     """
     lanes = vector.lanes
-    group = max(1, 16 // ITEM_SIZES[vector.dtype])
+    group = max(1, 16 // vector.dtype.size)
     stages = []
     distance = 1
     while distance < lanes:
@@ -170,11 +160,11 @@ def transpose_order(vector: Vector) -> list[int]:
     return order
 
 
-def transpose_support(vector: Vector) -> Support:
+def transpose_support(vector: Vector) -> Snippet:
     """`st_transpose_T(source, stride, rows, target, target_stride)`: a square block, through registers."""
     lanes, name, scalar = vector.lanes, vector.name, vector.scalar
-    index_type = index_name(vector)
-    t = Text()
+    indices = index_name(vector)
+    t = Writer()
     t.line(
         f"// target[j][i] = source[i][j] for a block of {lanes} x {lanes}. Only the first `rows` rows of the source are read;"
     )
@@ -191,15 +181,15 @@ def transpose_support(vector: Vector) -> Support:
             with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; ++i)"), t.block(f"if ((i & {distance}) == 0)"):
                 pair = f"{current}[i], {current}[i + {distance}]"
                 for target, picks in ((f"{other}[i]", low), (f"{other}[i + {distance}]", high)):
-                    t.line(f"{target} = ST_SHUFFLE({index_type}, {pair}, {', '.join(map(str, picks))});")
+                    t.line(f"{target} = ST_SHUFFLE({indices}, {pair}, {', '.join(map(str, picks))});")
             current, other = other, current
         order = transpose_order(vector)
         for register, column in enumerate(order):
             t.line(f"{vector.store(f'target + {column} * target_stride')} = {current}[{register}];")
-    return Support(
+    return Snippet(
         f"transpose_{vector.dtype}",
         str(t),
-        needs=("shuffle", f"vector_{vector.dtype}", f"vector_{index_type[:3]}"),
+        needs=("shuffle", vector_snippet(vector.dtype.name), vector_snippet(index_type(vector))),
     )
 
 
@@ -207,11 +197,11 @@ def sum_lanes_function(vector: Vector) -> str:
     return f"st_sum_lanes_{vector.dtype}"
 
 
-def sum_lanes_support(vector: Vector) -> Support:
+def sum_lanes_support(vector: Vector) -> Snippet:
     """`st_sum_lanes_T(x, sums)`: the sum of the lanes of each of as many vectors as a vector has lanes."""
     lanes, name, scalar = vector.lanes, vector.name, vector.scalar
-    index_type = index_name(vector)
-    t = Text()
+    indices = index_name(vector)
+    t = Writer()
     t.line("// sums[i] = the sum of the lanes of x[i]. Halves are exchanged as in a transpose and added, so that")
     t.line("// every addition is one of whole vectors.")
     with t.block(
@@ -223,15 +213,17 @@ def sum_lanes_support(vector: Vector) -> Support:
             # after each step half of the vectors are left: those whose number is a multiple of 2 * distance
             with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; i += {2 * distance})"):
                 pair = f"{source}[i], {source}[i + {distance}]"
-                picks = [f"ST_SHUFFLE({index_type}, {pair}, {', '.join(map(str, lane))})" for lane in (low, high)]
+                picks = [f"ST_SHUFFLE({indices}, {pair}, {', '.join(map(str, lane))})" for lane in (low, high)]
                 t.line(f"y[i] = {picks[0]}")
                 t.line(f"    + {picks[1]};")
             source = "y"
         order = sum_lanes_order(vector)
         assert order == list(range(lanes)), "the sums come out in another order"
         t.line(f"{vector.store('sums')} = y[0];")
-    return Support(
-        f"sum_lanes_{vector.dtype}", str(t), needs=("shuffle", f"vector_{vector.dtype}", f"vector_{index_type[:3]}")
+    return Snippet(
+        f"sum_lanes_{vector.dtype}",
+        str(t),
+        needs=("shuffle", vector_snippet(vector.dtype.name), vector_snippet(index_type(vector))),
     )
 
 
@@ -251,10 +243,9 @@ def sum_lanes_order(vector: Vector) -> list[int]:
     return order
 
 
-def support_for(text: str, vector: Vector) -> tuple[Support, ...]:
-    """The shared text that a kernel uses, in the order in which it must appear."""
-    found = [vector_types(vector)]
-    integers = [index_vector_types(vector)] if index_name(vector) in text else []
+def support_for(text: str, vector: Vector) -> tuple[frozenset[str], tuple[Snippet, ...]]:
+    """The snippets of the registry that a kernel uses, and the other shared text, in the order in which it must appear."""
+    found: list[Snippet] = []
     for function, support in (
         (f"st_copy_{vector.dtype}(", copy_support(vector)),
         (f"st_zero_{vector.dtype}(", copy_support(vector)),
@@ -263,6 +254,8 @@ def support_for(text: str, vector: Vector) -> tuple[Support, ...]:
     ):
         if function in text and support not in found:
             found.append(support)
-    if any("shuffle" in support.needs for support in found):
-        integers = [index_vector_types(vector), SHUFFLE]
-    return (found[0], *integers, *found[1:])
+    shuffles = any("shuffle" in support.needs for support in found)
+    types = {vector_snippet(vector.dtype.name)}
+    if shuffles or index_name(vector) in text:
+        types.add(vector_snippet(index_type(vector)))
+    return frozenset(types), (*([SHUFFLE] if shuffles else []), *found)

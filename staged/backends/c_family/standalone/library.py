@@ -8,6 +8,7 @@ from keyword import iskeyword
 from staged.artifact import Artifact, Parameter
 from staged.backends.c_family.interface import size_macros
 from staged.backends.c_family.writer import Names, Writer
+from staged.ir.types import DTYPES
 
 GUARD = """\
 // How this text must be compiled, whatever the flags: gcc 12's vectorisers give wrong numbers here (its vectors are written
@@ -173,9 +174,6 @@ def _arrays(artifact: Artifact) -> list[Parameter]:
     return [parameter for parameter in artifact.parameters if not parameter.scalar]
 
 
-_C_TYPES = {
-    "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t", "bool": "bool",
-}  # fmt: skip
 _CTYPES = {
     "f32": "c_float", "f64": "c_double", "i32": "c_int32", "i64": "c_int64", "u8": "c_uint8", "u32": "c_uint32",
     "bool": "c_bool",
@@ -201,7 +199,7 @@ def example_c(artifact: Artifact) -> str:
     with w.block("int main(void)"):
         w.line(f"static {name}_args args;  // zeros, too")
         for parameter in _arrays(artifact):
-            w.line(f"static {_C_TYPES[parameter.dtype]} {arrays[parameter.field]}[{macros[parameter.field]} + 1];")
+            w.line(f"static {DTYPES[parameter.dtype].c_name} {arrays[parameter.field]}[{macros[parameter.field]} + 1];")
         for field, array in arrays.items():
             w.line(f"args.{field} = {array};")
         for parameter in artifact.parameters:

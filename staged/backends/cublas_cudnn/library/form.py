@@ -18,8 +18,6 @@ from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import DType, f32
 
 Activation = Literal["", "relu", "gelu"]
-Factor = float | int
-"""A number, or the parameter of the epilogue block (an `int`) that brings one."""
 MOVES = frozenset(("broadcast_to", "reshape", "stop_gradient"))
 """Ops that give the elements of their operand, in other places or more often."""
 _GELU_SCALE, _GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
