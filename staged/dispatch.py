@@ -31,8 +31,7 @@ from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected_argument, held, same
 from staged.guards.guard import Reason
 from staged.ops.interchange import elements
-from staged.program import Program
-from staged.runtime.native import NativeProgram
+from staged.program import Loaded, Program
 from staged.source import position_of_function
 
 MOST_PROGRAMS = 16
@@ -76,7 +75,7 @@ class Entry:
     """One trace of a function: the check of what it read, and the program that it gave."""
 
     __slots__ = (
-        "__weakref__", "arguments", "calls", "check", "differences", "direct", "failures", "given", "is_dead", "key", "options",
+        "__weakref__", "arguments", "calls", "check", "difference", "direct", "failures", "given", "is_dead", "key", "options",
         "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
     )  # fmt: skip
 
@@ -94,8 +93,8 @@ class Entry:
         self.staging_seconds = self.seconds = 0.0
         self.is_dead = False
         self.check: Check = lambda args, kwargs, owner: None
-        self.differences: Callable[[], Callable[..., str]] = lambda: lambda args, kwargs, owner: ""
-        """Makes what `check` is into a function that says what is not as it was."""
+        self.difference: Callable[[int], str] = str
+        """What a line of the check looks at."""
         self.variables = [weakref.ref(variable) for variable in traced.variables]
 
     def die(self, _: object = None) -> None:
@@ -104,7 +103,8 @@ class Entry:
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> tuple[Any, ...] | None:
         """What a call gives the program: arguments, then arrays closed over. None where the program is not what a trace would give."""
-        values = None if self.is_dead else self.check(args, kwargs, owner)
+        found = None if self.is_dead else self.check(args, kwargs, owner)
+        values = found if type(found) is tuple else None
         if values is not None and self.region is not None:
             # Arrays that a region keeps on a device are taken from there.
             devices = self.runnable.devices[: self.given]
@@ -178,7 +178,7 @@ class Programs:
         self.reasons: list[Reason] = []
         self.changed = ""
         """What was not as the last trace had read it, when a call traced again."""
-        self.loaded: dict[Any, NativeProgram] = {}
+        self.loaded: dict[Any, Loaded] = {}
         self.traces: Counter[Any] = Counter()
         """How often a trace gave each program."""
         self.generator: Generator | None = None
@@ -211,7 +211,9 @@ class Programs:
         """A call fits no program: find out why not the last one."""
         if self.entries:
             entry = self.entries[0]
-            self.changed = "an object that is gone now" if entry.is_dead else entry.differences()(args, kwargs, owner)
+            found = None if entry.is_dead else entry.check(args, kwargs, owner)
+            changed = entry.difference(found) if type(found) is int else ""
+            self.changed = "an object that is gone now" if entry.is_dead else changed
 
     def keep(self, made: Entry | list[Reason], key: Any, function: Callable[..., Any]) -> None:
         """Take in what `entry_for` gave, and say so where tracing again and again is of no use."""
@@ -291,7 +293,7 @@ def entry_for(
             writer.guard(guard)
         outer = [_write_outer(writer, array, traced.reads.arrays) for array in traced.hidden]
         entry.check = writer.finish((*given, *outer))
-        entry.differences = writer.differences
+        entry.difference = writer.difference
     except DeadError:
         return [Reason("an object that was made while staging was read as one from outside", None)]
     except TooLargeError:

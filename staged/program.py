@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -80,9 +80,28 @@ class Runnable:
         """Whether the function's result is one array, or one number."""
         if self.is_single:
             self.rebuild = _only_number if self.weak else _only
+        self._direct: dict[frozenset[int], Callable[..., Any]] = {}
 
-    def direct(self, known: Collection[int]) -> Callable[..., Any]:
+    def serves(self, traced: TracedFunction) -> bool:
+        """Whether a later trace of the same program needs no other: its result has the same form, and is nothing but arrays."""
+        form = self.result.spec
+        return (
+            (self.is_single or (form.type is tuple and form.is_one_level()))
+            and form == traced.result.spec
+            and self.result.leaves == traced.result.leaves
+            and all(isinstance(leaf, TensorType) for leaf in self.result.leaves)
+            and self.devices == tuple(traced.function.param_devices)
+            and self.where == traced.function.where
+        )
+
+    def direct(self, known: frozenset[int]) -> Callable[..., Any]:
         """Gives the function's result, of a plain program; the caller has compared the shapes of the parameters `known`."""
+        made = self._direct.get(known)
+        if made is None:
+            made = self._direct[known] = self._made_direct(known)
+        return made
+
+    def _made_direct(self, known: frozenset[int]) -> Callable[..., Any]:
         native = self.native
         if self.is_single and not self.weak:
             short = native.short([], lambda *values: native(*values)[0], is_single=True, known=known)
@@ -111,6 +130,16 @@ class Runnable:
         """Where the program finds the outer Variables."""
         buffers = host_buffers(variables) if self.is_on_host else None
         return variable_places(variables, self.variables, self.where) if buffers is None else buffers
+
+
+class Loaded:
+    """A program in memory, and what the last trace that gave it has made for calls."""
+
+    __slots__ = ("native", "runnable")
+
+    def __init__(self, native: NativeProgram) -> None:
+        self.native = native
+        self.runnable: Runnable | None = None
 
 
 def _rebuild(result: Template, weak: tuple[bool, ...], outputs: Sequence[Any]) -> Any:
@@ -142,7 +171,7 @@ class Program:
         machine: Machine,
         options: CompileOptions,
         check_nan: bool = False,
-        loaded: dict[Any, NativeProgram] | None = None,
+        loaded: dict[Any, Loaded] | None = None,
         key: Any = None,
     ) -> None:
         self._loaded, self.key = {} if loaded is None else loaded, key
@@ -228,12 +257,13 @@ class Program:
     def _native(self) -> NativeProgram:
         known = self._loaded.get(self.key)
         if known is not None:
-            return known
+            return known.native
         found = find_artifact(self._traced.function, self._machine, self._check_nan)
         if found is None:
             found = self._artifact
             store_artifact(self._traced.function, self._machine, self._check_nan, found)
-        made = self._loaded[self.key] = (cuda.load if found.language == "cuda" else load)(found, self.options)
+        made = (cuda.load if found.language == "cuda" else load)(found, self.options)
+        self._loaded[self.key] = Loaded(made)
         return made
 
     def compile(self) -> Program:
@@ -317,8 +347,12 @@ class Program:
 
     @cached_property
     def runnable(self) -> Runnable:
-        """What a call needs."""
-        return self._runnable_for(self._traced)
+        """What a call needs; an earlier trace that gave the same program may have made it."""
+        native = self._native
+        loaded = self._loaded.setdefault(self.key, Loaded(native))
+        if loaded.runnable is None or not loaded.runnable.serves(self._traced):
+            loaded.runnable = self._runnable_for(self._traced)
+        return loaded.runnable
 
     def _runnable_for(self, traced: TracedFunction) -> Runnable:
         return Runnable(self._native, traced)

@@ -3,13 +3,15 @@
     def check(args, kwargs, owner):
         try:
             o1 = w1()
-            if g1['model'] is not o1: return None
-            if o1.training is not True: return None
+            if o1 is None: return 4
+            if g1['model'] is not o1: return 5
+            if o1.training is not True: return 6
             ...
             return (x, y)
-        except (AttributeError, KeyError, ...):
-            return None
+        except Exception as error:
+            return error.__traceback__.tb_lineno
 
+Where something is not as it was it gives the line that found so, of which `Writer.difference` knows what was looked at.
 Objects are held weakly; when one of them dies, `dead` is called, and the program is not used again.
 """
 
@@ -26,7 +28,8 @@ from typing import Any
 from staged.guards.expected import Entries, Expected, Fields, Items, Members, Object, Same, same
 from staged.guards.guard import MISSING, Guard
 
-Check = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, ...] | None]
+Check = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, ...] | int | None]
+"""What a call gives the program; a line of the check, or None, where the program does not hold for it."""
 
 _UNROLLED = 128
 """Elements of a container that are looked at one by one in the text; more are looked at by `holds`."""
@@ -47,8 +50,10 @@ class Writer:
 
     def __init__(self, dead: Callable[[Any], None]) -> None:
         self._dead = dead
-        self.lines: list[tuple[str | Guard, str]] = []
-        """(what is looked at, a statement)."""
+        self.labels: list[str | Guard] = []
+        """What each line looks at."""
+        self.lines: list[str] = []
+        """Statements; a condition under which the program does not hold ends with a colon."""
         self.label: str | Guard = "the call"
         self.constants: dict[str, Any] = {"same": same, "holds": holds, "lookup": lookup}
         self._objects: dict[int, str] = {}
@@ -82,7 +87,7 @@ class Writer:
             self._names += 1
             name = f"o{self._names}"
             self.constants[f"w{self._names}"] = weakref.ref(value, self._dead)
-            self._loads += [f"{name} = w{self._names}()", f"if {name} is None: return None"]
+            self._loads += [f"{name} = w{self._names}()", f"if {name} is None:"]
         else:
             name = self.constant(value)
         self._objects[held.identity] = name
@@ -90,7 +95,8 @@ class Writer:
 
     def refuse(self, condition: str) -> None:
         """The program does not hold where `condition` does."""
-        self.lines.append((self.label, f"if {condition}: return None"))
+        self.labels.append(self.label)
+        self.lines.append(f"if {condition}:")
 
     def expect(self, text: str, value: Expected) -> None:
         """The expression `text` must give what was read."""
@@ -137,7 +143,8 @@ class Writer:
         if text.isidentifier():
             return text
         name = self.fresh()
-        self.lines.append((self.label, f"{name} = {text}"))
+        self.labels.append(self.label)
+        self.lines.append(f"{name} = {text}")
         return name
 
     def _alive(self, value: Expected) -> Expected:
@@ -229,34 +236,21 @@ class Writer:
 
     def finish(self, results: Iterable[str]) -> Check:
         """The compiled function."""
-        given = "".join([f"{result}, " for result in results])
-        body = [*self._loads, *[line for _, line in self.lines], f"return ({given})"]
-        inner = "\n".join([f"        {line}" for line in body])
-        made: Check = self._compiled(f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return None\n")
-        return made
-
-    def differences(self) -> Callable[[tuple[Any, ...], dict[str, Any], Any], str]:
-        """As `finish`, but it says what is not as it was; '' where all is."""
         lines = [
-            f"at = {number}\n        {line.replace('return None', 'return at')}"
-            for number, (_, line) in enumerate(self.lines)
+            f"        {line} return {number}" if line[-1] == ":" else f"        {line}"
+            for number, line in enumerate((*self._loads, *self.lines), _FIRST)
         ]
-        loads = [line.replace("return None", "return -1") for line in self._loads]
-        inner = "\n".join([f"        {line}" for line in ("at = None", *loads, *lines, "return None")])
-        place = self._compiled(f"{_HEAD}    try:\n{inner}\n    except Exception:\n        return at\n")
-
-        def say(args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> str:
-            number = place(args, kwargs, owner)
-            if number is None:
-                return ""
-            return "an object that is gone" if number < 0 else str(self.lines[number][0])
-
-        return say
-
-    def _compiled(self, text: str) -> Any:
+        given = "".join([f"{result}, " for result in results])
+        text = "\n".join([_HEAD, *lines, f"        return ({given})", _TAIL])
         names: dict[str, Any] = dict(self.constants)
         exec(_code(text), names)
-        return names.pop("check")  # its globals do not hold it: no cycle, and what they hold goes with it
+        made: Check = names.pop("check")  # its globals do not hold it: no cycle, and what they hold goes with it
+        return made
+
+    def difference(self, line: int) -> str:
+        """What a line of the check looks at, which was not as the trace had read it."""
+        number = line - _FIRST - len(self._loads)
+        return "an object that is gone" if number < 0 else str(self.labels[number])
 
 
 @lru_cache(maxsize=64)
@@ -265,7 +259,10 @@ def _code(text: str) -> CodeType:
     return compile(text, _FILE, "exec")
 
 
-_HEAD = "def check(args, kwargs, owner):\n"
+_HEAD = "def check(args, kwargs, owner):\n    try:"
+_TAIL = "    except Exception as error:\n        return error.__traceback__.tb_lineno\n"
+_FIRST = 3
+"""The line below the head."""
 
 
 def _attribute(owner: str, name: str, writer: Writer) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from staged.ir.nodes import Function
 from staged.pipeline import PASSES
-from staged.program import Program
+from staged.program import Loaded, Program
 from tests.ir_interpreter import Interpreter
 
 _FULFIL = [run for name, run in PASSES if name in ("normalize exits", "fulfil transforms")]
@@ -52,7 +52,7 @@ def interpret(monkeypatch: pytest.MonkeyPatch) -> None:
     def native(program: Program) -> Interpreted:
         known = program._loaded
         if program.key not in known:
-            known[program.key] = Interpreted(program._traced.function)  # type: ignore[assignment]
-        return known[program.key]  # type: ignore[return-value]
+            known[program.key] = Loaded(Interpreted(program._traced.function))  # type: ignore[arg-type]
+        return known[program.key].native  # type: ignore[return-value]
 
     monkeypatch.setattr(Program, "_native", property(native))

@@ -395,6 +395,52 @@ def test_a_function_that_is_traced_each_time_says_why(tmp_path: Any) -> None:
     assert "test_calls.py" in scale.why_traced()
 
 
+def test_a_trace_that_follows_another_says_what_had_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By value, and by an exception where it was read."""
+    interpret(monkeypatch)
+
+    class Settings:
+        scale, shift = 2.0, 1.0
+
+    settings = Settings()
+    settings.shift = 3.0
+    holder = [settings]
+    staged = st.function(lambda x: x * holder[0].scale + (holder[0].shift if hasattr(holder[0], "shift") else 0.0))
+
+    def after(change: Any) -> str:
+        change()
+        staged(X)
+        return staged.why_traced()
+
+    assert not after(lambda: None)
+    assert "`scale`" in after(lambda: setattr(settings, "scale", 5.0))
+    assert "`shift`" in after(lambda: setattr(settings, "shift", 5.0))
+    assert "`shift`" in after(lambda: (delattr(settings, "shift"), delattr(Settings, "shift")))
+    assert "the argument `x`" in (staged(X[:2]), staged.why_traced())[1]
+
+
+def test_a_program_that_is_known_gives_each_trace_its_own_form_of_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    interpret(monkeypatch)
+    made: Any = {}
+    staged = st.function(lambda x: made["form"](x * 2.0, x + 1.0))
+    forms: list[Any] = [
+        lambda a, b: (a, b),
+        lambda a, b: [a, b],
+        lambda a, b: (a, b, "text"),
+        lambda a, b: (a, b, 1),
+        lambda a, b: (a, b, True),
+        lambda a, b: {1: a, 2: b},
+        lambda a, b: {True: a, 2: b},
+        lambda a, b: (a, (b,)),
+        lambda a, b: ((a,), b),
+        lambda a, b: a,
+        lambda a, b: b,
+    ]
+    for form in [*forms, *forms, *reversed(forms)]:
+        made["form"] = form
+        assert repr(staged(X)) == repr(form(X * 2.0, X + 1.0))
+
+
 def test_a_counter_is_traced_each_time() -> None:
     class Counter:
         n = 0.0

@@ -285,7 +285,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "None is an object that has died",
         CHECK,
-        '            self._loads += [f"{name} = w{self._names}()", f"if {name} is None: return None"]\n',
+        '            self._loads += [f"{name} = w{self._names}()", f"if {name} is None:"]\n',
         '            self._loads += [f"{name} = w{self._names}()"]\n',
         lifetimes("dies"),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutate.mutant import Mutant
 
 KEYS, COSTS = "tests/ir/test_keys.py", "tests/frontend/test_costs_of_tracing.py"
+CALLS = "tests/guards/test_calls.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -87,8 +88,29 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "A trace says of the first thing that it read that it has changed",
         "staged/guards/check.py",
-        "str(self.lines[number][0])",
-        "str(self.lines[0][0])",
-        ("tests/guards/test_calls.py",),
+        "str(self.labels[number])",
+        "str(self.labels[0])",
+        (CALLS, "-k", "says_what_had_changed"),
+    ),
+    Mutant(
+        "A check counts its lines from another one than Python does",
+        "staged/guards/check.py",
+        "_FIRST = 3\n",
+        "_FIRST = 2\n",
+        (CALLS, "-k", "says_what_had_changed"),
+    ),
+    Mutant(
+        "A trace to a known program gets the form of results of another",
+        "staged/program.py",
+        "            and form == traced.result.spec\n",
+        "",
+        (CALLS, "-k", "form_of_results"),
+    ),
+    Mutant(
+        "A trace to a known program gets the static results of another",
+        "staged/program.py",
+        "            and all(isinstance(leaf, TensorType) for leaf in self.result.leaves)\n",
+        "",
+        (CALLS, "-k", "form_of_results"),
     ),
 )
