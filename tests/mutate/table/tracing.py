@@ -93,10 +93,10 @@ MUTANTS: tuple[Mutant, ...] = (
         (CALLS, "-k", "says_what_had_changed"),
     ),
     Mutant(
-        "A check counts its lines from another one than Python does",
+        "A check does not know which read it was that raised",
         "staged/guards/check.py",
-        "_FIRST = 3\n",
-        "_FIRST = 2\n",
+        "return error.__traceback__.tb_lineno\\n",
+        "return 3\\n",
         (CALLS, "-k", "says_what_had_changed"),
     ),
     Mutant(
