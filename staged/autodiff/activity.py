@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from staged.autodiff.duals import duals
 from staged.autodiff.rules import closed_over
+from staged.autodiff.tangent_types import tangent_types
 from staged.errors import GradientError
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
@@ -25,7 +25,7 @@ class Activity:
 
     def __init__(self, pool: FunctionPool, forward: bool = False) -> None:
         self.pool = pool
-        self.duals = duals(pool)
+        self.tangent_types = tangent_types(pool)
         self.forward = forward
         self._known: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}
         self._assumed: dict[tuple[str, tuple[int, ...]], frozenset[int]] = {}
@@ -37,7 +37,7 @@ class Activity:
         Exact: never too few. A loop's carried values are followed until nothing changes, so that one of no turns has more than it
         needs; through integers, bools and `stop_gradient` nothing passes.
         """
-        active = {value for value in wrt if self.duals.has(value.type)}
+        active = {value for value in wrt if self.tangent_types.has(value.type)}
         self._visit(block, active)
         return active
 
@@ -89,12 +89,12 @@ class Activity:
             elif op.name == "call":
                 self._call(op, active)
             elif op.name == "frame_save" and self.forward:
-                active.update(result for result in op.results if self.duals.has(result.type))
+                active.update(result for result in op.results if self.tangent_types.has(result.type))
             elif op.name == "custom_vjp":
                 if any(v in active for number, v in enumerate(op.operands) if number not in op.attrs["wrt"]):
                     raise closed_over(op.attrs.get("name", "a function"), op.where)
                 if any(op.operands[number] in active for number in op.attrs["wrt"]):
-                    active.update(result for result in op.results if self.duals.has(result.type))
+                    active.update(result for result in op.results if self.tangent_types.has(result.type))
             elif op.name not in _BARRIERS and any(operand in active for operand in op.operands):
                 if any(effect.kind == "write" for effect in op.effects):
                     raise GradientError(
@@ -102,7 +102,7 @@ class Activity:
                         where=op.where,
                         hint="return the new value and write it outside of the differentiated function",
                     )
-                active.update(result for result in op.results if self.duals.has(result.type))
+                active.update(result for result in op.results if self.tangent_types.has(result.type))
 
     def _call(self, op: Op, active: set[Value]) -> None:
         numbers = tuple(number for number, operand in enumerate(op.operands) if operand in active)
@@ -125,7 +125,7 @@ class Activity:
     def _mark(self, targets: Iterable[Value], sources: Iterable[Value], active: set[Value]) -> bool:
         """Make each target active whose source is; whether that is news."""
         news = [t for t, s in zip(targets, sources, strict=False) if s in active and t not in active]
-        news = [target for target in news if self.duals.has(target.type)]
+        news = [target for target in news if self.tangent_types.has(target.type)]
         active.update(news)
         return bool(news)
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from staged.autodiff.activity import has_frames
-from staged.autodiff.augment import Augmenter, Resolver, is_loud
 from staged.autodiff.composites import open_composites
+from staged.autodiff.copiers import PrimalCopier, ReverseCopier, is_loud
 from staged.autodiff.cotangents import Cotangents, d_name
-from staged.autodiff.recursion import Group, group_of, wanted
-from staged.autodiff.residuals import Front, described
+from staged.autodiff.recursion import Group, group_of, requests_within
+from staged.autodiff.residuals import Prologue, described
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
 from staged.ir.types import FrameType, Type
@@ -75,7 +75,7 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
         so_far = env.get(operand) if operand in reverse.active and begun.setdefault(operand, number) == number else None
         operands.append(reverse.or_zeros(so_far, operand, op))
     given = [*pair.plain, *pair.sums]
-    types = [reverse.duals.type(op.operands[number].type) for number in given]
+    types = [reverse.tangent_types.type(op.operands[number].type) for number in given]
     in_place = tuple((first_sum + number, len(pair.plain) + number) for number in range(len(pair.sums)))
     attrs = {"function": pair.backward, "in_place": in_place} if in_place else {"function": pair.backward}
     call = reverse.builder.op("call", operands, types, attrs=attrs, where=op.where)
@@ -104,11 +104,11 @@ def pair_for(reverse: Reverse, call: Op, env: Cotangents, seeds: tuple[int, ...]
     pool, name = reverse.pool, call.attrs["function"]
     active = tuple(number for number, operand in enumerate(call.operands) if operand in reverse.active)
     quiet = reverse.quiet and is_loud(pool, call)
-    asked = reverse.wanted
+    asked = reverse.requests
     group = None
     if name not in asked:
         group = group_of(pool, name, call.where)
-        asked = {name: (active, seeds)} if group is None else wanted(reverse.activity, group, call, active, seeds)
+        asked = {name: (active, seeds)} if group is None else requests_within(reverse.activity, group, call, active, seeds)
     active, seeds = asked[name]
     key = ("vjp", name, active, seeds, quiet)
     if key not in pool.memo:
@@ -120,7 +120,7 @@ def pair_for(reverse: Reverse, call: Op, env: Cotangents, seeds: tuple[int, ...]
             pool.memo[key] = writer.finish(lasting)
         else:
             # Entered before it is written: calls inside it refer to it by name.
-            writer.reverse.wanted = asked
+            writer.reverse.requests = asked
             pool.memo[key] = writer.pair = writer.recursive(group)
             writer.finish(())
     found = pool.memo[key]
@@ -158,14 +158,14 @@ class _Writer:
         """Write both functions; where no signature is given, it follows from what the reverse needs."""
         block, reverse, pair, name = self.block, self.reverse, self.pair, self.function.name
         params, returned = block.params, block.end.operands
-        duals, builder = reverse.duals, reverse.builder
+        types, builder = reverse.tangent_types, reverse.builder
         sums = pair.sums if pair is not None else lasting
         plain = tuple(number for number in self.active if number not in sums)
         # Shared parameters are at hand everywhere; those of a function that does not call itself are shared when they are read.
         reverse.residuals.free.update(params if pair is None else (params[number] for number in pair.shared))
         env = Cotangents({*params, *(result for op in block.ops for result in op.results)})
-        d_sums = [Value(duals.type(params[number].type), None, 0, d_name(params[number])) for number in sums]
-        d_seeds = [Value(duals.type(returned[n].type), None, 0, d_name(returned[n]) or "d_result") for n in self.seeds]
+        d_sums = [Value(types.type(params[number].type), None, 0, d_name(params[number])) for number in sums]
+        d_seeds = [Value(types.type(returned[n].type), None, 0, d_name(returned[n]) or "d_result") for n in self.seeds]
         with builder.block() as opened:
             for number, value in zip(sums, d_sums, strict=True):
                 env.set(params[number], value)
@@ -182,8 +182,8 @@ class _Writer:
         if pair is not None:
             shared_values = {number: _copy(params[number]) for number in pair.shared}
             alias.update((params[number], value) for number, value in shared_values.items())
-        front = Front(builder, opened)
-        kept = residuals.fetch_from_function(block, env.made, needed, front)
+        prologue = Prologue(builder, opened)
+        kept = residuals.fetch_from_function(block, env.made, needed, prologue)
         if pair is None:
             shared_values = {params.index(inside): outside for inside, outside in kept if inside in params}
             kept = [(inside, outside) for inside, outside in kept if inside not in params]
@@ -194,7 +194,7 @@ class _Writer:
             pair = Pair(forward, backward, fields, shared, self.seeds, plain, sums)
             first = [outside for _, outside in kept]
         else:
-            first = [self.load(pair, kept, front)]
+            first = [self.load(pair, kept, prologue)]
         opened.params = (*first, *(shared_values[number] for number in pair.shared), *d_seeds, *d_sums)
         if pair.forward != name:
             self.forward(pair, [inside for inside, _ in kept])
@@ -209,8 +209,8 @@ class _Writer:
         )
         return bool(kept) or self.quiet or replaced
 
-    def load(self, pair: Pair, kept: list[tuple[Value, Value]], front: Front) -> Value:
-        """List the fields of the frame, and load them at the front of the reverse; returns the parameter for the frame."""
+    def load(self, pair: Pair, kept: list[tuple[Value, Value]], prologue: Prologue) -> Value:
+        """List the fields of the frame, and load them in the prologue of the reverse; returns the parameter for the frame."""
         ((type, _),) = pair.residuals
         assert isinstance(type, FrameType)
         taken: dict[str, int] = {}
@@ -222,9 +222,9 @@ class _Writer:
         self.pool.add_frame(FrameRecord(type.name, tuple(fields)))
         frame = Value(type, None, 0, "frame")
         if kept:
-            with front.open():
+            with prologue.open():
                 types = [inside.type for inside, _ in kept]
-                load = front.builder.op("frame_load", [frame], types, where=self.function.where)
+                load = prologue.builder.op("frame_load", [frame], types, where=self.function.where)
                 for (inside, outside), result in zip(kept, load.results, strict=True):
                     result.hint = described(inside)
                     self.reverse.residuals.alias[outside] = result
@@ -233,12 +233,12 @@ class _Writer:
     def forward(self, pair: Pair, kept: list[Value]) -> None:
         """The function itself, leaving what its reverse needs."""
         block, builder = self.block, Builder()
-        augmenter = Augmenter(builder, self.reverse.residuals, self.pool, self.quiet)
+        primal_copier = PrimalCopier(builder, self.reverse.residuals, self.pool, self.quiet)
         with builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
-            augmenter.values.update(zip(block.params, opened.params, strict=True))
-            augmenter.contents(block)
-            results = [augmenter.value(operand) for operand in block.end.operands]
-            left = [augmenter.value(value) for value in kept]
+            primal_copier.values.update(zip(block.params, opened.params, strict=True))
+            primal_copier.contents(block)
+            results = [primal_copier.value(operand) for operand in block.end.operands]
+            left = [primal_copier.value(value) for value in kept]
             if self.pair is not None:
                 ((type, _),) = pair.residuals
                 save = builder.op("frame_save", left, [type], where=self.function.where)
@@ -250,8 +250,8 @@ class _Writer:
 
     def backward(self, pair: Pair, opened: OpenBlock) -> None:
         """The reverse, closed over its parameters."""
-        resolver = Resolver(Builder(), self.reverse.residuals, {}, {})
-        made = resolver.block(opened.block)
+        reverse_copier = ReverseCopier(Builder(), self.reverse.residuals, {}, {})
+        made = reverse_copier.block(opened.block)
         self.enter(pair.backward, made, [param.hint for param in made.params], [])
 
     def enter(self, name: str, block: Block, params: Iterable[str], results: Iterable[str]) -> None:

@@ -56,7 +56,7 @@ def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
     floats = [
         reverse.or_zeros(cotangent, result, op)
         for result, cotangent in zip(op.results, cotangents, strict=True)
-        if reverse.duals.has(result.type)
+        if reverse.tangent_types.has(result.type)
     ]
     given = inline_block(reverse.builder, backward, [*extra.own, *floats])
     for number, cotangent in zip(op.attrs["wrt"], given, strict=True):

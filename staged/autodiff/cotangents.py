@@ -7,7 +7,7 @@ loop. A value without an entry has the cotangent zero, which is never made.
 
 from __future__ import annotations
 
-from staged.autodiff.duals import Duals
+from staged.autodiff.tangent_types import TangentTypes
 from staged.ir.nodes import Value
 
 
@@ -49,14 +49,14 @@ class LoopCotangents(Cotangents):
     Exact: it begins as the sum so far, so that the additions are those of the unrolled loop, in its order; of no turns it is that.
     """
 
-    def __init__(self, made: set[Value], around: Cotangents, duals: Duals) -> None:
+    def __init__(self, made: set[Value], around: Cotangents, types: TangentTypes) -> None:
         super().__init__(made, around)
-        self.duals = duals
+        self.tangent_types = types
         self.sums: dict[Value, Value] = {}
 
     def outside(self, value: Value) -> Value:
         if value not in self.sums:
-            self.sums[value] = Value(self.duals.type(value.type), None, 0, d_name(value))
+            self.sums[value] = Value(self.tangent_types.type(value.type), None, 0, d_name(value))
         return self.sums[value]
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from staged.autodiff.activity import Activity, carried_of, has_frames
-from staged.autodiff.duals import duals
-from staged.autodiff.recursion import Wanted, group_of, wanted
+from staged.autodiff.recursion import DerivativeRequests, group_of, requests_within
 from staged.autodiff.rules import RuleContext, declared_of, no_forward, refusal
+from staged.autodiff.tangent_types import tangent_types
 from staged.ir.builder import Builder
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Function, Label, Op, Value
@@ -40,7 +40,7 @@ def expand_jvp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
     forward.tangents.update(zip((block.params[number] for number in wrt), tangents, strict=True))
     results = forward.inline(block, captures)
     assert len(results) == outputs, "a jvp block yields the primal's results"
-    return [*results, *(forward.or_zeros(value, op) for value in block.end.operands if forward.duals.has(value.type))]
+    return [*results, *(forward.or_zeros(value, op) for value in block.end.operands if forward.tangent_types.has(value.type))]
 
 
 def activity_of(pool: FunctionPool) -> Activity:
@@ -58,11 +58,11 @@ class Forward(Copier):
     def __init__(self, builder: Builder, pool: FunctionPool, active: set[Value]) -> None:
         super().__init__(builder)
         self.pool = pool
-        self.duals = duals(pool)
+        self.tangent_types = tangent_types(pool)
         self.active = active
         self.tangents: dict[Value, Value] = {}
         """By the value of the code that is copied."""
-        self.wanted: Wanted = {}
+        self.requests: DerivativeRequests = {}
         """In the body of a function that calls itself: which arguments move in calls among all that call one another."""
         self.where: Position | None = None
         self.context = RuleContext(builder, locate=lambda: self.where)
@@ -108,7 +108,7 @@ class Forward(Copier):
         """
         if value in self.tangents:
             return self.tangents[value]
-        return self.duals.zeros(self.builder, self.value(value), op)
+        return self.tangent_types.zeros(self.builder, self.value(value), op)
 
     def chosen(self, values: Iterable[Value]) -> list[int]:
         return [number for number, value in enumerate(values) if value in self.active]
@@ -130,7 +130,7 @@ class Forward(Copier):
             return
         if op.name == "custom_vjp":
             raise no_forward(op.attrs.get("name", "a function"), op.where)
-        if not any(self.duals.has(result.type) for result in op.results):
+        if not any(self.tangent_types.has(result.type) for result in op.results):
             return
         name, declared, attrs = declared_of(op)
         if declared is None or declared.jvp is None:
@@ -145,7 +145,7 @@ class Forward(Copier):
             given = declared.jvp(tangents, result, operands, **attrs)
             given = given if isinstance(given, tuple) else (given,)
             for old, tangent in zip(op.results, given, strict=True):
-                if tangent is not None and self.duals.has(old.type):
+                if tangent is not None and self.tangent_types.has(old.type):
                     assert isinstance(tangent, Array)
                     self.set(old, self.context.fitted(tangent, self.value(old), f"the jvp of {name}"))
 
@@ -154,10 +154,10 @@ class Forward(Copier):
 
         Exact: an addition to an element without a tangent leaves the sequence's tangent as it is.
         """
-        if not self.duals.has(op.result.type):
+        if not self.tangent_types.has(op.result.type):
             return
         tangents = [self.tangents.get(operand) for operand in op.operands]
-        result = self.duals.type(op.result.type)
+        result = self.tangent_types.type(op.result.type)
         if op.name == "sequence_get":
             if tangents[0] is not None:
                 self.emit(op, [tangents[0], self.value(op.operands[1])], result)
@@ -184,14 +184,14 @@ class Forward(Copier):
     def frame(self, op: Op) -> None:
         """The tangent of a frame holds the tangents of its float fields, zeros too: who loads it knows its fields."""
         frame = op.result if op.name == "frame_save" else op.operands[0]
-        if not self.duals.has(frame.type):
+        if not self.tangent_types.has(frame.type):
             return
         fields = op.operands if op.name == "frame_save" else op.results
-        chosen = [fields[number] for number in self.duals.fields(frame.type)]
+        chosen = [fields[number] for number in self.tangent_types.fields(frame.type)]
         if op.name == "frame_save":
-            self.emit(op, [self.or_zeros(field, op) for field in chosen], self.duals.type(frame.type))
+            self.emit(op, [self.or_zeros(field, op) for field in chosen], self.tangent_types.type(frame.type))
         else:
-            types = [self.duals.type(field.type) for field in chosen]
+            types = [self.tangent_types.type(field.type) for field in chosen]
             loaded = self.builder.op(op.name, [self.tangents[frame]], types, device=op.device, where=op.where)
             for field, tangent in zip(chosen, loaded.results, strict=True):
                 self.set(field, tangent)
@@ -211,7 +211,7 @@ class Forward(Copier):
                 self.close(branch, lambda branch=branch: self.yields(branch, chosen, op))  # type: ignore[misc]
             blocks.append(opened.block)
         types = [result.type for result in op.results]
-        types += [self.duals.type(op.results[number].type) for number in chosen]
+        types += [self.tangent_types.type(op.results[number].type) for number in chosen]
         operands = [self.value(operand) for operand in op.operands]
         copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types))
         self.took(op, copy.results, [*op.results, *(None for _ in chosen)], chosen)
@@ -248,7 +248,7 @@ class Forward(Copier):
         slots = self.chosen(carried)
         collected = [number for number in self.chosen(op.results) if number >= count]
         operands = [*map(self.value, op.operands), *(self.or_zeros(initial[slot], op) for slot in slots)]
-        types = [self.duals.type(carried[slot].type) for slot in slots]
+        types = [self.tangent_types.type(carried[slot].type) for slot in slots]
         hints = [dot_name(carried[slot]) for slot in slots]
         label = op.attrs["label"]
         self.labels[label] = Label(label.name)
@@ -271,7 +271,7 @@ class Forward(Copier):
             blocks.append(opened.block)
         results = op.results
         new_types = [result.type for result in results[:count]] + types + [result.type for result in results[count:]]
-        new_types += [self.duals.type(results[number].type) for number in collected]
+        new_types += [self.tangent_types.type(results[number].type) for number in collected]
         copy = self.builder.append(op.replace(operands=operands, blocks=blocks, attrs=attrs, result_types=new_types))
         primal = [*results[:count], *(None for _ in slots), *results[count:], *(None for _ in collected)]
         self.took(op, copy.results, primal, [*slots, *collected])
@@ -293,7 +293,7 @@ class Forward(Copier):
             super().op(op)
             return
         chosen = self.chosen(op.results)
-        types = [param.type for param in block.params] + [self.duals.type(block.params[number].type) for number in moved]
+        types = [param.type for param in block.params] + [self.tangent_types.type(block.params[number].type) for number in moved]
         hints = [param.hint for param in block.params] + [dot_name(block.params[number]) for number in moved]
         with self.builder.block(types, hints) as opened:
             self.values.update(zip(block.params, opened.params, strict=False))
@@ -303,7 +303,7 @@ class Forward(Copier):
             self.close(block, lambda: self.yields(block, chosen, op))
         operands = [*map(self.value, op.operands), *(self.tangents[op.operands[number]] for number in moved)]
         new_types = [result.type for result in op.results]
-        new_types += [self.duals.type(op.results[number].type) for number in chosen]
+        new_types += [self.tangent_types.type(op.results[number].type) for number in chosen]
         copy = self.builder.append(op.replace(operands=operands, blocks=[opened.block], result_types=new_types))
         self.took(op, copy.results, [*op.results, *(None for _ in chosen)], chosen)
 
@@ -316,13 +316,13 @@ class Forward(Copier):
         has less.
         """
         moved = tuple(number for number, operand in enumerate(op.operands) if operand in self.tangents)
-        if not moved and not any(has_frames(result) and self.duals.has(result.type) for result in op.results):
+        if not moved and not any(has_frames(result) and self.tangent_types.has(result.type) for result in op.results):
             super().op(op)
             return
         name, moved, chosen = self.jvp_function(op, moved)
         operands = [*map(self.value, op.operands), *(self.or_zeros(op.operands[number], op) for number in moved)]
         types = [result.type for result in op.results]
-        types += [self.duals.type(op.results[number].type) for number in chosen]
+        types += [self.tangent_types.type(op.results[number].type) for number in chosen]
         attrs = {**op.attrs, "function": name}
         if "in_place" in attrs:
             attrs["in_place"] += tuple(
@@ -341,10 +341,10 @@ class Forward(Copier):
         """
         pool, original = self.pool, call.attrs["function"]
         activity = activity_of(pool)
-        asked = self.wanted
+        asked = self.requests
         if original not in asked:
             group = group_of(pool, original, call.where)
-            asked = {} if group is None else wanted(activity, group, call, moved, ())
+            asked = {} if group is None else requests_within(activity, group, call, moved, ())
         if original in asked:
             moved, _ = asked[original]
         key = ("jvp", original, moved)
@@ -356,14 +356,14 @@ class Forward(Copier):
         known: tuple[str, tuple[int, ...], list[int]] = pool.memo[key]
         return known
 
-    def written(self, name: str, call: Op, moved: Sequence[int], chosen: Sequence[int], asked: Wanted) -> Function:
+    def written(self, name: str, call: Op, moved: Sequence[int], chosen: Sequence[int], asked: DerivativeRequests) -> Function:
         function = self.pool.body(call.attrs["function"], call.where)
         block = function.block
         moving = [block.params[number] for number in moved]
         builder = Builder()
         forward = Forward(builder, self.pool, activity_of(self.pool).values(block, moving))
-        forward.wanted = asked
-        types = [param.type for param in block.params] + [self.duals.type(param.type) for param in moving]
+        forward.requests = asked
+        types = [param.type for param in block.params] + [self.tangent_types.type(param.type) for param in moving]
         hints = [param.hint for param in block.params] + [dot_name(param) for param in moving]
         with builder.block(types, hints) as opened:
             forward.values.update(zip(block.params, opened.params, strict=False))

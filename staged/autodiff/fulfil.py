@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from staged.autodiff.checkpoints import settle
-from staged.autodiff.duals import duals
 from staged.autodiff.forward import expand_jvp
 from staged.autodiff.reverse import differentiate
+from staged.autodiff.tangent_types import tangent_types
 from staged.errors import GradientError
 from staged.ir.builder import Builder
 from staged.ir.function_pool import FunctionPool
@@ -63,7 +63,7 @@ def expand_vjp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
     captures = op.operands[: len(block.params)]
     seeds = op.operands[len(block.params) :]
     for index in wrt:
-        if not duals(pool).has(captures[index].type):
+        if not tangent_types(pool).has(captures[index].type):
             name = f"`{captures[index].hint}`" if captures[index].hint else "an argument"
             raise GradientError(
                 f"cannot differentiate with respect to {name}: it is {captures[index].type}, not a float",

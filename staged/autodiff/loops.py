@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from staged.autodiff.activity import carried_of, slots_reached
 from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
-from staged.autodiff.residuals import Front
+from staged.autodiff.residuals import Prologue
 from staged.ir.nodes import End, Label, Op, Value
 from staged.ir.trips import COUNT, Integers, static_trip_count
 from staged.ir.types import SequenceType
@@ -44,7 +44,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     last = _last_iteration(reverse, op, env, integers)
     minus_one = integers.constant(-1)
     start = [reverse.or_zeros(cotangents[slot], op.results[slot], op) for slot in slots]
-    inner = LoopCotangents({*body.params, *(result for made in body.ops for result in made.results)}, env, reverse.duals)
+    inner = LoopCotangents({*body.params, *(result for made in body.ops for result in made.results)}, env, reverse.tangent_types)
 
     with builder.block([COUNT, *(value.type for value in start)], ["k", *(d_name(carried[s]) for s in slots)]) as opened:
         count, *d_next = opened.params
@@ -63,7 +63,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         builder.end("yield", [*before, *(inner.local.get(value, inner.sums[value]) for value in sums)], where=where)
     opened.params = (*opened.params, *(inner.sums[value] for value in sums))
     needed = reverse.needed(opened.block)
-    kept, handed_down = reverse.residuals.fetch_from_loop(op, inner.made, needed, Front(builder, opened), count)
+    kept, handed_down = reverse.residuals.fetch_from_loop(op, inner.made, needed, Prologue(builder, opened), count)
     env.made.update(kept)
     opened.params = (*opened.params, *(down.param for down in handed_down))
     for index, param in enumerate(opened.params):

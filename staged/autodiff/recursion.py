@@ -13,7 +13,7 @@ from staged.source import Position
 Group = dict[str, frozenset[int]]
 """Functions that call one another, by name, each with its invariant parameters."""
 
-Wanted = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
+DerivativeRequests = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
 """Per function of a group the arguments that move, and the results that have cotangents."""
 
 
@@ -57,8 +57,10 @@ def invariants(group: dict[str, Function]) -> Group:
     return {name: frozenset(numbers) for name, numbers in found.items()}
 
 
-def wanted(activity: Activity, group: Iterable[str], call: Op, active: tuple[int, ...], seeds: tuple[int, ...]) -> Wanted:
-    """What the calls inside a group ask for, if `call` asks for this: one answer per function, so that each is made once.
+def requests_within(
+    activity: Activity, group: Iterable[str], call: Op, active: tuple[int, ...], seeds: tuple[int, ...]
+) -> DerivativeRequests:
+    """The derivatives that calls inside a group require, if `call` requires these: one set per function, so that each is made once.
 
     A call that asks for less gives zeros, and drops what it does not need.
     Exact: the least sets that hold what every call inside needs; too large ones would cost time, too small ones lose cotangents.

@@ -12,7 +12,7 @@ they are made inside a branch or a loop body, are then *fetched*:
 A dimension that a branch or body gives a size has that size again in the reverse: the `dim` op is repeated, unchecked. (In
 the other branch it has size 0, so that its zeros are none.)
 
-`Residuals` writes these decisions down; `Augmenter` (`augment.py`) carries them out when the primal is finally emitted.
+`Residuals` writes these decisions down; `PrimalCopier` (`copiers.py`) carries them out when the primal is finally emitted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TOO_MUCH = _MOST_RECOMPUTED + 1
 
 
 @dataclass
-class Extra:
+class ExtraResults:
     """The results that a primal op gets for the reverse.
 
     For `if`, `for` and `while` (value inside, what stands for it outside).
@@ -67,7 +67,7 @@ class Residuals:
     """What the reverse fetches. `alias` maps a primal value to what stands for it at the place that fetched it."""
 
     def __init__(self) -> None:
-        self.extras: dict[Op, Extra] = {}
+        self.extras: dict[Op, ExtraResults] = {}
         self.alias: dict[Value, Value] = {}
         self.free: set[Value] = set()
         """Primal values that every place can see at no cost: parameters of the differentiated code."""
@@ -77,28 +77,30 @@ class Residuals:
             value = self.alias[value]
         return value
 
-    def extra(self, op: Op) -> Extra:
-        return self.extras.setdefault(op, Extra())
+    def extra(self, op: Op) -> ExtraResults:
+        return self.extras.setdefault(op, ExtraResults())
 
-    def fetch_from_branch(self, op: Op, block: Block, made: set[Value], needed: Iterable[Value], front: Front) -> list[Value]:
+    def fetch_from_branch(
+        self, op: Op, block: Block, made: set[Value], needed: Iterable[Value], prologue: Prologue
+    ) -> list[Value]:
         """Fetch `needed` values made in a branch of the primal `if`; returns the new results that stand for them."""
-        return [outside for _, outside in _Fetch(self, op, block, made, front, None).all(needed)]
+        return [outside for _, outside in _Fetcher(self, op, block, made, prologue, None).fetch_all(needed)]
 
     def fetch_from_loop(
-        self, op: Op, made: set[Value], needed: Iterable[Value], front: Front, count: Value
+        self, op: Op, made: set[Value], needed: Iterable[Value], prologue: Prologue, count: Value
     ) -> tuple[list[Value], list[HandedDown]]:
         """Fetch `needed` values made in the body of a primal loop into the reverse body, in iteration `count`.
 
         Returns the new results that stand for them, and what the reverse loop is to carry.
         """
-        fetch = _Fetch(self, op, op.blocks[-1], made, front, count)
-        return [outside for _, outside in fetch.all(needed)], fetch.handed_down
+        fetcher = _Fetcher(self, op, op.blocks[-1], made, prologue, count)
+        return [outside for _, outside in fetcher.fetch_all(needed)], fetcher.handed_down
 
     def fetch_from_function(
-        self, block: Block, made: set[Value], needed: Iterable[Value], front: Front
+        self, block: Block, made: set[Value], needed: Iterable[Value], prologue: Prologue
     ) -> list[tuple[Value, Value]]:
         """Fetch `needed` values made in a function's body into its reverse: (value, what stands for it) of those to keep."""
-        return _Fetch(self, None, block, made, front, None).all(needed)
+        return _Fetcher(self, None, block, made, prologue, None).fetch_all(needed)
 
     def trip_count(self, op: Op, made: set[Value]) -> Value:
         """What stands for the number of iterations of a primal `while`."""
@@ -121,7 +123,7 @@ class HandedDown:
     next: Value
 
 
-class Front:
+class Prologue:
     """The front of a block that is built already: ops appended here run before all that it holds."""
 
     def __init__(self, builder: Builder, opened: OpenBlock) -> None:
@@ -149,7 +151,7 @@ class Front:
 
 
 @dataclass
-class _Fetch:
+class _Fetcher:
     """One fetch: decides for each value, in program order, whether it is made again or kept."""
 
     residuals: Residuals
@@ -157,14 +159,14 @@ class _Fetch:
     """The `if` or loop; None for a function."""
     block: Block
     made: set[Value]
-    front: Front
+    prologue: Prologue
     count: Value | None
     kept: list[tuple[Value, Value]] = field(default_factory=list)
     handed_down: list[HandedDown] = field(default_factory=list)
     invariant: dict[Value, bool] = field(default_factory=dict)
     hoisted: dict[Value, Value] = field(default_factory=dict)
 
-    def all(self, needed: Iterable[Value]) -> list[tuple[Value, Value]]:
+    def fetch_all(self, needed: Iterable[Value]) -> list[tuple[Value, Value]]:
         wanted = dict.fromkeys(value for value in needed if value in self.made)
         sizes = [op for op in self.block.ops if op.name == "dim"]
         if not wanted and not sizes:
@@ -173,18 +175,18 @@ class _Fetch:
         ordered = [value for value in order if value in wanted]
         # Stand-ins for residuals of nested ops are made by no op of the primal: they come last, as they were met.
         ordered += [value for value in wanted if value not in set(ordered)]
-        with self.front.open():
+        with self.prologue.open():
             for op in sizes:
                 self.remake(op.result)
             for value in ordered:
                 if value not in self.residuals.alias:
-                    self.one(value)
+                    self.fetch(value)
         return self.kept
 
-    def one(self, value: Value) -> None:
+    def fetch(self, value: Value) -> None:
         if self.is_index(value):
             assert self.count is not None and self.op is not None
-            integers = Integers(self.front.builder, self.op.where)
+            integers = Integers(self.prologue.builder, self.op.where)
             self.residuals.alias[value] = integers.index(self.op, self.count)
         elif self.is_invariant(value) and not _is_cheap_made(value):
             self.residuals.alias[value] = self.hoist(value)
@@ -286,8 +288,8 @@ class _Fetch:
             producer = value.producer
             assert producer is not None
             operands = [self.hoist(operand) for operand in producer.operands]
-            with self.front.before():
-                again = self.front.builder.append(producer.replace(operands=operands))
+            with self.prologue.before():
+                again = self.prologue.builder.append(producer.replace(operands=operands))
             self.hoisted.update(zip(producer.results, again.results, strict=True))
         return self.hoisted[value]
 
@@ -321,10 +323,10 @@ class _Fetch:
         assert producer is not None
         for operand in producer.operands:
             if operand in self.made and operand not in self.residuals.alias:
-                self.one(operand)
+                self.fetch(operand)
         # Its operands are primal values too: the final copy puts their stand-ins in.
         # A check has been made by the primal: it does not stop the program a second time.
-        again = self.front.builder.append(producer.replace(effects=PURE))
+        again = self.prologue.builder.append(producer.replace(effects=PURE))
         self.residuals.alias[value] = again.result
 
     def keep(self, value: Value) -> None:
@@ -334,7 +336,7 @@ class _Fetch:
         else:
             history = f"{described(value) or 'value'}_history"
             outside = Value(SequenceType(value.type, trip_bound(self.op)), None, 0, history)
-            get = self.front.builder.op(
+            get = self.prologue.builder.op(
                 "sequence_get", [outside, self.count], [value.type], device=self.op.device, where=self.op.where
             )
             get.result.hint = value.hint

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from staged.autodiff.activity import Activity, has_frames
-from staged.autodiff.augment import Augmenter, Resolver
 from staged.autodiff.calls import reverse_call
 from staged.autodiff.checkpoints import reverse_checkpoint, reverse_custom
 from staged.autodiff.composites import open_composites
+from staged.autodiff.copiers import PrimalCopier, ReverseCopier
 from staged.autodiff.cotangents import Cotangents, d_name
-from staged.autodiff.duals import duals
 from staged.autodiff.loops import reverse_loop
-from staged.autodiff.recursion import Wanted
-from staged.autodiff.residuals import Front, Residuals
+from staged.autodiff.recursion import DerivativeRequests
+from staged.autodiff.residuals import Prologue, Residuals
 from staged.autodiff.rules import RuleContext, declared_of, refusal
+from staged.autodiff.tangent_types import tangent_types
 from staged.errors import GradientError
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.function_pool import FunctionPool
@@ -41,9 +41,9 @@ class Reverse:
         self.quiet = quiet
         self.activity = Activity(pool)
         self.active = self.activity.values(block, wrt)
-        self.wanted: Wanted = {}
+        self.requests: DerivativeRequests = {}
         """In the body of a function that calls itself: what is asked for of all that call one another."""
-        self.duals = duals(pool)
+        self.tangent_types = tangent_types(pool)
         self.forced: set[Op] = set()
         self.force(block)
         self.residuals = Residuals()
@@ -177,7 +177,7 @@ class Reverse:
             sequence, index, element = op.operands
             self.accumulate(env, sequence, cotangent)
             if element in self.active:
-                type = self.duals.type(element.type)
+                type = self.tangent_types.type(element.type)
                 read = self.builder.op("sequence_get", [cotangent, index], [type], where=op.where)
                 self.accumulate(env, element, read.result)
         elif op.name == "sequence_sum":
@@ -193,17 +193,17 @@ class Reverse:
         if op.name == "frame_save":
             (cotangent,) = cotangents
             if cotangent is not None:
-                fields = [op.operands[number] for number in self.duals.fields(op.result.type)]
-                types = [self.duals.type(field.type) for field in fields]
+                fields = [op.operands[number] for number in self.tangent_types.fields(op.result.type)]
+                types = [self.tangent_types.type(field.type) for field in fields]
                 loaded = self.builder.op("frame_load", [cotangent], types, where=op.where)
                 for field, result in zip(fields, loaded.results, strict=True):
                     self.accumulate(env, field, result)
         elif op.name == "frame_load":
             (frame,) = op.operands
             if frame in self.active:
-                chosen = self.duals.fields(frame.type)
+                chosen = self.tangent_types.fields(frame.type)
                 given = [self.or_zeros(cotangents[number], op.results[number], op) for number in chosen]
-                saved = self.builder.op("frame_save", given, [self.duals.type(frame.type)], where=op.where)
+                saved = self.builder.op("frame_save", given, [self.tangent_types.type(frame.type)], where=op.where)
                 self.accumulate(env, frame, saved.result)
 
     # ---- branches ----
@@ -240,9 +240,9 @@ class Reverse:
             self.builder.current = block.parent
             needed = self.needed(block.block)
             env.made.update(
-                self.residuals.fetch_from_branch(op, branch, changed.made, needed, Front(self.builder, block))
+                self.residuals.fetch_from_branch(op, branch, changed.made, needed, Prologue(self.builder, block))
             )
-        types = [self.duals.type(value.type) for value in outward]
+        types = [self.tangent_types.type(value.type) for value in outward]
         blocks = [block.block for block in opened]
         reverse = self.builder.op("if", [op.operands[0]], types, blocks=blocks, where=where)
         for value, result in zip(outward, reverse.results, strict=True):
@@ -253,7 +253,7 @@ class Reverse:
         return _Unfinished(self.builder)
 
     def or_zeros(self, cotangent: Value | None, value: Value, op: Op) -> Value:
-        return self.duals.zeros(self.builder, value, op) if cotangent is None else cotangent
+        return self.tangent_types.zeros(self.builder, value, op) if cotangent is None else cotangent
 
     def needed(self, block: Block) -> Sequence[Value]:
         """The primal values that a finished reverse block reads, after what its inner blocks have fetched."""
@@ -310,10 +310,10 @@ def differentiate(
         found = [env.get(block.params[index]) for index in wrt]
         scratch.end("yield", [reverse.or_zeros(ct, block.params[i], op) for i, ct in zip(wrt, found, strict=True)])
 
-    augmenter = Augmenter(builder, reverse.residuals, pool, quiet)
-    primal = augmenter.inline(block, captures)
-    resolver = Resolver(builder, reverse.residuals, augmenter.values, augmenter.missing)
-    gradients = resolver.inline(opened.block, ())
+    primal_copier = PrimalCopier(builder, reverse.residuals, pool, quiet)
+    primal = primal_copier.inline(block, captures)
+    reverse_copier = ReverseCopier(builder, reverse.residuals, primal_copier.values, primal_copier.missing)
+    gradients = reverse_copier.inline(opened.block, ())
     for index, gradient in zip(wrt, gradients, strict=True):
         gradient.hint = gradient.hint or d_name(captures[index])
     return primal, gradients

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from staged.batching.masks import Mask, ZeroMask, nothing, within
-from staged.batching.spread import is_whole
+from staged.batching.masks import Mask, ZeroMask, placeholder, within
+from staged.batching.spread import is_container
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
@@ -41,8 +41,8 @@ def branches(batch: Batch, op: Op) -> None:
         given = [side[number] for side in sides if side is not None]
         if len(given) == 1:
             results.append(given[0])
-        elif is_whole(result):
-            results.append(_whole_of(batch, op, number, given))
+        elif is_container(result):
+            results.append(_container_of(batch, op, number, given))
         else:
             results.append(mask.choose(*given))
     batch.define(op.results, results)
@@ -77,7 +77,7 @@ def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None
             given = [batch.full(value) for value in block.end.operands]
         batch.builder.end(block.end.kind, given, None, block.end.where)
     with batch.builder.block() as orelse:
-        batch.builder.end("yield", [nothing(batch, result) for result in op.results], None, op.where)
+        batch.builder.end("yield", [placeholder(batch, result) for result in op.results], None, op.where)
     made = batch.builder.op("if", [taken], types, blocks=[then.block, orelse.block], where=op.where)
     return list(made.results) if block.end.kind == "yield" else None
 
@@ -88,7 +88,7 @@ def _is_harmless(op: Op) -> bool:
     return op.name in _HARMLESS and not op.effects and not op.blocks
 
 
-def _whole_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:
+def _container_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:
     """Residuals of a branch: the branch that made them gives them, the other an empty sequence or frame.
 
     A sequence that a branch adds to passes through the other as it is; what is added for elements that only go along is 0.

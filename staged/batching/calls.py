@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from staged.batching.spread import batched_values, is_whole
+from staged.batching.spread import batched_values, is_container
 from staged.batching.values import batched_type
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op
@@ -34,7 +34,7 @@ def _batched_function(batch: Batch, op: Op, mapped: tuple[bool, ...]) -> str:
     assert block.end.kind in ("return", "raise"), "exits are normalised in functions that transforms reach"
     start = {param for param, is_mapped in zip(block.params, mapped, strict=True) if is_mapped}
     # All that it returns is batched; sequences and frames have to be so from where they are made.
-    start |= {value for value in block.end.operands if is_whole(value)}
+    start |= {value for value in block.end.operands if is_container(value)}
     inner = type(batch)(Builder(), pool, batch.size, batched_values(block, start), op.where)
     with inner.opened(block.params) as opened:
         inner.define(block.params, opened.params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.batching.lanes import each_lane
-from staged.batching.values import apply, index, repeat, spread_to, unchecked
+from staged.batching.values import emit, i64_scalar, repeat, spread_to, unchecked
 from staged.ir.nodes import Op
 from staged.ir.types import Extent, i64
 from staged.ops.array import Array
@@ -33,7 +33,7 @@ def _moved(x: Array, source: int, target: int) -> Array:
     """x with one axis moved."""
     order = [axis for axis in range(x.ndim) if axis != source]
     order.insert(target, source)
-    return apply("permute", [x], {"axes": tuple(order)})[0] if order != sorted(order) else x
+    return emit("permute", [x], {"axes": tuple(order)})[0] if order != sorted(order) else x
 
 
 def _positions(indices: Array, extent: int) -> Array:
@@ -51,12 +51,12 @@ def _pick(x: Array, x_batched: bool, positions: Array, axis: int) -> Array:
     assert isinstance(size, int) and isinstance(extent, int)
     rows = _moved(x, axis + 1, 1)
     rest = rows.shape[2:]
-    (flat,) = apply("reshape", [rows], {"shape": (size * extent, *rest)})
+    (flat,) = emit("reshape", [rows], {"shape": (size * extent, *rest)})
     found = unchecked("take", [flat, _positions(positions, extent)], axis=0)
     # (size, *indices, *rest) -> (size, *rest[:axis], *indices, *rest[axis:])
     count = positions.ndim - 1
     order = (0, *range(1 + count, 1 + count + axis), *range(1, 1 + count), *range(1 + count + axis, found.ndim))
-    return apply("permute", [found], {"axes": order})[0]
+    return emit("permute", [found], {"axes": order})[0]
 
 
 def _is_static(*extents: Extent) -> bool:
@@ -64,7 +64,7 @@ def _is_static(*extents: Extent) -> bool:
 
 
 def _checked(indices: Array, extent: Extent, meaning: str = "index") -> Array:
-    (found,) = apply("take", [iota((extent,)), cast(indices, i64)], {"axis": 0, "meaning": meaning})
+    (found,) = emit("take", [iota((extent,)), cast(indices, i64)], {"axis": 0, "meaning": meaning})
     return found
 
 
@@ -73,9 +73,9 @@ def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exten
     x, indices = operands
     axis = op.attrs["axis"]
     if not flags[1]:
-        return apply("take", operands, {**op.attrs, "axis": axis + 1})
+        return emit("take", operands, {**op.attrs, "axis": axis + 1})
     if not flags[0]:
-        return [_moved(apply("take", operands, dict(op.attrs))[0], axis, 0)]
+        return [_moved(emit("take", operands, dict(op.attrs))[0], axis, 0)]
     if not _is_static(size, x.shape[axis + 1]):
         return each_lane(op, operands, flags, size)
     return [_pick(x, True, _checked(indices, x.shape[axis + 1], op.attrs.get("meaning", "index")), axis)]
@@ -84,7 +84,7 @@ def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exten
 def gather_along(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     """`take_along` and its transpose: the leading axis is one of those that go along."""
     full = [x if flag else repeat(x, size) for x, flag in zip(operands, flags, strict=True)]
-    return apply(op.name, full, {**op.attrs, "axis": op.attrs["axis"] + 1})
+    return emit(op.name, full, {**op.attrs, "axis": op.attrs["axis"] + 1})
 
 
 def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
@@ -94,18 +94,18 @@ def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     x = x if flags[0] else repeat(x, size)
     updates = updates if flags[2] else repeat(updates, size)
     if not flags[1]:
-        return apply(op.name, [x, indices, updates], {"axis": axis + 1})
+        return emit(op.name, [x, indices, updates], {"axis": axis + 1})
     extent = x.shape[axis + 1]
     if not isinstance(size, int) or not isinstance(extent, int):
         return each_lane(op, operands, flags, size)
     rows = _moved(x, axis + 1, 1)
-    (flat,) = apply("reshape", [rows], {"shape": (size * extent, *rows.shape[2:])})
+    (flat,) = emit("reshape", [rows], {"shape": (size * extent, *rows.shape[2:])})
     # (size, *rest[:axis], *indices, *rest[axis:]) -> (size, *indices, *rest)
     count = indices.ndim - 1
     order = (0, *range(1 + axis, 1 + axis + count), *range(1, 1 + axis), *range(1 + axis + count, updates.ndim))
-    (moved,) = apply("permute", [updates], {"axes": order})
+    (moved,) = emit("permute", [updates], {"axes": order})
     added = unchecked(op.name, [flat, _positions(_checked(indices, extent), extent), moved], axis=0)
-    (back,) = apply("reshape", [added], {"shape": rows.shape})
+    (back,) = emit("reshape", [added], {"shape": rows.shape})
     return [_moved(back, 1, axis + 1)]
 
 
@@ -115,16 +115,16 @@ def read_window(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: 
     sizes = op.attrs["sizes"]
     own = [axis for axis, flag in enumerate(flags[1:]) if flag]
     if not own:
-        return apply("dynamic_slice", [x, index(0), *starts], {"sizes": (size, *sizes)})
+        return emit("dynamic_slice", [x, i64_scalar(0), *starts], {"sizes": (size, *sizes)})
     if not _is_static(size, *(x.shape[axis + flags[0]] for axis in own), *(sizes[axis] for axis in own)):
         return each_lane(op, operands, flags, size)
     shape = x.shape[1:] if flags[0] else x.shape
-    common = [index(0) if axis in own else start for axis, start in enumerate(starts)]
+    common = [i64_scalar(0) if axis in own else start for axis, start in enumerate(starts)]
     kept = tuple(shape[axis] if axis in own else extent for axis, extent in enumerate(sizes))
     batched = flags[0]
     if kept != shape:
-        lead, front = ([index(0)], (size,)) if batched else ([], ())
-        (x,) = apply("dynamic_slice", [x, *lead, *common], {"sizes": (*front, *kept)})
+        lead, front = ([i64_scalar(0)], (size,)) if batched else ([], ())
+        (x,) = emit("dynamic_slice", [x, *lead, *common], {"sizes": (*front, *kept)})
     for axis in own:
         window = (size, sizes[axis])
         x = _pick(x, batched, spread_to(starts[axis], window) + iota(window, 1), axis)
@@ -139,4 +139,4 @@ def write_window(op: Op, operands: Sequence[Array], flags: Sequence[bool], size:
         return each_lane(op, operands, flags, size)
     x = x if flags[0] else repeat(x, size)
     update = update if flags[1] else repeat(update, size)
-    return apply("dynamic_update", [x, update, index(0), *starts], {})
+    return emit("dynamic_update", [x, update, i64_scalar(0), *starts], {})

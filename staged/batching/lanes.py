@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.batching.values import apply, extent, index
+from staged.batching.values import count_of, emit, i64_scalar
 from staged.ir.nodes import Label, Op
 from staged.ir.types import Extent, TensorType, i64
 from staged.ops.array import Array
@@ -21,15 +21,15 @@ def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Ex
     builder = context.builder
     types = [TensorType(result.tensor.dtype, (size, *result.tensor.shape)) for result in op.results]
     initial = [context.value_of(zeros(type.shape, type.dtype)) for type in types]
-    bounds = [context.value_of(bound) for bound in (index(0), extent(size), index(1))]
+    bounds = [context.value_of(bound) for bound in (i64_scalar(0), count_of(size), i64_scalar(1))]
     with builder.block([TensorType(i64), *types], ["lane"]) as body:
         lane, *carried = map(context.handle, body.params)
         given = [element(x, lane) if flag else x for x, flag in zip(operands, flags, strict=True)]
-        made = apply(op.name, given, dict(op.attrs))
+        made = emit(op.name, given, dict(op.attrs))
         written = []
         for whole, result in zip(carried, made, strict=True):
-            (row,) = apply("reshape", [cast(result, result.dtype, False)], {"shape": (1, *result.shape)})
-            written += apply("dynamic_update", [whole, row, lane, *(index(0) for _ in result.shape)], {})
+            (row,) = emit("reshape", [cast(result, result.dtype, False)], {"shape": (1, *result.shape)})
+            written += emit("dynamic_update", [whole, row, lane, *(i64_scalar(0) for _ in result.shape)], {})
         builder.end("yield", [context.value_of(x) for x in written])
     loop = builder.op(
         "for",
@@ -45,5 +45,5 @@ def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Ex
 def element(x: Array, lane: Array) -> Array:
     """The element of `x` that belongs to a lane."""
     shape = x.shape[1:]
-    (row,) = apply("dynamic_slice", [x, lane, *(index(0) for _ in shape)], {"sizes": (1, *shape)})
-    return apply("reshape", [row], {"shape": shape})[0]
+    (row,) = emit("dynamic_slice", [x, lane, *(i64_scalar(0) for _ in shape)], {"sizes": (1, *shape)})
+    return emit("reshape", [row], {"shape": shape})[0]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from staged.batching.masks import Mask, within
-from staged.batching.spread import counts_by_trips, is_whole
-from staged.batching.values import index, spread_to_all, unchecked
+from staged.batching.spread import counts_by_trips, is_container
+from staged.batching.values import i64_scalar, spread_to_all, unchecked
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import TensorType, i64
 from staged.ops.array import Array
@@ -150,7 +150,7 @@ def _masked_body(batch: Batch, op: Op, active: Value, carried: Sequence[Value]) 
     with within(batch, mask, [*params, *free_values(body)]):
         batch.ops(body)
         given = [batch.full(value) for value in body.end.operands]
-    kept = [new if is_whole(new) else mask.choose(new, old) for new, old in zip(given, carried, strict=False)]
+    kept = [new if is_container(new) else mask.choose(new, old) for new, old in zip(given, carried, strict=False)]
     return kept, given[len(carried) :]
 
 
@@ -175,7 +175,7 @@ def _by_trips(batch: Batch, op: Op) -> Counting:
     first, last, step = (batch.context.handle(batch.value(bound)) for bound in op.operands[:3])
     span = last - first + step - (1 if _is_up(batch, op) else -1)
     trips = unchecked("floor_divide", [span, spread_to_all(step, span)])
-    bounds = [index(0), _outermost(batch, trips, True), index(1)]
+    bounds = [i64_scalar(0), _outermost(batch, trips, True), i64_scalar(1)]
     return _values(batch, bounds), lambda k: (less(k, trips), first + k * step)
 
 
@@ -197,5 +197,5 @@ def _is_up(batch: Batch, op: Op) -> bool:
 
 def _outermost(batch: Batch, bounds: Array, largest: bool) -> Array:
     if batch.size == 0:
-        return index(0)
+        return i64_scalar(0)
     return max_(bounds) if largest else min_(bounds)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from staged.batching.spread import is_whole
-from staged.batching.values import apply, batched_type, index, spread_to
+from staged.batching.spread import is_container
+from staged.batching.values import batched_type, emit, i64_scalar, spread_to
 from staged.ir.nodes import Value
 from staged.ir.types import FrameType, SequenceType, TensorType, i32
 from staged.ops.array import Array
@@ -31,7 +31,7 @@ class Mask:
         self.batch = batch
         self.mask = batch.context.handle(mask)
         self.first = self.find_first()
-        self.wholes: set[Value] = set()
+        self.containers: set[Value] = set()
         """Sequences and frames from outside: what they hold is replaced where it is read, and masked where it is added."""
 
     def substitute(self, value: Value) -> Value:
@@ -40,11 +40,11 @@ class Mask:
             return value
         x = self.batch.context.handle(value)
         shape = x.shape[1:]
-        (row,) = apply("dynamic_slice", [x, self.first, *(index(0) for _ in shape)], {"sizes": (1, *shape)})
-        (one,) = apply("reshape", [row], {"shape": shape})
+        (row,) = emit("dynamic_slice", [x, self.first, *(i64_scalar(0) for _ in shape)], {"sizes": (1, *shape)})
+        (one,) = emit("reshape", [row], {"shape": shape})
         if x.dtype.is_float:
-            (one,) = apply("stop_gradient", [one], {})
-        (all_,) = apply("broadcast_to", [one], {"shape": x.shape, "axes": tuple(range(1, x.ndim))})
+            (one,) = emit("stop_gradient", [one], {})
+        (all_,) = emit("broadcast_to", [one], {"shape": x.shape, "axes": tuple(range(1, x.ndim))})
         made = self.batch.context.value_of(select(self.over(x), x, all_))
         made.hint = value.hint
         return made
@@ -53,7 +53,7 @@ class Mask:
         """The first element that the code runs for; None where there are no elements at all."""
         if self.batch.size == 0:
             return None
-        (first,) = apply("argmax", [cast(self.mask, i32)], {"axis": 0})
+        (first,) = emit("argmax", [cast(self.mask, i32)], {"axis": 0})
         self.batch.context.value_of(first).hint = "first"
         return first
 
@@ -89,8 +89,8 @@ def within(batch: Batch, mask: Mask, outside: Sequence[Value]) -> Iterator[None]
     for value in outside:
         if value not in batch.batched:
             continue
-        if is_whole(value):
-            mask.wholes.add(value)
+        if is_container(value):
+            mask.containers.add(value)
         else:
             batch.values[value] = mask.substitute(batch.value(value))
     batch.masks.append(mask)
@@ -105,7 +105,7 @@ def within(batch: Batch, mask: Mask, outside: Sequence[Value]) -> Iterator[None]
                 batch.values.pop(value, None)
 
 
-def nothing(batch: Batch, result: Value) -> Value:
+def placeholder(batch: Batch, result: Value) -> Value:
     """What stands for a result that no element has."""
     type = batched_type(result.type, batch.size, batch.pool)
     if isinstance(type, FrameType):

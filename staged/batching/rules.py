@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from staged.batching.indexing import check, gather, gather_along, read_window, scatter, write_window
 from staged.batching.lanes import each_lane, element
-from staged.batching.values import apply, index, repeat
+from staged.batching.values import emit, i64_scalar, repeat
 from staged.ir.nodes import Op
 from staged.ir.types import Extent, i32
 from staged.ops.array import Array
@@ -53,9 +53,9 @@ def _assert(batch: Batch, op: Op, handles: Sequence[Array], flags: Sequence[bool
         return
     condition, *printed = handles
     if any(flags[1:]):
-        first = index(0)
+        first = i64_scalar(0)
         if flags[0]:
-            (first,) = apply("argmin", [cast(condition, i32)], {"axis": 0})
+            (first,) = emit("argmin", [cast(condition, i32)], {"axis": 0})
         printed = [element(x, first) if flag else x for x, flag in zip(printed, flags[1:], strict=True)]
     whole = all_(condition, 0) if flags[0] else condition
     batch.copied(op, [batch.context.value_of(value) for value in (whole, *printed)], [])
@@ -121,42 +121,42 @@ def _all_full(operands: Sequence[Array], flags: Sequence[bool], size: Extent) ->
 def elementwise(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     """Operands of one shape: those without the axis are repeated along it."""
     attrs = {key: value for key, value in op.attrs.items() if key != "weak"}
-    return apply(op.name, _all_full(operands, flags, size), attrs)
+    return emit(op.name, _all_full(operands, flags, size), attrs)
 
 
 def broadcast(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     axes = (0, *(axis + 1 for axis in op.attrs["axes"]))
-    return apply(op.name, operands, {"shape": (size, *op.attrs["shape"]), "axes": axes})
+    return emit(op.name, operands, {"shape": (size, *op.attrs["shape"]), "axes": axes})
 
 
 def reduction(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     """Sums and the like have `axes`, positions have an `axis`."""
-    return apply(op.name, operands, _axes(dict(op.attrs)) if "axes" in op.attrs else _axis(dict(op.attrs)))
+    return emit(op.name, operands, _axes(dict(op.attrs)) if "axes" in op.attrs else _axis(dict(op.attrs)))
 
 
 # ---- views --------------------------------------------------------------------------------------
 
 
 def _reshape(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    return apply(op.name, operands, {"shape": (size, *op.attrs["shape"])})
+    return emit(op.name, operands, {"shape": (size, *op.attrs["shape"])})
 
 
 def _permute(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    return apply(op.name, operands, {"axes": (0, *(axis + 1 for axis in op.attrs["axes"]))})
+    return emit(op.name, operands, {"axes": (0, *(axis + 1 for axis in op.attrs["axes"]))})
 
 
 def _slice(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     start, stop, step = (tuple(op.attrs[key]) for key in ("start", "stop", "step"))
-    return apply(op.name, operands, {"start": (0, *start), "stop": (size, *stop), "step": (1, *step)})
+    return emit(op.name, operands, {"start": (0, *start), "stop": (size, *stop), "step": (1, *step)})
 
 
 def _pad(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     attrs = {**op.attrs, "low": (0, *op.attrs["low"]), "high": (0, *op.attrs["high"])}
-    return apply(op.name, operands, attrs)
+    return emit(op.name, operands, attrs)
 
 
 def _concat(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    return apply(op.name, _all_full(operands, flags, size), _axis(dict(op.attrs)))
+    return emit(op.name, _all_full(operands, flags, size), _axis(dict(op.attrs)))
 
 
 # ---- contractions and pooling -------------------------------------------------------------------
@@ -169,10 +169,10 @@ def _matmul(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     if plain and flags == [True, False] and not op.attrs["transpose_a"]:
         m, k = a.shape[1:]
         if isinstance(size, int) and isinstance(m, int):
-            (flat,) = apply("reshape", [a], {"shape": (size * m, k)})
-            (product,) = apply(op.name, [flat, b], dict(op.attrs))
-            return apply("reshape", [product], {"shape": (size, m, product.shape[1])})
-    return apply(op.name, _all_full(operands, flags, size), dict(op.attrs))
+            (flat,) = emit("reshape", [a], {"shape": (size * m, k)})
+            (product,) = emit(op.name, [flat, b], dict(op.attrs))
+            return emit("reshape", [product], {"shape": (size, m, product.shape[1])})
+    return emit(op.name, _all_full(operands, flags, size), dict(op.attrs))
 
 
 def _merged(*shapes: str) -> Rule:
@@ -183,12 +183,12 @@ def _merged(*shapes: str) -> Rule:
         n = operands[0].shape[1] if flags[0] else None
         if not all(flags[:count]) or any(flags[count:]) or not isinstance(size, int) or not isinstance(n, int):
             return each_lane(op, operands, flags, size)
-        flat = [apply("reshape", [x], {"shape": (size * n, *x.shape[2:])})[0] for x in operands[:count]]
+        flat = [emit("reshape", [x], {"shape": (size * n, *x.shape[2:])})[0] for x in operands[:count]]
         attrs = dict(op.attrs)
         for key in shapes:
             attrs[key] = (size * n, *attrs[key][1:])
-        made = apply(op.name, [*flat, *operands[count:]], attrs)
-        return [apply("reshape", [y], {"shape": (size, n, *y.shape[1:])})[0] for y in made]
+        made = emit(op.name, [*flat, *operands[count:]], attrs)
+        return [emit("reshape", [y], {"shape": (size, n, *y.shape[1:])})[0] for y in made]
 
     return rule
 

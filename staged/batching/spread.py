@@ -20,7 +20,7 @@ def batched_values(block: Block, mapped: set[Value]) -> set[Value]:
             return spread.batched
 
 
-def is_whole(value: Value) -> bool:
+def is_container(value: Value) -> bool:
     """Whether a value is batched where it is made, and not repeated where it is used."""
     return isinstance(value.type, SequenceType | FrameType)
 
@@ -52,7 +52,7 @@ class _Spread:
         """`target` is `source` later on; sequences and frames are alike in both directions."""
         if source in self.batched:
             self.batched.add(target)
-        elif is_whole(target) and target in self.batched:
+        elif is_container(target) and target in self.batched:
             self.batched.add(source)
 
     def block(self, block: Block) -> None:
@@ -79,7 +79,7 @@ class _Spread:
             self.mark(op.results)
             for block in op.blocks:
                 if block.end.kind == "yield":
-                    self.mark(tuple(value for value in block.end.operands if is_whole(value)))
+                    self.mark(tuple(value for value in block.end.operands if is_container(value)))
 
     def loop(self, op: Op) -> None:
         first = 3 if op.name == "for" else 0
@@ -109,7 +109,7 @@ class _Spread:
                 # The elements are the same ones, for whichever reason the sequence is batched.
                 if element in self.batched:
                     self.batched.add(collected)
-                elif collected in self.batched and is_whole(element):
+                elif collected in self.batched and is_container(element):
                     self.batched.add(element)
 
     def sequence(self, op: Op) -> None:

@@ -60,7 +60,7 @@ def spread_to_all(x: Array, like: Array) -> Array:
     return bind(PRIMITIVES["broadcast_to"], [x], shape=like.shape, axes=())
 
 
-def index(number: int) -> Array:
+def i64_scalar(number: int) -> Array:
     """An i64 scalar."""
     return constant(number, TensorType(i64))
 
@@ -72,7 +72,7 @@ def unchecked(name: str, operands: Sequence[Array], **attrs: Any) -> Array:
     return result
 
 
-def apply(name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> list[Array]:
+def emit(name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> list[Array]:
     """A primitive by name; a handle per result."""
     return list(bind_all(PRIMITIVES[name], operands, **attrs))
 
@@ -83,9 +83,9 @@ def _without_check(result: Any) -> None:
         made.effects = PURE
 
 
-def extent(size: Extent) -> Array:
+def count_of(size: Extent) -> Array:
     """An extent as an i64 scalar of the program."""
     if isinstance(size, int):
-        return index(size)
-    ones = bind(PRIMITIVES["broadcast_to"], [index(1)], shape=(size,), axes=())
+        return i64_scalar(size)
+    ones = bind(PRIMITIVES["broadcast_to"], [i64_scalar(1)], shape=(size,), axes=())
     return bind(PRIMITIVES["sum"], [ones], axes=(0,))

@@ -16,7 +16,7 @@ from staged.batching.calls import call, frame
 from staged.batching.loops import loop
 from staged.batching.masks import Mask
 from staged.batching.rules import batch_composite, batch_op
-from staged.batching.spread import batched_values, is_whole
+from staged.batching.spread import batched_values, is_container
 from staged.batching.values import BatchContext, batched_type, repeat
 from staged.errors import StagingError
 from staged.ir.builder import Builder, OpenBlock
@@ -85,7 +85,7 @@ class Batch:
 
     def repeated(self, value: Value) -> Value:
         """A value without the leading axis, repeated along it."""
-        assert not is_whole(value), "sequences and frames are batched where they are made"
+        assert not is_container(value), "sequences and frames are batched where they are made"
         return self.context.value_of(repeat(self.context.handle(value), self.size))
 
     def wanted(self, value: Value, is_batched: bool) -> Value:
@@ -159,26 +159,26 @@ class Batch:
         if op.name == "sequence_add":
             for mask in masks:
                 operands[2] = self.zeroed(mask, operands[2], op)
-                mask.wholes.update(op.results)
+                mask.containers.update(op.results)
         self.copied(op, operands, types)
         if op.name == "sequence_get":
             self.taken_out(op.results, masks)
 
     def masks_around(self, op: Op) -> list[Mask]:
         """The masks of the branches and loops that stand between here and where the first operand was made."""
-        return [mask for mask in self.masks if op.operands and op.operands[0] in mask.wholes]
+        return [mask for mask in self.masks if op.operands and op.operands[0] in mask.containers]
 
     def taken_out(self, results: Sequence[Value], masks: Sequence[Mask]) -> None:
         """What was read from a sequence or frame of outside: replaced now for the elements that only go along."""
         for result in results:
             for mask in masks:
-                if is_whole(result):
-                    mask.wholes.add(result)
+                if is_container(result):
+                    mask.containers.add(result)
                 else:
                     self.values[result] = mask.substitute(self.values[result])
 
     def zeroed(self, mask: Mask, element: Value, op: Op) -> Value:
-        if is_whole(element):
+        if is_container(element):
             raise self.refuse(
                 op, "under `vmap` an inner loop is differentiated that runs for some elements only", _GRAD_HINT
             )

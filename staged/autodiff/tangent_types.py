@@ -8,7 +8,7 @@ from staged.ir.nodes import Attrs, FrameRecord, Op, Value
 from staged.ir.types import FrameType, SequenceType, TensorType, Type
 
 
-class Duals:
+class TangentTypes:
     """Which types have tangents and cotangents, and of what types these are."""
 
     def __init__(self, pool: FunctionPool) -> None:
@@ -52,7 +52,7 @@ class Duals:
         return zeros_of(builder, wanted, op)
 
     def _record(self, name: str) -> str:
-        """The record of the duals of the frames `name`."""
+        """The record of the tangents of the frames `name`."""
         if name not in self._records:
             made = self._records[name] = self.pool.fresh_frame(f"d_{name}")
             fields = self.pool.frames[name].fields
@@ -74,11 +74,11 @@ class Duals:
         return False
 
 
-def duals(pool: FunctionPool) -> Duals:
+def tangent_types(pool: FunctionPool) -> TangentTypes:
     """The types of tangents and cotangents in the programs of a pool."""
-    made = pool.memo.setdefault("duals", None) or Duals(pool)
-    pool.memo["duals"] = made
-    assert isinstance(made, Duals)
+    made = pool.memo.setdefault("tangent types", None) or TangentTypes(pool)
+    pool.memo["tangent types"] = made
+    assert isinstance(made, TangentTypes)
     return made
 
 

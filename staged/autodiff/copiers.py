@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staged.autodiff.duals import zeros_of
-from staged.autodiff.residuals import Extra, Residuals
+from staged.autodiff.residuals import ExtraResults, Residuals
+from staged.autodiff.tangent_types import zeros_of
 from staged.errors import GradientError
 from staged.ir.builder import Builder
 from staged.ir.function_pool import FunctionPool
@@ -16,7 +16,7 @@ from staged.ir.trips import COUNT, Integers
 from staged.ir.types import FrameType, SequenceType, dims_of
 
 
-class Augmenter(Copier):
+class PrimalCopier(Copier):
     """Copies the primal, with the extra results that its reverse needs.
 
     Exact: every op of the primal is copied in its order, so that results keep their bits and effects happen once; extra results
@@ -83,7 +83,7 @@ class Augmenter(Copier):
 
     # ---- functions and rules given by the user ----
 
-    def call(self, op: Op, extra: Extra | None) -> None:
+    def call(self, op: Op, extra: ExtraResults | None) -> None:
         """A call for whose reverse the function leaves something calls another one, that does."""
         own = [] if extra is None else extra.own
         name = op.attrs["function"] if extra is None else extra.function
@@ -95,7 +95,7 @@ class Augmenter(Copier):
         copy = self.builder.append(op.replace(operands=operands, attrs=attrs, result_types=types))
         self.name_results(op, copy, own)
 
-    def custom(self, op: Op, extra: Extra) -> None:
+    def custom(self, op: Op, extra: ExtraResults) -> None:
         """The user's forward function takes the place of the primal."""
         given = self.inline(op.blocks[1], [self.value(operand) for operand in op.operands])
         for old, new in zip([*op.results, *extra.own], given, strict=True):
@@ -104,14 +104,14 @@ class Augmenter(Copier):
 
     # ---- control flow ----
 
-    def branches(self, op: Op, extra: Extra) -> None:
+    def branches(self, op: Op, extra: ExtraResults) -> None:
         blocks = [self.augmented(block, lambda block: self.of_branch(block, extra, op)) for block in op.blocks]
         types = [result.type for result in op.results] + [outside.type for _, outside in extra.values]
         operands = [self.value(operand) for operand in op.operands]
         copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types))
         self.name_results(op, copy, [outside for _, outside in extra.values])
 
-    def of_branch(self, block: Block, extra: Extra, op: Op) -> list[Value]:
+    def of_branch(self, block: Block, extra: ExtraResults, op: Op) -> list[Value]:
         """What a branch yields besides its results: its own residuals, and nothing in particular for those of the other."""
         own = {*block.params, *(result for inner in block.ops for result in inner.results)}
         for inner in block.ops:
@@ -133,7 +133,7 @@ class Augmenter(Copier):
             return self.builder.op("absent", [], [value.type], device=op.device, where=op.where).result
         return zeros_of(self.builder, value.tensor, op)
 
-    def loop(self, op: Op, extra: Extra) -> None:
+    def loop(self, op: Op, extra: ExtraResults) -> None:
         collected = op.attrs.get("collected", 0)
         carried = len(op.results) - collected
         counting = extra.count is not None
@@ -200,7 +200,7 @@ class Augmenter(Copier):
             new.hint = old.hint
 
 
-class Resolver(Copier):
+class ReverseCopier(Copier):
     """Copies the reverse into place: primal values become their stand-ins, then their copies.
 
     Exact: a stand-in has the bits of the value, by the turn or the call that it was made in.
@@ -254,7 +254,7 @@ def quiet_function(pool: FunctionPool, call: Op) -> str:
             return str(name)
         made = pool.memo["quiet", name] = pool.fresh(f"{name}_quiet")
         function = pool.body(name, call.where)
-        copier = Augmenter(Builder(), Residuals(), pool, quiet=True)
+        copier = PrimalCopier(Builder(), Residuals(), pool, quiet=True)
         block = copier.block(function.block)
         pool.add(Function(made, block, variables=function.variables, param_paths=function.param_paths, where=function.where))
     return str(pool.memo["quiet", name])
