@@ -12,8 +12,6 @@ from staged.ops.array import Array, StagedArray
 if TYPE_CHECKING:
     from staged.frontend.tracing import TraceContext
 
-_FROM_NOTHING = frozenset("constant iota broadcast_to reshape permute slice pad".split())
-
 
 class Strict:
     """What a region names; a strict one takes no other array and no other Variable from outside.
@@ -63,4 +61,6 @@ class Strict:
 
 def _is_constant(value: Value) -> bool:
     op = value.producer
-    return op is not None and op.name in _FROM_NOTHING and all(map(_is_constant, op.operands))
+    if op is None:
+        return False
+    return (op.declared.kind == "source" or op.declared.is_move) and all(map(_is_constant, op.operands))
