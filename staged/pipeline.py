@@ -20,6 +20,7 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.verifier import verify_if_asked
 from staged.kernels.fuse import fuse
+from staged.kernels.groups import FusionLog
 from staged.passes.call_libraries import call_libraries
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.defer_products import defer_products
@@ -99,6 +100,17 @@ class Built:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+class Watch:
+    """Is told what the pipeline does, for those who ask."""
+
+    def __init__(self, log: FusionLog) -> None:
+        self.log = log
+        """What fusion decides."""
+
+    def after(self, name: str, function: Function) -> None:
+        """Called after each pass, with the program as it then is."""
+
+
 @cache
 def backends() -> dict[str, Any]:
     """Every back end by name: a package under `staged/backends/` joins by having a `backend` module."""
@@ -126,8 +138,10 @@ def backend_for(function: Function) -> Any:
 
 
 @goes_deep
-def lower(function: Function, machine: Machine, seconds: dict[str, float] | None = None) -> Function:
-    """Run all passes and fuse; the verifier runs after each."""
+def lower(
+    function: Function, machine: Machine, seconds: dict[str, float] | None = None, watch: Watch | None = None
+) -> Function:
+    """Run all passes and fuse. Under `STAGED_VERIFY=1` the verifier runs after each."""
     seconds = {} if seconds is None else seconds
     verify_if_asked(function, "tracing")
 
@@ -137,20 +151,23 @@ def lower(function: Function, machine: Machine, seconds: dict[str, float] | None
         function = run_pass(function)
         verify_if_asked(function, name)
         seconds[name] = time.perf_counter() - begin
+        if watch is not None:
+            watch.after(name, function)
 
     for name, run_pass in PASSES:
         run(name, run_pass)
     # By now every op is on its device; a back end that calls libraries says which epilogues they have.
     takes_epilogue = backend_for(function).takes_epilogue
-    run("fuse", each(lambda f: fuse(f, machine, takes_epilogue)))
+    log = None if watch is None else watch.log
+    run("fuse", each(lambda f: fuse(f, machine, takes_epilogue, log)))
     return function
 
 
 @goes_deep
-def build(function: Function, machine: Machine, check_nan: bool = False) -> Built:
+def build(function: Function, machine: Machine, check_nan: bool = False, watch: Watch | None = None) -> Built:
     """Text for a traced function on a machine; with `check_nan` the program stops at the first NaN or infinity."""
     seconds: dict[str, float] = {}
-    lowered = lower(function, machine, seconds)
+    lowered = lower(function, machine, seconds, watch)
     begin = time.perf_counter()
     emitted = backend_for(lowered).emit(lowered, machine, plan_buffers, check_nan)
     seconds["emit"] = time.perf_counter() - begin

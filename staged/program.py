@@ -17,6 +17,7 @@ from staged.backends.c_family.export import export_files
 from staged.backends.c_family.standalone.library import VARIANTS
 from staged.backends.cublas_cudnn.export import export_files as cuda_export_files
 from staged.errors import DTypeError, StagedError
+from staged.explain import explain
 from staged.frontend.arguments import Argument, as_argument, flatten_arguments
 from staged.frontend.captured import own_arrays
 from staged.frontend.join import Template
@@ -229,6 +230,11 @@ class Program:
     def notes(self) -> tuple[str, ...]:
         """What staging noticed (dropped samples, long unrolled loops)."""
         return self._traced.notes
+
+    def explain(self) -> str:
+        """The whole way of the program as text: the traced IR, the IR after each pass that changed it, the kernels with what
+        was fused, why not more, loops and schedules, the buffers, and the copies between devices."""
+        return explain(self._traced.function, self._machine, self._check_nan)
 
     def report(self) -> Report:
         """Seconds per staging step, lines of text, bytes of memory, number of kernels."""

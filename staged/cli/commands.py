@@ -70,6 +70,18 @@ def show(target: str, arguments: tuple[str, ...], only: str, as_json: bool) -> N
 
 
 @cli.command(
+    help="Explain a program: its IR after each pass, its kernels and why no more was fused, schedules, buffers, copies.\n\n"
+    f"{_ARGUMENTS}\n\nExample: staged explain mlp.py:step 'f32[64,784]' 'i32[64]'"
+)
+@click.argument("target", metavar="FILE[:FUNCTION]")
+@click.argument("arguments", nargs=-1)
+def explain(target: str, arguments: tuple[str, ...]) -> None:
+    function = load_function(target)
+    positional, keywords = parse_all(function, arguments)
+    click.echo(function.stage(*positional, **keywords).explain(), nl=False)
+
+
+@cli.command(
     help=f"Write a standalone folder: C, header, main, Makefile.\n\n{_ARGUMENTS}\n\n"
     "Example: staged export mlp.py:train 'f32[8000,784]' 'i32[8000]' 3 --out mnist/"
 )

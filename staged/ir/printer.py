@@ -11,7 +11,7 @@ Names come from the user's hints, made unique; the same program prints the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from staged.depth import goes_deep
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, VariableRef
@@ -21,8 +21,10 @@ from staged.ir.types import CPU, Device
 class _Names(dict[Value, str]):
     """The names of values, made as they are first asked for. Every trace is printed: few calls for each op."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: Collection[str] = ()) -> None:
         super().__init__()
+        self.without = without
+        """Attributes of ops that are not printed."""
         self.used: dict[str, int] = {}
         self.labels: dict[Label, str] = {}
         self.types: dict[int, str] = {}
@@ -56,19 +58,20 @@ class _Names(dict[Value, str]):
 
 
 @goes_deep
-def print_function(function: Function, positions: bool = False) -> str:
-    """The whole function, after those it calls; with `positions` each op is followed by its Python line."""
+def print_function(function: Function, positions: bool = False, without: Collection[str] = ()) -> str:
+    """The whole function, after those it calls, but for the attributes `without`; with `positions` each op is followed by its
+    Python line."""
     frames = "".join(f"{_frame(record)}\n" for record in function.frames)
-    called = "".join(f"{_print_one(other, positions)}\n" for other in function.functions)
-    return frames + called + _print_one(function, positions)
+    called = "".join(f"{_print_one(other, positions, without)}\n" for other in function.functions)
+    return frames + called + _print_one(function, positions, without)
 
 
 def _frame(record: FrameRecord) -> str:
     return f"frame {record.name}({', '.join(f'{name}: {type}' for name, type in record.fields)})"
 
 
-def _print_one(function: Function, positions: bool) -> str:
-    names = _Names()
+def _print_one(function: Function, positions: bool, without: Collection[str]) -> str:
+    names = _Names(without)
     devices = function.param_devices or (CPU,) * len(function.params)
     params = ", ".join(
         f"{names.typed(p)}{_device(device)}" for p, device in zip(function.params, devices, strict=True)
@@ -106,7 +109,8 @@ def _print_block(block: Block, names: _Names, lines: list[str], depth: int, posi
 def _op_line(op: Op, names: _Names) -> str:
     text = f"{op.name}({names.listed(op.operands)})"
     if op.attrs:
-        text += f" {{{', '.join([f'{key}={_attr(value, names)}' for key, value in sorted(op.attrs.items())])}}}"
+        attrs = [f"{key}={_attr(value, names)}" for key, value in sorted(op.attrs.items()) if key not in names.without]
+        text += f" {{{', '.join(attrs)}}}" if attrs else ""
     if op.results:
         text = f"{', '.join(map(names.typed, op.results))} = {text}"
     return text if op.device is CPU else text + _device(op.device)

@@ -19,10 +19,9 @@ from staged.kernels.axes import AxisConflict
 from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
-from staged.kernels.groups import Groups, Node, TakesEpilogue, is_view, kind_of, root_of_contraction
-from staged.kernels.kinds import is_inlined, is_scalar, shape_of
+from staged.kernels.groups import FusionLog, Groups, Node, TakesEpilogue, is_view, kind_of, root_of_contraction
+from staged.kernels.kinds import ALONE, CHANGES_FIRST, FREE, MOVES, SOURCES, is_scalar, shape_of
 from staged.kernels.lower import lower
-from staged.kernels.lower_alone import has_own_kernel
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
@@ -30,14 +29,19 @@ from staged.ops.thread_kernel import NAME as LAUNCH
 from staged.source import Position, line_at
 
 
-def fuse(function: Function, machine: Machine, takes_epilogue: TakesEpilogue = lambda op, body: True) -> Function:
+def fuse(
+    function: Function,
+    machine: Machine,
+    takes_epilogue: TakesEpilogue = lambda op, body: True,
+    log: FusionLog | None = None,
+) -> Function:
     """`function` with its tensor ops in kernels and contractions, each with its loop nest and schedule.
 
     `takes_epilogue` limits what joins a contraction: libraries have few epilogues, and what they lack is better off in the
-    kernel that comes after. Without it everything joins that has the contraction's shape.
+    kernel that comes after. Without it everything joins that has the contraction's shape. `log` records the decisions.
     """
     split = resolve_extents(split_long_reductions(function))
-    return split.with_block(_BlockFuser(split.block, machine, takes_epilogue, {}, {}).run())
+    return split.with_block(_BlockFuser(split.block, machine, takes_epilogue, {}, {}, log=log).run())
 
 
 class _BlockFuser:
@@ -51,6 +55,7 @@ class _BlockFuser:
         outer: dict[Value, Value],
         sizes: dict[Dim, Value],
         wanted: dict[Block, list[Value]] | None = None,
+        log: FusionLog | None = None,
     ) -> None:
         self.block = block
         self.machine = machine
@@ -59,6 +64,7 @@ class _BlockFuser:
         self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.name == "dim"}
         """The sizes of dimensions, here and in the blocks around."""
         self.groups = Groups(block, self.sizes, takes_epilogue)
+        self.log = log
         self.wanted = {} if wanted is None else wanted
         """`_wanted_in_memory` of blocks."""
         self.out: list[Op] = []
@@ -84,12 +90,12 @@ class _BlockFuser:
         operands = [self.value(_as_kept(operand) if op.name == LAUNCH else operand) for operand in op.operands]
         for inner in op.blocks:
             for value in free_values(inner):
-                if not (value.producer is not None and is_inlined(value.producer)):
+                if not (value.producer is not None and value.producer.name in FREE):
                     self.value(value)
             for value in _wanted_in_memory(inner, self.wanted):
                 self.value(value)
         blocks = [
-            _BlockFuser(inner, self.machine, self.takes_epilogue, self.values, self.sizes, self.wanted).run()
+            _BlockFuser(inner, self.machine, self.takes_epilogue, self.values, self.sizes, self.wanted, self.log).run()
             for inner in op.blocks
         ]
         copy = op.replace(operands=operands, blocks=blocks)
@@ -104,7 +110,7 @@ class _BlockFuser:
         if value in self.values:
             return self.values[value]
         op = value.producer
-        if op is None or not is_inlined(op):
+        if op is None or op.name not in FREE:
             return value
         if (kept := _kept_alike(value)) is not None:
             return self.value(kept)
@@ -127,7 +133,7 @@ class _BlockFuser:
             # What moves elements around in ways that share no loops with the op is made before it; what a frame is put around, too.
             # A number of a device stays there: the kernel reads the element that holds it.
             direct = {_as_kept(operand) for op in ops for operand in op.operands}
-            moves = ops[0].declared.is_move
+            moves = ops[0].name in MOVES
             body, operands, nest = self.lowered(
                 ops, results, lambda value: value in direct and (moves or not _is_source(value))
             )
@@ -147,7 +153,7 @@ class _BlockFuser:
             device=ops[-1].device,
             where=ops[-1].where,
         )
-        self.finish(op, results)
+        self.finish(op, ops[0], results)
 
     def lowered(
         self, ops: Sequence[Op], results: Sequence[Value], is_cut: Callable[[Value], bool]
@@ -155,7 +161,7 @@ class _BlockFuser:
         """A group's block, what it takes from outside, and its loop nest. `is_cut` names more values to take ready made."""
         inside = set(ops)
         # An op with a loop nest of its own takes everything ready made, numbers too; zeros that it changes it makes itself.
-        alone = has_own_kernel(ops[0])
+        alone = ops[0].name in ALONE
 
         def is_boundary(value: Value) -> bool:
             if alone:
@@ -181,8 +187,10 @@ class _BlockFuser:
             nest = replace(nest, inputs=tuple(inputs), counts=sizes)
         return body, [self.value(value) for value in clone.params], nest
 
-    def finish(self, op: Op, results: Sequence[Value]) -> None:
+    def finish(self, op: Op, first: Op, results: Sequence[Value]) -> None:
         self.out.append(op)
+        if self.log is not None:
+            self.log.enter(op, self.groups, first)
         for old, new in zip(results, op.results, strict=True):
             new.hint = old.hint
             self.values[old] = new
@@ -213,12 +221,12 @@ class _BlockFuser:
         types = [value.type for value in results]
         last = node.ops[-1]
         op = Op("contraction", operands, types, attrs=attrs, blocks=[body], device=root.device, where=last.where)
-        self.finish(op, results)
+        self.finish(op, node.ops[0], results)
 
 
 def _zeros_made_by(op: Op) -> tuple[Value, ...]:
     """The zeros that an op changes, which its kernel makes: the operand itself, and what that repeats."""
-    if not op.declared.changes_first or not is_zeros(op.operands[0]):
+    if op.name not in CHANGES_FIRST or not is_zeros(op.operands[0]):
         return ()
     found = [op.operands[0]]
     while (producer := found[-1].producer) is not None and producer.operands:
@@ -243,7 +251,7 @@ def _wanted_in_memory(block: Block, known: dict[Block, list[Value]]) -> list[Val
                 continue
             while (producer := value.producer) is not None and is_view(producer):
                 value = producer.operands[0]
-            if producer is not None and producer not in inside and is_inlined(producer) and not is_scalar(value):
+            if producer is not None and producer not in inside and producer.name in FREE and not is_scalar(value):
                 found[value] = None
         for inner in op.blocks:
             found.update((value, None) for value in _wanted_in_memory(inner, known) if value.producer not in inside)
@@ -279,7 +287,7 @@ def _number_put_by(op: Op) -> Value | None:
 
 
 def _is_source(value: Value) -> bool:
-    return value.producer is None or value.producer.declared.kind == "source"
+    return value.producer is None or value.producer.name in SOURCES
 
 
 def _name(ops: Sequence[Op], results: Sequence[Value]) -> str:
@@ -292,7 +300,7 @@ def _name(ops: Sequence[Op], results: Sequence[Value]) -> str:
     called = [name for op in reversed(ops) if op.where is not None and (name := called_function(op.where))]
     if called:
         return called[0]
-    names = list(dict.fromkeys(op.name for op in ops if not is_inlined(op))) or [ops[-1].name]
+    names = list(dict.fromkeys(op.name for op in ops if op.name not in FREE)) or [ops[-1].name]
     if names == ["broadcast_to"]:
         return "fill"
     return "_".join(names[:3])

@@ -2,7 +2,7 @@
 
 Greedy, in program order: an op joins the groups of its producers where they can share loops, then groups that read the
 same arrays. Two groups may become one if no other step must run between them. Ops that only rename or repeat elements
-(`kinds.is_inlined`) belong to no group: every kernel that wants them gets its own copy, so broadcasts and casts of constants
+(`kinds.FREE`) belong to no group: every kernel that wants them gets its own copy, so broadcasts and casts of constants
 never exist in memory. Effects keep their order; Variables are read before they are written.
 """
 
@@ -18,14 +18,19 @@ from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.kinds import (
+    ALONE,
+    CONTRACTIONS,
+    EXPENSIVE,
+    FREE,
+    GATHERS,
+    MOVES,
+    REDUCTIONS,
     extents,
     is_elementwise,
-    is_inlined,
     is_scalar,
     may_fail,
     shape_of,
 )
-from staged.kernels.lower_alone import has_own_kernel
 
 MAX_OPS = 64
 """Ops in one kernel: more would only make it hard to read."""
@@ -59,13 +64,13 @@ class Node:
 
 def kind_of(op: Op) -> str:
     """The kind of the node that an op begins as."""
-    if op.declared.kind == "contraction":
+    if op.name in CONTRACTIONS:
         return "contraction"
-    if has_own_kernel(op):
+    if op.name in ALONE:
         return "alone"
     if any(not isinstance(value.type, TensorType) for value in (*op.operands, *op.results)):
         return "plain"
-    if op.declared.kind == "reduction" and not is_scalar(op.operands[0]) or op.declared.elements == "gathered":
+    if op.name in REDUCTIONS and not is_scalar(op.operands[0]) or op.name in GATHERS:
         return "kernel"
     if is_elementwise(op) and not is_scalar(op.results[0]):
         return "kernel"
@@ -96,7 +101,7 @@ class Groups:
         """What has been read of each Variable."""
         self.find_users()
         for position, op in enumerate(block.ops):
-            if not is_inlined(op):
+            if op.name not in FREE:
                 self.add_node(op, position)
         self.join_siblings()
         self.updates_last()
@@ -166,7 +171,7 @@ class Groups:
             needed = any(each is feeding or each.before >> feeding.number & 1 for each in self.producers(root))
             if needed or feeding.ops[0].device != root.device or len(node.ops) + len(feeding.ops) > MAX_OPS:
                 continue
-            ops = sorted([*node.ops, *feeding.ops], key=self.positions.__getitem__)
+            ops = self.joined(node, feeding)
             inside = set(ops)
             if any(self.used_outside(result, inside) for op in feeding.ops for result in op.results):
                 continue
@@ -194,7 +199,7 @@ class Groups:
                 return
             if producer in self.node_of:
                 found[self.node_of[producer]] = None
-            elif is_inlined(producer):
+            elif producer.name in FREE:
                 for operand in producer.operands:
                     visit(operand)
 
@@ -267,31 +272,49 @@ class Groups:
         found: list[Op] = []
         for user in self.users.get(value, ()):
             if user is not None:
-                found += self.users_through(user.results[0]) if is_inlined(user) else [user]
+                found += self.users_through(user.results[0]) if user.name in FREE else [user]
         return found
 
     # ---- joining ----
 
     def try_merge(self, a: Node, b: Node) -> bool:
         """Make one group of `a` and `b` (which may read what `a` makes) if that is possible and good."""
-        kinds = {a.kind, b.kind}
-        if a.ops[0].device != b.ops[0].device:
+        if self.obstacle(a, b):
             return False
-        if not kinds <= {"kernel", "contraction"} or kinds == {"contraction"}:
-            return False
-        if len(a.ops) + len(b.ops) > MAX_OPS or not self.may_run_together(a, b):
-            return False
-        ops = sorted([*a.ops, *b.ops], key=self.positions.__getitem__)
-        if "contraction" in kinds:
-            if a.kind != "contraction" or not self.is_epilogue(root_of_contraction(a), ops):
-                return False
-        elif not self.shares_loops(ops) or self.feeds_itself(ops):
-            return False
-        a.ops = ops
-        a.kind = "contraction" if "contraction" in kinds else "kernel"
+        a.kind = "contraction" if "contraction" in (a.kind, b.kind) else "kernel"
+        a.ops = self.joined(a, b)
         a.position = max(a.position, b.position)
         self.absorb(a, b)
         return True
+
+    def joined(self, a: Node, b: Node) -> list[Op]:
+        """The ops of both, in the order of the program."""
+        return sorted([*a.ops, *b.ops], key=self.positions.__getitem__)
+
+    def obstacle(self, a: Node, b: Node) -> str:
+        """Why `a` and `b` are not made one kernel; empty where they can be."""
+        kinds = {a.kind, b.kind}
+        if a.ops[0].device != b.ops[0].device:
+            return "they run on different devices"
+        if not kinds <= {"kernel", "contraction"}:
+            return "one of them is always a step of its own"
+        if kinds == {"contraction"}:
+            return "each is a product or a convolution"
+        if len(a.ops) + len(b.ops) > MAX_OPS:
+            return f"together they have more than {MAX_OPS} ops"
+        if not self.may_run_together(a, b):
+            return "another step runs between them"
+        ops = self.joined(a, b)
+        if "contraction" in kinds:
+            if a.kind != "contraction":
+                return "a product or convolution takes along what uses its result, not what makes its operands"
+            if not self.is_epilogue(root_of_contraction(a), ops):
+                return "a product or convolution takes along only elementwise ops of its result's shape that can be written there"
+            return ""
+        apart = self.loops_apart(ops)
+        if not apart and self.feeds_itself(ops):
+            return "one reads a slice that begins where the other says"
+        return apart
 
     def may_run_together(self, a: Node, b: Node) -> bool:
         """Whether no other node must run between the two.
@@ -321,25 +344,26 @@ class Groups:
                     node.direct = node.direct & ~bit_b | bit_a
         a.before = before
 
-    def shares_loops(self, ops: Sequence[Op]) -> bool:
+    def loops_apart(self, ops: Sequence[Op]) -> str:
+        """Why the ops should not share one set of loops; empty where they should."""
         inside = set(ops)
         results = self.leaving(ops)
         try:
             analysis = Analysis(results, lambda value: self.is_boundary(value, inside))
             structure = Structure(analysis)
         except AxisConflict:
-            return False
+            return "no one set of loops fits both"
         if structure.finals and structure.size > SMALL:
-            return False
+            return f"rows of more than {SMALL} elements in all, and what is made of their totals, would be one thread's work"
         if ops[0].device != CPU and _leaves_one_thread(structure, results):
-            return False
+            return "all of it would end in one number, and leave one thread of the device to do it"
         for value in analysis.runs:
             op = value.producer
-            if op in inside and op is not None and op.declared.expensive:
+            if op in inside and op is not None and op.name in EXPENSIVE:
                 axes = analysis.axes(value)
                 if axes and axes != structure.domain and axes != structure.rows:
-                    return False  # would be computed again for every turn of a loop it does not depend on
-        return True
+                    return f"`{op.name}` would be computed again in each iteration of a loop that it does not depend on"
+        return ""
 
     def feeds_itself(self, ops: Sequence[Op]) -> bool:
         """Whether a group takes from outside what is made of its own results: a slice that starts where it says.
@@ -354,7 +378,7 @@ class Groups:
                 return False
             seen.add(value)
             producer = value.producer
-            if producer is None or producer not in inside and not is_inlined(producer):
+            if producer is None or producer not in inside and producer.name not in FREE:
                 return False
             return producer in inside or any(map(comes_from_inside, producer.operands))
 
@@ -388,11 +412,11 @@ class Groups:
             return True
         if op in inside:
             return False
-        if not is_inlined(op):
+        if op.name not in FREE:
             return True
         if op.name == "constant":
             return isinstance(op.attrs["value"], tuple)
-        if op.declared.is_move and op.device == CPU and next(iter(inside)).device != CPU and not _is_constant(op):
+        if op.name in MOVES and op.device == CPU and next(iter(inside)).device != CPU and not _is_constant(op):
             return True  # the host's: a kernel of a device takes the number that it makes
         if op.name == "reshape" and squeezed(op.operands[0]) == squeezed(op.results[0]):
             return False  # the kernel reads what it is of, which it may read as that, too
@@ -415,7 +439,7 @@ class Groups:
         for user in self.users.get(value, ()):
             if user is None:
                 return True
-            if is_inlined(user):
+            if user.name in FREE:
                 if any(self.used_outside(result, inside) for result in user.results):
                     return True
             elif user not in inside:
@@ -500,12 +524,12 @@ def _leaves_one_thread(structure: Structure, results: Sequence[Value]) -> bool:
 def _is_constant(op: Op) -> bool:
     """Whether an op makes the same of constants wherever it stands."""
     made = (operand.producer for operand in op.operands)
-    return is_inlined(op) and all(each is not None and _is_constant(each) for each in made)
+    return op.name in FREE and all(each is not None and _is_constant(each) for each in made)
 
 
 def root_of_contraction(node: Node) -> Op:
     """The product or convolution of a group: what its epilogue reads may stand before it in the program."""
-    return next(op for op in node.ops if op.declared.kind == "contraction")
+    return next(op for op in node.ops if op.name in CONTRACTIONS)
 
 
 def inputs_of(op: Op) -> list[Value]:
@@ -545,3 +569,31 @@ def _leaves(block: Block) -> bool:
     if block.end.kind in ("return", "raise", "break", "continue"):
         return True
     return any(_leaves(inner) for op in block.ops for inner in op.blocks)
+
+
+class FusionLog:
+    """Where each kernel of a program comes from, for those who ask why two of them are not one."""
+
+    def __init__(self) -> None:
+        self.origins: dict[object, tuple[Groups, Op]] = {}
+        """The groups of the block that a `kernel` or `contraction` op stands in, and the first op in it."""
+
+    def enter(self, kernel: Op, groups: Groups, first: Op) -> None:
+        self.origins[_identity_of(kernel)] = (groups, first)
+
+    def apart(self, a: Op, b: Op) -> str:
+        """Why the kernels `a` and `b`, of which `b` reads what `a` makes, are not one. They may be copies of those entered."""
+        keys = _identity_of(a), _identity_of(b)
+        if not all(key in self.origins for key in keys):
+            return "one of them was made after fusion"
+        (groups, first), (others, second) = (self.origins[key] for key in keys)
+        if groups is not others:
+            return "they stand in different blocks of the program"
+        if first not in groups.node_of or second not in groups.node_of:
+            return "one of them makes an array of a view"
+        return groups.obstacle(groups.node_of[first], groups.node_of[second]) or "they were not tried: each joined others first"
+
+
+def _identity_of(kernel: Op) -> object:
+    """What a kernel op and its copies share."""
+    return kernel.attrs.get("nest") or (kernel.name, kernel.attrs.get("name"), kernel.where)

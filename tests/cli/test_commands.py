@@ -264,3 +264,13 @@ def test_error_in_a_process_of_its_own_is_words_without_a_traceback(file: str, t
 @pytest.mark.parametrize("name", ["run", "show", "export", "doctor", "cache"])
 def test_help_has_an_example(name: str) -> None:
     assert f"Example: staged {name}" in " ".join(succeeds(name, "--help").stdout.split())
+
+
+# ---- explain ------------------------------------------------------------------------------------
+
+
+def test_explain_is_a_command_and_a_module(file: str) -> None:
+    text = succeeds("explain", f"{file}:dot", "f32[8]", "f32[8]").stdout
+    assert "## Traced" in text and "## Kernels" in text
+    command = [sys.executable, "-m", "staged.explain", f"{file}:dot", "f32[8]", "f32[8]"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == text

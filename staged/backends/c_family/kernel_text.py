@@ -43,6 +43,11 @@ class KernelText:
     support: tuple[Snippet, ...] = ()
     """Functions that kernels share and the registry of snippets does not have: once per program."""
 
+    @property
+    def how(self) -> str:
+        """How its items are dealt out to what runs side by side, in words; empty where the schedule says all."""
+        return ""
+
     def items_of(self, arguments: Sequence[object]) -> str:
         """The number of work items of a call, as C."""
         return self.items_text.format(*arguments) if self.items_text else str(self.items)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 from typing import Protocol
@@ -48,6 +48,8 @@ class Emitted:
     artifact: Artifact
     plan: Plan
     kernels: tuple[KernelText, ...]
+    kernel_of: Mapping[Op, KernelText]
+    """The kernel of each op that is one step."""
 
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
@@ -184,7 +186,7 @@ class ProgramEmitter(FileWriter):
             recursive=self.is_recursive,
             link=self.link(),
         )
-        return Emitted(artifact, self.whole_plan(), tuple(ordered))
+        return Emitted(artifact, self.whole_plan(), tuple(ordered), kernels)
 
     def link(self) -> tuple[str, ...]:
         """Linker flags for what the program calls besides libm and pthreads."""

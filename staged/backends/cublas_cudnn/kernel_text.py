@@ -46,6 +46,10 @@ class CudaKernel(KernelText):
     restricted: frozenset[str] = frozenset()
     """The parameters whose arrays are reached by no other."""
 
+    @property
+    def how(self) -> str:
+        return "" if self.launch is None else str(self.launch)
+
     def can_read(self, positions: Collection[int]) -> bool:
         """Whether it has such a form: the host must know the addresses of arrays that it copies before the launch."""
         names = {self.parameters[position][1] for position in positions}

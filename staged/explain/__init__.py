@@ -1,0 +1,90 @@
+"""The whole way of a program as text: traced IR, the IR after each pass that changed it, kernels, buffers, transfers.
+
+For whoever wants to know why the generated text is as it is: `program.explain()`, `staged explain FILE:FUNCTION ...`, or
+`python -m staged.explain FILE:FUNCTION ...`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from staged.backends.c_family.kernel_text import KernelText
+from staged.ir.machine import Machine
+from staged.ir.nest_printer import print_nest
+from staged.ir.nodes import Function, Op, Value
+from staged.ir.printer import print_function
+from staged.ir.types import CPU
+from staged.kernels.groups import FusionLog
+from staged.memory import MemoryReport
+from staged.passes.placement.place import transfers
+from staged.pipeline import Watch, backend_for, build
+
+SHOWN_APART = ("nest", "schedule")
+"""Attributes of kernels that have a section of their own, and are left out of the printed IR."""
+
+
+def explain(function: Function, machine: Machine, check_nan: bool = False) -> str:
+    """The stages of a traced function's way to text, for one machine, as a document with headings."""
+    watch = _Watch(function)
+    built = build(function, machine, check_nan, watch)
+    emitted = built.emitted
+    backend = backend_for(built.lowered).NAME
+    sections = [
+        (f"`{function.name}`", [f"By the back end {backend}, for {machine.name}. {len(emitted.kernels)} kernels."]),
+        ("Traced", [watch.traced]),
+        *watch.changed,
+        ("Passes that changed nothing", [", ".join(watch.unchanged) or "none"]),
+        ("Kernels", list(_kernels(emitted.kernel_of, watch.log)) or ["none"]),
+        ("Buffers", [str(MemoryReport.of(emitted.plan, function.name))]),
+        ("Transfers", ["\n".join(map(str, transfers(built.lowered))) or "none: all of it runs on the host"]),
+    ]
+    return "\n\n".join("\n\n".join([f"## {title}", *(text.rstrip("\n") for text in texts)]) for title, texts in sections) + "\n"
+
+
+class _Watch(Watch):
+    """Keeps the text of the IR after each pass that changed it."""
+
+    def __init__(self, traced: Function) -> None:
+        super().__init__(FusionLog())
+        self.traced = self.last = print_function(traced, without=SHOWN_APART)
+        self.changed: list[tuple[str, list[str]]] = []
+        self.unchanged: list[str] = []
+
+    def after(self, name: str, function: Function) -> None:
+        text = print_function(function, without=SHOWN_APART)
+        if text == self.last:
+            self.unchanged.append(name)
+        else:
+            self.changed.append((f"After `{name}`", [text]))
+            self.last = text
+
+
+# ---- kernels ----
+
+
+def _kernels(texts: Mapping[Op, KernelText], log: FusionLog) -> Iterator[str]:
+    makers = {result: op for op in texts for result in op.results}
+    for op in texts:
+        yield "\n".join(_kernel(op, texts, log, makers))
+
+
+def _kernel(op: Op, texts: Mapping[Op, KernelText], log: FusionLog, makers: Mapping[Value, Op]) -> Iterator[str]:
+    """What one kernel does, how, and why those that feed it are not part of it."""
+    kernel = texts[op]
+    yield f"### {kernel.name}" + (f"   {op.where.short}  {op.where.text}" if op.where else "")
+    yield ""
+    if fused := op.attrs.get("fused"):
+        yield f"fused: {fused}"
+    for other in dict.fromkeys(makers[value] for value in op.operands if value in makers):
+        yield f"apart from {texts[other].name}: {log.apart(other, op)}"
+    if op.device != CPU:
+        yield f"launched on {op.device}: {kernel.how or 'by a library'}"
+    elif schedule := str(op.attrs.get("schedule") or ""):
+        yield from _indented("schedule:", schedule.splitlines())
+    if nest := op.attrs.get("nest"):
+        yield from _indented("loops:", print_nest(nest).splitlines())
+
+
+def _indented(head: str, lines: Iterable[str]) -> Iterator[str]:
+    yield head
+    yield from (f"  {line}" for line in lines)

@@ -1,0 +1,158 @@
+"""Loop nests as text, for people: what one kernel does, before its schedule says how.
+
+    nest softmax(x: f32[640]) -> y: f32[640]
+      for i < 64:
+        total = 0.0
+        for j < 10:
+          a = x[10*i + j]
+          e = exp(a)
+          total = sum(total, e)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from staged.ir.loops import (
+    Accumulate,
+    Affine,
+    ArrayRef,
+    Axis,
+    Bound,
+    CallSupport,
+    CheckIndex,
+    Compute,
+    Constant,
+    Copy,
+    Guarded,
+    Load,
+    LoadPair,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    PositionOf,
+    Reduction,
+    Statement,
+    Store,
+    StorePair,
+    Tile,
+    identity,
+)
+
+
+def print_nest(nest: Nest) -> str:
+    """The whole nest; names that occur twice are numbered."""
+    return _Printer().nest(nest)
+
+
+class _Printer:
+    """The lines of one nest, and the names in it."""
+
+    def __init__(self) -> None:
+        self.names: dict[Axis | Local | ArrayRef, str] = {}
+        self.used: dict[str, int] = {}
+        self.lines: list[str] = []
+
+    def name(self, thing: Axis | Local | ArrayRef) -> str:
+        if thing not in self.names:
+            count = self.used[thing.name] = self.used.get(thing.name, 0) + 1
+            self.names[thing] = thing.name if count == 1 else f"{thing.name}_{count}"
+        return self.names[thing]
+
+    def nest(self, nest: Nest) -> str:
+        inputs = ", ".join(map(self.parameter, nest.inputs))
+        outputs = ", ".join(map(self.parameter, nest.outputs))
+        scratch = f", scratch {', '.join(map(self.parameter, nest.scratch))}" if nest.scratch else ""
+        self.lines.append(f"nest {nest.name}({inputs}) -> {outputs}{scratch}")
+        self.body(nest.body, 1)
+        return "\n".join(self.lines) + "\n"
+
+    def parameter(self, parameter: ArrayRef | Local) -> str:
+        size = f"[{parameter.size}]" if isinstance(parameter, ArrayRef) else ""
+        return f"{self.name(parameter)}: {parameter.dtype}{size}"
+
+    def body(self, statements: Iterable[Statement], depth: int) -> None:
+        for statement in statements:
+            self.statement(statement, depth)
+
+    def statement(self, statement: Statement, depth: int) -> None:
+        match statement:
+            case Loop(axis, body, reductions):
+                self.begin(reductions, depth)
+                self.line(depth, f"for {self.axis(axis)}:")
+                self.body(body, depth + 1)
+            case Tile(axis, size, body, reductions):
+                self.begin(reductions, depth)
+                self.line(depth, f"for pieces of {size} of {self.axis(axis)}:")
+                self.body(body, depth + 1)
+            case Guarded(bounds, body):
+                self.line(depth, f"where {self.bounds(bounds)}:")
+                self.body(body, depth + 1)
+            case _:
+                self.line(depth, self.simple(statement))
+
+    def begin(self, reductions: Iterable[Reduction], depth: int) -> None:
+        for reduction in reductions:
+            first = identity(reduction.op, reduction.target.dtype)
+            value = "nothing" if reduction.op.startswith("arg") else repr(first.value)
+            self.line(depth, f"{self.name(reduction.target)} = {value}")
+
+    def line(self, depth: int, text: str) -> None:
+        self.lines.append("  " * depth + text)
+
+    def simple(self, statement: Statement) -> str:
+        """A statement without a body."""
+        match statement:
+            case Load(target, array, index, guards, fill):
+                otherwise = f" if {self.bounds(guards)} else {self.operand(fill)}" if guards and fill else ""
+                return f"{self.name(target)} = {self.element(array, index)}{otherwise}"
+            case LoadPair(first, second, array, index):
+                pair = f"{self.element(array, index)}, {self.element(array, index + 1)}"
+                return f"{self.name(first)}, {self.name(second)} = {pair}"
+            case Compute(target, op, operands, attrs):
+                words = [*map(self.operand, operands), *(f"{key}={value}" for key, value in sorted(attrs.items()))]
+                return f"{self.name(target)} = {op}({', '.join(words)})"
+            case PositionOf(target, index):
+                return f"{self.name(target)} = {self.affine(index)}"
+            case CheckIndex(target, index, extent, _, meaning):
+                return f"{self.name(target)} = check_{meaning}({self.operand(index)}, {extent})"
+            case Store(array, index, value, atomic):
+                sign = "+=" if atomic else "="
+                return f"{self.element(array, index)} {sign} {self.operand(value)}"
+            case StorePair(array, index, first, second):
+                pair = f"{self.element(array, index)}, {self.element(array, index + 1)}"
+                return f"{pair} = {self.operand(first)}, {self.operand(second)}"
+            case Accumulate(reduction, value, position):
+                at = "" if position is None else f" at {self.affine(position)}"
+                total = self.name(reduction.target)
+                return f"{total} = {reduction.op}({total}, {self.operand(value)}{at})"
+            case Copy(target, source):
+                return f"{self.name(target)} = {'zeros' if source is None else self.name(source)}"
+            case CallSupport(function, _, arguments):
+                return f"{function}({', '.join(map(self.argument, arguments))})"
+        raise AssertionError(f"no way to print {statement!r}")
+
+    def axis(self, axis: Axis) -> str:
+        return f"{self.name(axis)} < {axis.extent if axis.dim is None else axis.dim}"
+
+    def argument(self, argument: ArrayRef | Operand) -> str:
+        return self.name(argument) if isinstance(argument, ArrayRef) else self.operand(argument)
+
+    def operand(self, operand: Operand) -> str:
+        return repr(operand.value) if isinstance(operand, Constant) else self.name(operand)
+
+    def element(self, array: ArrayRef, index: Affine) -> str:
+        return f"{self.name(array)}[{self.affine(index)}]"
+
+    def bounds(self, bounds: Iterable[Bound]) -> str:
+        return " and ".join(f"0 <= {self.affine(bound.index)} < {bound.extent}" for bound in bounds)
+
+    def affine(self, index: Affine) -> str:
+        text = ""
+        for thing, stride in index.terms:
+            sign = ("-" if stride < 0 else "") if not text else " - " if stride < 0 else " + "
+            text += sign + (f"{abs(stride)}*" if abs(stride) != 1 else "") + self.name(thing)
+        if not text:
+            return str(index.offset)
+        return text if not index.offset else f"{text} {'-' if index.offset < 0 else '+'} {abs(index.offset)}"
