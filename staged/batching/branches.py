@@ -13,15 +13,6 @@ from staged.ops.reduction import any_
 if TYPE_CHECKING:
     from staged.batching.vmap import Batch
 
-# Ops that give no infinity or NaN of finite operands, nor do their derivatives, and cannot fail: both branches may be
-# computed for all elements, of zeros where they are not meant for one: it may be NaN there, and NaN times a cotangent of 0
-# is NaN. The others run only if there is an element that they are meant for (see `masks.py`).
-_HARMLESS = frozenset(
-    "negative square abs sign sin cos tanh erf atan floor ceil trunc round isnan isinf isfinite add subtract multiply "
-    "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-    "logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert select cast stop_gradient sum any all broadcast_to "
-    "reshape permute slice pad concat constant absent iota".split()
-)
 _HARMLESS_COMPOSITES = frozenset(("relu", "sigmoid", "softplus"))
 
 
@@ -83,9 +74,13 @@ def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None
 
 
 def _is_harmless(op: Op) -> bool:
+    """Whether an op of a branch may be computed for all elements, of zeros where it is not meant for one.
+
+    Others run only if there is an element that they are meant for (see `masks.py`): NaN there times a cotangent of 0 is NaN.
+    """
     if op.name == "composite":
         return op.attrs["name"] in _HARMLESS_COMPOSITES
-    return op.name in _HARMLESS and not op.effects and not op.blocks
+    return (op.declared.harmless or op.name == "absent") and not op.effects and not op.blocks
 
 
 def _container_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:
