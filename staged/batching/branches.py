@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from staged.batching.masks import Mask, ZeroMask, placeholder, within
+from staged.batching.batch import CONTROL_FLOW, Batch
+from staged.batching.containers import placeholder
+from staged.batching.masks import Mask, ZeroMask
 from staged.batching.spread import is_container
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
 
-if TYPE_CHECKING:
-    from staged.batching.vmap import Batch
-
 _HARMLESS_COMPOSITES = frozenset(("relu", "sigmoid", "softplus"))
 
 
+@CONTROL_FLOW.rule("if")
 def branches(batch: Batch, op: Op) -> None:
     """Emit the batched form of an `if`."""
     if op.operands[0] not in batch.batched:
@@ -26,7 +24,7 @@ def branches(batch: Batch, op: Op) -> None:
     condition = batch.value(op.operands[0])
     other = batch.context.value_of(logical_not(batch.context.handle(condition)))
     sides = [_side(batch, op, block, mask) for block, mask in zip(op.blocks, (condition, other), strict=True)]
-    mask = ZeroMask(batch, condition)
+    mask = ZeroMask(batch.context, batch.size, condition)
     results = []
     for number, result in enumerate(op.results):
         given = [side[number] for side in sides if side is not None]
@@ -56,14 +54,14 @@ def _branch(batch: Batch, block: Block, op: Op) -> Block:
 def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None:
     """What one branch gives for the elements of `mask`; None if it stops the program."""
     if block.end.kind == "yield" and all(map(_is_harmless, block.ops)):
-        with within(batch, ZeroMask(batch, mask), free_values(block) if block.ops else ()):
+        with batch.under(ZeroMask(batch.context, batch.size, mask), free_values(block) if block.ops else ()):
             batch.ops(block)
             return [batch.full(value) for value in block.end.operands]
     taken = batch.context.value_of(any_(batch.context.handle(mask)))
     taken.hint = "taken"
     types = [batch.type_of(result) for result in op.results]
     with batch.builder.block() as then:
-        with within(batch, Mask(batch, mask), free_values(block)):
+        with batch.under(Mask(batch.context, batch.size, mask), free_values(block)):
             batch.ops(block)
             given = [batch.full(value) for value in block.end.operands]
         batch.builder.end(block.end.kind, given, None, block.end.where)
