@@ -14,6 +14,7 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
+from staged.runtime.cuda_emulator import INCLUDE
 from tests.backends.cublas_cudnn import programs
 
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
@@ -115,6 +116,15 @@ def test_a_recursion_has_its_stack_and_its_stores_in_the_folder_too(export: Expo
     np.testing.assert_allclose(np.load(folder / "result.npy"), wanted, rtol=1e-5)
     done = run(folder, *arguments, "--n", "200000", "--stack", "18000000")
     assert done.returncode != 0 and "`shrink` recurses deeper" in done.stderr
+
+
+def test_inputs_on_the_device_pass_strict_flags(export: Export, emulated_device: Any) -> None:
+    with with_backend(GPU):
+        folder = export(st.function(lambda x: x * 2.0), st.to(X, GPU))
+    assert "free_on_device((void *)args.x);" in (folder / "main.c").read_text()
+    strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", "-fsyntax-only", "main.c"]
+    done = run(folder, "cc", *strict)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_folder_does_not_name_this_machine(export: Export) -> None:

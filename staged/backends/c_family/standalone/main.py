@@ -368,7 +368,7 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     w.line(f"{name}_arena_free(arena);")
     for parameter in artifact.parameters:
         if parameter.device != "cpu":
-            w.line(f"free_on_device(args.{parameter.field});")
+            w.line(f"free_on_device((void *)args.{parameter.field});")
         elif not parameter.scalar and not parameter.part:
             w.line(f"free((void *)args.{parameter.field});")
     with w.block("if (error == ST_OK)"):
