@@ -16,6 +16,7 @@ The result is `ST_OK` or the `ErrorKind` that `host` explains. A program that us
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -132,6 +133,18 @@ class Artifact:
     """Text of "NAME_data.c", which has the program's large constant arrays; empty where it has none."""
     gpus: tuple[int, ...] = (0,)
     """The numbers of the GPUs that a program with kernels runs on."""
+
+
+def arrivals_field(parameters: Sequence[Parameter]) -> str:
+    """The last field of the argument struct of a program with inputs on a device: `void *const *`, CUDA's events, ended by NULL,
+    after which these may be read, or NULL. Empty for other programs; no parameter has the name."""
+    if all(parameter.role != "input" or parameter.device == "cpu" for parameter in parameters):
+        return ""
+    taken = {parameter.field for parameter in parameters}
+    name = "arrivals"
+    while name in taken:
+        name += "_"
+    return name
 
 
 def image_text(name: str, file: str) -> str:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextvars import Context, copy_context
+from time import monotonic
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from staged.eager import drawn
-from staged.errors import ArgumentError
+from staged.errors import ArgumentError, StagedError
 from staged.frontend import trees
+from staged.frontend.arguments import as_argument, staged_type
 from staged.frontend.generator import default_of_thread
+from staged.frontend.regions import checked_device
+from staged.frontend.resident import LoadedArray, ambient_device, find_kept
 from staged.frontend.tracing import current_trace
+from staged.ir.types import CPU, Device
+from staged.ops.context import context_or_none
 from staged.ops.random import words
+from staged.runtime.cuda.arriving import Arrivals
 from staged.source import here
 
 T = TypeVar("T")
@@ -25,21 +34,26 @@ T = TypeVar("T")
 class Loader(Generic[T]):
     """What `loader` gives: to be gone through any number of times, each from the beginning of its iterable."""
 
-    def __init__(self, iterable: Iterable[T], ahead: int) -> None:
+    def __init__(self, iterable: Iterable[T], ahead: int, device: Device | None = None) -> None:
         self.iterable = iterable
         self.ahead = ahead
+        self.device = device
+        """Where the arrays come to; None: that of the region around the loop."""
 
     def __iter__(self) -> Iterator[T]:
-        return _Ahead(self.iterable, self.ahead)
+        device = ambient_device() if self.device is None else self.device
+        # Eager mode computes on the host, whatever is around; what a trace goes through becomes part of the program.
+        return _Ahead(self.iterable, self.ahead, CPU if context_or_none() is not None else device)
 
     def __len__(self) -> int:
         return len(self.iterable)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"loader({self.iterable!r}, ahead={self.ahead})"
+        device = "" if self.device is None else f", device={self.device}"
+        return f"loader({self.iterable!r}, ahead={self.ahead}{device})"
 
 
-def loader(iterable: Iterable[T], ahead: int = 2) -> Loader[T]:
+def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) -> Loader[T]:
     """Go through `iterable` with up to `ahead` items fetched beforehand, in a thread of its own.
 
     It is for data that Python reads or makes: a torch DataLoader, a generator, files mapped into memory. A program runs without
@@ -49,22 +63,29 @@ def loader(iterable: Iterable[T], ahead: int = 2) -> Loader[T]:
     The thread sees the `with` blocks around the loop. What the iterable draws by `st.random` comes from the thread's generator,
     whose seed is drawn from the caller's each time.
 
+    In a `with_backend(GPU)` around the loop, or with `device=GPU`, the thread copies what it has fetched to the device, too, beside
+    the work of the program: arrays of at least one axis come as `st.DeviceArray`, other leaves of the items as they are. With
+    `device=CPU` arrays stay on the host.
+
         for x, y in st.loader(batches()):
             loss = step(x, y)
 
-    Raises: ArgumentError where `ahead` is no positive integer, or `iterable` cannot be gone through.
+    Raises: ArgumentError where `ahead` is no positive integer, or `iterable` cannot be gone through; StagingError where `device`
+    is none.
     """
+    if device is not None:
+        checked_device(device, "loader")
     if not isinstance(ahead, int) or isinstance(ahead, bool) or ahead < 1:
         raise ArgumentError(f"loader takes `ahead` of 1 or more items, got {ahead!r}", where=here())
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         raise ArgumentError(f"loader takes what a `for` goes through, got a {type(iterable).__name__}", where=here())
-    return Loader(iterable, ahead)
+    return Loader(iterable, ahead, device)
 
 
 class _Ahead(Iterator[T]):
     """One way through an iterable, with a thread ahead of it."""
 
-    def __init__(self, iterable: Iterable[T], ahead: int) -> None:
+    def __init__(self, iterable: Iterable[T], ahead: int, device: Device) -> None:
         self._items: queue.Queue[tuple[str, Any]] = queue.Queue(ahead)
         self._stop = threading.Event()
         self._ended = False
@@ -73,9 +94,10 @@ class _Ahead(Iterator[T]):
         own = int(words(seed, 1, counter, 1)[0])
         # A trace is this thread's: it must not record what another one does.
         around = copy_context() if current_trace() is None else Context()
-        given = (_fetch, iterable, self._items, self._stop, own)
+        given = (_fetch, iterable, self._items, self._stop, own, device)
         thread = threading.Thread(target=around.run, args=given, name="staged-loader", daemon=True)
-        weakref.finalize(self, _end, self._items, self._stop)
+        weakref.finalize(self, _end, self._items, self._stop).atexit = False
+        _threads[thread] = self._items, self._stop
         thread.start()
 
     def __next__(self) -> T:
@@ -91,14 +113,23 @@ class _Ahead(Iterator[T]):
         raise StopIteration
 
 
-def _fetch(iterable: Iterable[Any], items: queue.Queue[tuple[str, Any]], stop: threading.Event, seed: int) -> None:
+def _fetch(
+    iterable: Iterable[Any], items: queue.Queue[tuple[str, Any]], stop: threading.Event, seed: int, device: Device
+) -> None:
     """In the thread: put the items into the queue until they end, or nobody wants them any more."""
+    arrivals: Arrivals | None = None
     try:
-        default_of_thread().start(seed)
-        for item in iterable:
-            items.put(("item", _read(item)))
-            if stop.is_set():
-                return
+        try:
+            default_of_thread().start(seed)
+            if device != CPU:
+                arrivals = Arrivals(str(device))
+            for item in iterable:
+                items.put(("item", _read(item) if arrivals is None else _placed(item, device, arrivals)))
+                if stop.is_set():
+                    return
+        finally:
+            if arrivals is not None:
+                arrivals.close()  # before the end is told: what the loop has held on the device is gone with it
         items.put(("end", None))
     except BaseException as error:
         items.put(("error", error))
@@ -109,7 +140,62 @@ def _read(item: Any) -> Any:
     leaves, spec = trees.flatten(item)
     if not any(isinstance(leaf, np.memmap) for leaf in leaves):
         return item
-    return trees.unflatten(spec, [np.array(leaf) if isinstance(leaf, np.memmap) else leaf for leaf in leaves])
+    return trees.unflatten(spec, [_in_memory(leaf) for leaf in leaves])
+
+
+def _in_memory(leaf: Any) -> Any:
+    return np.array(leaf) if isinstance(leaf, np.memmap) else leaf
+
+
+def _placed(item: Any, device: Device, arrivals: Arrivals) -> Any:
+    """An item whose arrays are on a device, or on their way there."""
+    leaves, spec = trees.flatten(item)
+    arrays: dict[int, np.ndarray[Any, Any]] = {}
+    for place, leaf in enumerate(leaves):
+        # Arrays that the region names are there already.
+        kept = find_kept(leaf, device)
+        array = _elements(leaf) if kept is None else None
+        if kept is not None:
+            leaves[place] = kept
+        elif array is not None:
+            arrays[place] = array
+        else:
+            leaves[place] = _in_memory(leaf)
+    for (place, array), copy in zip(arrays.items(), arrivals.put(list(arrays.values())), strict=True):
+        leaves[place] = LoadedArray(array.shape, array.dtype.newbyteorder("="), device, copy)
+    return trees.unflatten(spec, leaves)
+
+
+def _elements(leaf: Any) -> np.ndarray[Any, Any] | None:
+    """A leaf that programs take as an array, with elements on the host; None for any other, which a call takes or refuses."""
+    try:
+        array = as_argument(leaf)
+        is_array = isinstance(array, np.ndarray) and array.ndim > 0 and staged_type(array) is not None
+    except StagedError:
+        return None
+    return array if is_array else None
+
+
+_threads: WeakKeyDictionary[threading.Thread, tuple[queue.Queue[tuple[str, Any]], threading.Event]] = (
+    WeakKeyDictionary()
+)
+"""Those that may run."""
+
+_SECONDS_TO_END = 2.0
+
+
+@atexit.register
+def _end_all() -> None:
+    """Let the threads go before Python does, which ends a thread in the middle of what it calls: C++ code takes that for a fault.
+
+    A thread whose iterable gives nothing for a while is left to it.
+    """
+    threads = [(thread, given) for thread, given in _threads.items() if thread.is_alive()]
+    for _, given in threads:
+        _end(*given)
+    end = monotonic() + _SECONDS_TO_END
+    for thread, _ in threads:
+        thread.join(max(end - monotonic(), 0.0))
 
 
 def _end(items: queue.Queue[tuple[str, Any]], stop: threading.Event) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from staged.artifact import Parameter
 from staged.errors import ProgramMemoryError
-from staged.frontend.resident import BorrowedArray, DeviceArray, find_kept
+from staged.frontend.resident import BorrowedArray, DeviceArray, LoadedArray, find_kept
 from staged.frontend.variable import Variable
 from staged.ir.types import CPU, Device, shape_text
 from staged.runtime.cuda.resident import BorrowedPlace, DeviceCopy
@@ -36,6 +36,9 @@ def _input_place(
 ) -> DeviceCopy | BorrowedPlace:
     if isinstance(value, BorrowedArray) and value.device == device:
         return BorrowedPlace(str(device), value.address, value.stream)
+    if isinstance(value, LoadedArray) and value.device == device:
+        assert isinstance(value.remote, DeviceCopy)
+        return value.remote
     if not isinstance(value, DeviceArray) or value.device != device:
         host = np.asarray(value)
         value = find_kept(host, device) or DeviceArray(host, device)

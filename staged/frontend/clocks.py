@@ -1,4 +1,4 @@
-"""The clocks of Python's `time`, read when the program runs: seconds as a float, or nanoseconds as an integer."""
+"""The clocks of Python's `time`, read when the program runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from staged.frontend.calls import BUILTINS
 from staged.frontend.tracing import current_trace
 from staged.ir.nodes import IO, Op
 from staged.ir.types import TensorType, f64, i64
@@ -40,4 +39,6 @@ def _reader(function: Callable[[], Any]) -> Callable[[], Any]:
     return read
 
 
-BUILTINS.update({function: _reader(function) for function in _CLOCKS})
+def handlers() -> dict[Any, Callable[[], Any]]:
+    """What a call of each clock does while tracing: seconds as a float, or nanoseconds as an integer."""
+    return {function: _reader(function) for function in _CLOCKS}

@@ -161,13 +161,20 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, Array | np.ndarray | DeviceArray)
 
 
+_EXAMPLES = {
+    "with_backend": "`with_backend(GPU, x)` or `with_backend(CPU, x)`",
+    "to": "`to(x, GPU)` or `to(x, CPU)`",
+    "loader": "`loader(batches, device=GPU)` or `loader(batches, device=CPU)`",
+}
+
+
 def checked_device(device: Any, asker: str) -> Device:
     """`device`. Raises StagingError, in the words of `asker`, for anything else than a device."""
     if not isinstance(device, Device):
         raise StagingError(
             f"{asker} takes a device, got {type(device).__name__}",
             where=here(),
-            hint="`with_backend(GPU, x)` or `with_backend(CPU, x)`" if asker == "with_backend" else "`to(x, GPU)` or `to(x, CPU)`",
+            hint=_EXAMPLES[asker],
         )
     return device
 

@@ -59,6 +59,11 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         """What the elements take."""
         return self.host.nbytes
 
+    @property
+    def origin(self) -> np.ndarray[Any, Any] | None:
+        """The array of the host that it was made of, by which a region knows it; None where there was none."""
+        return self.host
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """The array of the host, which must not change either."""
         return self.host
@@ -80,8 +85,16 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __getitem__(self, key: Any) -> Any:
         return self.host[key]
 
+    def __getattr__(self, name: str) -> Any:
+        known = not name.startswith("_") and hasattr(np.ndarray, name)
+        hint = f"; `x.numpy()` gives NumPy's array of its elements, which has `{name}`" if known else ""
+        raise AttributeError(f"a DeviceArray has no `{name}`{hint}", name=name)
+
+    def __reduce__(self) -> Any:
+        return DeviceArray, (self.host, self.device)
+
     def __len__(self) -> int:
-        return len(self.host)
+        return self.shape[0] if self.shape else len(self.host)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.host)
@@ -94,29 +107,16 @@ def _on_host(value: Any) -> Any:
     return value.host if isinstance(value, DeviceArray) else value
 
 
-class BorrowedArray(DeviceArray):
-    """An array of another library's that lies on a device: a program with its input there reads it in place."""
+class _Described(DeviceArray):
+    """An array of a device that the host need not have."""
 
-    __slots__ = ("_dtype", "_shape", "address", "owner", "stream")
+    __slots__ = ("_dtype", "_shape")
 
-    def __init__(self, owner: Any, interface: dict[str, Any], device: Device) -> None:
-        self.owner = owner
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> None:
         self.device = device
         self.remote = None
-        self.address = int(interface["data"][0] or 0)
-        self.stream = interface.get("stream")
-        """Whose work on the elements must be over before they are read; None where it is."""
-        self._shape: tuple[int, ...] = tuple(interface["shape"])
-        self._dtype: np.dtype[Any] = np.dtype(interface["typestr"])
-
-    @property
-    def host(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
-        """There is none: the elements are another library's to copy."""
-        raise StagingError(
-            f"a {type(self.owner).__name__} on {self.device} is read on the host",
-            where=here(),
-            hint="call the function in `with st.with_backend(st.GPU):`, or pass what the library copies to the host",
-        )
+        self._shape = shape
+        self._dtype = dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -142,6 +142,53 @@ class BorrowedArray(DeviceArray):
     def nbytes(self) -> int:
         """What the elements take."""
         return int(self.size * self._dtype.itemsize)
+
+    @property
+    def origin(self) -> None:
+        """None: it was made on the device."""
+
+
+class BorrowedArray(_Described):
+    """An array of another library's that lies on a device: a program with its input there reads it in place."""
+
+    __slots__ = ("address", "owner", "stream")
+
+    def __init__(self, owner: Any, interface: dict[str, Any], device: Device) -> None:
+        super().__init__(tuple(interface["shape"]), np.dtype(interface["typestr"]), device)
+        self.owner = owner
+        self.address = int(interface["data"][0] or 0)
+        self.stream = interface.get("stream")
+        """Whose work on the elements must be over before they are read; None where it is."""
+
+    @property
+    def host(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
+        """There is none: the elements are another library's to copy."""
+        raise StagingError(
+            f"a {type(self.owner).__name__} on {self.device} is read on the host",
+            where=here(),
+            hint="call the function in `with st.with_backend(st.GPU):`, or pass what the library copies to the host",
+        )
+
+
+class LoadedArray(_Described):
+    """An array that was copied to a device when it was loaded. What the host has of it is copied back when it is asked for."""
+
+    __slots__ = ("_host",)
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device, remote: Remote) -> None:
+        super().__init__(shape, dtype, device)
+        self.remote: Remote = remote
+        self._host: np.ndarray[Any, Any] | None = None
+
+    @property
+    def host(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
+        """The elements, read-only."""
+        if self._host is None:
+            host = np.empty(self._shape, self._dtype)
+            self.remote.fetch(host)
+            host.flags.writeable = False
+            self._host = host
+        return self._host
 
 
 def borrowed(value: Any, what: str) -> BorrowedArray | None:
@@ -198,21 +245,23 @@ class Region:
 
     def names(self, value: Any) -> bool:
         """Whether the `with` names an array or Variable."""
-        return any(leaf is value or isinstance(leaf, DeviceArray) and leaf.host is value for leaf in self.named)
+        return any(leaf is value or isinstance(leaf, DeviceArray) and leaf.origin is value for leaf in self.named)
 
     def keep(self, leaf: Any) -> Any:
         """An array on the region's device for one on the host, which is read-only from now on; anything else as it is."""
         kept = self.kept(leaf)
         self.named += [leaf, kept]
-        if isinstance(kept, DeviceArray) and freeze(kept.host):
-            self.frozen.append(kept.host)
+        origin = kept.origin if isinstance(kept, DeviceArray) else None
+        if origin is not None and freeze(origin):
+            self.frozen.append(origin)
         return kept
 
     def kept(self, leaf: Any) -> Any:
         """As `keep`, for an array that nobody writes."""
         if isinstance(leaf, DeviceArray):
             if self.device == leaf.device:
-                self.arrays[id(leaf.host)] = leaf
+                if leaf.origin is not None:
+                    self.arrays[id(leaf.origin)] = leaf
                 return leaf
             leaf = leaf.host
         if not isinstance(leaf, np.ndarray) or not leaf.ndim or self.device == CPU:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.artifact import Artifact, ErrorKind, Parameter
+from staged.artifact import Artifact, ErrorKind, Parameter, arrivals_field
 from staged.errors import (
     CompilerError,
     DTypeError,
@@ -117,6 +117,8 @@ class _Layout:
 
     size: int
     offsets: tuple[int, ...]
+    arrivals: int | None
+    """The word of the events that the program waits for, where it has inputs on a device."""
 
 
 def _bytes_of(plan: _Plan) -> int:
@@ -131,7 +133,9 @@ def _lay_out(parameters: Sequence[Parameter]) -> _Layout:
         end = -(-end // size) * size
         offsets.append(end)
         end += size
-    return _Layout(max(-(-end // _POINTER) * _POINTER, _POINTER), tuple(offsets))
+    end = -(-end // _POINTER) * _POINTER
+    arrivals = end // _POINTER if arrivals_field(parameters) else None
+    return _Layout(max(end + _POINTER * (arrivals is not None), _POINTER), tuple(offsets), arrivals)
 
 
 def _by_value(parameter: Parameter) -> bool:
@@ -347,6 +351,7 @@ class NativeProgram:
         keep: list[Any] = []  # buffers of this call's arrays, in the order of `_array_plans`
         write_back: list[tuple[Array, Array]] = []
         remote: list[Any] = []  # variables on a device
+        events: list[Any] = []  # after which inputs on a device are there
         for plan, value in zip(given, values, strict=True):
             if plan.is_scalar:
                 try:
@@ -358,6 +363,8 @@ class NativeProgram:
                 words[plan.index] = value.address
                 if plan.is_variable:
                     remote.append(value)
+                elif value.arrival is not None and value.arrival.event not in events:
+                    events.append(value.arrival.event)
                 continue
             if (
                 type(value) is not np.ndarray
@@ -389,6 +396,9 @@ class NativeProgram:
             buffer = ffi.from_buffer(output)
             words[plan.index] = buffer
             keep.append(buffer)
+        if self._layout.arrivals is not None:
+            keep.append(ffi.new("void *[]", [*events, ffi.NULL]))
+            words[self._layout.arrivals] = keep[-1]
         if self._poison and not self.artifact.grows:
             _poison(slot.memory, self.artifact.arena_bytes)
         try:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from staged.artifact import Parameter, Role
+from staged.artifact import Parameter, Role, arrivals_field
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.team import team_declarations
 from staged.backends.c_family.writer import Names, Writer, safe_comment
@@ -179,6 +179,10 @@ def header_text(
             )
             note = f"{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"
             rows.append((declaration, note if parameter.device == "cpu" else f"{note}  on {parameter.device}"))
+        arrivals = arrivals_field(parameters)
+        if arrivals:
+            note = "events, ended by NULL, after which inputs on a device are there; NULL: they are there"
+            rows.append((f"void *const *{arrivals};", note))
         width = max((len(declaration) for declaration, _ in rows), default=0)
         lines = [f"{declaration:<{width}}  // {safe_comment(note)}" for declaration, note in rows]
         groups = parameter_groups(name, parameters, taken)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from staged.artifact import arrivals_field
 from staged.backends.c_family.file import State, describe
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.unused import drop_unused_locals, mentions
@@ -80,11 +81,25 @@ class CudaEntry(CudaProgram):
                 w.line(f"Device *gpu = {DEVICES};")
             site, checks = self.site(self.function.where), bool(self.finite_checks.dtypes)
             write_opening(w, self.name, site, self.devices, self.kernels_may_fail, checks)
+        else:
+            self.write_device(w)
+            with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
+                w.line(f"{self.name}_release(arena);")
+                w.line("return host->error_kind;")
+        self.write_wait_for_arrivals(w)
+
+    def write_wait_for_arrivals(self, w: Writer) -> None:
+        """Inputs on a device may be on their way there: the streams wait for them, the host does not.
+
+        Exact: all that the program does on a device comes later on one of the streams.
+        """
+        field, site = arrivals_field(self.parameters), self.site(self.function.where)
+        if not field:
             return
-        self.write_device(w)
-        with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
-            w.line(f"{self.name}_release(arena);")
-            w.line("return host->error_kind;")
+        with w.block(f"for (void *const *event = args->{field}; event != NULL && *event != NULL; ++event)"):
+            for device in self.devices:
+                stream = f"{self.device_name(device)}stream"
+                w.line(f"CUDA_CHECK({site}, cudaStreamWaitEvent({stream}, (cudaEvent_t)*event, 0));  // they are on their way")
 
     def write_device(self, w: Writer) -> None:
         """The program's device, or the first of several, on this thread."""

@@ -10,6 +10,7 @@
 | `building.py` | running a compiler on texts, once: what it made is kept in the program cache            |
 | `interface.py`| functions of the CUDA runtime for use from Python                                       |
 | `resident.py` | arrays that stay on a device between calls                                              |
+| `arriving.py` | arrays that come to a device beside its work                                            |
 | `loading.py`  | a program that can be called, on whichever device there is                              |
 
 `STAGED_CUDA=emulate` chooses the emulated device, which every machine with a C++ compiler has.

@@ -16,10 +16,11 @@ from staged.runtime.native import gpu_stops
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _LEGACY_STREAM = 1  # as the protocol calls the null stream
-_TO_DEVICE, _TO_HOST, _BETWEEN_DEVICES = 1, 2, 3  # cudaMemcpyHostToDevice, ...DeviceToHost, ...DeviceToDevice
+TO_DEVICE, _TO_HOST, _BETWEEN_DEVICES = 1, 2, 3  # cudaMemcpyHostToDevice, ...DeviceToHost, ...DeviceToDevice
 
 
-def _check(runtime: Runtime, status: int, call: str) -> None:
+def check_status(runtime: Runtime, status: int, call: str) -> None:
+    """Raise ProgramError, or ProgramMemoryError, where `call` has given another status than success."""
     if status:
         words = ffi.string(runtime.function("cudaGetErrorString", "const char *(*)(int)")(status)).decode(
             errors="replace"
@@ -28,10 +29,10 @@ def _check(runtime: Runtime, status: int, call: str) -> None:
         raise error(f"{call}: {words}")
 
 
-def _choose(runtime: Runtime, device: str) -> None:
+def choose_device(runtime: Runtime, device: str) -> None:
     """The device of the CUDA calls that this thread makes next: `gpu` or `gpu(1)`."""
     number = int((re.findall(r"\d+", device) or ["0"])[0])
-    _check(runtime, runtime.function("cudaSetDevice", "int (*)(int)")(number), f"cudaSetDevice({number})")
+    check_status(runtime, runtime.function("cudaSetDevice", "int (*)(int)")(number), f"cudaSetDevice({number})")
 
 
 def _free(runtime: Runtime, address: Any, process: int) -> None:
@@ -49,25 +50,31 @@ class DeviceCopy:
     """
 
     def __init__(self, device: str, nbytes: int) -> None:
+        self._begin(current_runtime(), device, nbytes)
+        choose_device(self._runtime, device)
+        place = ffi.new("void **")
+        status = self._runtime.function("cudaMalloc", "int (*)(void **, size_t)")(place, max(nbytes, 1))
+        check_status(self._runtime, status, f"cudaMalloc of {nbytes:,} bytes")
+        self.address = place[0]
+        weakref.finalize(self, _free, self._runtime, self.address, os.getpid()).atexit = False
+
+    def _begin(self, runtime: Runtime, device: str, nbytes: int) -> None:
+        """The state of elements that are nowhere yet."""
         self.device = device
         self.nbytes = nbytes
+        self.arrival: Any = None
+        """What the elements are there after, where that may be still to come; its `event` is CUDA's."""
         self.is_current = False
         """Whether the elements are what the host holds, or newer."""
         self.is_ahead = False
         """Whether they are newer."""
         self._stops = gpu_stops()
-        self._runtime = current_runtime()
-        _choose(self._runtime, device)
-        place = ffi.new("void **")
-        status = self._runtime.function("cudaMalloc", "int (*)(void **, size_t)")(place, max(nbytes, 1))
-        _check(self._runtime, status, f"cudaMalloc of {nbytes:,} bytes")
-        self.address = place[0]
-        weakref.finalize(self, _free, self._runtime, self.address, os.getpid()).atexit = False
+        self._runtime = runtime
 
     def update(self, host: np.ndarray[Any, Any]) -> None:
         """Copy the elements from the host, unless they are there."""
         if not self.is_current:
-            self._copy(self.address, ffi.from_buffer(np.ascontiguousarray(host)), _TO_DEVICE)
+            self._copy(self.address, ffi.from_buffer(np.ascontiguousarray(host)), TO_DEVICE)
             self.is_current, self.is_ahead = True, False
 
     def fetch(self, host: np.ndarray[Any, Any]) -> None:
@@ -92,10 +99,10 @@ class DeviceCopy:
     def _copy(self, target: Any, source: Any, kind: int) -> None:
         if not self.nbytes:
             return
-        _choose(self._runtime, self.device)
+        choose_device(self._runtime, self.device)
         self._settle()
         copy = self._runtime.function("cudaMemcpy", "int (*)(void *, const void *, size_t, int)")
-        _check(self._runtime, copy(target, source, self.nbytes, kind), f"cudaMemcpy of {self.nbytes:,} bytes")
+        check_status(self._runtime, copy(target, source, self.nbytes, kind), f"cudaMemcpy of {self.nbytes:,} bytes")
         if kind != _TO_HOST:
             # Such a copy may still be under way, on the null stream, for which a program's own stream does not wait.
             self._call("cudaStreamSynchronize", "int (*)(void *)", ffi.NULL)
@@ -107,11 +114,11 @@ class DeviceCopy:
         """
         if self._stops != gpu_stops():
             self._stops = gpu_stops()
-            _choose(self._runtime, self.device)
+            choose_device(self._runtime, self.device)
             self._call("cudaDeviceSynchronize", "int (*)(void)")
 
     def _call(self, name: str, type: str, *arguments: Any) -> None:
-        _check(self._runtime, self._runtime.function(name, type)(*arguments), name)
+        check_status(self._runtime, self._runtime.function(name, type)(*arguments), name)
 
     def __repr__(self) -> str:
         return f"<{self.nbytes:,} bytes on {self.device}>"
@@ -120,11 +127,14 @@ class DeviceCopy:
 class BorrowedPlace:
     """Elements of another library's on a device, for one call, once what writes them there is over."""
 
+    arrival = None
+    """It is over when this is made."""
+
     def __init__(self, device: str, address: int, stream: int | None) -> None:
         self.address = ffi.cast("void *", address)
         if stream is not None:
             runtime = current_runtime()
-            _choose(runtime, device)
+            choose_device(runtime, device)
             handle = ffi.NULL if stream == _LEGACY_STREAM else ffi.cast("void *", stream)
             status = runtime.function("cudaStreamSynchronize", "int (*)(void *)")(handle)
-            _check(runtime, status, "cudaStreamSynchronize")
+            check_status(runtime, status, "cudaStreamSynchronize")

@@ -88,8 +88,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "pieces of a mapped file are read by the program",
         "staged/prefetch.py",
-        'items.put(("item", _read(item)))',
-        'items.put(("item", item))',
+        "_read(item) if arrivals is None",
+        "item if arrivals is None",
         (LOADER, "-k", "mapped"),
     ),
     Mutant(

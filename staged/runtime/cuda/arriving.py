@@ -1,0 +1,271 @@
+"""Arrays that come to a device beside its work: by pinned memory, on a stream of their own.
+
+    a thread of the host:  fill pinned memory, start the copies, record an event | the next arrays ...
+    its stream:            .....................................  ==copies==> event
+    a program's stream:    work on the arrays before ............  wait for the event, work on these
+
+Memory that is not pinned is copied when the driver sees fit, and the host may have to wait for that. There are two pieces of
+pinned memory, each as large as the largest set of arrays so far: while one is on its way, the other is filled. Places on the
+device are used again when nothing holds what was there.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from staged.errors import ProgramMemoryError
+from staged.runtime.cuda.interface import Runtime, current_runtime
+from staged.runtime.cuda.resident import TO_DEVICE, DeviceCopy, check_status, choose_device
+from staged.runtime.guard import ffi
+
+_ALIGNMENT = 256
+_NON_BLOCKING = 1  # cudaStreamNonBlocking
+_EVENT_FLAGS = 1 | 2  # cudaEventBlockingSync, cudaEventDisableTiming: who waits for it sleeps
+_NOT_READY = 600  # cudaErrorNotReady
+
+
+class Arrival:
+    """An event after which what it was recorded for is on the device; it is destroyed when nothing holds this."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        place = ffi.new("void **")
+        make = runtime.function("cudaEventCreateWithFlags", "int (*)(void **, unsigned)")
+        check_status(runtime, make(place, _EVENT_FLAGS), "cudaEventCreateWithFlags")
+        self.event = place[0]
+        weakref.finalize(self, _give_back, runtime, "cudaEventDestroy", self.event, os.getpid()).atexit = False
+
+    def record(self, stream: Any) -> None:
+        """From now on the event stands for what `stream` has been given so far."""
+        record = self._runtime.function("cudaEventRecord", "int (*)(void *, void *)")
+        check_status(self._runtime, record(self.event, stream), "cudaEventRecord")
+
+    def is_over(self) -> bool:
+        """Whether it has come, without waiting for it."""
+        status = self._runtime.function("cudaEventQuery", "int (*)(void *)")(self.event)
+        if status == _NOT_READY:
+            _forget_error(self._runtime)
+            return False
+        check_status(self._runtime, status, "cudaEventQuery")
+        return True
+
+    def wait(self) -> None:
+        """Let the host wait for it, if it is still to come."""
+        if self.is_over():
+            return
+        wait = self._runtime.function("cudaEventSynchronize", "int (*)(void *)")
+        check_status(self._runtime, wait(self.event), "cudaEventSynchronize")
+
+
+class ArrivingCopy(DeviceCopy):
+    """The elements of one array on a device, or on their way there. What computes with them waits for `arrival` first."""
+
+    def __init__(self, places: _Places, nbytes: int, arrival: Arrival) -> None:
+        self._begin(places.runtime, places.device, nbytes)
+        self.is_current = True
+        self.arrival = arrival
+        capacity, self.address = places.take(nbytes)
+        weakref.finalize(self, places.give_back, capacity, self.address, os.getpid()).atexit = False
+
+    def fetch(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy the elements into an array of the host."""
+        self.arrival.wait()
+        super().fetch(host)
+
+
+class Arrivals:
+    """What brings arrays to a device; one thread uses it, and closes it.
+
+    Raises: DependencyError without a device; ProgramError, ProgramMemoryError where CUDA refuses.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._runtime = current_runtime()
+        self._device = device
+        choose_device(self._runtime, device)
+        self._places = _Places(self._runtime, device)
+        self._pieces = [_Pinned(self._runtime), _Pinned(self._runtime)]
+        place = ffi.new("void **")
+        self._call("cudaStreamCreateWithFlags", "int (*)(void **, unsigned)", place, _NON_BLOCKING)
+        self._stream: Any = place[0]
+
+    def put(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[ArrivingCopy]:
+        """Start the copies of some arrays, which may change when this returns.
+
+        Exact: elements are copied in C's order and the machine's byte order; a piece of pinned memory is written again when the
+        copies out of it are over, a place on the device when nothing holds what was there: programs are over by then, and other
+        copies to it come later on the same stream.
+        """
+        choose_device(self._runtime, self._device)  # what the thread does between the arrays may have chosen another
+        piece = self._pieces.pop(0)
+        self._pieces.append(piece)
+        offsets, end = [], 0
+        for array in arrays:
+            offsets.append(end)
+            end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        piece.reserve(end)
+        for array, offset in zip(arrays, offsets, strict=True):
+            np.copyto(piece.part(offset, array), array, casting="equiv")
+        arrival = Arrival(self._runtime)
+        copies = [ArrivingCopy(self._places, array.nbytes, arrival) for array in arrays]
+        type = "int (*)(void *, const void *, size_t, int, void *)"
+        for copy, offset in zip(copies, offsets, strict=True):
+            if copy.nbytes:
+                self._call(
+                    "cudaMemcpyAsync", type, copy.address, piece.address + offset, copy.nbytes, TO_DEVICE, self._stream
+                )
+        arrival.record(self._stream)
+        piece.last = arrival
+        return copies
+
+    def close(self) -> None:
+        """Give back the stream and the memory, when the copies under way are over; what is held on the device stays until it is not."""
+        if self._stream is None:
+            return
+        stream, self._stream = self._stream, None
+        # Nothing can be told of an error here; what refuses to work has said so before.
+        self._runtime.function("cudaStreamSynchronize", "int (*)(void *)")(stream)
+        self._runtime.function("cudaStreamDestroy", "int (*)(void *)")(stream)
+        for piece in self._pieces:
+            piece.free()
+        self._places.close()
+
+    def _call(self, name: str, type: str, *arguments: Any) -> None:
+        check_status(self._runtime, self._runtime.function(name, type)(*arguments), name)
+
+
+def capacity_for(nbytes: int) -> int:
+    """The bytes of the place that an array gets: at most a quarter more, so that arrays of similar sizes have places of one size."""
+    if nbytes <= _ALIGNMENT:
+        return _ALIGNMENT
+    step = max(1 << ((nbytes - 1).bit_length() - 3), _ALIGNMENT)
+    return -(-nbytes // step) * step
+
+
+class _Pinned:
+    """A piece of pinned memory, which grows."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.address: Any = ffi.NULL
+        self.capacity = 0
+        self.last: Arrival | None = None
+        """When the last copies out of it are over."""
+
+    def reserve(self, nbytes: int) -> None:
+        """Wait until the memory may be written, and make it large enough."""
+        if self.last is not None:
+            self.last.wait()
+            self.last = None
+        if nbytes > self.capacity:
+            self.free()
+            place = ffi.new("void **")
+            status = self._runtime.function("cudaMallocHost", "int (*)(void **, size_t)")(place, nbytes)
+            _check_room(self._runtime, status, f"cudaMallocHost of {nbytes:,} bytes", "in pinned memory")
+            self.address, self.capacity = ffi.cast("char *", place[0]), nbytes
+
+    def part(self, offset: int, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The memory from `offset` on as an array of the same shape, in C's order and the machine's byte order."""
+        dtype = array.dtype.newbyteorder("=")
+        if not array.nbytes:
+            return np.empty(array.shape, dtype)
+        return np.frombuffer(ffi.buffer(self.address + offset, array.nbytes), dtype).reshape(array.shape)
+
+    def free(self) -> None:
+        """Give the memory back; nothing is copied out of it any more."""
+        self.last = None
+        if self.capacity:
+            self._runtime.function("cudaFreeHost", "int (*)(void *)")(self.address)
+            self.address, self.capacity = ffi.NULL, 0
+
+
+class _Places:
+    """Memory on a device that is used again. One thread takes; any gives back, and may do so after the end."""
+
+    def __init__(self, runtime: Runtime, device: str) -> None:
+        self.runtime = runtime
+        self.device = device
+        self._idle: list[tuple[int, int]] = []
+        """Capacities and addresses, in order; the thread's that takes."""
+        self._returned: SimpleQueue[tuple[int, int]] = SimpleQueue()  # its `put` may interrupt anything
+        self._is_closed = False
+
+    def take(self, needed: int) -> tuple[int, Any]:
+        """A place of so many bytes or more, and how many. Raises ProgramMemoryError."""
+        for returned in self._drained():
+            insort(self._idle, returned)
+        capacity = capacity_for(needed)
+        at = bisect_left(self._idle, (capacity, 0))
+        # One of up to twice the size will do, or batches of many sizes would have places of each; larger ones are for larger arrays.
+        if at < len(self._idle) and self._idle[at][0] <= 2 * capacity:
+            capacity, address = self._idle.pop(at)
+            return capacity, ffi.cast("void *", address)
+        place = ffi.new("void **")
+        allocate = self.runtime.function("cudaMalloc", "int (*)(void **, size_t)")
+        if allocate(place, capacity):
+            _forget_error(self.runtime)
+            self._free_idle()  # places of other sizes may be what takes the room
+            status, call = allocate(place, capacity), f"cudaMalloc of {capacity:,} bytes"
+            _check_room(self.runtime, status, call, f"on the {self.device.upper()}")
+        return capacity, place[0]
+
+    def give_back(self, capacity: int, address: Any, process: int) -> None:
+        """Nothing holds what is there any more."""
+        if os.getpid() == process:
+            self._returned.put((capacity, int(ffi.cast("uintptr_t", address))))
+            if self._is_closed:  # else `close` is still to come, and finds it
+                self._free_returned()
+
+    def close(self) -> None:
+        """Free what is idle; what is not will be when it is given back."""
+        self._free_idle()
+        self._is_closed = True
+        self._free_returned()
+
+    def _drained(self) -> list[tuple[int, int]]:
+        found = []
+        try:
+            while True:
+                found.append(self._returned.get_nowait())
+        except Empty:
+            return found
+
+    def _free_idle(self) -> None:
+        for _, address in self._idle:
+            _free(self.runtime, address)
+        self._idle.clear()
+
+    def _free_returned(self) -> None:
+        for _, address in self._drained():
+            _free(self.runtime, address)
+
+
+def _check_room(runtime: Runtime, status: int, call: str, where: str) -> None:
+    try:
+        check_status(runtime, status, call)
+    except ProgramMemoryError as error:
+        raise ProgramMemoryError(
+            f"no room for a batch of `st.loader` {where}: {error.message}",
+            hint="smaller batches, or fewer of them beforehand: `st.loader(batches, ahead=1)`",
+        ) from None
+
+
+def _forget_error(runtime: Runtime) -> None:
+    """What CUDA has just said is dealt with: whatever asks this thread for its last error is not to find it."""
+    runtime.function("cudaGetLastError", "int (*)(void)")()
+
+
+def _free(runtime: Runtime, address: int) -> None:
+    runtime.function("cudaFree", "int (*)(void *)")(ffi.cast("void *", address))
+
+
+def _give_back(runtime: Runtime, function: str, handle: Any, process: int) -> None:
+    if os.getpid() == process:
+        runtime.function(function, "int (*)(void *)")(handle)  # nothing can be told of an error
