@@ -23,7 +23,6 @@ LONG = {
     "staged/ops/index.py": "declarations of ops",
     "staged/ops/shape.py": "declarations of ops",
     "staged/kernels/groups.py": "what fuses with what, one question after another",
-    "staged/passes/memory/plan.py": "the memory plan, one algorithm",
     "staged/runtime/native.py": "the call of a program, and the interface that it has in C",
 }
 
