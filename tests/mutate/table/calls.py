@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a loader goes on after its loop has ended",
         "staged/prefetch.py",
-        "            if stop.is_set():\n                return\n",
+        "                if stop.is_set():\n                    return\n",
         "",
         (LOADER, "-k", "generator_ends"),
     ),
