@@ -11,14 +11,11 @@ from typing import Literal
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec
-from staged.backends.c_family.expr import Index, Infix, Name, address
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
-from staged.backends.c_family.loops import LoopEmitter
-from staged.backends.c_family.nest_uses import used_sources
+from staged.backends.c_family.nest.epilogue import emit_epilogue, input_name, output_name
 from staged.backends.c_family.support.vectors import width_snippet
-from staged.backends.c_family.vectors import Vec
-from staged.backends.c_family.writer import Writer, c_identifier, safe_comment
-from staged.ir.loops import ArrayRef, Axis, Load, Local, Loop, Nest, indices_of, walk
+from staged.backends.c_family.writer import Writer, safe_comment
+from staged.ir.loops import Nest
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op, Value
 from staged.ir.types import DType, bound, row_major
@@ -35,10 +32,8 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
     nest: Nest | None = op.attrs.get("nest")
     epilogue, inline, snippets = None, "", frozenset[str]()
     if nest is not None:
-        emitter = EpilogueEmitter(nest, op.attrs["schedule"], machine, site)
-        inline, parameters = emitter.inline_function(f"{name}_epilogue")
+        inline, parameters, snippets = emit_epilogue(nest, op.attrs["schedule"], f"{name}_epilogue", machine, site)
         epilogue = Epilogue(f"{name}_epilogue", parameters)
-        snippets = frozenset(emitter.snippets | emitter.types.snippets)
     product = emit_product(op, f"{name}_product", machine, epilogue)
     return _wrap(op, name, product, inline, snippets, nest, machine)
 
@@ -160,15 +155,6 @@ def _head(parameters: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{type}{parameter}" for type, parameter in parameters)
 
 
-def input_name(number: int, source: ArrayRef | Local) -> str:
-    """The name of an epilogue's input, the same inside the product's function and around it."""
-    return c_identifier(f"{source.name}_{number}")
-
-
-def output_name(number: int, output: ArrayRef) -> str:
-    return c_identifier(f"{output.name}_out" if number == 0 else f"{output.name}_out_{number}")
-
-
 def _parameter(dtype: DType, shape: Sequence[object], name: str, is_input: bool) -> tuple[str, str]:
     if not shape and is_input:
         return f"{dtype.c_name} ", name
@@ -182,70 +168,3 @@ def _multiply_adds(op: Op) -> float:
         return float(prod(extents(op.blocks[0].params[0])) * k)
     spec = conv2d_spec(op, "", a.tensor.dtype, None)
     return float(spec.multiply_adds)
-
-
-class EpilogueEmitter(LoopEmitter):
-    """Writes an epilogue nest as the inline function that a product calls with its finished tiles."""
-
-    def inline_function(self, name: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """The text, and the parameters that it has besides the tile's."""
-        nest = self.nest
-        tile = nest.inputs[0]
-        assert isinstance(tile, ArrayRef)
-        parameters: list[tuple[str, str]] = []
-        for number, source in enumerate(nest.inputs[1:], 1):
-            parameter = input_name(number, source)
-            if isinstance(source, Local):
-                parameters.append((f"{source.dtype.c_name} ", parameter))
-                self.values[source] = Vec(Name(parameter), source.dtype, False)
-            else:
-                parameters.append((f"const {source.dtype.c_name} *", parameter))
-                self.arrays[source] = Name(parameter)
-        for number, output in enumerate(nest.outputs):
-            parameter = output_name(number, output)
-            parameters.append((f"{output.dtype.c_name} *", parameter))
-            self.arrays[output] = Name(parameter)
-        self.names.used |= {"batch", "row", "col", "rows", "cols", "tile", "ld", "r", *(p for _, p in parameters)}
-        self.arrays[tile] = Name("tile")
-        self.finished = tile
-        batch, row, column = (s for s in walk(nest.body) if isinstance(s, Loop))
-        head = [("int64_t ", n) for n in ("batch", "row", "col", "rows", "cols")]
-        head += [(f"const {tile.dtype.c_name} *", "tile"), ("int64_t ", "ld"), *parameters]
-        w = self.w
-        with w.block(f"static inline __attribute__((always_inline)) void {name}({_head(head)})"):
-            indices = [
-                i for s in walk(nest.body) if not (isinstance(s, Load) and s.array is tile) for i in indices_of(s)
-            ]
-            for loop in (batch, row, column):
-                if not any(index.stride(loop.axis) for index in indices):
-                    w.line(f"(void){loop.axis.name};")
-            read = used_sources(nest)
-            for source in nest.inputs[1:]:
-                if source not in read:
-                    w.line(f"(void){self.arrays[source] if isinstance(source, ArrayRef) else self.values[source].expr};")
-            self.axes[batch.axis] = Name("batch")
-            with self.block("for (int64_t r = 0; r < rows; ++r)"):
-                self.axes[row.axis] = Infix("+", Name("row"), Name("r"))
-                self.ranges[column.axis] = ("0", "cols")
-                self.origins[column.axis] = "col"
-                self.loop_names.append("r")
-                self.body(row.body)
-        return str(w), tuple(parameters)
-
-    def scoped(self, axis: Axis) -> str:
-        name = self.names.fresh("s")
-        self.column = Name(name)
-        self.axes[axis] = Infix("+", Name("col"), Name(name))
-        self.loop_names.append(name)
-        return name
-
-    def load(self, s: Load, inline: bool) -> None:
-        if s.array is not self.finished:
-            super().load(s, inline)
-            return
-        varies = self.vector_axis is not None
-        index = Infix("+", Infix("*", Name("r"), Name("ld")), self.column)
-        if varies:
-            self.bind(s.target, self.speller.load(s.array.dtype, address(Name("tile"), index)), True, inline, False)
-        else:
-            self.bind(s.target, Index(Name("tile"), index), False, inline, False)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from staged.ir.types import DType
+
+if TYPE_CHECKING:
+    from staged.backends.c_family.code.types import CType
 
 # Precedence levels of C11, higher binds tighter.
 _BINARY = {
@@ -22,6 +27,7 @@ _CONDITIONAL, _UNARY, _POSTFIX = 3, 14, 15
 # Mixing these without parentheses is right but makes gcc's -Wparentheses (and readers) unhappy.
 _COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
 _AMBIGUOUS = {"<<", ">>", "&", "^", "|", "&&", "||", *_COMPARISONS}
+_BITS = {"&", "|", "^", "<<", ">>"}
 
 
 class Expr:
@@ -40,6 +46,17 @@ class Name(Expr):
     text: str
 
     __str__ = Expr.__str__
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable(Name):
+    """What code declares: a parameter, a local, an array, the index of a loop. Two of the same name are not the same."""
+
+    type: CType
+
+    __str__ = Expr.__str__
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,49 +141,166 @@ class Conditional(Expr):
     __str__ = Expr.__str__
 
 
-def print_expr(expr: Expr, outer: int = 0) -> str:
+@dataclass(frozen=True, slots=True)
+class Junction(Expr):
+    """`a < b || c < d`: two or more terms between `&&` or `||`, without parentheses around comparisons."""
+
+    op: str
+    terms: tuple[Expr, ...]
+
+    __str__ = Expr.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Expr):
+    """An operand in parentheses that are always written."""
+
+    operand: Expr
+
+    __str__ = Expr.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Expr):
+    """`{a, b, c}`, the value of an array; with a `type`, a vector of these."""
+
+    items: tuple[Expr, ...]
+    type: str = ""
+
+    __str__ = Expr.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled(Expr):
+    """`size * factor`, a count of iterations."""
+
+    size: Expr
+    factor: int
+
+    __str__ = Expr.__str__
+
+
+class Words:
+    """How names are written: in C as they are."""
+
+    def function(self, text: str) -> str:
+        """The name of what is called."""
+        return text
+
+    def variable(self, variable: Variable) -> str:
+        """The name of what the code declares."""
+        return variable.text
+
+
+PLAIN = Words()
+
+
+def print_expr(expr: Expr, outer: int = 0, words: Words = PLAIN) -> str:
     """The text of `expr` inside an operator of precedence `outer`."""
-    text, level = _print(expr)
+    text, level = _PRINTED[type(expr)](expr, words)
     return f"({text})" if level < outer else text
 
 
-def _print(expr: Expr) -> tuple[str, int]:
+def _print_literal(expr: Literal, words: Words) -> tuple[str, int]:
+    return expr.text, _BINARY["-"] if expr.text.startswith("-") else _POSTFIX
+
+
+def _print_infix(expr: Infix, words: Words) -> tuple[str, int]:
+    op, level = expr.op, _BINARY[expr.op]
+    return f"{_operand(op, expr.left, level, words)} {op} {_operand(op, expr.right, level + 1, words)}", level
+
+
+def _print_prefix(expr: Prefix, words: Words) -> tuple[str, int]:
+    op, inner = expr.op, print_expr(expr.operand, _UNARY, words)
+    # `- -x` must not become `--x`, nor `& &x` become `&&x`.
+    return (f"{op}({inner})" if inner.startswith(op) else f"{op}{inner}"), _UNARY
+
+
+def _print_call(expr: Call, words: Words) -> tuple[str, int]:
+    arguments = ", ".join([print_expr(argument, 0, words) for argument in expr.arguments])
+    return f"{words.function(expr.function)}({arguments})", _POSTFIX
+
+
+def _print_index(expr: Index, words: Words) -> tuple[str, int]:
+    return f"{print_expr(expr.base, _POSTFIX, words)}[{print_expr(expr.index, 0, words)}]", _POSTFIX
+
+
+def _print_member(expr: Member, words: Words) -> tuple[str, int]:
+    return f"{print_expr(expr.base, _POSTFIX, words)}{'->' if expr.arrow else '.'}{expr.field}", _POSTFIX
+
+
+def _print_cast(expr: Cast, words: Words) -> tuple[str, int]:
+    return f"({expr.type}){print_expr(expr.operand, _UNARY, words)}", _UNARY
+
+
+def _print_conditional(expr: Conditional, words: Words) -> tuple[str, int]:
+    condition, yes = (print_expr(each, _CONDITIONAL + 1, words) for each in (expr.condition, expr.yes))
+    return f"{condition} ? {yes} : {print_expr(expr.no, _CONDITIONAL, words)}", _CONDITIONAL
+
+
+def _print_junction(expr: Junction, words: Words) -> tuple[str, int]:
+    level = _BINARY[expr.op]
+    # `a || b && c` is right, but makes compilers warn.
+    parts = [print_expr(term, _COMPARED if isinstance(term, Junction) else level + 1, words) for term in expr.terms]
+    return f" {expr.op} ".join(parts), level
+
+
+def _print_items(expr: Items, words: Words) -> tuple[str, int]:
+    items = ", ".join([print_expr(item, 0, words) for item in expr.items])
+    return (f"({expr.type}){{{items}}}" if expr.type else f"{{{items}}}"), _POSTFIX
+
+
+_COMPARED = _BINARY["<"]
+_PRINTED: dict[type[Expr], Callable[[Any, Words], tuple[str, int]]] = {
+    Name: lambda expr, words: (expr.text, _POSTFIX),
+    Variable: lambda expr, words: (words.variable(expr), _POSTFIX),
+    Literal: _print_literal,
+    Infix: _print_infix,
+    Prefix: _print_prefix,
+    Call: _print_call,
+    Index: _print_index,
+    Member: _print_member,
+    Cast: _print_cast,
+    Conditional: _print_conditional,
+    Junction: _print_junction,
+    Group: lambda expr, words: (f"({print_expr(expr.operand, 0, words)})", _POSTFIX),
+    Items: _print_items,
+    Scaled: lambda expr, words: (f"{print_expr(expr.size, _BINARY['*'], words)} * {expr.factor}", _BINARY["*"]),
+}
+
+
+def _operand(op: str, operand: Expr, level: int, words: Words) -> str:
+    text, inner = _PRINTED[type(operand)](operand, words)
+    if inner < level:
+        return f"({text})"
+    if type(operand) is Infix:
+        if op in _BITS:
+            return f"({text})"
+        # `a && b && c` is clear; `a != b != c` is not.
+        same = operand.op == op and op not in _COMPARISONS
+        if not same and op in _AMBIGUOUS and operand.op in _AMBIGUOUS:
+            return f"({text})"
+    return text
+
+
+def parts_of(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions that an expression is directly made of."""
     match expr:
-        case Name(text):
-            return text, _POSTFIX
-        case Literal(text):
-            return text, _BINARY["-"] if text.startswith("-") else _POSTFIX
-        case Infix(op, left, right):
-            level = _BINARY[op]
-            return f"{_operand(op, left, level)} {op} {_operand(op, right, level + 1)}", level
-        case Prefix(op, operand):
-            inner = print_expr(operand, _UNARY)
-            # `- -x` must not become `--x`, nor `& &x` become `&&x`.
-            return (f"{op}({inner})" if inner.startswith(op) else f"{op}{inner}"), _UNARY
-        case Call(function, arguments):
-            return f"{function}({', '.join(map(print_expr, arguments))})", _POSTFIX
+        case Infix(_, left, right):
+            return left, right
+        case Prefix(_, operand) | Cast(_, operand) | Group(operand):
+            return (operand,)
+        case Call(_, several) | Junction(_, several) | Items(several):
+            return several
         case Index(base, index):
-            return f"{print_expr(base, _POSTFIX)}[{print_expr(index)}]", _POSTFIX
-        case Member(base, field, arrow):
-            return f"{print_expr(base, _POSTFIX)}{'->' if arrow else '.'}{field}", _POSTFIX
-        case Cast(type, operand):
-            return f"({type}){print_expr(operand, _UNARY)}", _UNARY
+            return base, index
+        case Member(base):
+            return (base,)
         case Conditional(condition, yes, no):
-            return (
-                f"{print_expr(condition, _CONDITIONAL + 1)} ? {print_expr(yes, _CONDITIONAL + 1)} : "
-                f"{print_expr(no, _CONDITIONAL)}",
-                _CONDITIONAL,
-            )
-    raise AssertionError(f"not an expression: {expr!r}")
-
-
-def _operand(op: str, operand: Expr, level: int) -> str:
-    text, inner = _print(operand)
-    # `a && b && c` is clear; `a != b != c` is not.
-    same = isinstance(operand, Infix) and operand.op == op and op not in _COMPARISONS
-    clash = isinstance(operand, Infix) and not same and (op in _AMBIGUOUS and operand.op in _AMBIGUOUS)
-    mixed_bits = isinstance(operand, Infix) and op in {"&", "|", "^", "<<", ">>"}
-    return f"({text})" if inner < level or clash or mixed_bits else text
+            return condition, yes, no
+        case Scaled(size):
+            return (size,)
+    return ()
 
 
 def literal(value: float | int | bool, dtype: DType) -> Expr:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from staged.backends.c_family.code.tree import Function
 from staged.backends.c_family.support.library import Snippet
 from staged.ir.nodes import Op
 from staged.source import Position
@@ -42,6 +43,8 @@ class KernelText:
     """How many work items there are, where the program finds that: C with `{3}` for argument 3 of the call; `items` is a bound."""
     support: tuple[Snippet, ...] = ()
     """Functions that kernels share and the registry of snippets does not have: once per program."""
+    code: Function | None = field(default=None, compare=False)
+    """The tree that the text was printed from; a template has none."""
 
     @property
     def how(self) -> str:

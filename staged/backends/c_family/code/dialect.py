@@ -1,0 +1,34 @@
+"""What differs between the languages that code is printed in, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from staged.backends.c_family.code.types import Space
+from staged.backends.c_family.expr import PLAIN, Words
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A language of the C family."""
+
+    words: Words = PLAIN
+    """How functions and types of the support library are called in it."""
+    unroll: str = "#pragma GCC unroll {}"
+    """What stands before a loop that is to be unrolled so many times."""
+    needs_casts: bool = False
+    """Whether a `void *` becomes another pointer by a cast alone, as in C++."""
+    restrict: str = "restrict"
+    head: str = "static void"
+    inline_head: str = "static inline __attribute__((always_inline)) void"
+    kernel_head: str = ""
+    """The head of a kernel in blocks of so many threads, up to its name."""
+    storage: dict[Space, str] = field(default_factory=dict)
+    """The word before arrays that are not a thread's own."""
+    block_barrier: str = ""
+    warp_barrier: str = ""
+
+
+C = Dialect()
+C_AND_CPP = Dialect(needs_casts=True, restrict="__restrict")
+"""What compilers of C11 and of C++17 take."""

@@ -1,0 +1,161 @@
+"""A function of the tree as text, in a dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from staged.backends.c_family.code.dialect import C, Dialect
+from staged.backends.c_family.code.tree import (
+    Assign,
+    Barrier,
+    Block,
+    Comment,
+    Declare,
+    Do,
+    For,
+    ForBits,
+    Function,
+    If,
+    Jump,
+    Parameter,
+    Statement,
+    Unused,
+    While,
+)
+from staged.backends.c_family.expr import Cast, Expr, print_expr
+from staged.backends.c_family.writer import INDENT, Writer, safe_comment, wrapped
+
+
+def print_function(function: Function, dialect: Dialect = C) -> str:
+    """The text of a function, with its comments."""
+    printer = Printer(dialect, function.breaks_lines)
+    w = printer.w
+    for comment in function.comments:
+        w.line("// " + safe_comment(comment))
+    head = f"{printer.head(function)} {function.name}({printer.parameters(function.parameters)})"
+    if function.threads and not function.breaks_lines:
+        w.text(wrapped(head) + " {")
+        w.depth += 1
+        printer.body(function.body)
+        w.depth -= 1
+        w.line("}")
+    else:
+        with w.block(head):
+            printer.body(function.body)
+    return str(w)
+
+
+class Printer:
+    """Writes statements, line by line."""
+
+    def __init__(self, dialect: Dialect, breaks_lines: bool = False) -> None:
+        self.dialect = dialect
+        self.w = Writer()
+        self.line: Callable[[str], None] = self.w.statement if breaks_lines else self.w.line
+        self.statements: dict[type[Statement], Callable[[Any], None]] = {
+            Declare: self.declare,
+            Assign: self.assign,
+            Do: lambda s: self.line(f"{self.expr(s.expr)};"),
+            For: self.loop,
+            ForBits: self.loop_over_bits,
+            While: self.loop_on_condition,
+            If: self.branch,
+            Block: self.block,
+            Jump: lambda s: self.w.line(f"{s.word};{_note(s.note)}"),
+            Barrier: self.barrier,
+            Comment: lambda s: self.w.comment(s.text),
+            Unused: self.unused,
+        }
+
+    # ---- functions ----
+
+    def head(self, function: Function) -> str:
+        """What stands before the name of a function."""
+        if function.threads:
+            return self.dialect.kernel_head.format(function.threads)
+        return self.dialect.inline_head if function.is_inline else self.dialect.head
+
+    def parameters(self, parameters: Iterable[Parameter]) -> str:
+        restrict = f"{self.dialect.restrict} "
+        return ", ".join(
+            f"{p.variable.type.before_name}{restrict * p.is_alone}{self.expr(p.variable)}" for p in parameters
+        )
+
+    # ---- statements ----
+
+    def expr(self, expr: Expr) -> str:
+        return print_expr(expr, 0, self.dialect.words)
+
+    def body(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self.statements[type(statement)](statement)
+
+    def declare(self, s: Declare) -> None:
+        self.line(f"{self.declared(s)};")
+
+    def declared(self, s: Declare) -> str:
+        type, sizes = s.variable.type, "".join([f"[{self.expr(size)}]" for size in s.sizes])
+        name = f"{self.expr(s.variable)}{sizes}"
+        if type.is_pointer and not s.sizes:
+            head = f"{type.text}{'const ' * s.is_const}{name}"
+        else:
+            word = self.dialect.storage.get(type.space, "") if s.sizes else ""
+            head = f"{word}{'const ' * s.is_const}{type.before_name}{name}"
+        if s.value is None:
+            return head
+        cast = ""
+        if self.dialect.needs_casts and type.is_pointer and isinstance(s.value, Cast) and s.value.type == "void *":
+            cast = f"({type.text})"
+        more = "".join([f", {self.expr(variable)} = {self.expr(value)}" for variable, value in s.also])
+        return f"{head} = {cast}{self.expr(s.value)}{more}"
+
+    def assign(self, s: Assign) -> None:
+        self.line(f"{self.expr(s.target)} {s.op}= {self.expr(s.value)};")
+
+    def loop(self, s: For) -> None:
+        i, step = self.expr(s.index), "" if s.step is None else self.expr(s.step)
+        if s.unroll:
+            self.w.line(self.dialect.unroll.format(s.unroll))
+        onwards = {"": f"++{i}", "-1": f"--{i}"}.get(step, f"{i} += {step}")
+        relation = ">" if s.is_down else "<"
+        head = f"{s.index.type.before_name}{i} = {self.expr(s.start)}; {i} {relation} {self.expr(s.stop)}; {onwards}"
+        with self.w.block(f"for ({head})"):
+            self.body(s.body)
+
+    def loop_over_bits(self, s: ForBits) -> None:
+        rest = self.expr(s.rest)
+        head = f"{s.rest.type.before_name}{rest} = {self.expr(s.mask)}; {rest} != 0; {rest} &= {rest} - 1"
+        with self.w.block(f"for ({head})"):
+            self.body(s.body)
+
+    def loop_on_condition(self, s: While) -> None:
+        with self.w.block(f"while ({self.expr(s.condition)})"):
+            self.body(s.body)
+
+    def branch(self, s: If) -> None:
+        w = self.w
+        # A branch with another side is one line, however long.
+        (w.line if s.other else w.statement)(f"if ({self.expr(s.condition)}) {{")
+        w.depth += 1
+        self.body(s.then)
+        if s.other:
+            w.lines.append(f"{INDENT * (w.depth - 1)}}} else {{")
+            self.body(s.other)
+        w.depth -= 1
+        w.line("}")
+
+    def block(self, s: Block) -> None:
+        with self.w.block(""):
+            self.body(s.body)
+
+    def barrier(self, s: Barrier) -> None:
+        word = self.dialect.warp_barrier if s.is_warp else self.dialect.block_barrier
+        self.w.line(f"{word};{_note(s.note)}")
+
+    def unused(self, s: Unused) -> None:
+        self.w.line(f"{', '.join([f'(void){self.expr(name)}' for name in s.names])};{_note(s.note)}")
+
+
+def _note(note: str) -> str:
+    return f"  // {note}" if note else ""

@@ -1,0 +1,31 @@
+"""When two functions are one and the same: trees that differ in nothing but comments and the names that they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from staged.backends.c_family.code.dialect import C, Dialect
+from staged.backends.c_family.code.printer import Printer
+from staged.backends.c_family.code.tree import Function
+from staged.backends.c_family.expr import Expr, Variable, Words, print_expr
+
+
+class Numbered(Words):
+    """Variables by the order in which they appear."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Variable, str] = {}
+
+    def variable(self, variable: Variable) -> str:
+        return self.numbers.setdefault(variable, f"${len(self.numbers)}")
+
+
+def shape_of(function: Function, dialect: Dialect = C) -> tuple[str, Callable[[Expr], str]]:
+    """The function with its variables numbered, and what does the same to an expression of its parameters."""
+    words = Numbered()
+    printer = Printer(replace(dialect, words=words))
+    printer.w.comment = lambda text: None  # type: ignore[method-assign]
+    head = f"{printer.head(function)}({printer.parameters(function.parameters)})"
+    printer.body(function.body)
+    return "\n".join([head, *printer.w.lines]), lambda expr: print_expr(expr, 0, words)

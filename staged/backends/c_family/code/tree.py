@@ -1,0 +1,199 @@
+"""Statements and functions of C-like code. Expressions are in `expr.py`; a `Variable` there is known by its identity.
+
+A statement may carry a `note`, the comment behind it. What is a list of statements is a tuple, so that a tree can be shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from staged.backends.c_family.expr import Expr, Name, Variable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declare:
+    """`const float x = value;`, or an array of `sizes`; `also` are further variables of the same type, in the same statement."""
+
+    variable: Variable
+    value: Expr | None = None
+    is_const: bool = True
+    sizes: tuple[Expr, ...] = ()
+    also: tuple[tuple[Variable, Expr], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assign:
+    """`target = value;`, or `target op= value;`."""
+
+    target: Expr
+    value: Expr
+    op: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Do:
+    """An expression whose value is not used: a call."""
+
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For:
+    """`for (int64_t i = start; i < stop; i += step)`; with `is_down`, as long as `i > stop`.
+
+    `unroll`: so many iterations are to be written out by the compiler; 0 leaves it the choice.
+    """
+
+    index: Variable
+    start: Expr
+    stop: Expr
+    body: tuple[Statement, ...]
+    step: Expr | None = None
+    """None: 1."""
+    unroll: int = 0
+    is_down: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForBits:
+    """For each bit of `mask` that is set, from the lowest: `rest` holds it and those above."""
+
+    rest: Variable
+    mask: Expr
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class While:
+    """A loop on a condition."""
+
+    condition: Expr
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    """A branch."""
+
+    condition: Expr
+    then: tuple[Statement, ...]
+    other: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Statements in braces."""
+
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jump:
+    """`return`, `break` or `continue`."""
+
+    word: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Barrier:
+    """All threads of a block, or of a warp, wait for one another."""
+
+    is_warp: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comment:
+    """A line for readers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unused:
+    """Says that these are not used, so that compilers need not."""
+
+    names: tuple[Name, ...]
+    note: str = ""
+
+
+Statement = Declare | Assign | Do | For | ForBits | While | If | Block | Jump | Barrier | Comment | Unused
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameter:
+    """A parameter of a function; `is_alone`: nothing else in the function reaches what it points to (`restrict`)."""
+
+    variable: Variable
+    is_alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A function without a result. One with `threads` is a kernel of a device, in blocks of so many."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    body: tuple[Statement, ...]
+    comments: tuple[str, ...] = ()
+    threads: int = 0
+    is_inline: bool = False
+    breaks_lines: bool = False
+    """Whether long statements are broken after commas, as long heads are."""
+
+
+@dataclass(slots=True)
+class CodeBuilder:
+    """Collects statements, in blocks inside one another."""
+
+    body: list[Statement] = field(default_factory=list)
+
+    def add(self, statement: Statement) -> None:
+        self.body.append(statement)
+
+    @contextmanager
+    def nested(self) -> Iterator[list[Statement]]:
+        """What is added meanwhile goes into the list that is given."""
+        outer, self.body = self.body, []
+        try:
+            yield self.body
+        finally:
+            self.body = outer
+
+    @contextmanager
+    def branch(self, condition: Expr) -> Iterator[None]:
+        """What is added meanwhile is done where a condition holds."""
+        with self.nested() as inner:
+            yield
+        self.add(If(condition, tuple(inner)))
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """What is added meanwhile stands in braces."""
+        with self.nested() as inner:
+            yield
+        self.add(Block(tuple(inner)))
+
+    @contextmanager
+    def loop(
+        self, index: Variable, start: Expr, stop: Expr, step: Expr | None = None, unroll: int = 0
+    ) -> Iterator[None]:
+        """What is added meanwhile is done in each iteration."""
+        with self.nested() as inner:
+            yield
+        self.add(For(index, start, stop, tuple(inner), step, unroll))
+
+
+def walk(body: Sequence[Statement]) -> Iterator[Statement]:
+    """Every statement, one around others before these."""
+    for statement in body:
+        yield statement
+        match statement:
+            case For(body=inner) | ForBits(body=inner) | While(body=inner) | Block(body=inner):
+                yield from walk(inner)
+            case If(_, then, other):
+                yield from walk(then)
+                yield from walk(other)

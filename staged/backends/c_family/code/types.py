@@ -1,0 +1,69 @@
+"""Types of what stands in code: numbers, vectors and packs of them, and pointers that know into which memory they point."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import cache
+
+from staged.ir.types import DType
+
+
+class Space(enum.Enum):
+    """The memory that a pointer or an array of a kernel points into."""
+
+    GLOBAL = "global"
+    SHARED = "shared"
+    """Of all threads of a block."""
+    PRIVATE = "private"
+    """Of one thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class CType:
+    """A type and its C name. `lanes` elements of a `dtype`: a vector of a CPU, or a pack that a GPU's thread reads at once.
+
+    A pointer's `dtype` and `lanes` are those of what it points to.
+    """
+
+    text: str
+    dtype: DType | None = None
+    lanes: int = 1
+    is_pointer: bool = False
+    is_const: bool = False
+    """Whether what a pointer points to is only read."""
+    space: Space = Space.PRIVATE
+
+    @property
+    def before_name(self) -> str:
+        """The text in front of what is declared."""
+        return self.text if self.is_pointer else f"{self.text} "
+
+
+@cache
+def scalar(dtype: DType) -> CType:
+    """One element."""
+    return CType(dtype.c_name, dtype)
+
+
+@cache
+def word(text: str) -> CType:
+    """A type that is known by its name alone: a struct, a counter."""
+    return CType(text)
+
+
+def lanes(dtype: DType, count: int, text: str) -> CType:
+    """`count` elements side by side."""
+    return CType(text, dtype, count)
+
+
+@cache
+def pointer(to: CType, space: Space, is_const: bool = False) -> CType:
+    """The address of something in a memory."""
+    return CType(f"{'const ' * is_const}{to.text} *", to.dtype, to.lanes, True, is_const, space)
+
+
+INDEX = CType("int64_t")
+"""What counts iterations and elements."""
+SHORT_INDEX = CType("int")
+"""The same where all numbers are small."""

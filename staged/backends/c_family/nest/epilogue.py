@@ -1,0 +1,84 @@
+"""An epilogue nest becomes the inline function that a product calls with its finished tiles."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.code.printer import print_function
+from staged.backends.c_family.code.tree import Function, Parameter, Unused
+from staged.backends.c_family.code.types import INDEX, scalar
+from staged.backends.c_family.code.uses import mentioned
+from staged.backends.c_family.expr import Index, Infix, Variable, address
+from staged.backends.c_family.kernel_text import Site
+from staged.backends.c_family.nest.kernel import CpuNest
+from staged.backends.c_family.nest.lowering import ZERO, global_pointer
+from staged.backends.c_family.vectors import Vec
+from staged.backends.c_family.writer import c_identifier
+from staged.ir.loops import ArrayRef, Load, Local, Loop, Nest, walk
+from staged.ir.machine import Machine
+from staged.ir.schedule import Schedule
+
+
+def input_name(number: int, source: ArrayRef | Local) -> str:
+    """The name of an epilogue's input, the same inside the product's function and around it."""
+    return c_identifier(f"{source.name}_{number}")
+
+
+def output_name(number: int, output: ArrayRef) -> str:
+    return c_identifier(f"{output.name}_out" if number == 0 else f"{output.name}_out_{number}")
+
+
+def emit_epilogue(
+    nest: Nest, schedule: Schedule, name: str, machine: Machine, site: Site
+) -> tuple[str, tuple[tuple[str, str], ...], frozenset[str]]:
+    """The text of the function, the parameters that it has besides the tile's, and the snippets that it uses.
+
+    The nest's first input is the tile, with `ld` elements from row to row; its columns are counted from `col`.
+    """
+    cpu = CpuNest(nest, schedule, machine, site)
+    low = cpu.low
+    finished, *sources = nest.inputs
+    assert isinstance(finished, ArrayRef)
+    inputs: list[Variable] = []
+    for number, source in enumerate(sources, 1):
+        is_number = isinstance(source, Local)
+        type = scalar(source.dtype) if is_number else global_pointer(source.dtype, is_const=True)
+        inputs.append(Variable(input_name(number, source), type))
+        if isinstance(source, Local):
+            low.values[source] = Vec(inputs[-1], source.dtype, False)
+        else:
+            low.arrays[source] = inputs[-1]
+    outputs = [Variable(output_name(n, output), global_pointer(output.dtype)) for n, output in enumerate(nest.outputs)]
+    low.arrays |= dict(zip(nest.outputs, outputs, strict=True))
+    batch, row, col, rows, cols, ld, r = (
+        Variable(hint, INDEX) for hint in ("batch", "row", "col", "rows", "cols", "ld", "r")
+    )
+    tile = low.arrays[finished] = Variable("tile", global_pointer(finished.dtype, is_const=True))
+    parameters = (batch, row, col, rows, cols, tile, ld, *inputs, *outputs)
+    low.names.used |= {variable.text for variable in (*parameters, r)}
+    over_batch, over_rows, over_columns = (s for s in walk(nest.body) if isinstance(s, Loop))
+    load_operand = low.statements[Load]
+
+    def load(s: Load) -> None:
+        if s.array is not finished:
+            load_operand(s)
+            return
+        column = low.axes[over_columns.axis]
+        assert isinstance(column, Infix)
+        element = Infix("+", Infix("*", r, ld), column.right)
+        if cpu.vectors.axis is not None:
+            cpu.vectors.load_from(s, address(tile, element))
+        else:
+            low.bind_scalar(s.target, Index(tile, element), low.loads_in_place)
+
+    low.statements[Load] = load
+    low.axes[over_batch.axis] = batch
+    with low.loop(r, ZERO, rows):
+        low.axes[over_rows.axis] = Infix("+", row, r)
+        low.ranges[over_columns.axis] = (ZERO, cols)
+        low.origins[over_columns.axis] = col
+        low.loop_names.append(r.text)
+        low.body(over_rows.body)
+    used = mentioned(low.code.body)
+    unused = [Unused((variable,)) for variable in (batch, row, col, *inputs) if variable not in used]
+    code = Function(name, tuple(map(Parameter, parameters)), (*unused, *low.code.body), is_inline=True)
+    own = tuple((variable.type.before_name, variable.text) for variable in (*inputs, *outputs))
+    return print_function(code), own, cpu.snippets

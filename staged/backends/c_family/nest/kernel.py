@@ -1,0 +1,152 @@
+"""A loop nest and its schedule become one C function.
+
+    // mlp.py:31  probabilities = softmax(logits)
+    // fused: max, subtract, exp, sum, divide
+    static void probabilities(const float *logits, float *probabilities, unsigned char *scratch, int64_t begin, int64_t end)
+
+Loops print as loops; values keep the user's names; what is used once, in the loop that made it, is written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from staged.backends.c_family.code.printer import print_function
+from staged.backends.c_family.code.tree import Declare, Function, Parameter, Statement, Unused
+from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar, word
+from staged.backends.c_family.code.uses import mentioned
+from staged.backends.c_family.expr import Cast, Expr, Infix, Literal, Name, Variable
+from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
+from staged.backends.c_family.nest.loops import Loops
+from staged.backends.c_family.nest.lowering import Lowering
+from staged.backends.c_family.nest.statements import Statements
+from staged.backends.c_family.nest.totals import Totals
+from staged.backends.c_family.nest.vector_loops import VectorLoops
+from staged.backends.c_family.nest.vector_statements import VectorStatements
+from staged.backends.c_family.nest.vector_totals import VectorTotals
+from staged.backends.c_family.nest_uses import may_stop
+from staged.ir.buffers import aligned
+from staged.ir.loops import ArrayRef, Load, Loop, Nest, Tile, dims_in, walk
+from staged.ir.machine import Machine
+from staged.ir.nodes import Op
+from staged.ir.schedule import Schedule
+
+HOST = Variable("host", pointer(word("st_host"), Space.PRIVATE))
+BYTES = pointer(word("unsigned char"), Space.GLOBAL)
+
+
+def emit_kernel(op: Op, name: str, machine: Machine, site: Site) -> KernelText:
+    """The C function for a `kernel` op that carries its nest and schedule."""
+    return kernel_of(op.attrs["nest"], op.attrs["schedule"], name, kernel_comments(op), machine, site)
+
+
+class CpuNest:
+    """What lowers the statements of a nest for a CPU."""
+
+    def __init__(self, nest: Nest, schedule: Schedule, machine: Machine, site: Site) -> None:
+        self.low = Lowering(nest, schedule, site)
+        scalars = Statements(self.low, HOST)
+        self.vectors = VectorStatements(self.low, scalars, machine.vector_bytes)
+        totals = VectorTotals(self.vectors, Totals(self.low))
+        self.loops = VectorLoops(Loops(self.low, totals), self.vectors, totals)
+
+    @property
+    def snippets(self) -> frozenset[str]:
+        """The support snippets that the code uses."""
+        return frozenset(self.low.snippets | self.vectors.types.snippets)
+
+
+def kernel_of(
+    nest: Nest, schedule: Schedule, name: str, comments: Sequence[str], machine: Machine, site: Site
+) -> KernelText:
+    """The C function for a nest with its schedule."""
+    cpu = CpuNest(nest, schedule, machine, site)
+    low = cpu.low
+    parameters = low.parameters()
+    given = [parameter.variable for parameter in parameters]
+    scratch_bytes = sum(aligned(array.nbytes) for array in nest.scratch)
+    if scratch_bytes:
+        parameters.append(Parameter(low.variable("scratch", BYTES)))
+    can_fail = any(may_stop(s) for s in walk(nest.body))
+    if can_fail:
+        low.need("fail")
+        low.names.used.add(HOST.text)
+        parameters.append(Parameter(HOST))
+    low.names.used |= {"begin", "end"}
+    low.parameter_names = set(low.names.used)
+    begin, end = Variable("begin", INDEX), Variable("end", INDEX)
+    places = list(declare_scratch(low, parameters[len(given)].variable)) if scratch_bytes else []
+    if nest.items != 1:
+        axis = next(s.axis for s in nest.body if isinstance(s, Loop | Tile))
+        low.ranges[axis] = (begin, end)
+    low.body(nest.body)
+    body = low.code.body
+    if nest.items == 1:
+        body.insert(0, Unused((begin, end), "one piece"))
+    first, last = unused_parameters(nest, given, body)
+    parameters += [Parameter(begin), Parameter(end)]
+    code = Function(name, tuple(parameters), (*places, *first, *body, *last), tuple(comments))
+    return KernelText(
+        name,
+        print_function(code),
+        tuple((p.variable.type.before_name, p.variable.text) for p in parameters),
+        nest.items,
+        cpu.snippets,
+        scratch_bytes,
+        can_fail,
+        schedule.chunk,
+        in_place_pairs(nest, cpu.loops.stored_twice),
+        items_text=items_text(nest),
+        code=code,
+    )
+
+
+def declare_scratch(low: Lowering, scratch: Expr) -> Iterable[Declare]:
+    """The nest's workspace, each array in whole cache lines."""
+    offset = 0
+    for array in low.nest.scratch:
+        place = low.variable(array.name, pointer(scalar(array.dtype), Space.GLOBAL))
+        low.arrays[array] = place
+        start = Infix("+", scratch, Literal(str(offset))) if offset else scratch
+        yield Declare(place, Cast("void *", start))
+        offset += aligned(array.nbytes)
+
+
+def unused_parameters(
+    nest: Nest, given: Sequence[Variable], body: Sequence[Statement]
+) -> tuple[list[Unused], list[Unused]]:
+    """Statements before and after `body` that name the parameters it does not use, and say why where a reader would wonder."""
+    used = mentioned(body)
+    sizes = {nest.counts[dim] for dim in dims_in(nest.body)}
+    read = {s.array for s in walk(nest.body) if isinstance(s, Load)}
+    first: list[Unused] = []
+    counted: list[str] = []
+    left_out: list[str] = []
+    for source, variable in zip((*nest.inputs, *nest.outputs), given, strict=True):
+        if variable in used:
+            continue
+        if source in sizes:
+            counted.append(variable.text)
+        elif isinstance(source, ArrayRef) and source in read:
+            left_out.append(variable.text)
+        else:
+            first.append(Unused((variable,)))
+    last = [Unused((Name(text),), "`end` says it") for text in sorted(counted)]
+    return first, [*last, *(Unused((Name(text),), "none of its elements is wanted") for text in sorted(left_out))]
+
+
+def in_place_pairs(nest: Nest, stored_twice: set[ArrayRef]) -> tuple[tuple[int, int], ...]:
+    """The (result, operand) pairs that may share a buffer.
+
+    Exact: not a result whose last vector is written twice, and so read again after the first time.
+    """
+    return tuple(pair for pair in nest.in_place if nest.outputs[pair[0]] not in stored_twice)
+
+
+def items_text(nest: Nest) -> str:
+    """The number of work items as C, in terms of the call's arguments; nothing where it is a number."""
+    axis = next((s.axis for s in nest.body if isinstance(s, Loop | Tile)), None)
+    if nest.items == 1 or axis is None or axis.dim is None:
+        return ""
+    size = f"{{{nest.inputs.index(nest.counts[axis.dim])}}}"
+    return size if axis.factor == 1 else f"{size} * {axis.factor}"

@@ -1,0 +1,156 @@
+"""Statements on single numbers, as any back end of the C family has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from staged.backends.c_family.code.tree import Assign, Declare, Do, If, Jump
+from staged.backends.c_family.code.types import INDEX
+from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Group, Index, Infix, Junction, Literal, Name
+from staged.backends.c_family.nest.lowering import ZERO, Lowering
+from staged.backends.c_family.nest_uses import may_stop
+from staged.backends.c_family.scalars import RANDOM_NAMES, Need, random_call, spell
+from staged.backends.c_family.vectors import Vec
+from staged.backends.c_family.writer import c_string
+from staged.ir.loops import (
+    OUT_OF_RANGE,
+    ArrayRef,
+    CallSupport,
+    CheckIndex,
+    Compute,
+    Copy,
+    Guarded,
+    Load,
+    PositionOf,
+    Store,
+)
+from staged.ir.types import Dim, DType, i64
+from staged.ir.types import bound as bound_of
+
+
+class Spell(Protocol):
+    """How a language writes an elementwise op on numbers."""
+
+    def __call__(
+        self, name: str, dtypes: Sequence[DType], result: DType, operands: Sequence[Expr], attrs: Mapping[str, Any], need: Need
+    ) -> Expr: ...
+
+
+class Statements:
+    """Lowers statements on single numbers. `record` is where they report what stops the program; `stops` says which may."""
+
+    def __init__(
+        self,
+        low: Lowering,
+        record: Expr,
+        stops: Callable[[Compute | CheckIndex], bool] = may_stop,
+        spell: Spell = spell,
+    ) -> None:
+        self.low = low
+        self.record = record
+        self.stops = stops
+        self.spell = spell
+        low.statements |= {
+            Load: self.load,
+            Store: self.store,
+            Compute: self.compute,
+            PositionOf: self.position,
+            CheckIndex: self.check_index,
+            Guarded: self.guarded,
+            Copy: self.copy,
+            CallSupport: self.call,
+        }
+
+    def load(self, s: Load) -> None:
+        low = self.low
+        guards = low.open_guards(s.guards)
+        if guards is None:
+            assert s.fill is not None
+            low.values[s.target] = Vec(low.number(s.fill), s.array.dtype, False)
+            return
+        element: Expr = Index(low.arrays[s.array], low.index(s.index))
+        if guards:
+            assert s.fill is not None
+            element = Conditional(low.condition(guards), element, low.number(s.fill))
+        low.bind_scalar(s.target, element, low.loads_in_place and not guards)
+
+    def store(self, s: Store) -> None:
+        low = self.low
+        low.code.add(Assign(Index(low.arrays[s.array], low.index(s.index)), low.operand(s.value).expr))
+
+    def compute(self, s: Compute) -> None:
+        low = self.low
+        operands = [low.operand(operand) for operand in s.operands]
+        exprs = [operand.expr for operand in operands]
+        result, named = s.target.dtype, s.target.name != s.op
+        if s.op in RANDOM_NAMES:
+            expr = random_call(s.op, result, exprs, low.need)
+        elif self.stops(s):
+            low.need(f"checked_{s.op}_{result}")
+            site = Literal(str(low.site(s.where)))
+            expr = Call(f"st_checked_{s.op}_{result}", (self.record, site, *exprs))
+            named = True
+        else:
+            expr = self.spell(s.op, [operand.dtype for operand in operands], result, exprs, s.attrs, low.need)
+        low.bind_scalar(s.target, expr, named=named)
+
+    def position(self, s: PositionOf) -> None:
+        self.low.bind_scalar(s.target, self.number_of(s))
+
+    def number_of(self, s: PositionOf) -> Expr:
+        """A position as a number of the program."""
+        number = self.low.index(s.index)
+        return number if s.target.dtype is i64 else Cast(s.target.dtype.c_name, Group(number))
+
+    def check_index(self, s: CheckIndex) -> None:
+        low = self.low
+        given = low.operand(s.index).expr
+        place = low.variable("index", INDEX)
+        extent = low.size(s.extent) if isinstance(s.extent, Dim) else Literal(str(s.extent))
+        low.code.add(Declare(place, given, is_const=False))
+        if s.meaning == "index":
+            low.code.add(If(Infix("<", place, ZERO), (Assign(place, extent, "+"),)))
+        said = Cast("long long", given if isinstance(given, Name | Literal) else Group(given))
+        limit = Cast("long long", extent) if isinstance(s.extent, Dim) else Literal(f"{extent}LL")
+        words, site = Literal(c_string(OUT_OF_RANGE[s.meaning])), Literal(str(low.site(s.where)))
+        fail = Call("st_fail", (self.record, Name("ST_INDEX_ERROR"), site, words, said, limit))
+        low.code.add(If(outside(place, extent), (Do(fail), Jump("return"))))
+        low.values[s.target] = Vec(place, i64, False)
+
+    def guarded(self, s: Guarded) -> None:
+        with self.low.branch(self.low.condition(s.bounds)):
+            self.low.body(s.body)
+
+    def copy(self, s: Copy) -> None:
+        """The rest of an array that is changed in part; in place there is nothing to do."""
+        low = self.low
+        low.need("memcpy")
+        target, size = low.arrays[s.target], size_of(low, s.target)
+        if s.source is None:
+            low.code.add(Do(Call("memset", (target, ZERO, size))))
+            return
+        source = low.arrays[s.source]
+        low.code.add(If(Infix("!=", target, source), (Do(Call("memcpy", (target, source, size))),)))
+
+    def call(self, s: CallSupport) -> None:
+        low = self.low
+        low.need(s.snippet)
+        given = [low.arrays[a] if isinstance(a, ArrayRef) else low.operand(a).expr for a in s.arguments]
+        low.code.add(Do(Call(s.function, tuple(given))))
+
+
+def outside(index: Expr, extent: Expr) -> Expr:
+    """Whether an index is below 0, or not below `extent`."""
+    return Junction("||", (Infix("<", index, ZERO), Infix(">=", index, extent)))
+
+
+def size_of(low: Lowering, array: ArrayRef) -> Expr:
+    """The bytes of an array that there are."""
+    count: Expr = Literal(str(array.size))
+    if array.dim is not None:
+        count = Cast("size_t", low.size(array.dim))
+        row = array.size // bound_of(array.dim)
+        if row != 1:
+            count = Infix("*", count, Literal(str(row)))
+    return Infix("*", count, Call("sizeof", (Name(array.dtype.c_name),)))
