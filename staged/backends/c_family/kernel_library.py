@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from staged.backends.c_family.code.dialect import C, Dialect
+from staged.backends.c_family.code.shape import shape_of as code_shape
 from staged.backends.c_family.contraction_call import emit_contraction
 from staged.backends.c_family.kernel_shape import shape_of
 from staged.backends.c_family.kernel_text import KernelText
@@ -16,10 +18,13 @@ from staged.source import Position
 
 
 class KernelLibrary:
-    """Emits each distinct kernel once: kernels of equal text share a function, whatever lines they come from."""
+    """Emits each distinct kernel once, in a dialect: equal kernels share a function, whatever lines they come from."""
 
-    def __init__(self, machine: Machine, names: Names, site: Callable[[Position | None], int]) -> None:
+    def __init__(
+        self, machine: Machine, names: Names, site: Callable[[Position | None], int], dialect: Dialect = C
+    ) -> None:
         self.machine = machine
+        self.dialect = dialect
         self.names = names
         self.site = site
         self.known: dict[object, KernelText] = {}
@@ -27,8 +32,10 @@ class KernelLibrary:
     def kernel(self, op: Op) -> KernelText:
         """The C function for a `kernel` or `contraction` op."""
         name = self.names.fresh(str(op.attrs.get("name") or "kernel"))
-        emit = emit_contraction if op.name == "contraction" else emit_kernel
-        made = emit(op, name, self.machine, self.site)
+        if op.name == "contraction":
+            made = emit_contraction(op, name, self.machine, self.site)
+        else:
+            made = emit_kernel(op, name, self.machine, self.site, self.dialect)
         first = self.known.setdefault(_shape_of(made), made)
         if first is made:
             return made
@@ -37,7 +44,7 @@ class KernelLibrary:
 
 
 def _shape_of(kernel: KernelText) -> object:
-    """What two kernels must share to be one function: the text but for comments and names of their own, and how it is called."""
+    """What two kernels must share to be one function: all but comments and names of their own, and how it is called."""
     types = tuple(type for type, _ in kernel.parameters)
-    text, _ = shape_of(kernel.text)
-    return text, types, kernel.scratch_bytes, kernel.can_fail, kernel.items_text
+    shape, _ = shape_of(kernel.text) if kernel.code is None else code_shape(kernel.code)
+    return shape, types, kernel.scratch_bytes, kernel.can_fail, kernel.items_text

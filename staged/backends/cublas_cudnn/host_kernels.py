@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from staged.backends.c_family.code.dialect import C_AND_CPP
 from staged.backends.c_family.kernel_library import KernelLibrary
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.writer import Names
@@ -37,14 +38,14 @@ class HostKernels:
     """The kernels of a program's host part, each distinct one once."""
 
     def __init__(self, machine: Machine, names: Names, site: Callable[[Position | None], int]) -> None:
-        self.library = KernelLibrary(machine, names, site)
+        self.library = KernelLibrary(machine, names, site, C_AND_CPP)
 
     def kernel(self, op: Op) -> KernelText:
         """The function for a `kernel` or `contraction` op of the host."""
         made = self.library.kernel(op)
         return replace(
             made,
-            text=in_both_languages(made.text),
+            text=in_both_languages(made.text) if made.code is None else made.text,
             parameters=tuple((in_both_languages(c_type), name) for c_type, name in made.parameters),
             support=tuple(replace(each, text=in_both_languages(each.text)) for each in made.support),
         )

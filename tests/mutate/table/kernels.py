@@ -18,9 +18,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a guard says of a column is taken for the column of a tile",
-        "staged/backends/c_family/contraction_call.py",
-        'self.origins[column.axis] = "col"',
-        'self.origins[column.axis] = "0"',
+        "staged/backends/c_family/nest/epilogue.py",
+        "low.origins[over_columns.axis] = col",
+        "low.origins[over_columns.axis] = ZERO",
         ("tests/backends/c_family/test_guarded_epilogues.py", "-k", "plain-70"),
     ),
     Mutant(
@@ -32,16 +32,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the lanes of a repeated vector are summed twice",
-        "staged/backends/c_family/totals.py",
+        "staged/backends/c_family/nest/vector_totals.py",
         'if self.repeated and op == "sum":',
         'if self.repeated and op == "prod":',
         ("tests/backends/c_family/test_vector_plan.py",),
     ),
     Mutant(
         "a repeated vector may lie where its operand does",
-        "staged/backends/c_family/loops.py",
-        "if self.nest.outputs[pair[0]] not in self.stored_twice",
-        "if self.nest.outputs[pair[0]] not in ()",
+        "staged/backends/c_family/nest/kernel.py",
+        "if nest.outputs[pair[0]] not in stored_twice",
+        "if nest.outputs[pair[0]] not in ()",
         ("tests/backends/c_family/test_vector_plan.py",),
     ),
     Mutant(

@@ -5,7 +5,7 @@ from tests.mutate.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a negative label of CTC wraps around",
-        "staged/backends/c_family/loops.py",
+        "staged/backends/c_family/nest/statements.py",
         'if s.meaning == "index":',
         'if s.meaning in ("index", "letter"):',
         ("tests/ops/test_ctc.py", "-k", "out_of_range"),

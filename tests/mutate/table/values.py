@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a negative label wraps in C",
-        "staged/backends/c_family/loops.py",
+        "staged/backends/c_family/nest/statements.py",
         'if s.meaning == "index":',
         "if True:",
         (_LABELS,),

@@ -12,13 +12,17 @@ from staged.backends.c_family.expr import Expr, Variable, Words, print_expr
 
 
 class Numbered(Words):
-    """Variables by the order in which they appear."""
+    """Variables by the order in which their names appear, that of the function among them."""
 
     def __init__(self) -> None:
-        self.numbers: dict[Variable, str] = {}
+        self.numbers: dict[str, str] = {}
+
+    def number(self, name: str) -> str:
+        """The number of a name."""
+        return self.numbers.setdefault(name, f"${len(self.numbers)}")
 
     def variable(self, variable: Variable) -> str:
-        return self.numbers.setdefault(variable, f"${len(self.numbers)}")
+        return self.number(variable.text)
 
 
 def shape_of(function: Function, dialect: Dialect = C) -> tuple[str, Callable[[Expr], str]]:
@@ -26,6 +30,6 @@ def shape_of(function: Function, dialect: Dialect = C) -> tuple[str, Callable[[E
     words = Numbered()
     printer = Printer(replace(dialect, words=words))
     printer.w.comment = lambda text: None  # type: ignore[method-assign]
-    head = f"{printer.head(function)}({printer.parameters(function.parameters)})"
+    head = f"{printer.head(function)} {words.number(function.name)}({printer.parameters(function.parameters)})"
     printer.body(function.body)
     return "\n".join([head, *printer.w.lines]), lambda expr: print_expr(expr, 0, words)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from staged.backends.c_family.code.dialect import C, Dialect
 from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Declare, Function, Parameter, Statement, Unused
 from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar, word
 from staged.backends.c_family.code.uses import mentioned
-from staged.backends.c_family.expr import Cast, Expr, Infix, Literal, Name, Variable
+from staged.backends.c_family.expr import Cast, Expr, Infix, Literal, Variable
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
 from staged.backends.c_family.nest.loops import Loops
 from staged.backends.c_family.nest.lowering import Lowering
@@ -35,9 +36,9 @@ HOST = Variable("host", pointer(word("st_host"), Space.PRIVATE))
 BYTES = pointer(word("unsigned char"), Space.GLOBAL)
 
 
-def emit_kernel(op: Op, name: str, machine: Machine, site: Site) -> KernelText:
+def emit_kernel(op: Op, name: str, machine: Machine, site: Site, dialect: Dialect = C) -> KernelText:
     """The C function for a `kernel` op that carries its nest and schedule."""
-    return kernel_of(op.attrs["nest"], op.attrs["schedule"], name, kernel_comments(op), machine, site)
+    return kernel_of(op.attrs["nest"], op.attrs["schedule"], name, kernel_comments(op), machine, site, dialect)
 
 
 class CpuNest:
@@ -57,7 +58,13 @@ class CpuNest:
 
 
 def kernel_of(
-    nest: Nest, schedule: Schedule, name: str, comments: Sequence[str], machine: Machine, site: Site
+    nest: Nest,
+    schedule: Schedule,
+    name: str,
+    comments: Sequence[str],
+    machine: Machine,
+    site: Site,
+    dialect: Dialect,
 ) -> KernelText:
     """The C function for a nest with its schedule."""
     cpu = CpuNest(nest, schedule, machine, site)
@@ -88,7 +95,7 @@ def kernel_of(
     code = Function(name, tuple(parameters), (*places, *first, *body, *last), tuple(comments))
     return KernelText(
         name,
-        print_function(code),
+        print_function(code, dialect),
         tuple((p.variable.type.before_name, p.variable.text) for p in parameters),
         nest.items,
         cpu.snippets,
@@ -120,19 +127,17 @@ def unused_parameters(
     sizes = {nest.counts[dim] for dim in dims_in(nest.body)}
     read = {s.array for s in walk(nest.body) if isinstance(s, Load)}
     first: list[Unused] = []
-    counted: list[str] = []
-    left_out: list[str] = []
+    last: list[Unused] = []
     for source, variable in zip((*nest.inputs, *nest.outputs), given, strict=True):
         if variable in used:
             continue
         if source in sizes:
-            counted.append(variable.text)
+            last.append(Unused((variable,), "`end` says it"))
         elif isinstance(source, ArrayRef) and source in read:
-            left_out.append(variable.text)
+            last.append(Unused((variable,), "none of its elements is wanted"))
         else:
             first.append(Unused((variable,)))
-    last = [Unused((Name(text),), "`end` says it") for text in sorted(counted)]
-    return first, [*last, *(Unused((Name(text),), "none of its elements is wanted") for text in sorted(left_out))]
+    return first, sorted(last, key=lambda unused: (unused.note[0] != "`", unused.names[0].text))
 
 
 def in_place_pairs(nest: Nest, stored_twice: set[ArrayRef]) -> tuple[tuple[int, int], ...]:

@@ -1,0 +1,139 @@
+"""Trees of code as text: each statement once, in each dialect that writes it differently."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from staged.backends.c_family.code.dialect import C_AND_CPP, C, Dialect
+from staged.backends.c_family.code.printer import print_function
+from staged.backends.c_family.code.tree import (
+    Assign,
+    Barrier,
+    Block,
+    Comment,
+    Declare,
+    Do,
+    For,
+    ForBits,
+    Function,
+    If,
+    Jump,
+    Parameter,
+    Statement,
+    Unused,
+    While,
+)
+from staged.backends.c_family.code.types import INDEX, SHORT_INDEX, CType, Space, lanes, pointer, scalar, word
+from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Items, Literal, Name, Variable, Words
+from staged.ir.types import f32
+
+I = Variable("i", INDEX)  # noqa: E741
+X = Variable("x", pointer(scalar(f32), Space.GLOBAL, is_const=True))
+Y = Variable("y", pointer(scalar(f32), Space.GLOBAL))
+A = Variable("a", scalar(f32))
+TABLE = Variable("table", CType("float", f32, space=Space.SHARED))
+ONE, TEN = Literal("1"), Literal("10")
+
+
+class _Device(Words):
+    def function(self, text: str) -> str:
+        return text.replace("st_", "device_")
+
+
+DEVICE = Dialect(
+    words=_Device(),
+    unroll="UNROLLED",
+    needs_casts=True,
+    restrict="__restrict__",
+    kernel_head="__global__ void __launch_bounds__({})",
+    storage={Space.SHARED: "__shared__ "},
+    block_barrier="__syncthreads()",
+    warp_barrier="__syncwarp()",
+)
+
+
+def printed(*body: Statement, dialect: Dialect = C) -> list[str]:
+    """The lines of a function's body."""
+    first, *lines, last = print_function(Function("f", (), body), dialect).splitlines()
+    assert (first, last) == (f"{dialect.head} f() {{", "}")
+    return [line.removeprefix("    ") for line in lines]
+
+
+BYTES = Variable("bytes", pointer(word("unsigned char"), Space.GLOBAL))
+STEP: tuple[Statement, ...] = (Assign(A, ONE, "+"),)
+
+
+@pytest.mark.parametrize(
+    ("statement", "lines"),
+    [
+        (Declare(A, Index(X, I)), "const float a = x[i];"),
+        (Declare(A, is_const=False), "float a;"),
+        (Declare(A, ONE, also=((I, TEN),)), "const float a = 1, i = 10;"),
+        (Declare(A, Items((ONE, TEN)), False, (Literal("2"),)), "float a[2] = {1, 10};"),
+        (Declare(Variable("v", lanes(f32, 4, "f32v")), Items((ONE,), "f32v")), "const f32v v = (f32v){1};"),
+        (Declare(Y, Cast("void *", Infix("+", BYTES, TEN))), "float *const y = (void *)(bytes + 10);"),
+        (Assign(Index(Y, I), A), "y[i] = a;"),
+        (Assign(A, ONE, "+"), "a += 1;"),
+        (Do(Call("st_f", (A,))), "st_f(a);"),
+        (For(I, ONE, TEN, STEP), "for (int64_t i = 1; i < 10; ++i) {\n    a += 1;\n}"),
+        (For(I, ONE, TEN, STEP, TEN), "for (int64_t i = 1; i < 10; i += 10) {\n    a += 1;\n}"),
+        (
+            For(Variable("u", SHORT_INDEX), ONE, TEN, STEP, unroll=9),
+            "#pragma GCC unroll 9\nfor (int u = 1; u < 10; ++u) {\n    a += 1;\n}",
+        ),
+        (
+            For(I, TEN, ONE, STEP, Literal("-1"), is_down=True),
+            "for (int64_t i = 10; i > 1; --i) {\n    a += 1;\n}",
+        ),
+        (
+            ForBits(Variable("rest", word("unsigned int")), A, STEP),
+            "for (unsigned int rest = a; rest != 0; rest &= rest - 1) {\n    a += 1;\n}",
+        ),
+        (While(Infix("<", A, TEN), STEP), "while (a < 10) {\n    a += 1;\n}"),
+        (If(Infix("<", A, TEN), STEP), "if (a < 10) {\n    a += 1;\n}"),
+        (If(A, STEP, (Jump("break"),)), "if (a) {\n    a += 1;\n} else {\n    break;\n}"),
+        (Block(STEP), "{\n    a += 1;\n}"),
+        (Jump("return", "all of a warp"), "return;  // all of a warp"),
+        (Comment("two\nlines"), "// two\n// lines"),
+        (Unused((A, I), "one piece"), "(void)a, (void)i;  // one piece"),
+    ],
+)
+def test_statements_in_c(statement: Statement, lines: str) -> None:
+    assert printed(statement) == lines.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("statement", "lines"),
+    [
+        (Do(Call("st_f", (A,))), "device_f(a);"),
+        (For(I, ONE, TEN, (), unroll=9), "UNROLLED\nfor (int64_t i = 1; i < 10; ++i) {\n}"),
+        (Declare(TABLE, None, False, (TEN, ONE)), "__shared__ float table[10][1];"),
+        (Declare(Y, Cast("void *", BYTES)), "float *const y = (float *)(void *)bytes;"),
+        (Barrier(), "__syncthreads();"),
+        (Barrier(is_warp=True, note="why"), "__syncwarp();  // why"),
+    ],
+)
+def test_statements_of_a_device(statement: Statement, lines: str) -> None:
+    assert printed(statement, dialect=DEVICE) == lines.splitlines()
+
+
+def test_other_pointers_are_cast_where_both_languages_are_meant() -> None:
+    place: Expr = Cast("void *", BYTES)
+    assert printed(Declare(Y, place), dialect=C_AND_CPP) == ["float *const y = (float *)(void *)bytes;"]
+
+
+def test_heads_name_parameters_with_what_is_known_of_them() -> None:
+    code = Function("f", (Parameter(X, is_alone=True), Parameter(Y), Parameter(A)), (), ("a comment\\",))
+    assert print_function(code) == "// a comment\\ .\nstatic void f(const float *restrict x, float *y, float a) {\n}\n"
+    kernel = replace(code, threads=256, comments=())
+    head = "__global__ void __launch_bounds__(256) f(const float *__restrict__ x, float *y, float a) {"
+    assert print_function(kernel, DEVICE).splitlines()[0] == head
+
+
+def test_long_statements_break_where_a_function_says_so() -> None:
+    call = Do(Call("f", tuple(Name("a" * 30) for _ in range(5))))
+    assert len(printed(call)) == 1
+    lines = print_function(Function("f", (), (call,), breaks_lines=True)).splitlines()
+    assert len(lines) == 4 and all(len(line) <= 120 for line in lines)
