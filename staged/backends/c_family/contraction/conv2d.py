@@ -33,6 +33,7 @@ from staged.backends.c_family.contraction.tile import (
     emit_accumulators,
     emit_finish,
     emit_in_chains,
+    emit_rows_of_block,
     emit_step,
     split_evenly,
 )
@@ -335,17 +336,9 @@ class _Emitter:
         t.line(f"const int64_t batch = {'item' if per_sample == 1 else f'item / {per_sample}'};")
         if groups > 1:
             t.line(f"const int64_t group = {'item' if blocks.count == 1 else f'item / {blocks.count}'} % {groups};")
-        first_row, rows_here = "0", str(plan.rows)
         if blocks.count > 1:
             t.line(f"const int64_t block = item % {blocks.count};")
-            if blocks.small_count:
-                late = f"(block > {blocks.large_count} ? block - {blocks.large_count} : 0)"
-                t.line(f"const int64_t first_row = block * {blocks.large} - {late};")
-                t.line(f"const int64_t rows = block < {blocks.large_count} ? {blocks.large} : {blocks.large - 1};")
-                rows_here = "rows"
-            else:
-                t.line(f"const int64_t first_row = block * {blocks.large};")
-            first_row = "first_row"
+        first_row, rows_here = emit_rows_of_block(t, blocks)
         images = "batch" if groups == 1 else f"(batch * {groups} + group)"
         image_items = plan.inner * window.image[0] * window.image[1]
         t.line(f"const {scalar} *const image = a + {times(image_items, images)};")

@@ -10,13 +10,14 @@ which thread computed what.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.planes import Window, conv_parameters, emit_planes, forward_window
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.c_family.contraction.text import added, times
-from staged.backends.c_family.contraction.tile import Split, each_row, split_evenly
+from staged.backends.c_family.contraction.tile import Split, each_row, emit_rows_of_block, split_evenly
 from staged.backends.c_family.contraction.vectors import (
     Vector,
     copied,
@@ -366,27 +367,13 @@ class _Emitter:
                 together = "samples"
                 t.line(f"const int64_t samples = sample + {step} < {spec.n} ? {step} : {spec.n} - sample;")
             image = window.image[0] * window.image[1]
-            first_row, rows_here = "0", str(plan.rows)
-
-            def inside() -> None:
+            loop = f"for (int64_t block = 0; block < {plan.blocks.count}; ++block)"
+            with t.block(loop) if plan.blocks.count > 1 else nullcontext():
+                first_row, rows_here = emit_rows_of_block(t, plan.blocks)
                 d_y = self.emit_layout(
                     together, group, first_outer, first_channel, channels_here, first_row, rows_here, image
                 )
                 self.emit_tiles(together, d_y, channels_here, rows_here)
-
-            if plan.blocks.count == 1:
-                inside()
-                return
-            with t.block(f"for (int64_t block = 0; block < {plan.blocks.count}; ++block)"):
-                blocks, first_row = plan.blocks, "first_row"
-                if blocks.small_count:
-                    late = f"(block > {blocks.large_count} ? block - {blocks.large_count} : 0)"
-                    t.line(f"const int64_t first_row = block * {blocks.large} - {late};")
-                    t.line(f"const int64_t rows = block < {blocks.large_count} ? {blocks.large} : {blocks.large - 1};")
-                    rows_here = "rows"
-                else:
-                    t.line(f"const int64_t first_row = block * {blocks.large};")
-                inside()
 
     def emit_piece(self, axis: str, index: str, split: Split) -> None:
         late = f" - ({index} > {split.large_count} ? {index} - {split.large_count} : 0)" if split.small_count else ""

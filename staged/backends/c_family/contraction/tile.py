@@ -44,6 +44,19 @@ class Split:
         return tuple((size, count) for size, count in pieces if count)
 
 
+def emit_rows_of_block(t: Writer, blocks: Split) -> tuple[str, str]:
+    """Lines that find where the rows of `block` begin, and how many they are; returns how both are said."""
+    if blocks.count == 1:
+        return "0", str(blocks.large)
+    if not blocks.small_count:
+        t.line(f"const int64_t first_row = block * {blocks.large};")
+        return "first_row", str(blocks.large)
+    late = f"(block > {blocks.large_count} ? block - {blocks.large_count} : 0)"
+    t.line(f"const int64_t first_row = block * {blocks.large} - {late};")
+    t.line(f"const int64_t rows = block < {blocks.large_count} ? {blocks.large} : {blocks.large - 1};")
+    return "first_row", "rows"
+
+
 def split_evenly(extent: int, most: int) -> Split:
     """The fewest pieces of at most `most`, as equal as possible."""
     count = -(-extent // most)
