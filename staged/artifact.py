@@ -108,8 +108,8 @@ class Artifact:
 
     `target` names the machine it was written for and `flags` are the compiler flags that this needs (`-march=...`).
     `threads` is how many threads it should have: 0 leaves it to the machine, 1 means none but the caller's. `link`
-    holds linker flags beyond libm, pthreads and the CUDA runtime. `sites` is the side table that error sites index; it is not part of
-    what identifies the compiled program.
+    holds linker flags beyond what every program of its language is linked to. `sites` is the side table that error sites index;
+    it is not part of what identifies the compiled program.
     """
 
     name: str
@@ -122,7 +122,8 @@ class Artifact:
     link: tuple[str, ...] = ()
     target: str = "portable"
     flags: tuple[str, ...] = ()
-    language: Literal["c", "cuda"] = "c"
+    language: str = "c"
+    """Which of the runtime's languages compiles and loads it."""
     grows: bool = False
     """Whether the arena may own memory that grew in a call: `void NAME_release(void *arena)` then gives it back."""
     recursive: bool = False

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
 
-import staged.backends as backends_package
 from staged.autodiff.fulfil import fulfil_transforms
+from staged.backends.contract import BackEnd, Emitted
+from staged.backends.registry import choose
 from staged.batching.vmap import expand_vmap
 from staged.depth import goes_deep
-from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, walk_ops
+from staged.ir.types import CPU
 from staged.ir.verifier import verify_if_asked
 from staged.kernels.fuse import fuse
 from staged.kernels.groups import FusionLog
@@ -46,10 +43,13 @@ def each(run: Pass) -> Pass:
 
 def with_library_calls(program: Function) -> Function:
     """`call_libraries` with what the program's back end has."""
-    library_ways = backend_for(program).library_ways
-    if library_ways is None:
-        return program
-    return map_functions(program, lambda function: call_libraries(function, library_ways(function, program.options)))
+    back_end = back_end_of(program)
+
+    def with_calls(function: Function) -> Function:
+        ways = back_end.library_ways(function, program.options)
+        return function if ways is None else call_libraries(function, ways)
+
+    return map_functions(program, with_calls)
 
 
 PASSES: tuple[tuple[str, Pass], ...] = (
@@ -94,14 +94,15 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 class Built:
     """What the pipeline makes of a traced function."""
 
-    emitted: Any
+    back_end: BackEnd
+    emitted: Emitted
     lowered: Function
     """The IR after all passes (`program.ir` shows the traced one)."""
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 class Watch:
-    """Is told what the pipeline does, for those who ask."""
+    """Receives what the pipeline does, where somebody wants to know."""
 
     def __init__(self, log: FusionLog) -> None:
         self.log = log
@@ -111,30 +112,10 @@ class Watch:
         """Called after each pass, with the program as it then is."""
 
 
-@cache
-def backends() -> dict[str, Any]:
-    """Every back end by name: a package under `staged/backends/` joins by having a `backend` module."""
-    found = {}
-    for module in pkgutil.iter_modules(backends_package.__path__):
-        if module.ispkg:
-            try:
-                backend = importlib.import_module(f"{backends_package.__name__}.{module.name}.backend")
-            except ModuleNotFoundError as error:
-                if error.name != f"{backends_package.__name__}.{module.name}.backend":
-                    raise
-                continue
-            found[backend.NAME] = backend
-    return found
-
-
-def backend_for(function: Function) -> Any:
-    """The back end that takes all devices which the function uses."""
-    devices = {op.device.kind for each in every_function(function) for op in walk_ops(each.block)} or {"cpu"}
-    fitting = [backend for backend in backends().values() if devices <= set(backend.DEVICES)]
-    if not fitting:
-        raise UnsupportedError(f"no back end runs on {', '.join(sorted(devices))}")
-    # The one with the fewest other devices: plain C where nothing else is asked for.
-    return min(fitting, key=lambda backend: (len(backend.DEVICES), backend.NAME))
+def back_end_of(function: Function) -> BackEnd:
+    """The back end that writes a program: the one that its regions name, else one that has all devices of its ops."""
+    kinds = {op.device.kind for each in every_function(function) for op in walk_ops(each.block)} or {CPU.kind}
+    return choose(kinds, function.options.using)
 
 
 @goes_deep
@@ -157,7 +138,7 @@ def lower(
     for name, run_pass in PASSES:
         run(name, run_pass)
     # By now every op is on its device; a back end that calls libraries says which epilogues they have.
-    takes_epilogue = backend_for(function).takes_epilogue
+    takes_epilogue = back_end_of(function).takes_epilogue
     log = None if watch is None else watch.log
     run("fuse", each(lambda f: fuse(f, machine, takes_epilogue, log)))
     return function
@@ -169,6 +150,7 @@ def build(function: Function, machine: Machine, check_nan: bool = False, watch: 
     seconds: dict[str, float] = {}
     lowered = lower(function, machine, seconds, watch)
     begin = time.perf_counter()
-    emitted = backend_for(lowered).emit(lowered, machine, plan_buffers, check_nan)
+    back_end = back_end_of(lowered)
+    emitted = back_end.emit(lowered, machine, plan_buffers, check_nan)
     seconds["emit"] = time.perf_counter() - begin
-    return Built(emitted, lowered, seconds)
+    return Built(back_end, emitted, lowered, seconds)

@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from staged.artifact import Artifact
-from staged.backends.c_family.export import export_files
-from staged.backends.c_family.standalone.library import VARIANTS
-from staged.backends.cublas_cudnn.export import export_files as cuda_export_files
 from staged.errors import DTypeError, StagedError
 from staged.explain import explain
 from staged.frontend.arguments import Argument, as_argument, flatten_arguments
@@ -29,13 +26,11 @@ from staged.ir.printer import print_function
 from staged.ir.types import TensorType
 from staged.memory import MemoryReport
 from staged.passes.placement.place import Transfer, transfers
-from staged.pipeline import Built, build, lower
+from staged.pipeline import Built, back_end_of, build, lower
 from staged.program_cache import find_artifact, store_artifact
 from staged.residency import input_places, variable_places
-from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
-from staged.runtime.cuda.emulated import device_texts
-from staged.runtime.native import NativeProgram, load
+from staged.runtime.languages import LoadedProgram, ProgramOnDevices, language_of
 from staged.system import target as target_machine
 from staged.tracebacks import trims_traceback
 
@@ -60,7 +55,7 @@ class Report:
 class Runnable:
     """What a call needs of a program, and nothing of the trace that it came from: that holds the user's arrays and models."""
 
-    def __init__(self, native: NativeProgram, traced: TracedFunction) -> None:
+    def __init__(self, native: LoadedProgram, traced: TracedFunction) -> None:
         self.native = native
         self.call = native.short([], native) or native
         """The program, by the short way where there is one."""
@@ -112,6 +107,11 @@ class Runnable:
         return lambda *values: rebuild(call(*values))
 
     @property
+    def on_devices(self) -> ProgramOnDevices:
+        """The program as one that takes arrays on devices."""
+        return cast(ProgramOnDevices, self.native)
+
+    @property
     def is_plain(self) -> bool:
         """Whether a call takes what it is given, and nothing else."""
         return not (self.devices or self.variables)
@@ -123,14 +123,14 @@ class Runnable:
     def outputs(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Sequence[Any]:
         """The arrays that the program gives."""
         if self.devices:
-            values = input_places(values, self.devices, self.native.artifact.parameters, self.where)
+            values = input_places(values, self.devices, self.on_devices, self.where)
         outputs: Sequence[Any] = self.call(*values, *self.places(variables)) if variables else self.call(*values)
         return outputs
 
     def places(self, variables: Sequence[Any]) -> Sequence[Any]:
         """Where the program finds the outer Variables."""
         buffers = host_buffers(variables) if self.is_on_host else None
-        return variable_places(variables, self.variables, self.where) if buffers is None else buffers
+        return variable_places(variables, self.variables, self.on_devices, self.where) if buffers is None else buffers
 
 
 class Loaded:
@@ -138,7 +138,7 @@ class Loaded:
 
     __slots__ = ("native", "runnable")
 
-    def __init__(self, native: NativeProgram) -> None:
+    def __init__(self, native: LoadedProgram) -> None:
         self.native = native
         self.runnable: Runnable | None = None
 
@@ -203,7 +203,7 @@ class Program:
     @property
     def source(self) -> str:
         """The C text."""
-        return str(self._artifact.source)
+        return self._artifact.source
 
     @property
     def header(self) -> str:
@@ -212,7 +212,7 @@ class Program:
         Like `source` it is that of the program that Python calls, which takes arrays that the function has made as further
         inputs; in an exported folder they are constants of the program.
         """
-        return str(self._artifact.header)
+        return self._artifact.header
 
     @property
     def memory(self) -> MemoryReport:
@@ -243,7 +243,7 @@ class Program:
             dict(built.seconds),
             len(self.source.splitlines()),
             built.emitted.artifact.arena_bytes,
-            len(built.emitted.kernels),
+            built.emitted.kernels,
         )
 
     def __repr__(self) -> str:
@@ -256,11 +256,11 @@ class Program:
         return build(self._traced.function, self._machine, self._check_nan)
 
     @cached_property
-    def _artifact(self) -> Any:
+    def _artifact(self) -> Artifact:
         return self._built.emitted.artifact
 
     @cached_property
-    def _native(self) -> NativeProgram:
+    def _native(self) -> LoadedProgram:
         known = self._loaded.get(self.key)
         if known is not None:
             return known.native
@@ -268,7 +268,7 @@ class Program:
         if found is None:
             found = self._artifact
             store_artifact(self._traced.function, self._machine, self._check_nan, found)
-        made = (cuda.load if found.language == "cuda" else load)(found, self.options)
+        made = language_of(found).load(found, self.options)
         self._loaded[self.key] = Loaded(made)
         return made
 
@@ -402,17 +402,16 @@ class Program:
         given = len(self._traced.arguments)
         function = function.replace(param_data=[*(None for _ in range(given)), *constants])
         machine = target_machine(target or "portable")
+        back_end = back_end_of(function)
+        names = back_end.variants if target is None else ()
+        if names:
+            machine = machine.with_cores(EXPORTED_CORES)
         artifact = build(function, machine, self._check_nan).emitted.artifact
-        if artifact.language == "cuda":
-            files = cuda_export_files(self._starting(artifact), device_texts(artifact))
-        elif target is not None:
-            files = export_files(self._starting(artifact))
-        else:
-            artifact, *variants = (
-                build(function, target_machine(name).with_cores(EXPORTED_CORES), self._check_nan).emitted.artifact
-                for name in ("portable", *VARIANTS)
-            )
-            files = export_files(self._starting(artifact), dict(zip(VARIANTS, variants, strict=True)))
+        variants = {
+            name: build(function, target_machine(name).with_cores(EXPORTED_CORES), self._check_nan).emitted.artifact
+            for name in names
+        }
+        files = back_end.export(self._starting(artifact), variants, language_of(artifact).files_beside(artifact))
         path = Path(folder)
         written = []
         for name, text in files.items():

@@ -14,70 +14,70 @@ from staged.errors import ProgramMemoryError
 from staged.frontend.resident import BorrowedArray, DeviceArray, LoadedArray, find_kept
 from staged.frontend.variable import Variable
 from staged.ir.types import CPU, Device, shape_text
-from staged.runtime.cuda.resident import BorrowedPlace, DeviceCopy
+from staged.remote import Remote
+from staged.runtime.languages import ProgramOnDevices
 from staged.source import Position
 
 
 def input_places(
-    values: Sequence[Any], devices: Sequence[Device], parameters: Sequence[Parameter], where: Position | None
+    values: Sequence[Any], devices: Sequence[Device], program: ProgramOnDevices, where: Position | None
 ) -> list[Any]:
     """The inputs as a program takes them: those that it has on a device as what is kept there, or a copy for this call.
 
-    Raises: ProgramMemoryError if a device has no room, with the name from `parameters`, and the program's line.
+    Raises: ProgramMemoryError if a device has no room, with the parameter's name, and the program's line.
     """
     return [
-        value if device == CPU else _input_place(value, device, parameter, where)
-        for value, device, parameter in zip(values, devices, parameters, strict=False)
+        value if device == CPU else _input_place(value, device, parameter, program, where)
+        for value, device, parameter in zip(values, devices, program.artifact.parameters, strict=False)
     ]
 
 
 def _input_place(
-    value: Any, device: Device, parameter: Parameter, where: Position | None
-) -> DeviceCopy | BorrowedPlace:
+    value: Any, device: Device, parameter: Parameter, program: ProgramOnDevices, where: Position | None
+) -> Any:
     if isinstance(value, BorrowedArray) and value.device == device:
-        return BorrowedPlace(str(device), value.address, value.stream)
+        return program.borrowed(str(device), value.address, value.stream)
     if isinstance(value, LoadedArray) and value.device == device:
-        assert isinstance(value.remote, DeviceCopy)
         return value.remote
     if not isinstance(value, DeviceArray) or value.device != device:
         host = np.asarray(value)
         value = find_kept(host, device) or DeviceArray(host, device)
     if value.remote is None:
-        value.remote = _new_copy(str(device), value.host.nbytes, f"`{parameter.label}`", value.shape, where)
+        value.remote = _new_place(program, str(device), value.host.nbytes, f"`{parameter.label}`", value.shape, where)
     value.remote.update(value.host)
-    copy: DeviceCopy = value.remote
-    return copy
+    return value.remote
 
 
 def variable_places(
-    variables: Sequence[Variable], parameters: Sequence[Parameter], where: Position | None
+    variables: Sequence[Variable], parameters: Sequence[Parameter], program: ProgramOnDevices, where: Position | None
 ) -> list[Any]:
-    """Where a program finds the outer Variables, one of its `parameters` each: the host's buffer, or elements on a device.
+    """Where a program finds the outer Variables, one of these `parameters` each: the host's buffer, or elements on a device.
 
     Raises: ProgramMemoryError if a device has no room, with the Variable's name and the program's line.
     """
     with _one_at_a_time:
         return [
-            _variable_place(variable, parameter, where)
+            _variable_place(variable, parameter, program, where)
             for variable, parameter in zip(variables, parameters, strict=True)
         ]
 
 
-def _variable_place(variable: Variable, parameter: Parameter, where: Position | None) -> Any:
+def _variable_place(variable: Variable, parameter: Parameter, program: ProgramOnDevices, where: Position | None) -> Any:
     if parameter.device == "cpu":
         return variable.buffer(parameter.written)
     what = f"the Variable `{variable.name}`"
-    make = partial(_new_copy, parameter.device, what=what, shape=variable.shape, where=where)
-    place = variable.remote(make, parameter.device)
-    assert isinstance(place, DeviceCopy)
+    make = partial(_new_place, program, parameter.device, what=what, shape=variable.shape, where=where)
+    place: Remote = variable.remote(make, parameter.device)
     if parameter.written:
         place.written()  # now: a program that stops half way may have written it, too
     return place
 
 
-def _new_copy(device: str, nbytes: int, what: str, shape: Sequence[object], where: Position | None) -> DeviceCopy:
+def _new_place(
+    program: ProgramOnDevices, device: str, nbytes: int, what: str, shape: Sequence[object], where: Position | None
+) -> Remote:
     try:
-        return DeviceCopy(device, nbytes)
+        return program.place_on(device, nbytes)
     except ProgramMemoryError as error:
         raise ProgramMemoryError(
             f"no room for {what} {shape_text(shape)} on the {device.upper()}: {error.message}",

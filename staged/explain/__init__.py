@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.contract import Kernel
 from staged.ir.machine import Machine
 from staged.ir.nest_printer import print_nest
 from staged.ir.nodes import Function, Op, Value
@@ -17,7 +17,7 @@ from staged.ir.types import CPU
 from staged.kernels.groups import FusionLog
 from staged.memory import MemoryReport
 from staged.passes.placement.place import transfers
-from staged.pipeline import Watch, backend_for, build
+from staged.pipeline import Watch, build
 
 SHOWN_APART = ("nest", "schedule")
 """Attributes of kernels that have a section of their own, and are left out of the printed IR."""
@@ -28,9 +28,8 @@ def explain(function: Function, machine: Machine, check_nan: bool = False) -> st
     watch = _Watch(function)
     built = build(function, machine, check_nan, watch)
     emitted = built.emitted
-    backend = backend_for(built.lowered).NAME
     sections = [
-        (f"`{function.name}`", [f"By the back end {backend}, for {machine.name}. {len(emitted.kernels)} kernels."]),
+        (f"`{function.name}`", [f"By the back end {built.back_end.name}, for {machine.name}. {emitted.kernels} kernels."]),
         ("Traced", [watch.traced]),
         *watch.changed,
         ("Passes that changed nothing", [", ".join(watch.unchanged) or "none"]),
@@ -62,13 +61,13 @@ class _Watch(Watch):
 # ---- kernels ----
 
 
-def _kernels(texts: Mapping[Op, KernelText], log: FusionLog) -> Iterator[str]:
+def _kernels(texts: Mapping[Op, Kernel], log: FusionLog) -> Iterator[str]:
     makers = {result: op for op in texts for result in op.results}
     for op in texts:
         yield "\n".join(_kernel(op, texts, log, makers))
 
 
-def _kernel(op: Op, texts: Mapping[Op, KernelText], log: FusionLog, makers: Mapping[Value, Op]) -> Iterator[str]:
+def _kernel(op: Op, texts: Mapping[Op, Kernel], log: FusionLog, makers: Mapping[Value, Op]) -> Iterator[str]:
     """What one kernel does, how, and why those that feed it are not part of it."""
     kernel = texts[op]
     yield f"### {kernel.name}" + (f"   {op.where.short}  {op.where.text}" if op.where else "")

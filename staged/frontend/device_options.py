@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
+from staged.backends.registry import back_ends, names_for
 from staged.errors import StagingError
 from staged.ir.options import Algorithms, DeviceOptions
 from staged.ir.types import CPU, Device
@@ -38,11 +40,18 @@ def checked_options(device: Device, **options: Any) -> dict[str, Said]:
                 hint=f"say it where the GPU's region begins, `with_backend(GPU, x, {name}={said.value!r})`; it holds for the "
                 "whole program",
             )
-        allowed = get_args(Algorithms) if name == "algorithms" else (True, False)
+        allowed = _allowed(name, device)
         if not any(said.value is value or isinstance(said.value, str) and said.value == value for value in allowed):
             words = " or ".join(f"{name}={value!r}" for value in allowed)
             raise StagingError(f"with_backend takes {words}, got {said.value!r}", where=where, hint=f"`{name}={allowed[0]!r}`")
     return given
+
+
+def _allowed(option: str, device: Device) -> Sequence[Any]:
+    """The values that an option takes in a region on this device."""
+    if option == "using":
+        return names_for(device.kind)
+    return get_args(Algorithms) if option == "algorithms" else (True, False)
 
 
 def joined_options(known: Options, more: Options) -> dict[str, Said]:
@@ -61,5 +70,12 @@ def joined_options(known: Options, more: Options) -> dict[str, Said]:
 
 
 def device_options(said: Options) -> DeviceOptions:
-    """The options of a program whose regions say this."""
-    return DeviceOptions(**{name: each.value for name, each in said.items()})
+    """The options of a program whose regions say this; where none names a back end, `STAGED_BACKEND` may.
+
+    Raises: StagingError if there is no back end of that name.
+    """
+    options = DeviceOptions(**{name: each.value for name, each in said.items()})
+    using = options.using or os.environ.get("STAGED_BACKEND", "")
+    if using and using not in back_ends():
+        raise StagingError(f"STAGED_BACKEND names {using!r}, the back ends are {', '.join(back_ends())}", where=None)
+    return replace(options, using=using)

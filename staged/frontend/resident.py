@@ -12,8 +12,8 @@ import numpy as np
 from staged.errors import DTypeError, StagingError
 from staged.frontend.device_options import Options, joined_options
 from staged.frontend.read_only import freeze, thaw
-from staged.frontend.variable import Remote
 from staged.ir.types import CPU, Device, shape_text
+from staged.remote import Remote
 from staged.source import here
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,28 +16,8 @@ from staged.ir.types import TensorType, dims_of, f32, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import as_array
+from staged.remote import Remote
 from staged.source import here
-
-
-class Remote(Protocol):
-    """The elements of a Variable on a device; the runtime makes it."""
-
-    device: str
-    nbytes: int
-    is_ahead: bool
-    """Whether a program has written them there since the host last had them."""
-
-    def update(self, host: np.ndarray[Any, Any]) -> None:
-        """Copy them there, unless they are."""
-
-    def fetch(self, host: np.ndarray[Any, Any]) -> None:
-        """Copy them into `host`."""
-
-    def take(self, other: Remote) -> None:
-        """Copy them from another device, whose they were until now."""
-
-    def outdate(self) -> None:
-        """The host's are others now."""
 
 
 class Variable(Array):

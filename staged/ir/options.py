@@ -18,15 +18,17 @@ class DeviceOptions:
     """Whether all sums are made in one order, and so no floating-point atomics."""
     algorithms: Algorithms = "heuristic"
     """How the algorithm of a convolution is chosen: as the library guesses, or as the library measures."""
-
     graphs: bool = True
-    """Whether turns of loops become CUDA graphs where they can."""
+    """Whether iterations of loops become graphs of the device where they can."""
+    using: str = ""
+    """The back end that writes the program; empty where nobody names one."""
 
     def __str__(self) -> str:
         words = ["tf32"] if self.tf32 else []
         words += [] if self.deterministic else ["nondeterministic"]
         words += [] if self.algorithms == "heuristic" else [f"algorithms={self.algorithms}"]
         words += [] if self.graphs else ["graphs=False"]
+        words += [f"using={self.using}"] if self.using else []
         return " ".join(words)
 
 

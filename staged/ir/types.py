@@ -251,15 +251,15 @@ def shape_text(shape: Sequence[object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where an op runs: a kind ('cpu', 'gpu') and a number."""
+    """Where an op runs: a kind ('cpu' is the host, 'gpu', or another one that a back end has) and a number."""
 
     kind: str
     index: int = 0
 
     def __call__(self, index: int) -> Device:
         """The device number `index` of this kind: `GPU(1)` is the second GPU."""
-        if isinstance(index, bool) or not isinstance(index, int) or index < 0 or (self.kind == "cpu" and index):
-            what = "there is one CPU" if self.kind == "cpu" else "GPUs are numbered from 0"
+        if isinstance(index, bool) or not isinstance(index, int) or index < 0 or (self.kind == CPU.kind and index):
+            what = "there is one CPU" if self.kind == CPU.kind else f"{self.kind.upper()}s are numbered from 0"
             raise StagingError(f"{what}, got {self.kind.upper()}({index!r})", where=here(), hint=f"`{self.kind.upper()}` or `GPU(1)`")
         return Device(self.kind, index)
 

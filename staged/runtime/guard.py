@@ -19,9 +19,9 @@ from staged.runtime.compiler import CompileFailure, compile_text
 
 PLAIN_MODE = os.RTLD_NOW | os.RTLD_LOCAL
 """How programs are loaded."""
-CUDA_MODE = PLAIN_MODE | getattr(os, "RTLD_DEEPBIND", 0)
-"""How programs with kernels are: a process may have two libraries with CUDA's names, NVIDIA's and the emulated device, and
-a program takes the one that it is linked to, not the first that somebody made visible to all."""
+APART_MODE = PLAIN_MODE | getattr(os, "RTLD_DEEPBIND", 0)
+"""How programs are that call libraries of a device: a process may have two with the same names, such as NVIDIA's and the emulated
+device, and a program takes the one that it is linked to, not the first that is visible to all."""
 
 _INTERFACE = f"""
 struct st_team;

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import mmap
 import os
-import re
 import signal
 import sys
 import threading
@@ -40,8 +39,8 @@ from staged.errors import (
     StagedError,
 )
 from staged.ir.types import DTYPES
-from staged.runtime.compiler import CompileOptions, compile_shared, position_of_site
-from staged.runtime.guard import CUDA_MODE, PLAIN_MODE, ffi, guard, loader
+from staged.runtime.compiler import position_of_site
+from staged.runtime.guard import PLAIN_MODE, ffi, guard, loader
 from staged.runtime.layout import layout
 from staged.runtime.machine import default_threads
 from staged.runtime.prepared import is_simple, prepare, speaks
@@ -69,22 +68,6 @@ ERRORS: dict[int, type[ProgramError]] = {
 _HINTS: dict[int, str] = {
     ErrorKind.RECURSION_ERROR: "check that it ends for these arguments; if it does, set STAGED_STACK to more, such as 4GiB",
 }
-
-# What CUDA says of a kernel that went astray, in this call or in an earlier one: it answers so ever after.
-_LOST = re.compile(
-    r"illegal memory access|unspecified launch failure|misaligned address|illegal instruction|stack error"
-)
-_HINT_OF_LOST = (
-    "CUDA can do nothing more in this process, so start it anew; `compute-sanitizer python ...` names the kernel and the "
-    "address that went astray, and so does STAGED_CUDA=emulate"
-)
-
-_gpu_stops = 0
-
-
-def gpu_stops() -> int:
-    """How many programs with kernels have stopped with an error: such a one may leave work on its stream, others wait for it."""
-    return _gpu_stops
 
 # NumPy's flag bits: an array whose memory a program can read as it is, and one that it can write too.
 _READABLE = 0x0101  # C-contiguous and aligned
@@ -157,26 +140,19 @@ class _Library:
         self._handle = handle
         finalizer = weakref.finalize(self, dl.dlclose, handle)
         finalizer.atexit = False  # helper threads may still run its code while the process ends
-        entry = self._symbol(name)
+        entry = self.symbol(name)
         if entry == ffi.NULL:
             raise CompilerError(f"the compiled program has no function `{name}`")
         self.entry = ffi.cast("st_entry *", entry)
-        create, destroy = self._symbol(f"{name}_team_create"), self._symbol(f"{name}_team_destroy")
+        create, destroy = self.symbol(f"{name}_team_create"), self.symbol(f"{name}_team_destroy")
         self.has_team = create != ffi.NULL and destroy != ffi.NULL
-        self._release = ffi.cast("void (*)(void *)", self._symbol(f"{name}_release"))
+        self._release = ffi.cast("void (*)(void *)", self.symbol(f"{name}_release"))
         self._create_team = ffi.cast("st_team_create *", create)
         self._destroy_team = ffi.cast("st_team_destroy *", destroy)
 
-    def _symbol(self, name: str) -> Any:
+    def symbol(self, name: str) -> Any:
+        """The address of a name of the library, NULL where it has none."""
         return loader().dlsym(self._handle, name.encode())
-
-    def let_devices_finish(self, numbers: Sequence[int]) -> None:
-        """What a program that stopped has given to its devices may still read the caller's arrays, and write results."""
-        choose, finish = self._symbol("cudaSetDevice"), self._symbol("cudaDeviceSynchronize")
-        if choose != ffi.NULL and finish != ffi.NULL:
-            for number in numbers:
-                if ffi.cast("int (*)(int)", choose)(number) == 0:
-                    ffi.cast("int (*)(void)", finish)()  # an error is the program's, which is told
 
     def team_for(self, owner: Any, threads: int) -> Any:
         """A thread team that ends when `owner` goes, or NULL."""
@@ -297,11 +273,16 @@ class NativeProgram:
     with its Python line; KeyboardInterrupt after Ctrl-C; and whatever writing to `sys.stdout` raised.
     """
 
+    load_mode = PLAIN_MODE
+    """How its library is loaded."""
+    may_be_short = True
+    """Whether a call is over when it returns, so that there may be a short way in."""
+
     def __init__(self, artifact: Artifact, path: Path, *, poison: bool = False) -> None:
         self.artifact = artifact
         self.path = path
         self._poison = poison
-        self._library = _Library(path, artifact.name, CUDA_MODE if artifact.language == "cuda" else PLAIN_MODE)
+        self._library = _Library(path, artifact.name, self.load_mode)
         self._layout = _lay_out(artifact.parameters)
         self._entry = self._library.entry
         self._call = guard().st_call
@@ -336,7 +317,7 @@ class NativeProgram:
         self._is_symbolic = any(plan.shape is None for plan in plans)
         self._idle: list[_Slot] = []
         self._results = Results()
-        self._is_short = is_simple(self._given, self._outputs) and not (poison or artifact.language == "cuda")
+        self._is_short = is_simple(self._given, self._outputs) and self.may_be_short and not poison
         self._binding = self._bound_arrays() if self._is_short else None
 
     def __repr__(self) -> str:
@@ -405,8 +386,8 @@ class NativeProgram:
             if held:
                 writers.acquire(held, slot.printer, self.artifact.name)
             status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, self.ready(slot))
-            if status and self.artifact.language == "cuda":
-                self._library.let_devices_finish(self.artifact.gpus)
+            if status:
+                self.finish_devices()
             for original, copy in write_back:
                 original[...] = copy
         finally:
@@ -574,10 +555,15 @@ class NativeProgram:
 
     # ---- when it stops ----
 
+    def finish_devices(self) -> None:
+        """Wait for what a call that has stopped left to do on devices: it may still read the caller's arrays, and write results."""
+
+    def hint_of(self, status: int, message: str) -> str | None:
+        """What helps against the error that stopped the program."""
+        return _HINTS.get(status)
+
     def stopped(self, slot: _Slot, status: int) -> None:
         """Raise what stopped the program."""
-        global _gpu_stops
-        _gpu_stops += self.artifact.language == "cuda"
         error, host = slot.printer.take_error(), slot.host
         where, message = None, ""
         if host.error_kind != ErrorKind.OK:
@@ -598,27 +584,9 @@ class NativeProgram:
             position = position_of_site(where)
             if not position.text and where.text:
                 details.append(f"    {where.text.strip()}")
-            hint = _HINT_OF_LOST if self.artifact.language == "cuda" and _LOST.search(message) else _HINTS.get(status)
+            hint = self.hint_of(status, message)
             raise ERRORS.get(status, ProgramError)(message, where=position, details=details, hint=hint)
         raise ERRORS.get(status, ProgramError)(message or f"the program `{self.artifact.name}` stopped ({status})")
-
-
-def load(artifact: Artifact, options: CompileOptions | None = None, *, poison: bool = False) -> NativeProgram:
-    """Compile a program, or find it in the cache, and load it.
-
-    With `poison` the arena is filled with NaN patterns before every call, so that a program that reads memory before
-    writing it shows; not that of a program which keeps things there between calls.
-
-    Raises: CompilerError, CacheError.
-    """
-    path = compile_shared(artifact, options)
-    try:
-        return NativeProgram(artifact, path, poison=poison)
-    except CompilerError:
-        if path.exists():
-            raise
-    # Another process cleared the cache in between.
-    return NativeProgram(artifact, compile_shared(artifact, options), poison=poison)
 
 
 # ---- arguments off the fast path ----------------------------------------------------------------

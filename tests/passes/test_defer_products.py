@@ -16,7 +16,7 @@ from staged.passes import defer_products as pass_
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.defer_products import ROWS, defer_products
 from staged.pipeline import build
-from staged.runtime.native import load
+from staged.runtime.c import load
 from staged.system import target
 from tests.ir_functions import Functions, assemble, define
 from tests.ir_interpreter import run

@@ -18,9 +18,9 @@ import pytest
 from staged.errors import CacheError, CompilerError
 from staged.runtime import cache as cache_module
 from staged.runtime import compiler
+from staged.runtime.c import load
 from staged.runtime.cache import Cache, default_cache, digest
 from staged.runtime.compiler import compile_shared
-from staged.runtime.native import load
 from tests.runtime.programs import program, result
 
 ANSWER = program("answer", (result("x", "i32"),), "*args->x = 42;")
@@ -193,7 +193,7 @@ def test_keys_cannot_leave_the_folder(root):
 
 def test_processes_that_start_together_all_get_the_program(root):
     code = (
-        "from staged.runtime.native import load\n"
+        "from staged.runtime.c import load\n"
         "from tests.runtime.test_cache import ANSWER\n"
         "print(load(ANSWER)()[0])\n"
     )
@@ -336,7 +336,7 @@ def test_what_the_machine_is_short_of_is_no_bug_of_ours(root, tmp_path, monkeypa
 
 def test_a_process_without_open_files_left_says_so(root):
     code = (
-        "import os, resource, warnings\nfrom tests.runtime.test_cache import ANSWER\nfrom staged.runtime.native import load\n"
+        "import os, resource, warnings\nfrom tests.runtime.test_cache import ANSWER\nfrom staged.runtime.c import load\n"
         "warnings.simplefilter('ignore')\nresource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "held = []\ntry:\n    while True: held.append(os.open('/dev/null', os.O_RDONLY))\nexcept OSError: pass\n"
         "try:\n    load(ANSWER)\nexcept Exception as error: print(type(error).__name__, error)\n"

@@ -12,8 +12,8 @@ import pytest
 from staged.artifact import Site
 from staged.errors import CompilerError
 from staged.runtime import compiler
+from staged.runtime.c import load
 from staged.runtime.compiler import CompileOptions, compile_shared, find_compiler
-from staged.runtime.native import load
 from tests.runtime.programs import given, program, result
 
 FUSED = program(

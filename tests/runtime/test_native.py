@@ -29,8 +29,9 @@ from staged.errors import (
     ShapeError,
     StagedError,
 )
+from staged.runtime.c import load
 from staged.runtime.compiler import CompileOptions
-from staged.runtime.native import ERRORS, load
+from staged.runtime.native import ERRORS
 from tests.runtime.programs import STRICT, given, program, result, variable
 
 CLEAN = CompileOptions(extra=STRICT)
@@ -60,7 +61,7 @@ import sys
 sys.path.insert(0, "ROOT")
 from dataclasses import replace
 from staged.errors import CompilerError
-from staged.runtime.native import load
+from staged.runtime.c import load
 from tests.runtime.test_native import SCALE
 begin = "extern double of_nowhere(void); double total = of_nowhere();"
 lost = replace(SCALE, source=SCALE.source.replace("double total = 0.0;", begin))
@@ -465,7 +466,7 @@ def test_ctrl_c_in_a_process_of_its_own_ends_it_as_python_does(tmp_path):
         textwrap.dedent(
             """
             import numpy as np
-            from staged.runtime.native import load
+            from staged.runtime.c import load
             from tests.runtime.test_native import SPIN
             spin = load(SPIN)
             print("ready", flush=True)

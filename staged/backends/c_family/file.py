@@ -6,7 +6,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal as OneOf
 
 from staged.artifact import Parameter
 from staged.backends.c_family.constants import ConstantInputs, emit_constant_table
@@ -51,7 +50,7 @@ class FileWriter(ABC):
     """Writes the file, once everything in it is known."""
 
     backend: str
-    language: OneOf["c", "cuda"]
+    language: str
     name: str
     function: Function
     constant_inputs: ConstantInputs

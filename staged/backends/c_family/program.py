@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal as OneOf
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from staged.artifact import Artifact, Parameter, Site
@@ -32,6 +31,7 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.standalone.words import words_of_folder
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer, c_identifier
+from staged.backends.contract import Emitted, Planner
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
@@ -39,21 +39,6 @@ from staged.ir.nodes import FrameRecord, Function, Op, Value, VariableRef
 from staged.ir.storage import OPAQUE, structural_ops
 from staged.ir.types import CPU, Device
 from staged.source import Position
-
-
-@dataclass(frozen=True)
-class Emitted:
-    """The artifact and the plan behind it (for `program.memory`)."""
-
-    artifact: Artifact
-    plan: Plan
-    kernels: tuple[KernelText, ...]
-    kernel_of: Mapping[Op, KernelText]
-    """The kernel of each op that is one step."""
-
-
-Aliases = Callable[[Op], Iterable[tuple[int, int]]]
-Planner = Callable[[Function, Aliases, Called | None], Plan]
 
 
 class Library(Protocol):
@@ -70,7 +55,7 @@ class ProgramEmitter(FileWriter):
     """Writes one program. A back end gives its kernels, and overrides how they are called and where buffers are."""
 
     backend = "native"
-    language: OneOf["c", "cuda"] = "c"
+    language = "c"
     structure_class: type[StructureEmitter] = StructureEmitter
 
     def __init__(self, function: Function, machine: Machine, library: MakeLibrary, check_nan: bool) -> None:
@@ -186,7 +171,7 @@ class ProgramEmitter(FileWriter):
             recursive=self.is_recursive,
             link=self.link(),
         )
-        return Emitted(artifact, self.whole_plan(), tuple(ordered), kernels)
+        return Emitted(artifact, self.whole_plan(), len(ordered), kernels)
 
     def link(self) -> tuple[str, ...]:
         """Linker flags for what the program calls besides libm and pthreads."""

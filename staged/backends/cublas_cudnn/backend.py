@@ -1,47 +1,62 @@
-"""The CUDA back end as the pipeline sees it."""
+"""The CUDA back end: programs with kernels and calls of cuBLAS, cublasLt and cuDNN.
+
+Its methods import what they need, so that a program without a GPU does not load it.
+"""
 
 from __future__ import annotations
 
-from staged.backends.c_family.program import Emitted, Planner
+from collections.abc import Mapping
+
+from staged.artifact import Artifact
+from staged.backends.contract import BackEnd, Emitted, Planner
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU, dims_of
 from staged.ops.library import FindWay
 
-NAME = "cublas_cudnn"
-DEVICES = ("cpu", "gpu")
-"""The device kinds whose ops this back end takes."""
+
+class CublasCudnn(BackEnd):
+    """CUDA, with NVIDIA's libraries."""
+
+    name = "cublas_cudnn"
+    devices = ("cpu", "gpu")
+
+    def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
+        """Write the program of a placed and fused function.
+
+        Raises: UnsupportedError for an op that has no CUDA spelling, with its Python line.
+        """
+        from staged.backends.cublas_cudnn.emit import emit_program
+
+        return emit_program(function, machine, plan, check_nan)
+
+    def takes_epilogue(self, op: Op, body: Block) -> bool:
+        """Whether a library makes a contraction with what `body` does to its result in one call."""
+        from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
+
+        if op.device == CPU:
+            return True
+        form = form_of(op.name, body)
+        if form is None or form == Form():
+            return form is not None
+        if any(dims_of(operand.type) for operand in op.operands):
+            # One of cuBLAS: cublasLt is given products of a fixed size. Of no rows, there is nothing to scale.
+            is_sum = not op.attrs.get("transpose_a", False)
+            return form.is_linear and (is_sum or form.addend is None or form.beta == Scale(1.0))
+        return all(operand.tensor.size for operand in op.operands)  # empty products: libraries reject them
+
+    def library_ways(self, function: Function, options: DeviceOptions) -> FindWay:
+        """How cuDNN makes the composites of a function, and primitives that are no contractions, on their devices."""
+        from staged.backends.cublas_cudnn.library.whole import find_ways
+
+        return find_ways(function, options)
+
+    def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:
+        """The folder that builds with nvcc, or for the emulated device of `beside`."""
+        from staged.backends.cublas_cudnn.export import export_files
+
+        return export_files(artifact, beside)
 
 
-def emit(function: Function, machine: Machine, plan: Planner, check_nan: bool = False) -> Emitted:
-    """The program for a placed and fused function; `plan` makes its memory plan.
-
-    Raises: UnsupportedError for an op that has no CUDA spelling, with its Python line.
-    """
-    from staged.backends.cublas_cudnn.emit import emit_program  # only where a program asks for a GPU
-
-    return emit_program(function, machine, plan, check_nan)
-
-
-def takes_epilogue(op: Op, body: Block) -> bool:
-    """Whether a library makes a contraction with what `body` does to its result in one call."""
-    from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
-
-    if op.device == CPU:
-        return True
-    form = form_of(op.name, body)
-    if form is None or form == Form():
-        return form is not None
-    if any(dims_of(operand.type) for operand in op.operands):
-        # One of cuBLAS: what cublasLt is told of a product is of a fixed size. Of no rows, there is nothing to scale.
-        is_sum = not op.attrs.get("transpose_a", False)
-        return form.is_linear and (is_sum or form.addend is None or form.beta == Scale(1.0))
-    return all(operand.tensor.size for operand in op.operands)  # else there is no sum, and no library wants to hear of it
-
-
-def library_ways(function: Function, options: DeviceOptions) -> FindWay:
-    """How cuDNN makes the composites of a function, and primitives that are no contractions, on their devices."""
-    from staged.backends.cublas_cudnn.library.whole import find_ways
-
-    return find_ways(function, options)
+BACK_END = CublasCudnn()

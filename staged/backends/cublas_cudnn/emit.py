@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from staged.backends.c_family.file import State
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import Emitted, Planner
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.contract import Emitted, Planner
 from staged.backends.cublas_cudnn.device import (
     check_macro,
     distinct,

@@ -9,9 +9,10 @@ from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.file import HEAD
 from staged.backends.c_family.functions import CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import Emitted, Planner, ProgramEmitter, field_names
+from staged.backends.c_family.program import ProgramEmitter, field_names
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Writer
+from staged.backends.contract import Emitted, Planner
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
     all_parts,

@@ -1,26 +1,33 @@
-"""The native back end as the pipeline sees it."""
+"""The native back end: C programs for the host."""
 
 from __future__ import annotations
 
-from staged.backends.c_family.program import Emitted, Planner
-from staged.backends.native.emit import emit_program
+from collections.abc import Mapping
+
+from staged.artifact import Artifact
+from staged.backends.c_family.export import export_files
+from staged.backends.c_family.kernel_library import KernelLibrary
+from staged.backends.c_family.program import ProgramEmitter
+from staged.backends.c_family.standalone.library import VARIANTS
+from staged.backends.contract import BackEnd, Emitted, Planner
 from staged.ir.machine import Machine
-from staged.ir.nodes import Block, Function, Op
-
-NAME = "native"
-DEVICES = ("cpu",)
-"""The device kinds whose ops this back end takes."""
+from staged.ir.nodes import Function
 
 
-library_ways = None
-"""It calls no libraries."""
+class Native(BackEnd):
+    """C, and the libraries that every C compiler has."""
+
+    name = "native"
+    devices = ("cpu",)
+    variants = tuple(VARIANTS)
+
+    def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
+        """Write the C program of a fused function."""
+        return ProgramEmitter(function, machine, KernelLibrary, check_nan).run(plan)
+
+    def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:
+        """The folder that builds with a C compiler."""
+        return export_files(artifact, variants)
 
 
-def emit(function: Function, machine: Machine, plan: Planner, check_nan: bool = False) -> Emitted:
-    """The program for a fused function; `plan` makes its memory plan, `check_nan` adds checks of every kernel's results."""
-    return emit_program(function, machine, plan, check_nan)
-
-
-def takes_epilogue(op: Op, body: Block) -> bool:
-    """Whether a contraction takes what `body` does to its result along: always, tile by tile."""
-    return True
+BACK_END = Native()

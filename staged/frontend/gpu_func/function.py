@@ -16,7 +16,7 @@ from staged.frontend.gpu_func.statements import translate
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.transforms.custom_vjp import custom_vjp
 from staged.ir.thread_kernel import AXES, Parameter, ThreadKernel
-from staged.ir.types import TensorType
+from staged.ir.types import CPU, TensorType
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind_all, context_or_none
 from staged.ops.promote import as_array
@@ -166,7 +166,7 @@ class Launch:
                 where=where,
                 hint="launch it in a function with `@st.function`, in a region of a GPU; or in `with st.eager():`, thread by thread",
             )
-        if trace is not None and trace.builder.device.kind != "gpu":
+        if trace is not None and trace.builder.device == CPU:
             raise StagingError(
                 f"`{name}` is a kernel of a GPU, and what stands here runs on the CPU",
                 where=where,

@@ -11,6 +11,7 @@
 | `interface.py`| functions of the CUDA runtime for use from Python                                       |
 | `resident.py` | arrays that stay on a device between calls                                              |
 | `arriving.py` | arrays that come to a device beside its work                                            |
+| `program.py`  | a loaded program with kernels                                                           |
 | `loading.py`  | a program that can be called, on whichever device there is                              |
 
 `STAGED_CUDA=emulate` chooses the emulated device, which every machine with a C++ compiler has.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from staged.runtime.cuda.building import find_cxx
 from staged.runtime.cuda.devices import gpu_count, is_emulated
-from staged.runtime.cuda.emulated import DeviceCounts, Emulator, emulator
+from staged.runtime.cuda.emulated import DeviceCounts, Emulator, emulator, files_beside
 from staged.runtime.cuda.loading import load
 
-__all__ = ["DeviceCounts", "Emulator", "emulator", "find_cxx", "gpu_count", "is_emulated", "load"]
+__all__ = ["DeviceCounts", "Emulator", "emulator", "files_beside", "find_cxx", "gpu_count", "is_emulated", "load"]

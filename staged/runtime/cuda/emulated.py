@@ -15,7 +15,7 @@ from staged.errors import CompilerError, UnsupportedError
 from staged.runtime.compiler import CompileFailure, CompileOptions, explained
 from staged.runtime.cuda.building import CXX_FLAGS, SHARED, build, find_cxx, program_texts, said
 from staged.runtime.cuda_emulator import INCLUDE, source_texts
-from staged.runtime.guard import CUDA_MODE, ffi, loader
+from staged.runtime.guard import APART_MODE, ffi, loader
 
 _LIBRARY = "libstaged_cuda_emulator.so"
 _RACES = "libstaged_cuda_races.so"
@@ -60,7 +60,7 @@ class DeviceCounts:
 def _open(path: Path) -> Any:
     """Loads a part of the emulated device. What uses it is linked to it, and finds it by its name."""
     dl = loader()
-    handle = dl.dlopen(os.fsencode(path), CUDA_MODE)
+    handle = dl.dlopen(os.fsencode(path), APART_MODE)
     if handle == ffi.NULL:
         words = ffi.string(dl.dlerror()).decode(errors="replace")
         raise CompilerError(f"the emulated device cannot be loaded: {words}")
@@ -175,7 +175,7 @@ def linked_libraries(flags: Iterable[str]) -> list[str]:
     return sorted({match[1] for match in named if match and match[1] in LIBRARIES})
 
 
-def device_texts(artifact: Artifact) -> dict[str, str]:
+def files_beside(artifact: Artifact) -> dict[str, str]:
     """The sources of the emulated device with what a program links, by their path."""
     texts = source_texts()
     for name in linked_libraries(artifact.link):

@@ -9,10 +9,10 @@ from staged.runtime.cuda.devices import is_emulated, needed_gpu
 from staged.runtime.cuda.emulated import compile_emulated
 from staged.runtime.cuda.host import compile_host
 from staged.runtime.cuda.nvrtc import compile_kernels
-from staged.runtime.native import NativeProgram
+from staged.runtime.cuda.program import CudaProgram
 
 
-def load(artifact: Artifact, options: CompileOptions | None = None) -> NativeProgram:
+def load(artifact: Artifact, options: CompileOptions | None = None) -> CudaProgram:
     """Compile a program with kernels, or find it in the cache, and load it; it is called like one without.
 
     Raises: DependencyError without a device or what compiling for it takes, naming what is missing, and for GPUs of several
@@ -20,7 +20,7 @@ def load(artifact: Artifact, options: CompileOptions | None = None) -> NativePro
     """
     options = options or CompileOptions()
     if is_emulated():
-        return NativeProgram(artifact, compile_emulated(artifact, options))
+        return CudaProgram(artifact, compile_emulated(artifact, options))
     first, *others = [needed_gpu(number) for number in artifact.gpus]
     for other in others:
         if other.capability != first.capability:
@@ -29,4 +29,4 @@ def load(artifact: Artifact, options: CompileOptions | None = None) -> NativePro
                 hint="its kernels are compiled for one kind: let a program use GPUs of one compute capability",
             )
     kernels = compile_kernels(artifact, first.capability)
-    return NativeProgram(artifact, compile_host(artifact, kernels, options))
+    return CudaProgram(artifact, compile_host(artifact, kernels, options))

@@ -12,11 +12,19 @@ import numpy as np
 from staged.errors import ProgramError, ProgramMemoryError
 from staged.runtime.cuda.interface import Runtime, current_runtime
 from staged.runtime.guard import ffi
-from staged.runtime.native import gpu_stops
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
 _LEGACY_STREAM = 1  # as the protocol calls the null stream
 TO_DEVICE, _TO_HOST, _BETWEEN_DEVICES = 1, 2, 3  # cudaMemcpyHostToDevice, ...DeviceToHost, ...DeviceToDevice
+
+
+_stops = 0
+
+
+def note_stop() -> None:
+    """A program with kernels has stopped with an error: it may leave work on its stream, for which other copies then wait."""
+    global _stops
+    _stops += 1
 
 
 def check_status(runtime: Runtime, status: int, call: str) -> None:
@@ -68,7 +76,7 @@ class DeviceCopy:
         """Whether the elements are what the host holds, or newer."""
         self.is_ahead = False
         """Whether they are newer."""
-        self._stops = gpu_stops()
+        self._stops = _stops
         self._runtime = runtime
 
     def update(self, host: np.ndarray[Any, Any]) -> None:
@@ -112,8 +120,8 @@ class DeviceCopy:
 
         Only then: a device cannot be waited for while another thread captures one of its streams.
         """
-        if self._stops != gpu_stops():
-            self._stops = gpu_stops()
+        if self._stops != _stops:
+            self._stops = _stops
             choose_device(self._runtime, self.device)
             self._call("cudaDeviceSynchronize", "int (*)(void)")
 

@@ -14,7 +14,7 @@ from staged.errors import ProgramError
 from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.emulated import compile_emulated
-from staged.runtime.native import NativeProgram
+from staged.runtime.cuda.program import CudaProgram
 
 X = np.random.default_rng(2).normal(size=(5, 5)).astype(np.float32)
 
@@ -43,7 +43,7 @@ def test_a_call_that_a_capture_cannot_take_is_named(call: str, error: str, monke
     text = f"    void *place = NULL;\n    (void)place;\n    CUDA_CHECK(0, {call});\n"
     broken = replace(artifact, source=artifact.source[:start] + text + artifact.source[start:])
     before = cuda.emulator().counts()
-    program = NativeProgram(broken, compile_emulated(broken, CompileOptions()))
+    program = CudaProgram(broken, compile_emulated(broken, CompileOptions()))
     program(X, X, 1)  # as it stands
     for _ in range(2):
         with pytest.raises(ProgramError) as raised:

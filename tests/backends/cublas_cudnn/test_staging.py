@@ -16,7 +16,7 @@ from staged import CPU, GPU, with_backend
 from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.emulated import compile_emulated
-from staged.runtime.native import NativeProgram
+from staged.runtime.cuda.program import CudaProgram
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(96, 6)).astype(np.float32)
@@ -124,7 +124,7 @@ def test_no_event_is_needless(device: cuda.Emulator, call: str) -> None:
     source, count = re.subn(rf".*CUDA_CHECK\(site, {re.escape(call)}\);.*\n", "", artifact.source)
     assert count == 1
     broken = replace(artifact, source=source)
-    program = NativeProgram(broken, compile_emulated(broken, CompileOptions()))
+    program = CudaProgram(broken, compile_emulated(broken, CompileOptions()))
     wrong = 0
     for seed in range(6):
         device.configure(f"lazy shuffled seed={seed}")

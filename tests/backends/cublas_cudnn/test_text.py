@@ -18,8 +18,8 @@ import staged as st
 from staged import GPU, with_backend
 from staged.artifact import Artifact
 from staged.runtime import cuda
+from staged.runtime.cuda.program import CudaProgram
 from staged.runtime.cuda_emulator import INCLUDE
-from staged.runtime.native import NativeProgram
 from tests.backends.cublas_cudnn import programs
 
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
@@ -124,7 +124,7 @@ def test_host_and_kernels_compiled_apart_run_together(
     kernel_flags = ["-x", "c++", "-std=c++17", "-DKERNELS_ONLY", "-include", "cuda_runtime.h"]
     compile_with(tmp_path, ["g++", *kernel_flags, *shared, *linked, "-o", str(kernels)])
     compile_with(tmp_path, ["gcc", "-x", "c", "-std=c11", "-DHOST_ONLY", *shared, "image.c", *linked, "-o", "host.so"])
-    program = NativeProgram(artifact, tmp_path / "host.so")
+    program = CudaProgram(artifact, tmp_path / "host.so")
     (found,) = program(X)
     shifted = np.exp(X - X.max(axis=1, keepdims=True))
     np.testing.assert_allclose(found, shifted / shifted.sum(axis=1, keepdims=True), rtol=1e-5)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged.runtime.c import load
 from staged.runtime.compiler import CompileOptions
-from staged.runtime.native import load
 from tests.programs import promises
 
 STRICT = CompileOptions(extra=("-Wall", "-Wextra", "-Wconversion", "-Werror"))

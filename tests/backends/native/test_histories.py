@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged.runtime.c import load
 from staged.runtime.compiler import CompileOptions
-from staged.runtime.native import load
 
 STRICT = CompileOptions(extra=("-Wall", "-Wextra", "-Wconversion", "-Werror"))
 X = np.random.default_rng(0).normal(size=3)

@@ -1,0 +1,33 @@
+"""`Remote`: the memory of an array on a device, between calls of programs."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Remote(Protocol):
+    """The elements of an array on a device, which the host may have too; the runtime makes it, and frees it with the object."""
+
+    device: str
+    nbytes: int
+    is_ahead: bool
+    """Whether a program has written them there since the host last had them."""
+    address: Any
+    """What a program is given for the array."""
+
+    def update(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy the elements there, unless they are."""
+
+    def fetch(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy them into `host`."""
+
+    def take(self, other: Any) -> None:
+        """Copy them from another device, where the current ones were until now."""
+
+    def outdate(self) -> None:
+        """Note that the host's have changed."""
+
+    def written(self) -> None:
+        """Note that a program writes them on the device."""

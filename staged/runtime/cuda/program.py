@@ -1,0 +1,46 @@
+"""A loaded program with kernels: what differs from one that runs on the host alone."""
+
+from __future__ import annotations
+
+import re
+
+from staged.runtime.cuda.resident import BorrowedPlace, DeviceCopy, note_stop
+from staged.runtime.guard import APART_MODE, ffi
+from staged.runtime.native import NativeProgram
+
+# The words of a kernel that went astray, in this call or in an earlier one: CUDA repeats them from then on.
+_LOST = re.compile(
+    r"illegal memory access|unspecified launch failure|misaligned address|illegal instruction|stack error"
+)
+_HINT_OF_LOST = (
+    "CUDA can do nothing more in this process, so start it anew; `compute-sanitizer python ...` names the kernel and the "
+    "address that went astray, and so does STAGED_CUDA=emulate"
+)
+
+
+class CudaProgram(NativeProgram):
+    """A program with kernels, called like one without."""
+
+    load_mode = APART_MODE
+    may_be_short = False
+
+    def finish_devices(self) -> None:
+        """Wait for the devices."""
+        note_stop()
+        choose, finish = self._library.symbol("cudaSetDevice"), self._library.symbol("cudaDeviceSynchronize")
+        if choose != ffi.NULL and finish != ffi.NULL:
+            for number in self.artifact.gpus:
+                if ffi.cast("int (*)(int)", choose)(number) == 0:
+                    ffi.cast("int (*)(void)", finish)()  # the program has reported the error
+
+    def hint_of(self, status: int, message: str) -> str | None:
+        """What helps against the error that stopped the program."""
+        return _HINT_OF_LOST if _LOST.search(message) else super().hint_of(status, message)
+
+    def place_on(self, device: str, nbytes: int) -> DeviceCopy:
+        """New memory there for an array. Raises: ProgramMemoryError if the device has no room."""
+        return DeviceCopy(device, nbytes)
+
+    def borrowed(self, device: str, address: int, stream: int | None) -> BorrowedPlace:
+        """Another library's array there, once the work of `stream` on it is over."""
+        return BorrowedPlace(device, address, stream)

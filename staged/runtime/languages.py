@@ -1,0 +1,73 @@
+"""The languages of artifacts, each with what makes a program of a text.
+
+A language is known by the name that `Artifact.language` has: the module `staged/runtime/NAME` has the functions of a
+`Language`, or one is registered from outside of the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol, cast
+
+from staged.artifact import Artifact
+from staged.remote import Remote
+from staged.runtime.compiler import CompileOptions
+
+
+class LoadedProgram(Protocol):
+    """A program that can be called."""
+
+    artifact: Artifact
+
+    def __call__(self, *values: Any) -> Sequence[Any]:
+        """Run on one value per input, then one per Variable, which it may change; returns the arrays that the program makes."""
+
+    def short(
+        self,
+        kinds: Sequence[type | None],
+        otherwise: Callable[..., Any],
+        as_array: Callable[[Any], Any] | None = None,
+        is_single: bool = False,
+        known: Collection[int] = (),
+    ) -> Callable[..., Any] | None:
+        """A faster way in for calls with arrays that fit and numbers of these `kinds`, else `otherwise` is called; None without one."""
+
+
+class ProgramOnDevices(LoadedProgram, Protocol):
+    """A loaded program that takes inputs or Variables where they stay on a device."""
+
+    def place_on(self, device: str, nbytes: int) -> Remote:
+        """New memory there. Raises: ProgramMemoryError if the device has no room."""
+
+    def borrowed(self, device: str, address: int, stream: int | None) -> Any:
+        """Another library's array there, once the work of `stream` on it is over."""
+
+
+class Language(Protocol):
+    """What is done with programs of one language; a module may be one."""
+
+    def load(self, artifact: Artifact, options: CompileOptions | None = None) -> LoadedProgram:
+        """Compile a program, or find it in the cache, and load it. Raises: CompilerError, CacheError, DependencyError."""
+
+    def files_beside(self, artifact: Artifact) -> dict[str, str]:
+        """The files that an exported folder needs besides its back end's own, by path: of a device that is a program itself."""
+
+
+_registered: dict[str, Language] = {}
+
+
+def register_language(name: str, language: Language) -> None:
+    """Add a language from outside of the package, or replace one."""
+    _registered[name] = language
+
+
+def language_of(artifact: Artifact) -> Language:
+    """What is done with programs of the artifact's language."""
+    name = artifact.language
+    if name in _registered:
+        return _registered[name]
+    module = f"{__package__}.{name}"
+    assert importlib.util.find_spec(module) is not None, f"nothing loads programs in the language {name!r}"
+    return cast(Language, importlib.import_module(module))
