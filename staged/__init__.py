@@ -46,7 +46,8 @@ from staged.frontend.foreign import pure
 from staged.frontend.generator import seed
 from staged.frontend.gpu_func.function import gpu_func
 from staged.frontend.iterables import range_ as range
-from staged.frontend.regions import GPU, DeviceArray, to, with_backend
+from staged.frontend.regions import GPU, to, with_backend
+from staged.frontend.resident import DeviceArray
 from staged.frontend.stack import Stack
 from staged.frontend.transforms import (
     checkpoint,

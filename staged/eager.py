@@ -34,8 +34,7 @@ from staged.frontend.generator import OF_THREAD, Generator
 from staged.frontend.try_ import is_anything_waited_for, is_waited_for
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
-from staged.ops.composite import Composite
-from staged.ops.context import Context, context_or_none, current_context, set_default_context, use_context
+from staged.ops.context import Context, Whole, context_or_none, current_context, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.interchange import elements
 from staged.ops.primitive import Primitive
@@ -202,7 +201,7 @@ class EagerContext(Context):
             show(Node(primitive, arrays, attrs, results, here()))
         return results
 
-    def whole(self, composite: Composite, operands: Sequence[Array], attrs: dict[str, Any]) -> Arrays:
+    def whole(self, composite: Whole, operands: Sequence[Array], attrs: dict[str, Any]) -> Arrays:
         if not levels.get():
             return tuple(map(self.lift, composite.run(operands, attrs)))
         arrays = tuple(self.lift(operand) for operand in operands)

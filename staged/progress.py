@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 from staged.errors import StagingError
 from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable, nth
 from staged.frontend.join import WEAK_INT, materialise
-from staged.frontend.print_ import encode, message_parts
-from staged.frontend.strings import Part
+from staged.frontend.strings import Part, encode, message_parts
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import IO, Op
 from staged.ops.array import Array

@@ -18,7 +18,7 @@ from staged.autodiff.rules import closed_over, no_forward
 from staged.errors import GradientError
 from staged.frontend.try_ import unheard
 from staged.ops.array import METHODS, Array
-from staged.ops.composite import Composite
+from staged.ops.context import Whole
 from staged.ops.primitive import Primitive
 from staged.ops.promote import cast
 from staged.ops.thread_kernel import NAME as LAUNCH
@@ -32,7 +32,7 @@ Arrays = tuple[Array, ...]
 class Node:
     """One op that was carried out."""
 
-    primitive: Primitive | Composite
+    primitive: Primitive | Whole
     operands: Arrays
     attrs: dict[str, Any]
     results: Arrays

@@ -11,8 +11,6 @@ from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.types import FrameType, SequenceType
 
-# Ops through which no derivative passes, whatever their types.
-_BARRIERS = frozenset(("stop_gradient", "constant", "sequence_zeros", "sequence_empty", "frame_null", "absent"))
 # Ops whose block is closed and passes the derivative on.
 _INLINE = frozenset(("composite", "checkpoint"))
 
@@ -95,7 +93,7 @@ class Activity:
                     raise closed_over(op.attrs.get("name", "a function"), op.where)
                 if any(op.operands[number] in active for number in op.attrs["wrt"]):
                     active.update(result for result in op.results if self.tangent_types.has(result.type))
-            elif op.name not in _BARRIERS and any(operand in active for operand in op.operands):
+            elif op.name not in ("stop_gradient", "sequence_zeros") and any(operand in active for operand in op.operands):
                 if any(effect.kind == "write" for effect in op.effects):
                     raise GradientError(
                         "differentiated code writes a Variable where its new value is not followed",

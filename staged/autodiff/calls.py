@@ -1,4 +1,4 @@
-"""The reverse of a call: a pair of functions for the one that is called.
+"""Derivatives of calls. Forward: a call of a function that takes and returns tangents too; reverse: a pair of functions.
 
     y = f(n, w)         =>   y, frame = f_forward(n, w)          leaves what the reverse needs
                              d_n, d_w = f_backward(frame, w, d_y, d_w)
@@ -13,22 +13,21 @@ may be *running sums*, taken and returned: a weight's gradient is added to where
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from staged.autodiff.activity import has_frames
 from staged.autodiff.composites import open_composites
 from staged.autodiff.copiers import PrimalCopier, ReverseCopier, is_loud
 from staged.autodiff.cotangents import Cotangents, d_name
-from staged.autodiff.recursion import Group, group_of, requests_within
+from staged.autodiff.forward import FORWARDS, Forward, activity_of, dot_name
+from staged.autodiff.recursion import DerivativeRequests, Group, group_of, requests_within
 from staged.autodiff.residuals import Prologue, described
+from staged.autodiff.reverse import REVERSES, Reverse
 from staged.ir.builder import Builder, OpenBlock
+from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
 from staged.ir.types import FrameType, Type
-
-if TYPE_CHECKING:
-    from staged.autodiff.reverse import Reverse
 
 
 @dataclass
@@ -46,6 +45,7 @@ class Pair:
     sums: tuple[int, ...]
 
 
+@REVERSES.rule("call")
 def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of a call: takes the cotangents of its results, adds to those of its arguments.
 
@@ -141,7 +141,7 @@ class _Writer:
         self.seeds = seeds
         self.quiet = quiet
         self.call = call
-        self.reverse = reverse.another(self.block, [self.block.params[number] for number in active], quiet)
+        self.reverse = Reverse(self.pool, self.block, [self.block.params[number] for number in active], quiet)
         self.pair: Pair | None = None
 
     def recursive(self, group: Group) -> Pair:
@@ -270,3 +270,79 @@ class _Writer:
 
 def _copy(value: Value) -> Value:
     return Value(value.type, None, 0, value.hint)
+
+
+# ---- forward mode -------------------------------------------------------------------------------
+
+
+@FORWARDS.rule("call")
+def forward_call(forward: Forward, op: Op) -> None:
+    """A call of the function with tangents.
+
+    Exact: an argument that is passed twice has its tangent twice; what a group of functions wants of one is zeros where a call
+    has less.
+    """
+    moved = tuple(number for number, operand in enumerate(op.operands) if operand in forward.tangents)
+    if not moved and not any(has_frames(result) and forward.tangent_types.has(result.type) for result in op.results):
+        forward.copied(op)
+        return
+    name, moved, chosen = _jvp_function(forward, op, moved)
+    operands = [*map(forward.value, op.operands), *(forward.or_zeros(op.operands[number], op) for number in moved)]
+    types = [result.type for result in op.results]
+    types += [forward.tangent_types.type(op.results[number].type) for number in chosen]
+    attrs = {**op.attrs, "function": name}
+    if "in_place" in attrs:
+        attrs["in_place"] += tuple(
+            (len(op.operands) + moved.index(operand), len(op.results) + chosen.index(result))
+            for operand, result in op.attrs["in_place"]
+            if operand in moved and result in chosen
+        )
+    copy = forward.builder.append(op.replace(operands=operands, attrs=attrs, result_types=types))
+    forward.took(op, copy.results, [*op.results, *(None for _ in chosen)], chosen)
+
+
+def _jvp_function(forward: Forward, call: Op, moved: tuple[int, ...]) -> tuple[str, tuple[int, ...], list[int]]:
+    """The function that computes what `call` calls with tangents: its name, of which arguments it takes tangents, and of
+    which results it gives them.
+
+    It takes the arguments, then the tangents; it returns the results, then the tangents.
+    """
+    pool, original = forward.pool, call.attrs["function"]
+    activity = activity_of(pool)
+    asked = forward.requests
+    if original not in asked:
+        group = group_of(pool, original, call.where)
+        asked = {} if group is None else requests_within(activity, group, call, moved, ())
+    if original in asked:
+        moved, _ = asked[original]
+    key = ("jvp", original, moved)
+    if key not in pool.memo:
+        chosen = sorted(activity.results(call, moved))
+        # Entered before it is written: it may call itself.
+        pool.memo[key] = (pool.fresh(f"{original}_jvp"), moved, chosen)
+        pool.add(_written(pool, pool.memo[key][0], call, moved, chosen, asked))
+    known: tuple[str, tuple[int, ...], list[int]] = pool.memo[key]
+    return known
+
+
+def _written(
+    pool: FunctionPool, name: str, call: Op, moved: Sequence[int], chosen: Sequence[int], asked: DerivativeRequests
+) -> Function:
+    function = pool.body(call.attrs["function"], call.where)
+    block = function.block
+    moving = [block.params[number] for number in moved]
+    builder = Builder()
+    forward = Forward(builder, pool, activity_of(pool).values(block, moving))
+    forward.requests = asked
+    types = [param.type for param in block.params] + [forward.tangent_types.type(param.type) for param in moving]
+    hints = [param.hint for param in block.params] + [dot_name(param) for param in moving]
+    with builder.block(types, hints) as opened:
+        forward.values.update(zip(block.params, opened.params, strict=False))
+        forward.tangents.update(zip(moving, opened.params[len(block.params) :], strict=True))
+        forward.contents(block)
+        if block.end.kind == "return":
+            builder.end("return", forward.yields(block, chosen, call), None, block.end.where)
+        else:
+            forward.end(block)
+    paths = [*function.param_paths, *map(dot_name, moving)]
+    return Function(name, opened.block, variables=function.variables, param_paths=paths, where=function.where)

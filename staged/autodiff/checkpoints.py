@@ -1,18 +1,17 @@
-"""The reverse of `checkpoint` and `custom_vjp`: what the user decides about residuals, and about the reverse itself."""
+"""Derivatives of `checkpoint` and `custom_vjp`: what the user decides about residuals, and about the reverse itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.forward import FORWARDS, Forward, dot_name
+from staged.autodiff.reverse import REVERSES, Reverse, differentiate
+from staged.autodiff.rules import no_forward
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier, inline_block
 
-if TYPE_CHECKING:
-    from staged.autodiff.reverse import Reverse
 
-
+@REVERSES.rule("checkpoint")
 def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of a `checkpoint`: it makes the primal again, from the captures, and reverses that.
 
@@ -32,7 +31,8 @@ def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
     hints = [*(param.hint for param in block.params), *(d_name(op.results[number]) for number in of)]
     with builder.block([value.type for value in operands], hints) as opened:
         captures, given = opened.params[: len(op.operands)], opened.params[len(op.operands) :]
-        gradients = reverse.differentiate(block, captures, wrt, dict(zip(of, given, strict=True)), op)
+        seeded = dict(zip(of, given, strict=True))
+        _, gradients = differentiate(reverse.pool, block, captures, wrt, seeded, builder, op, quiet=True)
         builder.end("yield", gradients, None, op.where)
     types = [value.type for value in gradients]
     attrs = {"again": True}
@@ -42,6 +42,7 @@ def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
         reverse.accumulate(env, op.operands[number], result)
 
 
+@REVERSES.rule("custom_vjp")
 def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse that the user gives: the primal leaves what their forward function does, their backward takes that.
 
@@ -61,6 +62,41 @@ def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
     given = inline_block(reverse.builder, backward, [*extra.own, *floats])
     for number, cotangent in zip(op.attrs["wrt"], given, strict=True):
         reverse.accumulate(env, op.operands[number], cotangent)
+
+
+@FORWARDS.rule("checkpoint")
+def forward_checkpoint(forward: Forward, op: Op) -> None:
+    """A checkpoint of both, primal and tangents: its reverse makes both again.
+
+    Exact: one of which no operand has a tangent stays as it is.
+    """
+    (block,) = op.blocks
+    moved = [number for number, operand in enumerate(op.operands) if operand in forward.tangents]
+    if not moved:
+        forward.copied(op)
+        return
+    chosen = forward.chosen(op.results)
+    types = [param.type for param in block.params] + [forward.tangent_types.type(block.params[number].type) for number in moved]
+    hints = [param.hint for param in block.params] + [dot_name(block.params[number]) for number in moved]
+    with forward.builder.block(types, hints) as opened:
+        forward.values.update(zip(block.params, opened.params, strict=False))
+        tangents = opened.params[len(block.params) :]
+        forward.tangents.update(zip((block.params[number] for number in moved), tangents, strict=True))
+        forward.contents(block)
+        forward.close(block, lambda: forward.yields(block, chosen, op))
+    operands = [*map(forward.value, op.operands), *(forward.tangents[op.operands[number]] for number in moved)]
+    new_types = [result.type for result in op.results]
+    new_types += [forward.tangent_types.type(op.results[number].type) for number in chosen]
+    copy = forward.builder.append(op.replace(operands=operands, blocks=[opened.block], result_types=new_types))
+    forward.took(op, copy.results, [*op.results, *(None for _ in chosen)], chosen)
+
+
+@FORWARDS.rule("custom_vjp")
+def forward_custom(forward: Forward, op: Op) -> None:
+    """Refused where it has tangents: the user gives a reverse derivative only."""
+    forward.copied(op)
+    if forward.touches(op):
+        raise no_forward(op.attrs.get("name", "a function"), op.where)
 
 
 def settle(function: Function) -> Function:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from staged.autodiff import branches, calls, containers, loops  # noqa: F401  (they enter their rules)
 from staged.autodiff.checkpoints import settle
 from staged.autodiff.forward import expand_jvp
 from staged.autodiff.reverse import differentiate

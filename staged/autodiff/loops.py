@@ -1,29 +1,30 @@
-"""The reverse of a loop: a `for` that counts the primal's iterations down.
+"""Derivatives of loops. Forward: the same loop, with the tangents of what it carries and collects.
 
-Its carried values are the cotangents of the primal's carried values, and the running sums of the cotangents of values
-from outside. In iteration k it reads what the primal collected in its iteration k.
+Reverse: a `for` that counts the primal's iterations down. Its carried values are the cotangents of the primal's carried values,
+and the running sums of the cotangents of values from outside. In iteration k it reads what the primal collected in its
+iteration k.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from staged.autodiff.activity import carried_of, slots_reached
 from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
+from staged.autodiff.forward import FORWARDS, Forward, dot_name
 from staged.autodiff.residuals import Prologue
+from staged.autodiff.reverse import REVERSES, Reverse
 from staged.ir.nodes import End, Label, Op, Value
 from staged.ir.trips import COUNT, Integers, static_trip_count
 from staged.ir.types import SequenceType
 
-if TYPE_CHECKING:
-    from staged.autodiff.reverse import Reverse
 
-
+@REVERSES.rule("for", "while")
 def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of the loop `op`: takes the cotangents of its results, adds to those of what it read.
 
-    Exact: it makes as many turns as the primal has made, early exits included; of none the cotangents of the results are those of
-    what the loop began with, and sums stay as they were.
+    Exact: it has as many iterations as the primal had, early exits included; without any the cotangents of the results are those of
+    the initial values, and sums stay as they were.
     """
     body = op.blocks[-1]
     cotangents = [env.take(result) for result in op.results]
@@ -100,3 +101,53 @@ def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integer
             return integers.constant(static - 1)
         trips = integers.trips(op)
     return integers.binary("subtract", trips, integers.constant(1))
+
+
+@FORWARDS.rule("for", "while")
+def forward_loop(forward: Forward, op: Op) -> None:
+    """The same loop, which carries and collects tangents too.
+
+    Exact: it has as many iterations as the primal; without any its tangents are those of its initial values.
+    """
+    body = op.blocks[-1]
+    carried, initial = carried_of(op)
+    count = len(carried)
+    slots = forward.chosen(carried)
+    collected = [number for number in forward.chosen(op.results) if number >= count]
+    operands = [*map(forward.value, op.operands), *(forward.or_zeros(initial[slot], op) for slot in slots)]
+    types = [forward.tangent_types.type(carried[slot].type) for slot in slots]
+    hints = [dot_name(carried[slot]) for slot in slots]
+    label = op.attrs["label"]
+    forward.labels[label] = Label(label.name)
+    attrs = {**op.attrs, "label": forward.labels[label]}
+    if collected:
+        attrs["collected"] = op.attrs["collected"] + len(collected)
+    blocks = []
+    for block in op.blocks:
+        param_types = [*(param.type for param in block.params), *types]
+        with forward.builder.block(param_types, [*(param.hint for param in block.params), *hints]) as opened:
+            forward.values.update(zip(block.params, opened.params, strict=False))
+            if block is body:
+                tangents = opened.params[len(body.params) :]
+                forward.tangents.update(zip((carried[slot] for slot in slots), tangents, strict=True))
+            forward.contents(block)
+            if block is body:
+                forward.close(block, lambda: _body_yields(forward, op, slots, collected, count))
+            else:
+                forward.end(block)
+        blocks.append(opened.block)
+    results = op.results
+    new_types = [result.type for result in results[:count]] + types + [result.type for result in results[count:]]
+    new_types += [forward.tangent_types.type(results[number].type) for number in collected]
+    copy = forward.builder.append(op.replace(operands=operands, blocks=blocks, attrs=attrs, result_types=new_types))
+    primal = [*results[:count], *(None for _ in slots), *results[count:], *(None for _ in collected)]
+    forward.took(op, copy.results, primal, [*slots, *collected])
+
+
+def _body_yields(
+    forward: Forward, op: Op, slots: Sequence[int], collected: Sequence[int], count: int
+) -> list[Value]:
+    given = op.blocks[-1].end.operands
+    tangents = [forward.or_zeros(given[slot], op) for slot in slots]
+    values = [forward.value(value) for value in given]
+    return [*values[:count], *tangents, *values[count:], *(forward.or_zeros(given[number], op) for number in collected)]

@@ -28,15 +28,11 @@ from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
 from staged.ir.types import Dim, SequenceType, TensorType, dims_of
 from staged.ops.primitive import PRIMITIVES
 
-# Elementwise ops that cost more than reading their result back from memory.
-_EXPENSIVE = frozenset(
-    "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 divide "
-    "floor_divide remainder".split()
-)
 _CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source", "size"))
-_CHEAP_NAMES = frozenset(("dynamic_slice", "index_check", "sequence_get", "constant"))
-_PASSING = frozenset(("cast", "dynamic_slice", "index_check", "take"))
-"""Ops whose result goes by the name of their first operand: it is some of it."""
+_CHEAP_NAMES = frozenset(("index_check", "sequence_get"))
+"""Ops that are cheap in spite of their effect, or although they are no primitives."""
+_PASSING = frozenset(("cast", "index_check", "take"))
+"""Ops besides views whose result goes by the name of their first operand: it is some of it."""
 _MOST_RECOMPUTED = 12
 """Ops in a row that are worth redoing for one value: beyond, reading it back is cheaper."""
 _TOO_MUCH = _MOST_RECOMPUTED + 1
@@ -390,10 +386,8 @@ def _is_cheap(op: Op) -> bool:
         return True
     if op.effects:
         return False
-    primitive = PRIMITIVES.get(op.name)
-    return primitive is not None and primitive.kind in _CHEAP_KINDS and op.name not in _EXPENSIVE
+    return op.declared.kind in _CHEAP_KINDS and not op.declared.expensive
 
 
 def _moves_only(op: Op) -> bool:
-    primitive = PRIMITIVES.get(op.name)
-    return primitive is not None and primitive.kind == "broadcast"
+    return op.declared.kind == "broadcast"

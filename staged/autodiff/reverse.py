@@ -1,39 +1,42 @@
 """Reverse mode: from the ops of a block, the ops that carry cotangents from its results back to its inputs.
 
-Straight code: each op's vjp rule, in reverse order. `if`: an `if` on the same condition, whose branches are the reverses.
-`for` and `while`: a `for` that counts the iterations down (see `loops.py`). A call: a call of the function's reverse (see
-`calls.py`). Everything is written in terms of the primal's values; how those reach the reverse is the business of
-`residuals.py`.
+Straight code is reversed here: each op's vjp rule, in reverse order. Ops with blocks, calls and containers have rules in the
+table `REVERSES` (`branches.py`, `loops.py`, `calls.py`, `checkpoints.py`, `containers.py`). Everything is written in terms of
+the primal's values; how those reach the reverse is the business of `residuals.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from staged.autodiff.activity import Activity, has_frames
-from staged.autodiff.calls import reverse_call
-from staged.autodiff.checkpoints import reverse_checkpoint, reverse_custom
 from staged.autodiff.composites import open_composites
 from staged.autodiff.copiers import PrimalCopier, ReverseCopier
 from staged.autodiff.cotangents import Cotangents, d_name
-from staged.autodiff.loops import reverse_loop
 from staged.autodiff.recursion import DerivativeRequests
-from staged.autodiff.residuals import Prologue, Residuals
+from staged.autodiff.residuals import Residuals
 from staged.autodiff.rules import RuleContext, declared_of, refusal
 from staged.autodiff.tangent_types import tangent_types
 from staged.errors import GradientError
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
+from staged.ir.op_table import OpTable
 from staged.ir.types import SequenceType, TensorType
 from staged.ops.context import use_context
 from staged.source import Position
+
+ReverseRule = Callable[["Reverse", Op, Cotangents], None]
+"""Writes the reverse of an op: takes the cotangents of its results, adds to those of its operands."""
+
+REVERSES: OpTable[ReverseRule] = OpTable()
+"""The rules of ops with blocks, of calls and of containers; all others go by the vjp that they declare."""
 
 
 class Reverse:
     """Writes the reverse of a block into `builder`; only what depends on `wrt` has cotangents.
 
-    With `quiet` the primal is one that is made again, without effects.
+    `quiet`: the primal is being recomputed, so its effects are left out.
     """
 
     def __init__(self, pool: FunctionPool, block: Block, wrt: Sequence[Value], quiet: bool = False) -> None:
@@ -50,16 +53,6 @@ class Reverse:
         self.builder = Builder()
         self.where: Position | None = None
         self.context = RuleContext(self.builder, locate=lambda: self.where)
-
-    def another(self, block: Block, wrt: Sequence[Value], quiet: bool) -> Reverse:
-        """One for other code, from the same pool."""
-        return Reverse(self.pool, block, wrt, quiet)
-
-    def differentiate(
-        self, block: Block, captures: Sequence[Value], wrt: Sequence[int], seeds: Mapping[int, Value], op: Op
-    ) -> list[Value]:
-        """Make a closed block again in the reverse that is being written, and reverse it; returns the cotangents of `wrt`."""
-        return differentiate(self.pool, block, captures, wrt, seeds, self.builder, op, quiet=True)[1]
 
     def force(self, block: Block) -> bool:
         """Note the ops whose reverse is written in any case: who loads a frame gives one of cotangents back, if only of zeros."""
@@ -85,24 +78,12 @@ class Reverse:
                 self.op(op, env)
 
     def op(self, op: Op, env: Cotangents) -> None:
-        if op.name == "if":
-            self.branches(op, env)
-        elif op.name in ("for", "while"):
-            reverse_loop(self, op, env)
-        elif op.name == "call":
-            reverse_call(self, op, env)
-        elif op.name == "checkpoint":
-            reverse_checkpoint(self, op, env)
-        elif op.name == "custom_vjp":
-            reverse_custom(self, op, env)
-        elif op.name.startswith("sequence_"):
-            self.sequence(op, env)
-        elif op.name.startswith("frame_"):
-            self.frame(op, env)
-        elif op.name == "scope":
-            raise AssertionError("a scope in differentiated code: normalize_exits runs before autodiff")
+        """The reverse of one op: by its rule in the table, or by the vjp that it declares."""
+        rule = REVERSES.get(op.name)
+        if rule is not None:
+            rule(self, op, env)
         else:
-            self.rule(op, env)
+            self.declared(op, env)
 
     def accumulate(self, env: Cotangents, value: Value, cotangent: Value) -> None:
         """Add to the cotangent of `value`, where it has one.
@@ -132,7 +113,7 @@ class Reverse:
 
     # ---- straight code ----
 
-    def rule(self, op: Op, env: Cotangents) -> None:
+    def declared(self, op: Op, env: Cotangents) -> None:
         """The vjp of one primitive or composite.
 
         Exact: by the op's own rule, on the primal's operands and results; operands that are not active get nothing.
@@ -155,99 +136,7 @@ class Reverse:
                 if cotangent is not None and operand in self.active:
                     self.accumulate(env, operand, self.context.fitted(cotangent, operand, f"the vjp of {name}"))
 
-    # ---- sequences: so that what reverse mode writes can be differentiated again ----
-
-    def sequence(self, op: Op, env: Cotangents) -> None:
-        """Sequences are linear: reading an element adds to that element's cotangent.
-
-        Exact: an element that is read twice has the sum, one that is never read the zero of `sequence_zeros`.
-        """
-        cotangent = env.take(op.results[0])
-        if cotangent is None:
-            return
-        if op.name == "sequence_get":
-            sequence, index = op.operands
-            if sequence in self.active:
-                before = env.get(sequence)
-                before = self.or_zeros(before, sequence, op)
-                added = self.builder.op("sequence_add", [before, index, cotangent], [before.type], where=op.where)
-                added.result.hint = d_name(sequence)
-                env.set(sequence, added.result)
-        elif op.name == "sequence_add":
-            sequence, index, element = op.operands
-            self.accumulate(env, sequence, cotangent)
-            if element in self.active:
-                type = self.tangent_types.type(element.type)
-                read = self.builder.op("sequence_get", [cotangent, index], [type], where=op.where)
-                self.accumulate(env, element, read.result)
-        elif op.name == "sequence_sum":
-            for operand in op.operands:
-                self.accumulate(env, operand, cotangent)
-
-    def frame(self, op: Op, env: Cotangents) -> None:
-        """The cotangent of a frame is a frame: saved where the frame is loaded, loaded where it was saved.
-
-        Exact: each frame is loaded once; what would add two cotangents of one is refused (`add`).
-        """
-        cotangents = [env.take(result) for result in op.results]
-        if op.name == "frame_save":
-            (cotangent,) = cotangents
-            if cotangent is not None:
-                fields = [op.operands[number] for number in self.tangent_types.fields(op.result.type)]
-                types = [self.tangent_types.type(field.type) for field in fields]
-                loaded = self.builder.op("frame_load", [cotangent], types, where=op.where)
-                for field, result in zip(fields, loaded.results, strict=True):
-                    self.accumulate(env, field, result)
-        elif op.name == "frame_load":
-            (frame,) = op.operands
-            if frame in self.active:
-                chosen = self.tangent_types.fields(frame.type)
-                given = [self.or_zeros(cotangents[number], op.results[number], op) for number in chosen]
-                saved = self.builder.op("frame_save", given, [self.tangent_types.type(frame.type)], where=op.where)
-                self.accumulate(env, frame, saved.result)
-
-    # ---- branches ----
-
-    def branches(self, op: Op, env: Cotangents) -> None:
-        """The reverse of an `if`: the same decision again, then the reverse of the branch that was taken.
-
-        Exact: the branch that was not taken computes nothing, so that a NaN or a failing op of it stays there; it yields the
-        cotangents as they were, or zeros.
-        """
-        cotangents = [env.take(result) for result in op.results]
-        device, where = op.device, op.where
-        opened: list[OpenBlock] = []
-        inner: list[Cotangents] = []
-        # Branches are closed only when it is known what either of them changes: both yield the same.
-        for branch in op.blocks:
-            made = made_in(branch)
-            changed = Cotangents(made, env)
-            with self.unfinished() as block:
-                if branch.end.kind == "yield":
-                    for operand, cotangent in zip(branch.end.operands, cotangents, strict=True):
-                        if cotangent is not None:
-                            self.accumulate(changed, operand, cotangent)
-                    self.block(branch, changed)
-            opened.append(block)
-            inner.append(changed)
-        self.where, self.builder.device = where, device
-        outward = list(dict.fromkeys(value for changed in inner for value in changed.exports()))
-        if not outward:
-            return
-        for branch, block, changed in zip(op.blocks, opened, inner, strict=True):
-            self.builder.current = block
-            self.builder.end("yield", [self.or_zeros(changed.get(value), value, op) for value in outward], where=where)
-            self.builder.current = block.parent
-            needed = self.needed(block.block)
-            env.made.update(
-                self.residuals.fetch_from_branch(op, branch, changed.made, needed, Prologue(self.builder, block))
-            )
-        types = [self.tangent_types.type(value.type) for value in outward]
-        blocks = [block.block for block in opened]
-        reverse = self.builder.op("if", [op.operands[0]], types, blocks=blocks, where=where)
-        for value, result in zip(outward, reverse.results, strict=True):
-            result.hint = d_name(value)
-            env.set(value, result)
+    # ---- for the rules ----
 
     def unfinished(self) -> _Unfinished:
         return _Unfinished(self.builder)

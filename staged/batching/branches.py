@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from staged.batching.masks import Mask, ZeroMask, placeholder, within
+from staged.batching.batch import CONTROL_FLOW, Batch
+from staged.batching.containers import placeholder
+from staged.batching.masks import Mask, ZeroMask
 from staged.batching.spread import is_container
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
 
-if TYPE_CHECKING:
-    from staged.batching.vmap import Batch
-
-# Ops that give no infinity or NaN of finite operands, nor do their derivatives, and cannot fail: both branches may be
-# computed for all elements, of zeros where they are not meant for one: it may be NaN there, and NaN times a cotangent of 0
-# is NaN. The others run only if there is an element that they are meant for (see `masks.py`).
-_HARMLESS = frozenset(
-    "negative square abs sign sin cos tanh erf atan floor ceil trunc round isnan isinf isfinite add subtract multiply "
-    "maximum minimum equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-    "logical_not bitwise_and bitwise_or bitwise_xor bitwise_invert select cast stop_gradient sum any all broadcast_to "
-    "reshape permute slice pad concat constant absent iota".split()
-)
 _HARMLESS_COMPOSITES = frozenset(("relu", "sigmoid", "softplus"))
 
 
+@CONTROL_FLOW.rule("if")
 def branches(batch: Batch, op: Op) -> None:
     """Emit the batched form of an `if`."""
     if op.operands[0] not in batch.batched:
@@ -35,7 +24,7 @@ def branches(batch: Batch, op: Op) -> None:
     condition = batch.value(op.operands[0])
     other = batch.context.value_of(logical_not(batch.context.handle(condition)))
     sides = [_side(batch, op, block, mask) for block, mask in zip(op.blocks, (condition, other), strict=True)]
-    mask = ZeroMask(batch, condition)
+    mask = ZeroMask(batch.context, batch.size, condition)
     results = []
     for number, result in enumerate(op.results):
         given = [side[number] for side in sides if side is not None]
@@ -65,14 +54,14 @@ def _branch(batch: Batch, block: Block, op: Op) -> Block:
 def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None:
     """What one branch gives for the elements of `mask`; None if it stops the program."""
     if block.end.kind == "yield" and all(map(_is_harmless, block.ops)):
-        with within(batch, ZeroMask(batch, mask), free_values(block) if block.ops else ()):
+        with batch.under(ZeroMask(batch.context, batch.size, mask), free_values(block) if block.ops else ()):
             batch.ops(block)
             return [batch.full(value) for value in block.end.operands]
     taken = batch.context.value_of(any_(batch.context.handle(mask)))
     taken.hint = "taken"
     types = [batch.type_of(result) for result in op.results]
     with batch.builder.block() as then:
-        with within(batch, Mask(batch, mask), free_values(block)):
+        with batch.under(Mask(batch.context, batch.size, mask), free_values(block)):
             batch.ops(block)
             given = [batch.full(value) for value in block.end.operands]
         batch.builder.end(block.end.kind, given, None, block.end.where)
@@ -83,9 +72,13 @@ def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None
 
 
 def _is_harmless(op: Op) -> bool:
+    """Whether an op of a branch may be computed for all elements, of zeros where it is not meant for one.
+
+    Others run only if there is an element that they are meant for (see `masks.py`): NaN there times a cotangent of 0 is NaN.
+    """
     if op.name == "composite":
         return op.attrs["name"] in _HARMLESS_COMPOSITES
-    return op.name in _HARMLESS and not op.effects and not op.blocks
+    return (op.declared.harmless or op.name == "absent") and not op.effects and not op.blocks
 
 
 def _container_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:

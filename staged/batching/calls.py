@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from staged.batching.batch import BATCHED, Batch
 from staged.batching.spread import batched_values, is_container
 from staged.batching.values import batched_type
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op
 from staged.ops.context import use_context
 
-if TYPE_CHECKING:
-    from staged.batching.vmap import Batch
 
-
+@BATCHED.rule("call")
 def call(batch: Batch, op: Op) -> None:
     """Emit a call of the function's batched form, which is made once per set of mapped arguments."""
     mapped = tuple(operand in batch.batched for operand in op.operands)
@@ -35,7 +32,7 @@ def _batched_function(batch: Batch, op: Op, mapped: tuple[bool, ...]) -> str:
     start = {param for param, is_mapped in zip(block.params, mapped, strict=True) if is_mapped}
     # All that it returns is batched; sequences and frames have to be so from where they are made.
     start |= {value for value in block.end.operands if is_container(value)}
-    inner = type(batch)(Builder(), pool, batch.size, batched_values(block, start), op.where)
+    inner = Batch(Builder(), pool, batch.size, batched_values(block, start), op.where)
     with inner.opened(block.params) as opened:
         inner.define(block.params, opened.params)
         with use_context(inner.context):
@@ -53,11 +50,3 @@ def _batched_function(batch: Batch, op: Op, mapped: tuple[bool, ...]) -> str:
         )
     )
     return name
-
-
-def frame(batch: Batch, op: Op) -> None:
-    """Save, load or stand for a frame of which every field is batched."""
-    masks = batch.masks_around(op) if op.name == "frame_load" else []
-    operands = [batch.full(operand) for operand in op.operands]
-    batch.copied(op, operands, [batch.type_of(result) for result in op.results])
-    batch.taken_out(op.results, masks)

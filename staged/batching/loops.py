@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from staged.batching.masks import Mask, within
+from staged.batching.batch import CONTROL_FLOW, Batch
+from staged.batching.masks import Mask
 from staged.batching.spread import counts_by_trips, is_container
 from staged.batching.values import i64_scalar, spread_to_all, unchecked
 from staged.ir.nodes import Block, Op, Value, free_values
@@ -14,10 +15,8 @@ from staged.ops.array import Array
 from staged.ops.elementwise import greater, greater_equal, less, less_equal
 from staged.ops.reduction import any_, max_, min_
 
-if TYPE_CHECKING:
-    from staged.batching.vmap import Batch
 
-
+@CONTROL_FLOW.rule("for", "while")
 def loop(batch: Batch, op: Op) -> None:
     """Emit the batched form of a `for` or `while`."""
     if op.name == "while":
@@ -145,9 +144,9 @@ def _masked_body(batch: Batch, op: Op, active: Value, carried: Sequence[Value]) 
             "write it as an `if`",
         )
     _, params = _carried(op)
-    mask = Mask(batch, active)
+    mask = Mask(batch.context, batch.size, active)
     batch.define(params, carried)
-    with within(batch, mask, [*params, *free_values(body)]):
+    with batch.under(mask, [*params, *free_values(body)]):
         batch.ops(body)
         given = [batch.full(value) for value in body.end.operands]
     kept = [new if is_container(new) else mask.choose(new, old) for new, old in zip(given, carried, strict=False)]

@@ -1,87 +1,22 @@
-"""How ops take a leading axis: a rule per kind, and one for each op that is not like its kind.
+"""How primitives take a leading axis: a rule per kind, and one for each op that is not like its kind.
 
-A rule gets handles of the operands, and which of them have the axis; it gives results that all have it.
+A rule receives handles of the operands, and which of them have the axis; it returns results that all have it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from staged.batching.indexing import check, gather, gather_along, read_window, scatter, write_window
-from staged.batching.lanes import each_lane, element
-from staged.batching.values import emit, i64_scalar, repeat
+from staged.batching.lanes import each_lane
+from staged.batching.values import emit, repeat
 from staged.ir.nodes import Op
-from staged.ir.types import Extent, i32
+from staged.ir.types import Extent
 from staged.ops.array import Array
-from staged.ops.composite import COMPOSITES
 from staged.ops.primitive import PRIMITIVES
-from staged.ops.promote import cast
-from staged.ops.reduction import all_
-
-if TYPE_CHECKING:
-    from staged.batching.vmap import Batch
 
 Rule = Callable[[Op, Sequence[Array], Sequence[bool], Extent], Sequence[Array]]
-
-
-def batch_op(batch: Batch, op: Op) -> None:
-    """Emit the batched form of an op without blocks."""
-    handles = [batch.context.handle(batch.value(operand)) for operand in op.operands]
-    flags = [operand in batch.batched for operand in op.operands]
-    if op.name == "assert":
-        _assert(batch, op, handles, flags)
-        return
-    if op.effects and any(effect.kind in ("io", "read", "write") for effect in op.effects) or op.name == "raise":
-        raise batch.refuse(
-            op, f"`{op.name}` of a mapped value inside a `vmap`", "return the value, and do this after the `vmap`"
-        )
-    if op.name not in PRIMITIVES:
-        raise batch.refuse(
-            op,
-            f"`{op.name}` of a mapped value inside a `vmap` cannot be batched",
-            "call it for each element in a loop: `for row in x:`",
-        )
-    rule = _SPECIAL.get(op.name) or _BY_KIND.get(PRIMITIVES[op.name].kind, each_lane)
-    results = rule(op, handles, flags, batch.size)
-    batch.define(op.results, [batch.context.value_of(result) for result in results])
-
-
-def _assert(batch: Batch, op: Op, handles: Sequence[Array], flags: Sequence[bool]) -> None:
-    """An assertion holds if it holds for every element; its message speaks of the first for which it does not."""
-    if batch.size == 0:
-        return
-    condition, *printed = handles
-    if any(flags[1:]):
-        first = i64_scalar(0)
-        if flags[0]:
-            (first,) = emit("argmin", [cast(condition, i32)], {"axis": 0})
-        printed = [element(x, first) if flag else x for x, flag in zip(printed, flags[1:], strict=True)]
-    whole = all_(condition, 0) if flags[0] else condition
-    batch.copied(op, [batch.context.value_of(value) for value in (whole, *printed)], [])
-
-
-def batch_composite(batch: Batch, op: Op) -> None:
-    """A composite stays one where its attributes say all; else its body is batched."""
-    shift = _COMPOSITES.get(op.attrs["name"])
-    flags = [operand in batch.batched for operand in op.operands]
-    if shift is None or any(flags[1:]):
-        body = op.blocks[0]
-        for param, operand in zip(body.params, op.operands, strict=True):
-            batch.values[param] = batch.value(operand)
-            if operand in batch.batched:
-                batch.batched.add(param)
-        from staged.batching.spread import batched_values
-
-        batch.batched |= batched_values(body, {param for param in body.params if param in batch.batched})
-        batch.ops(body)
-        results = [batch.full(value) for value in body.end.operands]
-    else:
-        handles = [batch.context.handle(batch.value(operand)) for operand in op.operands]
-        attrs = {key: value for key, value in op.attrs.items() if key != "name"}
-        made = COMPOSITES[op.attrs["name"]](*handles, **shift(attrs))
-        results = [batch.context.value_of(result) for result in made]
-    batch.define(op.results, results)
 
 
 def _same(attrs: dict[str, Any]) -> dict[str, Any]:
@@ -96,8 +31,7 @@ def _axes(attrs: dict[str, Any]) -> dict[str, Any]:
     return {**attrs, "axes": tuple(axis + 1 for axis in attrs["axes"])}
 
 
-# Those whose derivative is better than their body's, by how their attributes count axes.
-_COMPOSITES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+SHIFTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "relu": _same,
     "sigmoid": _same,
     "softplus": _same,
@@ -109,6 +43,7 @@ _COMPOSITES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "layer_norm": _axes,
     "rms_norm": _axes,
 }
+"""Of composites whose derivative is better than their body's: how their attributes count axes behind a leading one."""
 
 
 # ---- by kind ------------------------------------------------------------------------------------
@@ -217,3 +152,8 @@ _SPECIAL: dict[str, Rule] = {
     "max_pool2d_backward": _merged("input_shape"),
     "avg_pool2d_backward": _merged("input_shape"),
 }
+
+
+def rule_of(op: Op) -> Rule:
+    """How a primitive takes a leading axis: by its name, by its kind, or one element after another."""
+    return _SPECIAL.get(op.name) or _BY_KIND.get(PRIMITIVES[op.name].kind, each_lane)

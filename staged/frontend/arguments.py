@@ -10,21 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, StagedValueError, StagingError
+from staged.errors import StagedValueError, StagingError
 from staged.frontend import trees
+from staged.frontend.dtypes import unsupported_dtype
 from staged.frontend.join import number_type
 from staged.frontend.resident import DeviceArray, borrowed
 from staged.frontend.signatures import bound_arguments, signature_of
-from staged.ir.types import TensorType, dtype_of, shape_text
+from staged.ir.types import TensorType, dtype_of
 from staged.ops.array import Array
 from staged.ops.interchange import elements, is_offered
 from staged.ops.promote import check_class
-from staged.source import Position, here
+from staged.source import here
 
 _NEVER_ARRAYS = (bool, int, float, str, bytes, type(None))
-_CASTS = {"e": "np.float32", "f": "np.float64", "i": "np.int64", "u": "np.int64"}
-
-
 @dataclass(frozen=True)
 class Argument:
     """A staged leaf: its path for people, its type, and what the caller passed."""
@@ -199,15 +197,3 @@ def static_key(leaf: Any) -> Any:
     if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and type(leaf).__hash__ is not None:
         return leaf
     return "id", id(leaf)
-
-
-def unsupported_dtype(what: str, array: Any, where: Position | None) -> DTypeError:
-    """The refusal of a NumPy dtype, with the cast to write."""
-    cast = _CASTS.get("e" if array.dtype == np.float16 else array.dtype.kind, "np.float32")
-    return DTypeError(
-        f"{what} has dtype {array.dtype}, shape {shape_text(tuple(array.shape))}, which has no staged type",
-        where=where,
-        hint={"c": "pass its `.real` and its `.imag`"}.get(array.dtype.kind, f"pass `.astype({cast})` of it")
-        if array.dtype.kind not in "USOMm"
-        else "pass numbers, such as codes or indices; a single string is static",
-    )

@@ -19,11 +19,11 @@ from staged.errors import (
     ProgramZeroDivisionError,
     StagingError,
 )
-from staged.frontend.boolean import truth
 from staged.frontend.join import WEAK_BOOL, is_staged, materialise
-from staged.frontend.print_ import encode, message_parts
+from staged.frontend.strings import encode, message_parts
 from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import ENDED, Signal, TraceContext, current_trace
+from staged.frontend.truth import truth
 from staged.ir.nodes import FAIL, Op, Value
 from staged.ops.array import Array
 from staged.ops.context import context_or_none

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from staged.frontend.mutation import note_made
+from staged.frontend.calls import call
+from staged.frontend.sources import is_convertible
 from staged.frontend.syntax import Converter, expression, operator, text
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace, note_made
 from staged.guards.check import lookup
 from staged.guards.expected import is_library
 from staged.guards.guard import MISSING
@@ -118,8 +119,6 @@ def _of_super(trace: TraceContext, owner: Any, name: str) -> Any:
 
 
 def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
-    from staged.frontend.calls import call, is_convertible
-
     reads, cls = trace.reads, type(owner)
     is_made = trace.is_made(owner)
     if not is_library(cls.__module__):
@@ -210,8 +209,6 @@ def _note_descriptor(trace: TraceContext, descriptor: Any, getter: FunctionType)
 
 def _missing(trace: TraceContext, owner: Any, name: str, is_made: bool) -> Any:
     """An attribute that neither the object nor its class has: asked of `__getattr__`, if there is one."""
-    from staged.frontend.calls import call, is_convertible
-
     cls = type(owner)
     trace.reads.of_class(cls, name, MISSING)
     if not is_made:

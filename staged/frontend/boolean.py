@@ -7,18 +7,17 @@ import operator as py
 from collections.abc import Callable
 from typing import Any
 
-from staged.errors import StagedValueError
 from staged.frontend.extents import Region
+from staged.frontend.if_ import choose
 from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
 from staged.frontend.operands import binary_call, note_operand
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.targets import tracked
 from staged.frontend.tracing import BlockEndedError, current_trace
+from staged.frontend.truth import truth
 from staged.ir.types import bool_
 from staged.ops.array import METHODS, Array, StagedArray
-from staged.ops.promote import read
-from staged.source import here
 
 
 @expression(ast.BoolOp)
@@ -60,25 +59,6 @@ def convert_compare(converter: Converter, node: ast.Compare) -> ast.expr:
 # ---- what the calls do --------------------------------------------------------------------------
 
 
-def truth(value: Any) -> Any:
-    """`value` as a condition: a Python bool, or a staged bool scalar."""
-    value = read(value)
-    if not isinstance(value, StagedArray):
-        note_operand(value)
-        counted = getattr(type(value), "__staged_len__", None)
-        return bool(value) if counted is None else truth(counted(value) > 0)
-    if value.shape:
-        name = f"`{value.value.hint}`" if value.value.hint else "a value"
-        raise StagedValueError(
-            f"a condition needs one truth value, {name} has shape {value.shape}",
-            where=here(),
-            hint="use `st.any(...)`, `st.all(...)`, or `st.where` to choose per element (and `&`, `|`, `~` for arrays)",
-        )
-    if value.dtype is bool_:
-        return value
-    return METHODS["not_equal"](value, 0)
-
-
 @operator
 def and_(scope: Locals, left: Any, right: Callable[[], Any]) -> Any:
     """`left and right()`."""
@@ -99,8 +79,6 @@ def or_(scope: Locals, left: Any, right: Callable[[], Any]) -> Any:
 
 def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[], Any], name: str) -> Any:
     """One op where the right side may as well be computed always; else a branch, since it must not run."""
-    from staged.frontend.if_ import choose
-
     trace = current_trace()
     assert trace is not None
     mark = trace.mark(tracked(trace, scope))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from staged.errors import StagedValueError, StagingError
-from staged.frontend import clocks, math_
+from staged.frontend import math_
 from staged.frontend.attributes import attribute
-from staged.frontend.boolean import truth
-from staged.frontend.files import open_
+from staged.frontend.calls import BUILTINS, OF_FRAME, REFUSED, as_converted, builtin, call
 from staged.frontend.iterables import (
     ArrayRows,
     Enumerate,
@@ -25,11 +24,10 @@ from staged.frontend.iterables import (
     reversed_of,
     zipped,
 )
-from staged.frontend.mutation import note_made
-from staged.frontend.print_ import print_
 from staged.frontend.stores import delete_attribute, set_attribute
 from staged.frontend.strings import Part, StagedString, format_parts, parts_of
-from staged.frontend.tracing import current_trace
+from staged.frontend.tracing import current_trace, note_made
+from staged.frontend.truth import truth
 from staged.ir.types import Dim, TensorType, bool_, f64, i64
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind
@@ -37,10 +35,7 @@ from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array, read
 from staged.source import here
 
-BUILTINS: dict[Any, Callable[..., Any]] = {print: print_, open: open_}
-"""What a call of a builtin does while tracing."""
-
-REFUSED: dict[Any, str] = {
+REFUSED.update({
     builtins.input: "pass the value as an argument",
     builtins.exec: "write the code out",
     builtins.eval: "write the code out",
@@ -48,26 +43,15 @@ REFUSED: dict[Any, str] = {
     builtins.vars: "name the attributes",
     builtins.breakpoint: "run it with `with staged.eager():` to step through it",
     time.sleep: "sleep in Python, between calls",
-}
-OF_FRAME: dict[Any, tuple[int, str]] = {
+})  # fmt: skip
+OF_FRAME.update({
     builtins.globals: (0, "name the global, or import its module and use `getattr`"),
     builtins.locals: (0, "name the variables"),
     builtins.vars: (0, "name the variables"),
     builtins.dir: (0, "name the variables"),
     builtins.eval: (1, "write the code out"),
     builtins.exec: (1, "write the code out"),
-}
-"""Builtins that, given no more arguments than so many, look at the frame that calls them: in converted code it is not the user's."""
-
-
-def builtin(function: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare what a builtin does while tracing."""
-
-    def register(handler: Callable[..., Any]) -> Callable[..., Any]:
-        BUILTINS[function] = handler
-        return handler
-
-    return register
+})  # fmt: skip
 
 
 @builtin(range)
@@ -254,8 +238,6 @@ def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
             if not any(isinstance(item, Array) for item in items):
                 return plain(items, **options) if len(values) == 1 else plain(*items, **options)
             return functools.reduce(METHODS[name], items)
-        from staged.frontend.calls import call
-
         keys = [call(key, item) for item in items]
         if not any(isinstance(item, Array) for item in keys):
             chosen = plain(range(len(items)), key=keys.__getitem__, **options) if items else None
@@ -295,8 +277,6 @@ def all_(values: Any) -> Any:
 @builtin(sorted)
 def sorted_(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
     """Sorts what is known while staging; staged values have no order yet."""
-    from staged.frontend.calls import as_converted
-
     made = [*read(values)]
     in_order = None if key is None else as_converted(key)
     if current_trace() is None:
@@ -360,7 +340,3 @@ def setattr_(owner: Any, name: str, value: Any) -> None:
 @builtin(delattr)
 def delattr_(owner: Any, name: str) -> None:
     delete_attribute(owner, name)
-
-
-BUILTINS.update(clocks.handlers())
-BUILTINS.update(math_.handlers())

@@ -1,4 +1,7 @@
-"""Calls: helpers are converted along, a few builtins are staged, what cannot be staged is refused with the way out."""
+"""Calls: helpers are converted along, a few builtins are staged, what cannot be staged is refused with the way out.
+
+What a call of something in particular does is entered into the tables here by the file that knows it: this one imports none of them.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,71 @@ import functools
 import inspect
 import random
 import sys
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from staged.errors import StagedError, StagedValueError, StagingError
 from staged.frontend import trees
-from staged.frontend.builtins_ import BUILTINS, OF_FRAME, REFUSED
 from staged.frontend.foreign import changed_by, check_call
-from staged.frontend.mutation import note_made, note_new, note_parts
+from staged.frontend.mutation import note_new, note_parts, record_attribute, record_contents
 from staged.frontend.noted_calls import note_call, note_handled, note_unlifted
 from staged.frontend.operands import note_new_iterator
-from staged.frontend.stores import record_attribute, record_contents
-from staged.frontend.strings import StagedString, _holds_staged, format_string
+from staged.frontend.sources import is_convertible
 from staged.frontend.syntax import Converter, expression, operator, place
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace, note_made
 from staged.guards.check import lookup
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
 from staged.source import here
+
+Handler = Callable[..., Any]
+
+BUILTINS: dict[Any, Handler] = {}
+"""What a call of a builtin, of a class of Python's or of a function of C does while tracing, and in eager mode."""
+REFUSED: dict[Any, str] = {}
+"""Builtins that cannot be staged, with the way out."""
+OF_FRAME: dict[Any, tuple[int, str]] = {}
+"""Builtins that, given no more arguments than so many, look at the frame that calls them: in converted code it is not the user's."""
+METHODS_OF: dict[type, dict[str, Handler]] = {}
+"""Methods of Python's classes, by name: what a call does while tracing, or NotImplemented where Python's own does it."""
+OBJECTS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
+"""What a call of an object does whose class has an attribute of this name."""
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+def builtin(function: Any) -> Callable[[H], H]:
+    """Declare what a call of a builtin does while tracing."""
+
+    def register(handler: H) -> H:
+        BUILTINS[function] = handler
+        return handler
+
+    return register
+
+
+def method_of(cls: type, name: str) -> Callable[[H], H]:
+    """Declare what a call of a method of Python's does while tracing: `handler(owner, *args, **kwargs)`, or NotImplemented."""
+
+    def register(handler: H) -> H:
+        METHODS_OF.setdefault(cls, {})[name] = handler
+        return handler
+
+    return register
+
+
+def calls_of(attribute: str) -> Callable[[H], H]:
+    """Declare what a call of an object does whose class has `attribute`: `handler(object, args, kwargs)`."""
+
+    def register(handler: H) -> H:
+        OBJECTS[attribute] = handler
+        return handler
+
+    return register
+
 
 _HIGHER_ORDER: tuple[Any, ...] = (map, filter, functools.reduce, sorted, functools.partial)
 
@@ -100,10 +148,9 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return _call_builtin(function, tracing, args, kwargs)
     if isinstance(function, type):
         return _make(function, tracing, args, kwargs)
-    if hasattr(type(function), "__staged_inline__"):
-        from staged.frontend.staged_calls import call_staged
-
-        return call_staged(function, args, kwargs)
+    for name in OBJECTS:
+        if hasattr(type(function), name):
+            return OBJECTS[name](function, args, kwargs)
     if isinstance(function, functools.partial):
         if trace is not None and not trace.is_made(function):
             for name in ("func", "args", "keywords"):
@@ -190,10 +237,11 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
         raise StagingError(
             f"`{function.__name__}` inside a staged function cannot be staged", where=here(), hint=REFUSED[function]
         )
-    if isinstance(owner, str) and function.__name__ in ("format", "join") and _holds_staged([*args, *kwargs.values()]):
-        if function.__name__ == "format":
-            return format_string(owner, args, kwargs)
-        return _join(owner, *args)
+    for cls in METHODS_OF:
+        if isinstance(owner, cls) and function.__name__ in METHODS_OF[cls]:
+            made = METHODS_OF[cls][function.__name__](owner, *args, **kwargs)
+            if made is not NotImplemented:
+                return made
     result = _call_foreign(function, _converted_arguments(function, args), kwargs)
     note_new_iterator(result, *args)
     if function.__name__ == "copy" and isinstance(result, list | dict | set):
@@ -210,13 +258,6 @@ def _refuse_frames(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             where=here(),
             hint=found[1],
         )
-
-
-def _join(separator: str, items: Any) -> StagedString:
-    made = StagedString([])
-    for index, item in enumerate(items):
-        made = made + (separator if index else "") + item
-    return made
 
 
 def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -303,16 +344,10 @@ def _refuse_random(name: str) -> None:
 
 def as_converted(function: Any) -> Any:
     """The converted form of a function of the user's; others as they are."""
-    from staged.frontend.convert import converted, is_user_code
+    from staged.frontend.convert import converted
+    from staged.frontend.user_code import is_user_code
 
     if isinstance(function, MethodType):
         inner = function.__func__
         return MethodType(as_converted(inner), function.__self__) if isinstance(inner, FunctionType) else function
     return converted(function) if is_user_code(function) else function
-
-
-def is_convertible(function: FunctionType) -> bool:
-    """Whether a function is the user's and has its source at hand."""
-    from staged.frontend.convert import has_source, is_user_code
-
-    return is_user_code(function) and has_source(function)

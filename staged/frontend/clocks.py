@@ -1,4 +1,4 @@
-"""The clocks of Python's `time`, read when the program runs."""
+"""The clocks of Python's `time`, read when the program runs: seconds as a float, or nanoseconds as an integer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from staged.frontend.calls import BUILTINS
 from staged.frontend.tracing import current_trace
 from staged.ir.nodes import IO, Op
 from staged.ir.types import TensorType, f64, i64
@@ -39,6 +40,4 @@ def _reader(function: Callable[[], Any]) -> Callable[[], Any]:
     return read
 
 
-def handlers() -> dict[Any, Callable[[], Any]]:
-    """What a call of each clock does while tracing: seconds as a float, or nanoseconds as an integer."""
-    return {function: _reader(function) for function in _CLOCKS}
+BUILTINS.update({function: _reader(function) for function in _CLOCKS})

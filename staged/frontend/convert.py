@@ -4,77 +4,16 @@ from __future__ import annotations
 
 import ast
 import copy
-import os
 import threading
 from functools import cache
 from types import CellType, CodeType, FunctionType
 
 from staged.depth import goes_deep
 from staged.errors import StagingError
-
-# The constructs register their rules and operators as they are imported.
-from staged.frontend import (  # noqa: F401
-    assert_,
-    assign,
-    attributes,
-    boolean,
-    calls,
-    exits,
-    flow,
-    for_,
-    if_,
-    strings,
-    try_,
-    while_,
-    with_,
-)
 from staged.frontend.function import convert_definition
 from staged.frontend.sources import text_of
 from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition
-from staged.source import BODY, Position, is_installed, position_of_function
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LAYERS = os.path.join(_PACKAGE, "nn") + os.sep
-_LAYER_METHODS = frozenset({"forward", "__call__"})
-"""What is converted of our own layers: a layer of the user's may be below them."""
-
-
-_is_user_file: dict[str, bool] = {}
-
-
-def is_user_code(function: FunctionType) -> bool:
-    """Whether a function is to be converted: not of the standard library, installed packages, or this package's core."""
-    if getattr(function, "__staged_converted__", False) or getattr(function, "__staged_plain__", False):
-        return False
-    file = function.__code__.co_filename
-    if file == "<string>" and function.__name__.startswith("__"):
-        return False  # methods that dataclasses and named tuples generate
-    return is_user_file(file) and (not file.startswith(_LAYERS) or function.__name__ in _LAYER_METHODS)
-
-
-def is_user_file(file: str) -> bool:
-    """Whether functions of this file may be converted: it is not of the standard library, an installed package, or our core."""
-    known = _is_user_file.get(file)
-    if known is None:
-        known = _is_user_file[file] = _decide(file)
-    return known
-
-
-def _decide(file: str) -> bool:
-    if file.startswith("<frozen"):
-        return False
-    if file.startswith("<"):
-        return True  # a console or notebook cell keeps its source in linecache; other code is refused
-    real = os.path.realpath(file)
-    if real.startswith(_PACKAGE + os.sep):
-        return real.startswith(_LAYERS)
-    return not is_installed(real)
-
-
-def has_source(function: FunctionType) -> bool:
-    """Whether the source of a function can be read."""
-    return bool(text_of(function))
-
+from staged.source import BODY, Position, position_of_function
 
 _codes: dict[tuple[str, CodeType], tuple[CodeType, tuple[str, ...]]] = {}
 """Converted code and the global names in it, by file and code: codes of two files can be equal, and have other positions."""

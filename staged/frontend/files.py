@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from staged.errors import ProgramFileError, StagedValueError, StagingError
+from staged.frontend.calls import builtin
 from staged.frontend.effects import check_effect
-from staged.frontend.print_ import encode
-from staged.frontend.strings import Part, StagedString, parts_of
+from staged.frontend.strings import Part, StagedString, encode, parts_of
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import FAIL, IO, Op
 from staged.ir.types import CPU, TensorType, i64
@@ -26,6 +26,7 @@ _MODES = {"w": "w", "wt": "w", "a": "a", "at": "a", "x": "wx", "xt": "wx"}
 _EFFECTS = (*IO, *FAIL)
 
 
+@builtin(open)
 def open_(
     file: Any,
     mode: str = "r",
@@ -76,6 +77,7 @@ class StagedFile:
     """A file of the program, as the user's code sees it while staging."""
 
     __staged_of_trace__ = True
+    __staged_file__ = True
 
     def __init__(self, number: StagedArray) -> None:
         self.number = number
@@ -146,14 +148,6 @@ def emit_write(trace: TraceContext, file: StagedFile, parts: list[Part], end: st
 
 def _emit(trace: TraceContext, name: str, file: StagedFile) -> None:
     trace.emit_op(Op(name, [trace.value_of(file.number)], [], effects=_EFFECTS, device=CPU, where=here()))
-
-
-def close_left(trace: TraceContext, target: object) -> None:
-    """Before an exit towards `target`: close the files whose `with` it leaves."""
-    depth = next(depth for depth, other in enumerate(trace.targets) if other is target)
-    for file, entered in reversed(trace.files):
-        if entered > depth:
-            file.close()
 
 
 def _trace() -> TraceContext:

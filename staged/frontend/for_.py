@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import Any
 
+from staged.frontend.assign import assign
 from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable, count_on, counted
 from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.locals import Locals
@@ -28,8 +29,6 @@ LONG_UNROLLING = 200
 
 @statement(ast.For)
 def convert_for(converter: Converter, node: ast.For) -> list[ast.stmt]:
-    from staged.frontend.assign import assign
-
     iterable = converter.expr(node.iter)
     found = bindings_of([node.target, *node.body])
     item = converter.fresh("item")

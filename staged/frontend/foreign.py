@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staged.errors import StagingError
-from staged.frontend.files import StagedFile
 from staged.frontend.known_calls import CHANGES_FIRST, CHANGES_ITSELF, HARMLESS, KNOWN, ONCE
 from staged.frontend.tracing import TraceContext
+from staged.frontend.user_code import is_user_file
 from staged.source import here
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,7 +72,7 @@ def check_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
         found = known(inherited)
         if isinstance(found, str) and not isinstance(hint, str):
             name, hint = inherited, found
-    if hint is HARMLESS or any(isinstance(value, StagedFile) for value in (*args, *kwargs.values())):
+    if hint is HARMLESS or any(hasattr(type(value), "__staged_file__") for value in (*args, *kwargs.values())):
         if name == "builtins.next" and trace.is_staged_control and _is_held_elsewhere(args):
             raise _refusal(trace, "next", "it moves an iterator of Python's on", "make the iterator and use it up in one place")
         return
@@ -181,8 +181,6 @@ def _named(module: str, qualname: str) -> str:
 
 def _is_of_user(module: str) -> bool:
     """Whether what a module defines is converted: it is none of the standard library, of installed packages, or ours."""
-    from staged.frontend.convert import is_user_file
-
     found = sys.modules.get(module)
     if found is None or module == "builtins":
         return False

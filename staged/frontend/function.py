@@ -6,11 +6,10 @@ import ast
 from typing import Any
 
 from staged.errors import StagingError
+from staged.frontend.assign import assign
 from staged.frontend.call_arguments import changing_statics
-from staged.frontend.if_ import nest_rest
 from staged.frontend.locals import Locals
-from staged.frontend.mutation import note_made
-from staged.frontend.names import Bindings, bindings_of, parameters_of
+from staged.frontend.names import Bindings, always_leaves, bindings_of, parameters_of
 from staged.frontend.scope import traced_in_scope
 from staged.frontend.syntax import (
     Converter,
@@ -32,6 +31,7 @@ from staged.frontend.tracing import (
     NeedsScopeError,
     TraceContext,
     current_trace,
+    note_made,
 )
 from staged.source import here
 
@@ -85,6 +85,19 @@ def _finish(
     made = function_definition(name, arguments, header)
     return place(made, node)
 
+def nest_rest(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """`if c: return a` followed by `rest`  ->  `if c: return a` with `else: rest`.
+
+    Why: the two returns then meet as values, and no exit has to leave the enclosing function.
+    """
+    for index, node in enumerate(statements):
+        if isinstance(node, ast.If) and always_leaves(node.body) and not always_leaves(node.orelse):
+            rest = statements[index + 1 :]
+            if rest:
+                moved = ast.If(node.test, node.body, nest_rest([*node.orelse, *rest]))
+                return [*statements[:index], ast.copy_location(moved, node)]
+    return statements
+
 
 def converter_arguments(converter: Converter, arguments: ast.arguments) -> ast.arguments:
     """The same parameters, without annotations, with converted defaults."""
@@ -105,8 +118,6 @@ def converter_arguments(converter: Converter, arguments: ast.arguments) -> ast.a
 
 @statement(ast.FunctionDef)
 def convert_nested(converter: Converter, node: ast.FunctionDef) -> list[ast.stmt]:
-    from staged.frontend.assign import assign
-
     decorators = [converter.expr(decorator) for decorator in node.decorator_list]
     name = converter.fresh(node.name)
     definition = convert_definition(converter, node, converter.free, name)
@@ -141,8 +152,6 @@ def convert_comprehension(converter: Converter, node: ast.expr) -> ast.expr:
 @statement(ast.ClassDef)
 def convert_class(converter: Converter, node: ast.ClassDef) -> list[ast.stmt]:
     """A class made while staging: its methods are converted, its own names stay plain."""
-    from staged.frontend.assign import assign
-
     found = bindings_of(node.body)
     bases = [converter.expr(base) for base in node.bases]
     keywords = [converter.children(keyword) for keyword in node.keywords]

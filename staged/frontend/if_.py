@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from staged.frontend import trees
-from staged.frontend.boolean import truth
 from staged.frontend.cleanup import note_exit
 from staged.frontend.extents import Region
 from staged.frontend.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, snapshot
 from staged.frontend.mutation import check_region
-from staged.frontend.names import always_leaves
 from staged.frontend.objects import note_joined, replace_leaves, with_objects
 from staged.frontend.syntax import Converter, expression, operator, statement
 from staged.frontend.targets import join_results, restore_all, target_of, tracked, unbound
@@ -25,6 +23,7 @@ from staged.frontend.tracing import (
     TraceContext,
     current_trace,
 )
+from staged.frontend.truth import truth
 from staged.frontend.variable import Variable
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import End, Op, Value
@@ -40,20 +39,6 @@ def convert_if(converter: Converter, node: ast.If) -> list[ast.stmt]:
     else_definition, orelse = converter.body_function(node.orelse, node)
     call = converter.call("if_", converter.locals(), test, then, orelse)
     return [*then_definition, *else_definition, *converter.propagate(call, node.test)]
-
-
-def nest_rest(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """`if c: return a` followed by `rest`  ->  `if c: return a` with `else: rest`.
-
-    Why: the two returns then meet as values, and no exit has to leave the enclosing function.
-    """
-    for index, node in enumerate(statements):
-        if isinstance(node, ast.If) and always_leaves(node.body) and not always_leaves(node.orelse):
-            rest = statements[index + 1 :]
-            if rest:
-                moved = ast.If(node.test, node.body, nest_rest([*node.orelse, *rest]))
-                return [*statements[:index], ast.copy_location(moved, node)]
-    return statements
 
 
 @expression(ast.IfExp)
@@ -221,8 +206,6 @@ class StagedIf:
                 inner[leaf.value] = None
             return leaf
 
-        from staged.frontend import trees
-
         restore_all(self.scopes, list(zip(states[index], poisons[index], strict=True)))
         for scope in self.scopes:
             for value in scope.__dict__.values():
@@ -254,8 +237,6 @@ class StagedIf:
         poisons: list[list[dict[str, Poison]]],
     ) -> Signal | None:
         """Both go on, or both leave alike: each name gets one value."""
-        from staged.frontend import trees
-
         trace = self.trace
         templates: list[tuple[int, str, Template]] = []
         pairs: list[tuple[Any, Any, Template]] = []

@@ -19,6 +19,8 @@ from staged.frontend.tracing import TraceContext
 from staged.ir.nodes import Value
 from staged.ir.types import TensorType, bool_, dtype_of, f64, i64
 from staged.ops.array import Array, StagedArray
+from staged.ops.context import bind
+from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import wider_hint
 from staged.source import Position
 
@@ -180,9 +182,6 @@ def same_tree(a: Any, b: Any) -> bool:
 
 def materialise(trace: TraceContext, leaf: Any, type_: TensorType) -> Value:
     """`leaf` as a staged value of exactly `type_` (numbers become constants, weak values are cast)."""
-    from staged.ops.context import bind
-    from staged.ops.primitive import PRIMITIVES
-
     if not isinstance(leaf, Array):
         if isinstance(leaf, np.ndarray | np.generic):
             leaf = trace.constant(np.asarray(leaf), TensorType(dtype_of(leaf.dtype) or type_.dtype, tuple(leaf.shape)))

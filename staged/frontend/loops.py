@@ -16,7 +16,7 @@ from staged.frontend.extents import Region
 from staged.frontend.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
 from staged.frontend.mutation import check_region
-from staged.frontend.objects import check_passed, mutable_nodes, with_objects
+from staged.frontend.objects import check_passed, with_objects
 from staged.frontend.scope import MAX_TRIES, traced_in_scope
 from staged.frontend.targets import Carry, Key, StateTarget, Target, fits, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import (
@@ -28,6 +28,7 @@ from staged.frontend.tracing import (
     Signal,
     TraceContext,
 )
+from staged.frontend.trees import mutable_nodes
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Label, Op, Value
 from staged.ir.types import TensorType

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import StagedValueError, StagingError
+from staged.frontend.calls import BUILTINS
 from staged.frontend.tracing import current_trace
 from staged.frontend.try_ import is_waited_for
 from staged.ir.types import TensorType, f32, i64
@@ -267,6 +268,4 @@ def _handler(name: str) -> Callable[..., Any]:
     return handler
 
 
-def handlers() -> dict[Any, Callable[..., Any]]:
-    """What a call of each function of `math` does while tracing."""
-    return {getattr(math, name): _handler(name) for name in sorted({*STAGED, *REFUSED}) if hasattr(math, name)}
+BUILTINS.update({getattr(math, name): _handler(name) for name in sorted({*STAGED, *REFUSED}) if hasattr(math, name)})

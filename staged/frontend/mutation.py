@@ -8,15 +8,19 @@ undone by the end of the branch or body.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
 from staged.errors import StaticStateError
 from staged.frontend.extents import Mutation, Region
 from staged.frontend.join import same_tree
-from staged.frontend.objects import before_change, is_tracked, mutable_nodes
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.objects import before_change, contents_of, is_tracked
+from staged.frontend.tracing import TraceContext, current_trace, note_made
+from staged.frontend.trees import mutable_nodes
 from staged.source import here, is_library_file
 
 
@@ -71,22 +75,6 @@ def _path_in(holder: object, owner: object) -> str | None:
     return next((f".{name}" for name, value in vars(holder).items() if value is owner), None)
 
 
-def note_made(value: object) -> None:
-    """Note that converted code made a mutable object in the open constructs."""
-    trace = current_trace()
-    if trace is not None:
-        trace.made[id(value)] = value
-        for extent in trace.extents:
-            extent.made[id(value)] = value
-
-
-def note_tree(tree: object) -> None:
-    """Note the mutable nodes of a tree that was made while tracing."""
-    if current_trace() is not None:
-        for node in mutable_nodes(tree):
-            note_made(node)
-
-
 def note_new(value: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
     """Note the result of a call of code that is not converted, where nobody but the caller holds it: it is new."""
     if current_trace() is not None and sys.getrefcount(value) <= 4:  # names here and in the callers, the count's own
@@ -119,3 +107,69 @@ def check_region(trace: TraceContext, region: Region) -> None:
                 where=mutation.where,
                 hint="use an `st.Variable`, or make the object in the staged function, which carries it; what grows is an `st.Stack`",
             )
+
+
+def record_attribute(owner: Any, name: str) -> None:
+    """Log an attribute of an object before it changes."""
+    if isinstance(owner, type):
+        held = vars(owner).get(name, _ABSENT)
+
+        def undo_of_class(_: Any) -> None:
+            if held is not _ABSENT:
+                setattr(owner, name, held)
+            elif name in vars(owner):
+                delattr(owner, name)
+
+        text = f"the attribute `{name}` of the class `{owner.__name__}`"
+        record_mutation(owner, text, lambda: vars(owner).get(name, _ABSENT), undo_of_class, name)
+        return
+    contents = contents_of(owner) if not isinstance(owner, list | dict) else None
+    if contents is not None:
+        own = contents.get(name, _ABSENT)
+
+        def undo(_: Any) -> None:
+            if own is _ABSENT:
+                contents.pop(name, None)
+            else:
+                contents[name] = own
+
+        text = f"the attribute `{name}` of{{name}} (a {type(owner).__name__})"
+        record_mutation(owner, text, lambda: getattr(owner, name, _ABSENT), undo, name)
+
+
+_ABSENT = object()
+
+
+def record_contents(container: Any) -> None:
+    """Log a container or an array of Python before it changes."""
+    if isinstance(container, list):
+
+        def undo(before: Any) -> None:
+            container[:] = before
+
+        record_mutation(container, "the list{name}", lambda: list(container), undo)
+    elif isinstance(container, dict | set):
+
+        def undo_all(before: Any) -> None:
+            container.clear()
+            container.update(before)
+
+        record_mutation(container, f"the {type(container).__name__}{{name}}", lambda: dict_or_set(container), undo_all)
+    elif isinstance(container, deque | bytearray):
+
+        def undo_each(before: Any) -> None:
+            container.clear()
+            container.extend(before)
+
+        record_mutation(container, f"the {type(container).__name__}{{name}}", lambda: list(container), undo_each)
+    elif isinstance(container, np.ndarray):
+
+        def undo_elements(before: Any) -> None:
+            container[...] = before
+
+        record_mutation(container, "the array{name} of NumPy", container.copy, undo_elements)
+
+
+def dict_or_set(container: Any) -> Any:
+    """A shallow copy."""
+    return dict(container) if isinstance(container, dict) else set(container)

@@ -10,21 +10,18 @@ Only objects made while tracing can be changed so: others outlive the program, w
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
-from types import FunctionType
 from typing import Any, TypeVar
-
-import numpy as np
 
 from staged.errors import StaticStateError, UnboundNameError
 from staged.frontend.extents import Mutation, Region
 from staged.frontend.join import describe
 from staged.frontend.locals import Locals, Poison
 from staged.frontend.tracing import NeedsTrackingError, TraceContext
-from staged.ops.array import Array, StagedArray
+from staged.frontend.trees import is_dataclass, mutable_nodes
+from staged.ops.array import Array
 from staged.source import here
 
 R = TypeVar("R")
@@ -300,40 +297,6 @@ def note_joined(trace: TraceContext, joined: object, *sources: object) -> None:
             trace.origins[id(node)] = origins
 
 
-_LEAVES = frozenset((StagedArray, bool, int, float, str, type(None), np.ndarray, FunctionType))
-
-
-def mutable_nodes(tree: object) -> list[object]:
-    """The lists, dicts and mutable dataclasses of a tree, in its order."""
-    found: list[object] = []
-
-    def visit(node: object) -> None:
-        if type(node) in _LEAVES:
-            return
-        if isinstance(node, list | dict) or (_is_dataclass(node) and not _is_frozen(node)):
-            found.append(node)
-        if isinstance(node, list | tuple):
-            for item in node:
-                visit(item)
-        elif isinstance(node, dict):
-            for key in sorted(node, key=repr):
-                visit(node[key])
-        elif _is_dataclass(node):
-            for field in dataclasses.fields(node):  # type: ignore[arg-type]
-                visit(getattr(node, field.name, None))
-
-    visit(tree)
-    return found
-
-
-def _is_dataclass(node: object) -> bool:
-    return hasattr(type(node), "__dataclass_fields__")
-
-
-def _is_frozen(node: object) -> bool:
-    return bool(type(node).__dataclass_params__.frozen)  # type: ignore[attr-defined]
-
-
 def _check_aliases(trace: TraceContext, owner: object, label: str) -> None:
     """Refuse a change of an object that may be another one that is still in use: only the program would know."""
     mine = {id(owner), *trace.origins.get(id(owner), {})}
@@ -404,7 +367,7 @@ def replace_leaves(tree: Any, replace: Callable[[Any], Any], done: dict[int, Any
         if all(new is old for new, old in zip(items, tree, strict=True)):
             return tree
         return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
-    if _is_dataclass(tree) or isinstance(tree, list | dict):
+    if is_dataclass(tree) or isinstance(tree, list | dict):
         done[id(tree)] = tree
         contents = contents_of(tree)
         assert contents is not None

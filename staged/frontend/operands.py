@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from staged.frontend.mutation import note_made
 from staged.frontend.syntax import Converter, expression, operator, text
-from staged.frontend.tracing import current_trace
+from staged.frontend.tracing import current_trace, note_made
 from staged.ops.array import Array, StagedArray
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {

@@ -14,11 +14,11 @@ from typing import Any
 from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
 from staged.frontend import trees
 from staged.frontend.call_arguments import CallArguments, Slots, fits_slots, program_name, same_function, same_slots
+from staged.frontend.calls import call
 from staged.frontend.extents import Region
 from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
-from staged.frontend.objects import mutable_nodes
 from staged.frontend.scope import MAX_TRIES
 from staged.frontend.targets import Carry, Key, StateTarget
 from staged.frontend.tracing import (
@@ -30,6 +30,8 @@ from staged.frontend.tracing import (
     State,
     TraceContext,
 )
+from staged.frontend.trees import mutable_nodes
+from staged.frontend.user_code import is_user_code
 from staged.frontend.variable import Variable, key_of, read_variable, write_variable
 from staged.ir.builder import Builder
 from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values
@@ -409,15 +411,11 @@ def _closed(block: Block, captures: list[Value]) -> Block:
 
 
 def plain_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from staged.frontend.calls import call
-
     return call(function, *args, **kwargs)
 
 
 def has_body(function: Callable[..., Any]) -> bool:
     """Whether a call of `function` runs a converted body (not so for partials, callable objects and lambdas inside)."""
-    from staged.frontend.convert import is_user_code
-
     plain = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(plain, FunctionType):
         return False

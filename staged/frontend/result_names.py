@@ -8,7 +8,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from staged.errors import StagingError
-from staged.frontend.convert import has_source, is_user_code, syntax_of
+from staged.frontend.convert import syntax_of
+from staged.frontend.sources import has_source
+from staged.frontend.user_code import is_user_code
 
 _names: dict[CodeType, list[str]] = {}
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from staged.errors import StagingError
-from staged.frontend import trees
 from staged.frontend.extents import Region
-from staged.frontend.iterables import StagedIterable
 from staged.frontend.locals import Locals, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import with_objects
-from staged.frontend.strings import StagedString
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext
-from staged.frontend.variable import Variable
 from staged.ir.nodes import Label, Op
-from staged.ops.array import StagedArray
 from staged.source import Position, here
 
 MAX_TRIES = 30
@@ -80,7 +74,7 @@ def _traced_in_scope(
                     signal = ENDED
                 check_region(trace, region)
                 if signal is None or signal.kind in target.catches:
-                    target.leave("yield", *_left_with(signal))
+                    target.leave("yield", *left_with(signal))
                 elif signal is not ENDED:
                     target_of(trace, signal).exit(signal)
                 made = [dict(other.__dict__) for other in scopes]
@@ -114,68 +108,6 @@ def _traced_in_scope(
     raise AssertionError(f"tracing {what} does not settle")
 
 
-def _left_with(signal: Signal | None) -> tuple[Any, Position | None]:
+def left_with(signal: Signal | None) -> tuple[Any, Position | None]:
     """The value of a body that has ended, and the statement that ended it."""
     return (None, None) if signal is None else (signal.value, signal.where)
-
-
-class ProgramTarget(StateTarget):
-    """The staged function itself: exits return from the program."""
-
-    def exit(self, signal: Signal) -> None:
-        self.leave("return", signal.value, signal.where)
-
-    def leave(self, kind: str, value: Any = None, where: Position | None = None) -> None:
-        # A Variable that lives in the program only leaves it as what it holds.
-        _check_result(value)
-        super().leave(kind, trees.map_leaves(self._held, value), where)
-
-    def _held(self, leaf: Any) -> Any:
-        return leaf.value if isinstance(leaf, Variable) and leaf.is_inner else leaf
-
-
-def _check_result(value: Any) -> None:
-    """Raise where a result holds staged values in what cannot be given back: a text, a set, the keys of a dict, an iterator."""
-    what = None
-    for leaf in trees.flatten(value)[0]:
-        if isinstance(leaf, StagedString):
-            what = "a text with staged parts", "print it, write it to a file, or return its numbers"
-        elif isinstance(leaf, set | frozenset) and any(isinstance(item, StagedArray) for item in leaf):
-            what = "a set of staged values", "return a list, or an array: `st.stack([...])`"
-        elif isinstance(leaf, StagedIterable):
-            what = "an iterator over staged values", "return the array, or the bounds"
-    if what is None and _has_staged_key(value):
-        what = "a dict with staged keys", "return keys and values as arrays"
-    if what is not None:
-        raise StagingError(
-            f"{what[0]} cannot be a result: it exists only when the program runs", where=here(), hint=what[1]
-        )
-
-
-def _has_staged_key(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(isinstance(key, StagedArray) or _has_staged_key(item) for key, item in value.items())
-    return isinstance(value, list | tuple) and any(map(_has_staged_key, value))
-
-
-def traced_as_program(trace: TraceContext, scope: Locals, body: Body, what: str) -> ProgramTarget:
-    """The body of the program, in the open block, which this ends; its result template is in the target."""
-    result = None
-    for _ in range(MAX_TRIES):
-        mark = trace.mark([scope, *trace.shared])
-        target = ProgramTarget(trace, "function", what, frozenset({"return"}), has_result=True, result=result)
-        trace.targets.append(target)
-        try:
-            try:
-                signal = body()
-            except BlockEndedError:
-                signal = ENDED
-            if signal is not ENDED:
-                target.leave("return", *_left_with(signal))
-        finally:
-            trace.targets.pop()
-        if not target.stale:
-            return target
-        trace.rollback(mark)
-        result = target.result
-    raise AssertionError(f"tracing {what} does not settle")

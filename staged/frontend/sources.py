@@ -12,6 +12,7 @@ import sys
 from functools import lru_cache
 from types import CodeType, FunctionType
 
+from staged.frontend.user_code import is_user_code, is_user_file
 from staged.source import keep_lines
 
 _texts: dict[str, list[str]] = {}
@@ -26,8 +27,6 @@ _looked_at: tuple[int, str] = 0, ""
 
 def remember_modules() -> None:
     """Keep the text of every module of the user's that has been imported since the last call."""
-    from staged.frontend.convert import is_user_file
-
     global _looked_at
     modules = len(sys.modules), next(reversed(sys.modules))
     if modules == _looked_at:  # every staged function that is declared asks, and a program has thousands of modules
@@ -90,3 +89,13 @@ def _codes_of(text: str, file: str) -> frozenset[CodeType]:
         found.add(code)
         waiting += [item for item in code.co_consts if isinstance(item, CodeType)]
     return frozenset(found)
+
+
+def has_source(function: FunctionType) -> bool:
+    """Whether the source of a function can be read."""
+    return bool(text_of(function))
+
+
+def is_convertible(function: FunctionType) -> bool:
+    """Whether a function is the user's and has its source at hand."""
+    return is_user_code(function) and has_source(function)

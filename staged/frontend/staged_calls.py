@@ -19,6 +19,7 @@ from staged.frontend.call_arguments import (
     program_name,
     same_function,
 )
+from staged.frontend.calls import calls_of
 from staged.frontend.join import is_staged
 from staged.frontend.recursion import Activation, emit_call, plain_call, trace_function
 from staged.frontend.targets import StateTarget
@@ -30,6 +31,7 @@ SHALLOW = 32
 """Calls inside one another that differ in static numbers only: from here on these numbers are staged instead of unrolled."""
 
 
+@calls_of("__staged_inline__")
 def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a staged function by another one: its program goes on in the one that is traced."""
     trace = current_trace()

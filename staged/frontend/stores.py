@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator as py
-from collections import deque
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -12,13 +11,13 @@ import numpy as np
 
 from staged.errors import ShapeError, StagedValueError, StagingError, StaticStateError
 from staged.frontend.attributes import attribute
+from staged.frontend.calls import call
 from staged.frontend.locals import Locals
-from staged.frontend.mutation import note_made, record_mutation
+from staged.frontend.mutation import record_attribute, record_contents
 from staged.frontend.number_tables import element_of
-from staged.frontend.objects import contents_of
 from staged.frontend.operands import note_operand, note_view
 from staged.frontend.syntax import operator
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace, note_made
 from staged.guards.check import lookup
 from staged.guards.expected import is_library
 from staged.ops.array import METHODS, Array, StagedArray
@@ -66,8 +65,6 @@ def augmented(value: Any, name: str, other: Any) -> Any:
     if not isinstance(value, Array):
         method = getattr(type(value), f"__{_IN_PLACE[name].__name__}__", None)
         if isinstance(method, FunctionType):
-            from staged.frontend.calls import call
-
             return call(method, value, other)
         if not isinstance(other, Array):
             note_operand(value)
@@ -104,8 +101,6 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
     described = getattr(type(owner), name, None)
     trace = current_trace()
     if trace is not None and isinstance(described, property) and described.fset is not None:
-        from staged.frontend.calls import call
-
         trace.reads.of_class(type(owner), name, described)
         call(described.fset, owner, value)
         return
@@ -130,72 +125,6 @@ def _note_hooks(trace: TraceContext, owner: Any, name: str) -> None:
             trace.reads.consumed(function)
         else:
             trace.reads.reason(f"the attribute `{name}` of a {cls.__name__} is set by `{function.__qualname__}` while staging")
-
-
-def record_attribute(owner: Any, name: str) -> None:
-    """Log an attribute of an object before it changes."""
-    if isinstance(owner, type):
-        held = vars(owner).get(name, _ABSENT)
-
-        def undo_of_class(_: Any) -> None:
-            if held is not _ABSENT:
-                setattr(owner, name, held)
-            elif name in vars(owner):
-                delattr(owner, name)
-
-        text = f"the attribute `{name}` of the class `{owner.__name__}`"
-        record_mutation(owner, text, lambda: vars(owner).get(name, _ABSENT), undo_of_class, name)
-        return
-    contents = contents_of(owner) if not isinstance(owner, list | dict) else None
-    if contents is not None:
-        own = contents.get(name, _ABSENT)
-
-        def undo(_: Any) -> None:
-            if own is _ABSENT:
-                contents.pop(name, None)
-            else:
-                contents[name] = own
-
-        text = f"the attribute `{name}` of{{name}} (a {type(owner).__name__})"
-        record_mutation(owner, text, lambda: getattr(owner, name, _ABSENT), undo, name)
-
-
-_ABSENT = object()
-
-
-def record_contents(container: Any) -> None:
-    """Log a container or an array of Python before it changes."""
-    if isinstance(container, list):
-
-        def undo(before: Any) -> None:
-            container[:] = before
-
-        record_mutation(container, "the list{name}", lambda: list(container), undo)
-    elif isinstance(container, dict | set):
-
-        def undo_all(before: Any) -> None:
-            container.clear()
-            container.update(before)
-
-        record_mutation(container, f"the {type(container).__name__}{{name}}", lambda: dict_or_set(container), undo_all)
-    elif isinstance(container, deque | bytearray):
-
-        def undo_each(before: Any) -> None:
-            container.clear()
-            container.extend(before)
-
-        record_mutation(container, f"the {type(container).__name__}{{name}}", lambda: list(container), undo_each)
-    elif isinstance(container, np.ndarray):
-
-        def undo_elements(before: Any) -> None:
-            container[...] = before
-
-        record_mutation(container, "the array{name} of NumPy", container.copy, undo_elements)
-
-
-def dict_or_set(container: Any) -> Any:
-    """A shallow copy."""
-    return dict(container) if isinstance(container, dict) else set(container)
 
 
 @operator
@@ -287,8 +216,6 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
     record_contents(root)
     method = getattr(type(root), "__setitem__", None)
     if isinstance(method, FunctionType):
-        from staged.frontend.calls import call
-
         call(method, root, key, value)
         return root
     root[key] = value

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from staged.errors import StagingError
 from staged.ir.nodes import Value
 from staged.ir.types import Device
 from staged.ops.array import Array, StagedArray
+from staged.source import Position
 
-if TYPE_CHECKING:
-    from staged.frontend.tracing import TraceContext
 
-_FROM_NOTHING = frozenset("constant iota broadcast_to reshape permute slice pad".split())
+class Inputs(Protocol):
+    """What a region asks of the trace: which arrays of Python are inputs of the program, and the position of a new op."""
+
+    @property
+    def hidden(self) -> Mapping[int, tuple[Any, Value]]: ...
+
+    def locate(self) -> Position | None: ...
 
 
 class Strict:
@@ -27,13 +33,13 @@ class Strict:
         self.values = {leaf.value for leaf in named if isinstance(leaf, StagedArray)}
         self.named = named  # kept alive, so that ids stay unique
 
-    def check(self, trace: TraceContext, operand: Array) -> None:
+    def check(self, trace: Inputs, operand: Array) -> None:
         """Raise where an op of the region uses a foreign array."""
         if isinstance(operand, StagedArray) and not self.has(trace, operand):
             name = operand.value.hint if operand.value.hint and self.outside(trace, operand) is None else ""
             raise self.refusal(trace, f"`{name}`" if name else "an array", operand.type, name or "x")
 
-    def has(self, trace: TraceContext, operand: StagedArray) -> bool:
+    def has(self, trace: Inputs, operand: StagedArray) -> bool:
         """Whether an operand is on the region's device: made there, named by the region, a number or a constant."""
         if operand.device == self.device or not operand.shape:
             return True
@@ -42,16 +48,16 @@ class Strict:
         array = self.outside(trace, operand)
         return array is not None and id(array) in self.ids
 
-    def outside(self, trace: TraceContext, operand: StagedArray) -> object:
+    def outside(self, trace: Inputs, operand: StagedArray) -> object:
         """The array of Python that an operand is, if it is one."""
         return next((array for array, hidden in trace.hidden.values() if hidden is operand.value), None)
 
-    def check_variable(self, trace: TraceContext, variable: Any, device: Device) -> None:
+    def check_variable(self, trace: Inputs, variable: Any, device: Device) -> None:
         """Raise where the region reads or writes a Variable from outside."""
         if variable.shape and id(variable) not in self.ids and device != self.device:
             raise self.refusal(trace, f"the Variable `{variable.name}`", variable.type, variable.name)
 
-    def refusal(self, trace: TraceContext, what: str, type: Any, name: str) -> StagingError:
+    def refusal(self, trace: Inputs, what: str, type: Any, name: str) -> StagingError:
         """The error for a use of something foreign."""
         device = str(self.device).upper()
         return StagingError(
@@ -63,4 +69,6 @@ class Strict:
 
 def _is_constant(value: Value) -> bool:
     op = value.producer
-    return op is not None and op.name in _FROM_NOTHING and all(map(_is_constant, op.operands))
+    if op is None:
+        return False
+    return (op.declared.kind == "source" or op.declared.is_move) and all(map(_is_constant, op.operands))

@@ -10,9 +10,12 @@ from types import FunctionType
 from typing import Any
 
 from staged.errors import StagingError
+from staged.frontend.calls import call, method_of
 from staged.frontend.operands import binary_call, note_operand, note_printed
+from staged.frontend.sources import is_convertible
 from staged.frontend.syntax import Converter, expression, operator, text
-from staged.frontend.tracing import current_trace
+from staged.frontend.tracing import TraceContext, current_trace
+from staged.ir.nodes import Value
 from staged.ir.types import Dim
 from staged.ops.array import Array, StagedArray
 from staged.ops.formatting import parse_spec
@@ -116,8 +119,6 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
     note_printed(value)
     written = _written_by(value, conversion) if trace is not None else None
     if written is not None:
-        from staged.frontend.calls import call
-
         if written.__name__ == "__format__":
             return parts_of(call(written, value, spec))
         return format_parts(call(written, value), "", spec)
@@ -132,14 +133,12 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
 
 def _written_by(value: Any, conversion: str) -> FunctionType | None:
     """The method of the user's class that makes its text, which may have staged parts; None where Python's own does."""
-    from staged.frontend.convert import has_source, is_user_code
-
     names = {"r": ("__repr__",), "a": (), "s": ("__str__", "__repr__")}.get(conversion, ("__format__", "__str__", "__repr__"))
     for name in names:
         method = getattr(type(value), name, None)
         if isinstance(method, FunctionType):
             is_converted = getattr(method, "__staged_converted__", False)
-            if is_converted or (is_user_code(method) and has_source(method)):
+            if is_converted or is_convertible(method):
                 return method
         if name != "__format__" and method is not getattr(object, name):
             return None
@@ -203,8 +202,11 @@ def _holds_staged(value: Any) -> bool:
     )
 
 
-def format_string(template: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+@method_of(str, "format")
+def format_string(template: str, *arguments: Any, **named: Any) -> Any:
     """`template.format(...)`."""
+    if not _holds_staged([*arguments, *named.values()]):
+        return NotImplemented
     out: list[Any] = []
     automatic = 0
     for literal, field, spec, conversion in string.Formatter().parse(template):
@@ -216,6 +218,17 @@ def format_string(template: str, arguments: tuple[Any, ...], named: dict[str, An
         value, _ = string.Formatter().get_field(field, arguments, named)
         out.append((value, conversion or "", fstring_of_spec(spec or "", arguments, named)))
     return fstring(*out)
+
+
+@method_of(str, "join")
+def join_strings(separator: str, items: Any) -> Any:
+    """`separator.join(items)`."""
+    if not _holds_staged([items]):
+        return NotImplemented
+    made = StagedString([])
+    for index, item in enumerate(items):
+        made = made + (separator if index else "") + item
+    return made
 
 
 def fstring_of_spec(spec: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
@@ -231,3 +244,32 @@ def modulo(left: Any, right: Any) -> Any:
             "`%` formatting of staged values cannot be staged", where=here(), hint='write an f-string: f"{x:.3f}"'
         )
     return left % right
+
+
+def encode(trace: TraceContext, parts: list[Part]) -> tuple[list[Value], tuple[Any, ...]]:
+    """Parts as operands and the attribute that places them: text, or (operand, spec, conversion)."""
+    operands: list[Value] = []
+    attr: list[Any] = []
+    for part in parts:
+        if isinstance(part, str):
+            if attr and isinstance(attr[-1], str):
+                attr[-1] += part
+            elif part:
+                attr.append(part)
+        else:
+            value, spec, conversion = part
+            attr.append((len(operands), spec, conversion))
+            operands.append(trace.value_of(value))
+    return operands, tuple(attr)
+
+
+def message_parts(message: Any) -> list[Part]:
+    """The parts of an assertion's or exception's message."""
+    if message is None:
+        return []
+    if isinstance(message, str):
+        return [message]
+    if isinstance(message, Array):
+        return parts_of(message)
+    made = fstring((message, "", ""))
+    return [made] if isinstance(made, str) else list(made.parts)

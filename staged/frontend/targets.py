@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from staged.errors import CarriedValueError, StagingError
+from staged.errors import CarriedValueError, StagingError, UnboundNameError
 from staged.frontend import trees
 from staged.frontend.join import (
     MismatchError,
@@ -26,8 +26,9 @@ from staged.frontend.join import (
     template_of,
 )
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, restore
-from staged.frontend.objects import mutable_nodes, note_joined
+from staged.frontend.objects import note_joined
 from staged.frontend.tracing import NeedsScopeError, Signal, TraceContext
+from staged.frontend.trees import mutable_nodes
 from staged.ir.nodes import Label, Value
 from staged.ir.types import TensorType, dims_of
 from staged.ops.array import StagedArray
@@ -95,8 +96,6 @@ class StateTarget(Target):
     def leave(self, kind: str, value: Any = None, where: Position | None = None) -> None:
         """End the current block with the state as it is now; `where` is the statement that does so."""
         if self.trace.files:
-            from staged.frontend.files import close_left
-
             close_left(self.trace, self)
         self.exits += 1
         self.breaks = self.breaks or kind == "break"
@@ -285,8 +284,6 @@ def fits(leaves: list[Any], template: Template) -> bool:
 
 def unbound(name: str, what: str, why: str = "") -> Poison:
     """A name that is not bound on every path through `what`."""
-    from staged.errors import UnboundNameError
-
     return Poison(
         UnboundNameError,
         f"`{name}` is not bound on every path through {what}{why}",
@@ -345,3 +342,11 @@ def restore_all(scopes: list[Locals], states: list[Any]) -> None:
 def target_of(trace: TraceContext, signal: Signal) -> Target:
     """What a signal leads to, from the innermost construct outwards."""
     return next(target for target in reversed(trace.targets) if signal.kind in target.catches)
+
+
+def close_left(trace: TraceContext, target: object) -> None:
+    """Before an exit towards `target`: close the files whose `with` it leaves."""
+    depth = next(depth for depth, other in enumerate(trace.targets) if other is target)
+    for file, entered in reversed(trace.files):
+        if entered > depth:
+            file.close()

@@ -11,7 +11,7 @@ import numpy as np
 
 from staged.depth import goes_deep
 from staged.errors import ShapeError, StagedError, StagingError
-from staged.frontend import trees
+from staged.frontend import constructs, trees  # noqa: F401  (the constructs register themselves)
 from staged.frontend.arguments import Argument, Arguments, flatten_arguments
 from staged.frontend.call_arguments import flatten_call
 from staged.frontend.calls import call
@@ -21,16 +21,15 @@ from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.generator import OF_THREAD, Generator, draw
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
-from staged.frontend.mutation import note_made, note_tree
-from staged.frontend.objects import mutable_nodes
+from staged.frontend.program_body import traced_as_program
 from staged.frontend.recursion import has_body
 from staged.frontend.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
 from staged.frontend.result_names import result_names
-from staged.frontend.scope import traced_as_program
 from staged.frontend.sources import remember_modules
 from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
-from staged.frontend.tracing import Body, NeedsNameError, TraceContext
+from staged.frontend.tracing import Body, NeedsNameError, TraceContext, note_made
+from staged.frontend.trees import mutable_nodes, note_tree
 from staged.frontend.variable import Variable
 from staged.guards.expected import is_value
 from staged.guards.reads import Reads

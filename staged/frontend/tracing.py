@@ -20,6 +20,7 @@ import numpy as np
 from staged.errors import LeakError
 from staged.frontend.captured import name_of_captured, whole_behind, whole_view
 from staged.frontend.device_options import Options
+from staged.frontend.dtypes import unsupported_dtype
 from staged.frontend.effects import check_effect
 from staged.frontend.extents import Mutation, Region
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
@@ -27,7 +28,7 @@ from staged.frontend.strict import Strict
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.nodes import Function, Op, Value, VariableRef
-from staged.ir.types import Dim, TensorType, Type, dims_of
+from staged.ir.types import Dim, TensorType, Type, dims_of, dtype_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive
@@ -495,12 +496,8 @@ def is_of_python(cls: type) -> bool:
 
 
 def _type_of_array(array: Any, trace: TraceContext) -> TensorType:
-    from staged.ir.types import dtype_of
-
     dtype = dtype_of(array.dtype)
     if dtype is None:
-        from staged.frontend.arguments import unsupported_dtype
-
         raise unsupported_dtype("a closed-over array", array, trace.locate())
     return TensorType(dtype, tuple(array.shape))
 
@@ -509,3 +506,12 @@ def current_trace() -> TraceContext | None:
     """The trace in force; None in eager mode and in plain Python."""
     context = context_or_none()
     return context if type(context) is TraceContext else None
+
+
+def note_made(value: object) -> None:
+    """Note that converted code made a mutable object in the open constructs."""
+    trace = current_trace()
+    if trace is not None:
+        trace.made[id(value)] = value
+        for extent in trace.extents:
+            extent.made[id(value)] = value

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
+import numpy as np
 import optree
+
+from staged.frontend.tracing import current_trace, note_made
+from staged.ops.array import StagedArray
 
 _NAMESPACE = "staged"
 _registered: set[type] = set()
@@ -59,10 +64,15 @@ def unflatten(spec: Spec, leaves: Sequence[Any]) -> Tree:
     """The tree of structure `spec` with these leaves."""
     made = optree.tree_unflatten(spec, leaves)
     if not spec.is_leaf():
-        from staged.frontend.mutation import note_tree
-
         note_tree(made)
     return made
+
+
+def note_tree(tree: object) -> None:
+    """Note the mutable nodes of a tree that was made while tracing."""
+    if current_trace() is not None:
+        for node in mutable_nodes(tree):
+            note_made(node)
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
@@ -83,3 +93,38 @@ def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
         return optree.broadcast_prefix(axes, tree, none_is_leaf=True, namespace=_NAMESPACE)
     except ValueError:
         return None
+
+
+_LEAVES = frozenset((StagedArray, bool, int, float, str, type(None), np.ndarray, FunctionType))
+
+
+def mutable_nodes(tree: object) -> list[object]:
+    """The lists, dicts and mutable dataclasses of a tree, in its order."""
+    found: list[object] = []
+
+    def visit(node: object) -> None:
+        if type(node) in _LEAVES:
+            return
+        if isinstance(node, list | dict) or (is_dataclass(node) and not _is_frozen(node)):
+            found.append(node)
+        if isinstance(node, list | tuple):
+            for item in node:
+                visit(item)
+        elif isinstance(node, dict):
+            for key in sorted(node, key=repr):
+                visit(node[key])
+        elif is_dataclass(node):
+            for field in dataclasses.fields(node):  # type: ignore[arg-type]
+                visit(getattr(node, field.name, None))
+
+    visit(tree)
+    return found
+
+
+def is_dataclass(node: object) -> bool:
+    """Whether an object is of a dataclass."""
+    return hasattr(type(node), "__dataclass_fields__")
+
+
+def _is_frozen(node: object) -> bool:
+    return bool(type(node).__dataclass_params__.frozen)  # type: ignore[attr-defined]

@@ -10,8 +10,8 @@ from contextvars import ContextVar, Token
 from typing import Any
 
 from staged.errors import StagingError
-from staged.frontend import cleanup  # noqa: F401  (its operator)
 from staged.frontend.assert_ import KINDS
+from staged.frontend.assign import assign
 from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import (
     BlockEndedError,
@@ -32,8 +32,6 @@ from staged.source import Position
 @statement(ast.Try)
 def convert_try(converter: Converter, node: ast.Try) -> list[ast.stmt]:
     """Stays a `try`: it catches what Python raises while staging."""
-    from staged.frontend.assign import assign
-
     kinds = [handler.type for handler in node.handlers if handler.type is not None]
     caught = converter.lambda_(ast.copy_location(ast.Tuple(kinds, ast.Load()), node))
     is_bare = len(kinds) < len(node.handlers)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from staged.frontend.boolean import not_, truth
+from staged.frontend.boolean import not_
 from staged.frontend.for_ import names_of
 from staged.frontend.if_ import if_
 from staged.frontend.iterables import count_on
@@ -18,6 +18,7 @@ from staged.frontend.scope import traced_in_scope
 from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.targets import tracked
 from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext, current_trace
+from staged.frontend.truth import truth
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
 from staged.ops.array import Array, StagedArray

@@ -6,7 +6,8 @@ import ast
 from types import FunctionType
 from typing import Any
 
-from staged.frontend import cleanup  # noqa: F401  (its operator)
+from staged.frontend.assign import assign
+from staged.frontend.calls import as_converted, call
 from staged.frontend.operands import note_operand
 from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import current_trace
@@ -16,8 +17,6 @@ from staged.guards.check import lookup
 @statement(ast.With)
 def convert_with(converter: Converter, node: ast.With) -> list[ast.stmt]:
     """Stays a `with`: a signal that returns through it runs its exit, as an exception does."""
-    from staged.frontend.assign import assign
-
     items = []
     header: list[ast.stmt] = []
     for item in node.items:
@@ -40,8 +39,6 @@ def convert_with(converter: Converter, node: ast.With) -> list[ast.stmt]:
 @operator
 def context(manager: Any) -> Any:
     """What a `with` enters: an object of the user's with its methods converted, anything else as it is."""
-    from staged.frontend.calls import as_converted
-
     trace = current_trace()
     if trace is None:
         return manager
@@ -61,13 +58,9 @@ class _Converted:
         self.manager = manager
 
     def __enter__(self) -> Any:
-        from staged.frontend.calls import call
-
         return call(type(self.manager).__enter__, self.manager)
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
-        from staged.frontend.calls import call
-
         if kind is not None and not issubclass(kind, Exception):
             # A path has ended, or a try of staging is taken back: there is no place to record into.
             return type(self.manager).__exit__(self.manager, kind, error, traceback)

@@ -58,6 +58,8 @@ class Declaration:
     Such an op cannot fail, and neither it nor its derivatives make an infinity or NaN of finite operands.
     """
     vector: VectorForm = "any"
+    combine: str = ""
+    """Of a reduction: the elementwise op that makes one result of two partial ones."""
     named_after_operand: bool = False
     """Whether generated text calls an unnamed result after the first operand, of which it is a part or another form."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from staged.ir.declaration import DECLARED, Declaration
 from staged.ir.types import Dim, DType, Extent, bound
 from staged.source import Position
 
@@ -147,6 +148,11 @@ class Compute:
     operands: tuple[Operand, ...]
     attrs: Mapping[str, Any]
     where: Position | None = None
+
+    @property
+    def declared(self) -> Declaration:
+        """The declaration of the op: its kind and traits."""
+        return DECLARED[self.op]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

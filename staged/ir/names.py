@@ -5,10 +5,6 @@ from __future__ import annotations
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import OPAQUE
 
-MOVES = frozenset(
-    "cast reshape stop_gradient broadcast_to permute slice dynamic_slice copy sequence_get".split()
-)
-"""Ops whose result is their first operand at other places, as another type, or in part."""
 CONTROL = frozenset("if for while scope call constant absent frame_load frame_null".split())
 """Ops whose own name says nothing of what they give."""
 
@@ -20,7 +16,7 @@ def name_of(value: Value) -> str:
         return value.hint
     if op.name == "variable_read":
         return str(op.attrs["variable"].name)
-    if op.name in MOVES:
+    if op.declared.named_after_operand or op.name in ("copy", "sequence_get"):
         return name_of(op.operands[0]) or op.name
     if op.name in OPAQUE:
         return _name_of_result(op, value)

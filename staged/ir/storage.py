@@ -12,28 +12,21 @@ from staged.source import Position
 OPAQUE = frozenset(("kernel", "contraction", "library", "gpu_func", "composite"))
 """Ops that are one step, whose block (a `library` and a `gpu_func` have none) is a description and no part of the program's order."""
 
-UPDATES = frozenset(("scatter", "scatter_add", "scatter_add_along", "dynamic_update"))
-"""Ops that change their first operand in part: in place, if nobody wants it as it was."""
-
 
 def changed_operands(op: Op) -> tuple[int, ...]:
     """The numbers of the operands that an op changes in part, and gives as results."""
     if op.name == "gpu_func":
         kernel: ThreadKernel = op.attrs["kernel"]
         return kernel.written
-    return (0,) if op.name in UPDATES else ()
-
-
-VIEWS = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice", "sequence_get"))
-"""Ops that, left outside of kernels, only look at their first operand's memory; so does `frame_load` for its arrays."""
+    return (0,) if op.declared.changes_first else ()
 
 
 def view_of(value: Value) -> Value | None:
-    """The value that `value` is a view of, if it is one."""
+    """The value that `value` is a view of, if it is one: left outside of kernels, its op only looks at that one's memory."""
     producer = value.producer
-    if producer is not None and producer.name == "frame_load" and is_tensor(value):
-        return producer.operands[0]
-    if producer is not None and producer.name in VIEWS and not producer.blocks and is_tensor(value):
+    if producer is None or not is_tensor(value):
+        return None
+    if producer.declared.is_view or producer.name in ("sequence_get", "frame_load"):
         return producer.operands[0]
     return None
 

@@ -14,7 +14,7 @@ from staged.ir.loops import Axis
 from staged.ir.nodes import Op, Value
 from staged.ir.numbers import Number, as_held, same_number
 from staged.ir.types import Dim, Extent, Shape, bound
-from staged.kernels.kinds import FREE, GATHERS, REDUCTIONS, is_elementwise, shape_of
+from staged.kernels.kinds import is_elementwise, is_inlined, shape_of
 
 Run = tuple[Axis, ...]
 Dims = tuple[Run, ...]
@@ -103,7 +103,7 @@ class Space:
 class Analysis:
     """The axes of every value that some ops compute, seen from the values that leave them.
 
-    `is_boundary(value)` says which values come from outside; ops in `kinds.FREE` are walked through.
+    `is_boundary(value)` says which values come from outside; ops that are inlined (`kinds.is_inlined`) are walked through.
     """
 
     def __init__(self, results: Sequence[Value], is_boundary: Callable[[Value], bool]) -> None:
@@ -158,7 +158,7 @@ class Analysis:
         if self.is_boundary(value) or op is None:
             self.walks.append((value, dims))
             return
-        if op.name in FREE:
+        if is_inlined(op):
             self.visit_free(op, value, dims)
             return
         if any(axis in self.phantoms for axis in self.leaves(dims)):
@@ -174,9 +174,9 @@ class Analysis:
                 self.space.unify(known, wanted)
             return
         self.runs[value] = dims
-        if op.name in REDUCTIONS:
+        if op.declared.kind == "reduction":
             self.visit_reduction(op, dims)
-        elif op.name in GATHERS:
+        elif op.declared.elements == "gathered":
             self.visit_gather(op, dims)
         elif is_elementwise(op):
             for operand in op.operands:

@@ -33,7 +33,7 @@ from staged.ir.numbers import as_held, same_number
 from staged.ir.types import DType, i64
 from staged.kernels.axes import Analysis, AxisConflict, Dims, Structure
 from staged.kernels.indices import Indices, linear, reshaped, sorted_terms
-from staged.kernels.kinds import FREE, GATHERS, RANDOM, REDUCTIONS, array_of, extents, is_scalar, shape_of
+from staged.kernels.kinds import array_of, extents, is_inlined, is_scalar, shape_of
 
 Key = tuple[Value, Indices, tuple[Bound, ...], str]
 """What a scope has evaluated: an element of a value, in which bounds it may be read, and what stands outside of them (as text, in
@@ -84,7 +84,7 @@ class Evaluation:
                 stage = 0
             else:
                 stage = max((self.stage_of(operand) for operand in op.operands), default=0)
-                if op.name in REDUCTIONS and op not in self.structure.finals:
+                if op.declared.kind == "reduction" and op not in self.structure.finals:
                     stage += 1
             self.stages[value] = stage
         return self.stages[value]
@@ -183,19 +183,19 @@ class Evaluation:
             if isinstance(source, Local):
                 return self.guarded(source, guards)
             return self.load(key, source, linear(at, extents(value)), guards, fill, hint)
-        if op.name in FREE:
+        if is_inlined(op):
             return self.eval_free(op, value, at, guards, fill)
         if guards:
             raise AxisConflict
         if value in self.saved and self.stage_of(value) < self.stage and at == self.canonical(value):
             array, index = self.saved[value]
             return self.load(key, array, index, (), None, hint)
-        if op.name in REDUCTIONS:
+        if op.declared.kind == "reduction":
             raise AxisConflict
-        if op.name in GATHERS:
+        if op.declared.elements == "gathered":
             return self.eval_gather(op, at, key)
         operands = [self.eval(operand, at if operand.tensor.shape else ()) for operand in op.operands]
-        if op.name in RANDOM:
+        if op.declared.kind == "random":
             operands.append(self.position(linear(at, extents(value)), i64, "element"))
         target = Local(hint or op.name, value.tensor.dtype)
         scope = self.put(

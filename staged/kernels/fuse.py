@@ -20,8 +20,9 @@ from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.groups import FusionLog, Groups, Node, TakesEpilogue, is_view, kind_of, root_of_contraction
-from staged.kernels.kinds import ALONE, CHANGES_FIRST, FREE, MOVES, SOURCES, is_scalar, shape_of
+from staged.kernels.kinds import is_inlined, is_scalar, shape_of
 from staged.kernels.lower import lower
+from staged.kernels.lower_alone import has_own_kernel
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
@@ -90,7 +91,7 @@ class _BlockFuser:
         operands = [self.value(_as_kept(operand) if op.name == LAUNCH else operand) for operand in op.operands]
         for inner in op.blocks:
             for value in free_values(inner):
-                if not (value.producer is not None and value.producer.name in FREE):
+                if not (value.producer is not None and is_inlined(value.producer)):
                     self.value(value)
             for value in _wanted_in_memory(inner, self.wanted):
                 self.value(value)
@@ -110,7 +111,7 @@ class _BlockFuser:
         if value in self.values:
             return self.values[value]
         op = value.producer
-        if op is None or op.name not in FREE:
+        if op is None or not is_inlined(op):
             return value
         if (kept := _kept_alike(value)) is not None:
             return self.value(kept)
@@ -133,7 +134,7 @@ class _BlockFuser:
             # What moves elements around in ways that share no loops with the op is made before it; what a frame is put around, too.
             # A number of a device stays there: the kernel reads the element that holds it.
             direct = {_as_kept(operand) for op in ops for operand in op.operands}
-            moves = ops[0].name in MOVES
+            moves = ops[0].declared.is_move
             body, operands, nest = self.lowered(
                 ops, results, lambda value: value in direct and (moves or not _is_source(value))
             )
@@ -161,7 +162,7 @@ class _BlockFuser:
         """A group's block, what it takes from outside, and its loop nest. `is_cut` names more values to take ready made."""
         inside = set(ops)
         # An op with a loop nest of its own takes everything ready made, numbers too; zeros that it changes it makes itself.
-        alone = ops[0].name in ALONE
+        alone = has_own_kernel(ops[0])
 
         def is_boundary(value: Value) -> bool:
             if alone:
@@ -226,7 +227,7 @@ class _BlockFuser:
 
 def _zeros_made_by(op: Op) -> tuple[Value, ...]:
     """The zeros that an op changes, which its kernel makes: the operand itself, and what that repeats."""
-    if op.name not in CHANGES_FIRST or not is_zeros(op.operands[0]):
+    if not op.declared.changes_first or not is_zeros(op.operands[0]):
         return ()
     found = [op.operands[0]]
     while (producer := found[-1].producer) is not None and producer.operands:
@@ -251,7 +252,7 @@ def _wanted_in_memory(block: Block, known: dict[Block, list[Value]]) -> list[Val
                 continue
             while (producer := value.producer) is not None and is_view(producer):
                 value = producer.operands[0]
-            if producer is not None and producer not in inside and producer.name in FREE and not is_scalar(value):
+            if producer is not None and producer not in inside and is_inlined(producer) and not is_scalar(value):
                 found[value] = None
         for inner in op.blocks:
             found.update((value, None) for value in _wanted_in_memory(inner, known) if value.producer not in inside)
@@ -287,7 +288,7 @@ def _number_put_by(op: Op) -> Value | None:
 
 
 def _is_source(value: Value) -> bool:
-    return value.producer is None or value.producer.name in SOURCES
+    return value.producer is None or value.producer.declared.kind == "source"
 
 
 def _name(ops: Sequence[Op], results: Sequence[Value]) -> str:
@@ -300,7 +301,7 @@ def _name(ops: Sequence[Op], results: Sequence[Value]) -> str:
     called = [name for op in reversed(ops) if op.where is not None and (name := called_function(op.where))]
     if called:
         return called[0]
-    names = list(dict.fromkeys(op.name for op in ops if op.name not in FREE)) or [ops[-1].name]
+    names = list(dict.fromkeys(op.name for op in ops if not is_inlined(op))) or [ops[-1].name]
     if names == ["broadcast_to"]:
         return "fill"
     return "_".join(names[:3])

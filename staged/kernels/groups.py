@@ -2,7 +2,7 @@
 
 Greedy, in program order: an op joins the groups of its producers where they can share loops, then groups that read the
 same arrays. Two groups may become one if no other step must run between them. Ops that only rename or repeat elements
-(`kinds.FREE`) belong to no group: every kernel that wants them gets its own copy, so broadcasts and casts of constants
+(`kinds.is_inlined`) belong to no group: every kernel that wants them gets its own copy, so broadcasts and casts of constants
 never exist in memory. Effects keep their order; Variables are read before they are written.
 """
 
@@ -18,19 +18,14 @@ from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.kinds import (
-    ALONE,
-    CONTRACTIONS,
-    EXPENSIVE,
-    FREE,
-    GATHERS,
-    MOVES,
-    REDUCTIONS,
     extents,
     is_elementwise,
+    is_inlined,
     is_scalar,
     may_fail,
     shape_of,
 )
+from staged.kernels.lower_alone import has_own_kernel
 
 MAX_OPS = 64
 """Ops in one kernel: more would only make it hard to read."""
@@ -64,13 +59,13 @@ class Node:
 
 def kind_of(op: Op) -> str:
     """The kind of the node that an op begins as."""
-    if op.name in CONTRACTIONS:
+    if op.declared.kind == "contraction":
         return "contraction"
-    if op.name in ALONE:
+    if has_own_kernel(op):
         return "alone"
     if any(not isinstance(value.type, TensorType) for value in (*op.operands, *op.results)):
         return "plain"
-    if op.name in REDUCTIONS and not is_scalar(op.operands[0]) or op.name in GATHERS:
+    if op.declared.kind == "reduction" and not is_scalar(op.operands[0]) or op.declared.elements == "gathered":
         return "kernel"
     if is_elementwise(op) and not is_scalar(op.results[0]):
         return "kernel"
@@ -101,7 +96,7 @@ class Groups:
         """What has been read of each Variable."""
         self.find_users()
         for position, op in enumerate(block.ops):
-            if op.name not in FREE:
+            if not is_inlined(op):
                 self.add_node(op, position)
         self.join_siblings()
         self.updates_last()
@@ -199,7 +194,7 @@ class Groups:
                 return
             if producer in self.node_of:
                 found[self.node_of[producer]] = None
-            elif producer.name in FREE:
+            elif is_inlined(producer):
                 for operand in producer.operands:
                     visit(operand)
 
@@ -272,7 +267,7 @@ class Groups:
         found: list[Op] = []
         for user in self.users.get(value, ()):
             if user is not None:
-                found += self.users_through(user.results[0]) if user.name in FREE else [user]
+                found += self.users_through(user.results[0]) if is_inlined(user) else [user]
         return found
 
     # ---- joining ----
@@ -359,7 +354,7 @@ class Groups:
             return "all of it would end in one number, and leave one thread of the device to do it"
         for value in analysis.runs:
             op = value.producer
-            if op in inside and op is not None and op.name in EXPENSIVE:
+            if op in inside and op is not None and op.declared.expensive:
                 axes = analysis.axes(value)
                 if axes and axes != structure.domain and axes != structure.rows:
                     return f"`{op.name}` would be computed again in each iteration of a loop that it does not depend on"
@@ -378,7 +373,7 @@ class Groups:
                 return False
             seen.add(value)
             producer = value.producer
-            if producer is None or producer not in inside and producer.name not in FREE:
+            if producer is None or producer not in inside and not is_inlined(producer):
                 return False
             return producer in inside or any(map(comes_from_inside, producer.operands))
 
@@ -412,11 +407,11 @@ class Groups:
             return True
         if op in inside:
             return False
-        if op.name not in FREE:
+        if not is_inlined(op):
             return True
         if op.name == "constant":
             return isinstance(op.attrs["value"], tuple)
-        if op.name in MOVES and op.device == CPU and next(iter(inside)).device != CPU and not _is_constant(op):
+        if op.declared.is_move and op.device == CPU and next(iter(inside)).device != CPU and not _is_constant(op):
             return True  # the host's: a kernel of a device takes the number that it makes
         if op.name == "reshape" and squeezed(op.operands[0]) == squeezed(op.results[0]):
             return False  # the kernel reads what it is of, which it may read as that, too
@@ -439,7 +434,7 @@ class Groups:
         for user in self.users.get(value, ()):
             if user is None:
                 return True
-            if user.name in FREE:
+            if is_inlined(user):
                 if any(self.used_outside(result, inside) for result in user.results):
                     return True
             elif user not in inside:
@@ -524,12 +519,12 @@ def _leaves_one_thread(structure: Structure, results: Sequence[Value]) -> bool:
 def _is_constant(op: Op) -> bool:
     """Whether an op makes the same of constants wherever it stands."""
     made = (operand.producer for operand in op.operands)
-    return op.name in FREE and all(each is not None and _is_constant(each) for each in made)
+    return is_inlined(op) and all(each is not None and _is_constant(each) for each in made)
 
 
 def root_of_contraction(node: Node) -> Op:
     """The product or convolution of a group: what its epilogue reads may stand before it in the program."""
-    return next(op for op in node.ops if op.name in CONTRACTIONS)
+    return next(op for op in node.ops if op.declared.kind == "contraction")
 
 
 def inputs_of(op: Op) -> list[Value]:

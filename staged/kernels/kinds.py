@@ -9,43 +9,6 @@ from staged.ir.loops import ArrayRef
 from staged.ir.nodes import Op, Value
 from staged.ir.types import Dim, Shape, TensorType, bound
 
-UNARY = frozenset(
-    """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 floor ceil round trunc
-    negative abs sign square isnan isinf isfinite logical_not bitwise_invert cast""".split()
-)
-BINARY = frozenset(
-    """add subtract multiply divide floor_divide remainder pow maximum minimum atan2 equal not_equal less less_equal
-    greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor bitwise_left_shift
-    bitwise_right_shift""".split()
-)
-ELEMENTWISE = UNARY | BINARY | {"select"}
-REDUCTIONS = frozenset("sum prod max min any all argmax argmin".split())
-RANDOM = frozenset("random_bits uniform normal bernoulli".split())
-GATHERS = frozenset(("take", "take_along"))
-
-# Ops that only rename or repeat elements, or make them from nothing: copied into every kernel that wants them.
-MOVES = frozenset(("broadcast_to", "reshape", "permute", "slice", "dynamic_slice", "pad", "stop_gradient"))
-SOURCES = frozenset(("constant", "iota"))
-FREE = MOVES | SOURCES
-
-# One kernel each, with a loop tree of its own.
-ALONE = frozenset(
-    """concat scatter scatter_add scatter_add_along max_pool2d max_pool2d_backward avg_pool2d avg_pool2d_backward dynamic_update
-    permutation""".split()
-)
-CHANGES_FIRST = frozenset(("scatter", "scatter_add", "scatter_add_along", "dynamic_update"))
-"""Of those, the ones whose result is their first operand, changed."""
-CONTRACTIONS = frozenset(("matmul", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"))
-
-# Too dear to compute twice.
-EXPENSIVE = (
-    frozenset(
-        """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow divide
-    floor_divide remainder atan2""".split()
-    )
-    | RANDOM
-)
-
 
 def is_scalar(value: Value) -> bool:
     return isinstance(value.type, TensorType) and not value.type.shape
@@ -86,7 +49,14 @@ def array_of(name: str, value: Value, role: str) -> ArrayRef:
 
 
 def is_elementwise(op: Op) -> bool:
-    return op.name in ELEMENTWISE or op.name in RANDOM
+    """Whether an op computes each element of its result from the elements at the same place."""
+    declared = op.declared
+    return declared.kind in ("elementwise", "random") and not declared.is_move
+
+
+def is_inlined(op: Op) -> bool:
+    """Whether every kernel that reads the result has a copy of the op: it moves elements, or makes them from nothing."""
+    return op.declared.is_move or op.declared.kind == "source"
 
 
 def may_fail(op: Op) -> bool:

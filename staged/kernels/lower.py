@@ -40,14 +40,8 @@ from staged.ir.nodes import Op, Value
 from staged.kernels.axes import Analysis, Dims, Structure
 from staged.kernels.evaluation import Evaluation
 from staged.kernels.indices import same_index
-from staged.kernels.kinds import (
-    ALONE,
-    EXPENSIVE,
-    FREE,
-    GATHERS,
-    REDUCTIONS,
-    extents,
-)
+from staged.kernels.kinds import extents, is_inlined
+from staged.kernels.lower_alone import has_own_kernel, lower_alone
 
 COLUMN_TILE = 2048
 """Columns whose running totals stay in the first-level cache while all rows pass by."""
@@ -59,10 +53,7 @@ def lower(op: Op) -> Nest:
     """The loop nest of a `kernel` op. Raises AxisConflict if its ops do not share loops (fusion makes no such kernel)."""
     body = op.blocks[0]
     name = op.attrs.get("name", "kernel")
-    alone = [inner for inner in body.ops if inner.name in ALONE]
-    if alone:
-        from staged.kernels.lower_alone import lower_alone
-
+    if any(map(has_own_kernel, body.ops)):
         return lower_alone(name, body)
     return Lowering(name, body).nest()
 
@@ -88,7 +79,7 @@ class Lowering(Evaluation):
             and contiguous in s.rows
             and not s.finals
             and self.passes() == 1
-            and all(op.name in COMBINE for op in self.analysis.reduced)
+            and all(op.declared.combine for op in self.analysis.reduced)
         ):
             tail = [axis for axis in rows if self.order.index(axis) > self.order.index(inside[-1])]
             kept = prod(axis.extent for axis in tail)
@@ -210,7 +201,7 @@ class Lowering(Evaluation):
                     before = Local("total", total.dtype)
                     self.put(Load(before, total, index), frozenset(self.scopes[-1].axes))
                     after = Local("total", total.dtype)
-                    self.put(Compute(after, COMBINE[op.name], (before, value), {}), frozenset(self.scopes[-1].axes))
+                    self.put(Compute(after, op.declared.combine, (before, value), {}), frozenset(self.scopes[-1].axes))
                     updates.append(Store(total, index, after))
                 updates += [self.store(value, array) for value, array in elements]
                 for update in updates:
@@ -283,10 +274,10 @@ class Lowering(Evaluation):
 
         def look(value: Value, number: int) -> None:
             op = value.producer
-            if op is None or op.name in REDUCTIONS and self.stage_of(value) <= number:
+            if op is None or op.declared.kind == "reduction" and self.stage_of(value) <= number:
                 return
-            if op.name not in FREE and not s.inside.isdisjoint(a.axes(value) if value in a.runs else ()):
-                if self.stage_of(value) < number and op.name in EXPENSIVE | GATHERS:
+            if not is_inlined(op) and not s.inside.isdisjoint(a.axes(value) if value in a.runs else ()):
+                if self.stage_of(value) < number and (op.declared.expensive or op.declared.elements == "gathered"):
                     wanted[value] = None
                     return
             for operand in op.operands:
@@ -313,15 +304,6 @@ class Lowering(Evaluation):
         if not hasattr(self, "_late"):
             self._late = self.structure.depends_on_finals() if self.structure.finals else set()
         return self._late
-
-COMBINE = {
-    "sum": "add",
-    "prod": "multiply",
-    "max": "maximum",
-    "min": "minimum",
-    "any": "logical_or",
-    "all": "logical_and",
-}
 
 
 def find_in_place(

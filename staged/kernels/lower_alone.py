@@ -35,7 +35,7 @@ from staged.ir.loops import (
 )
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import bool_, i32, i64, row_major
-from staged.kernels.kinds import ALONE, array_of, dim_of, extents, is_scalar, shape_of
+from staged.kernels.kinds import array_of, dim_of, extents, is_scalar, shape_of
 
 
 class _Parts:
@@ -105,9 +105,14 @@ class _Parts:
         return [load, Compute(after, "add", (before, value), {}), Store(array, index, after)]
 
 
+def has_own_kernel(op: Op) -> bool:
+    """Whether an op is a kernel by itself, with a loop tree of its own."""
+    return op.name in _LOWER
+
+
 def lower_alone(name: str, body: Block) -> Nest:
-    """The nest of a kernel that holds one op of `kinds.ALONE`."""
-    op = next(op for op in body.ops if op.name in ALONE)
+    """The nest of a kernel that holds one op with a kernel of its own."""
+    op = next(filter(has_own_kernel, body.ops))
     if op.name in _STATIC and any(dim_of(value) is not None for value in (*op.operands, *op.results)):
         raise UnsupportedError(
             f"`{op.name}` needs sizes that are known while staging, got {', '.join(str(v.type) for v in op.operands)}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from staged.ir.declaration import DECLARED
 from staged.ir.loops import (
     Accumulate,
     CallSupport,
@@ -33,14 +34,11 @@ from staged.ir.loops import (
 from staged.ir.machine import Machine
 from staged.ir.schedule import Bind, Directive, Level, Schedule, Unroll, Vectorise
 from staged.ir.types import DType, u32
-from staged.kernels.kinds import EXPENSIVE, RANDOM
 
 UNROLL = 4
 """Running totals per reduction: enough to hide the latency of one addition behind the next."""
 CHUNK_NANOSECONDS = 10_000
 """Work that a thread takes at a time; a kernel of less than two such pieces stays on one thread."""
-_SCALAR_ONLY = {"floor_divide", "remainder", "pow", "bitwise_left_shift", "bitwise_right_shift", "sign", "atan2"}
-_FLOAT_ONLY_VECTORS = frozenset(("pow", "sign", "atan2"))
 
 
 def schedule(nest: Nest, machine: Machine) -> Schedule:
@@ -83,7 +81,7 @@ def _best_width(extent: int) -> int:
 
 def _calls(loop: Loop) -> bool:
     """Whether a vector form of the loop needs functions on vectors."""
-    return any(isinstance(s, Compute) and s.op in EXPENSIVE - {"divide"} for s in walk(loop.body))
+    return any(isinstance(s, Compute) and s.declared.expensive and s.op != "divide" for s in walk(loop.body))
 
 
 def _in_tile(nest: Nest, loop: Loop) -> bool:
@@ -96,7 +94,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
     varying: dict[Local, DType] = {}
     widest = 0
     touches_memory = False
-    draws = {s.operands[-1]: s for s in loop.body if isinstance(s, Compute) and s.op in RANDOM}
+    draws = {s.operands[-1]: s for s in loop.body if isinstance(s, Compute) and s.declared.kind == "random"}
     inner = {r for s in walk(loop.body) if isinstance(s, Loop) for r in s.reductions}
     for s in walk(loop.body):
         match s:
@@ -131,7 +129,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
             case CheckIndex(_, index):
                 if _varies(index, varying):
                     return 0
-            case Compute(target, op, operands) if op in RANDOM:
+            case Compute(target, op, operands) if s.declared.kind == "random":
                 if operands[-1] not in draws or any(_varies(operand, varying) for operand in operands):
                     return 0
                 varying[target] = u32 if target.dtype.is_bool else target.dtype
@@ -170,8 +168,9 @@ def _varies(operand: Operand, varying: Mapping[Local, DType]) -> bool:
 def has_vector_form(op: str, result: DType, operands: tuple[Operand, ...]) -> bool:
     """Whether the vector table spells this op."""
     dtype = operands[0].dtype
-    if op in _SCALAR_ONLY:
-        return op in _FLOAT_ONLY_VECTORS and dtype.is_float
+    form = DECLARED[op].vector
+    if form != "any":
+        return form == "floats" and dtype.is_float
     if op == "cast":
         return not (dtype.is_float and result.name in ("u8", "u32"))
     if dtype.name in ("u8",) and op not in ("select",):
@@ -208,8 +207,8 @@ def nanoseconds(body: tuple[Statement, ...], lanes: int) -> float:
                 total += array.dtype.size / 16
             case Store(array=array) | StorePair(array=array):
                 total += array.dtype.size / 8
-            case Compute(op=op):
-                total += (6.0 if op in EXPENSIVE else 0.5) * 4 / (lanes + 3)
+            case Compute():
+                total += (6.0 if s.declared.expensive else 0.5) * 4 / (lanes + 3)
             case _:
                 total += 1.0 / lanes
     return total

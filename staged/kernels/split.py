@@ -21,7 +21,6 @@ LONG = 1 << 17
 """Elements from which on a reduction is cut."""
 PIECE = 1 << 8
 """The least number of elements in a piece."""
-_CUT = frozenset(("sum", "prod", "max", "min", "any", "all"))
 
 
 def split_long_reductions(function: Function) -> Function:
@@ -34,7 +33,7 @@ def split_long_reductions(function: Function) -> Function:
 
 
 def _split(op: Op, builder: Builder) -> Sequence[Value] | None:
-    if op.name not in _CUT or op.results[0].tensor.shape or not op.operands[0].tensor.is_static:
+    if not op.declared.combine or op.results[0].tensor.shape or not op.operands[0].tensor.is_static:
         return None
     x = op.operands[0]
     shape = extents(x)

@@ -14,7 +14,6 @@ import numpy as np
 from staged.errors import LeakError, StagedValueError
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
-from staged.ops.context import current_context
 from staged.other_names import no_attribute, unknown_array_name
 from staged.source import here
 
@@ -22,10 +21,10 @@ METHODS: dict[str, Callable[..., Array]] = {}
 """The functions behind operators and methods: `add`, `matmul`, `sum`, `reshape`, `get_item`, ..."""
 
 WORDS: dict[str, Callable[..., Any]] = {}
-"""What `torch_words` and `numpy_map` add to arrays.
+"""What `torch_words`, `numpy_map` and `context` add to arrays.
 
 `method` gives the function of a name or None, `missing` what to say of a name, `size` what is the size of a type, `numpy` NumPy's
-attribute of an array or NotImplemented.
+attribute of an array or NotImplemented, `is_plain` whether the code around is plain Python.
 """
 
 
@@ -311,7 +310,7 @@ class StagedArray(Array):
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
         name = f"`{self.value.hint}`" if self.value.hint else "a value"
-        if current_context().is_plain:
+        if WORDS["is_plain"]():
             raise LeakError(
                 f"cannot {what} {name}: it is a value ({self.type}) of a staged function, which has ended",
                 where=here(),

@@ -10,15 +10,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from staged.errors import StagingError
 from staged.ir.types import TensorType
+from staged.ops.array import WORDS, Array
+from staged.ops.primitive import JvpRule, Primitive, VjpRule
 
-if TYPE_CHECKING:
-    from staged.ops.array import Array
-    from staged.ops.composite import Composite
-    from staged.ops.primitive import Primitive
+
+class Whole(Protocol):
+    """A composite that is one op to every derivative, as a context sees it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def vjp(self) -> VjpRule | None: ...
+
+    @property
+    def jvp(self) -> JvpRule | None: ...
+
+    def run(self, arrays: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]: ...
 
 
 class Context(ABC):
@@ -28,7 +40,7 @@ class Context(ABC):
     def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
         """Record or compute `primitive`; one handle per result."""
 
-    def whole(self, composite: Composite, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
+    def whole(self, composite: Whole, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
         """Compute a composite that is one op to every derivative."""
         return composite.run(operands, attrs)
 
@@ -89,6 +101,8 @@ def current_context() -> Context:
         )
     return context
 
+
+WORDS["is_plain"] = lambda: current_context().is_plain
 
 context_or_none = _current.get
 """The context of the staged or eager code around, if any (in plain Python: None)."""

@@ -112,6 +112,7 @@ _sum_op: Primitive = _reduce(
     jvp=lambda tangents, y, operands, axes: bind(_sum_op, [tangents[0]], axes=axes),
     doc="The sum over `axes`; 0 of no elements. The order of additions is the back end's.",
     harmless=True,
+    combine="add",
 )
 
 
@@ -181,6 +182,7 @@ _prod_op: Primitive = _reduce(
     vjp=_prod_vjp,
     jvp=_prod_jvp,
     doc="The product over `axes`; 1 of no elements. Its derivative is right where factors are 0, too.",
+    combine="multiply",
 )
 
 
@@ -220,6 +222,7 @@ _max_op: Primitive = _reduce(
     vjp=_extreme_vjp,
     jvp=_extreme_jvp,
     doc="The largest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amax`.",
+    combine="maximum",
 )
 _min_op: Primitive = _reduce(
     "min",
@@ -228,6 +231,7 @@ _min_op: Primitive = _reduce(
     vjp=_extreme_vjp,
     jvp=_extreme_jvp,
     doc="The smallest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amin`.",
+    combine="minimum",
 )
 _any_op: Primitive = _reduce(
     "any",
@@ -236,6 +240,7 @@ _any_op: Primitive = _reduce(
     doc="Whether an element over `axes` is true.",
     why_not_differentiable="its result is not a float",
     harmless=True,
+    combine="logical_or",
 )
 _all_op: Primitive = _reduce(
     "all",
@@ -244,6 +249,7 @@ _all_op: Primitive = _reduce(
     doc="Whether every element over `axes` is true.",
     why_not_differentiable="its result is not a float",
     harmless=True,
+    combine="logical_and",
 )
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from staged.backends.c_family.expr import Call, Cast, Index, Infix, Literal, Name, address, literal
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
 from staged.backends.c_family.nest_uses import count_uses, used_sources
-from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call, spell
+from staged.backends.c_family.scalars import is_checked, random_call, spell
 from staged.backends.c_family.vector_loops import VectorLoops
 from staged.backends.c_family.vectors import Vec, is_zero
 from staged.backends.c_family.writer import safe_comment
@@ -246,12 +246,12 @@ class LoopEmitter(VectorLoops):
         dtypes = [o.dtype for o in operands]
         result = s.target.dtype
         named = s.target.name != s.op
-        if s.op in RANDOM_NAMES and self.vector_axis is not None and self.is_drawn_along(s):
+        if s.declared.kind == "random" and self.vector_axis is not None and self.is_drawn_along(s):
             self.draw_vector(s, [o.expr for o in operands])
             return
         if not varies:
             exprs = [o.expr for o in operands]
-            if s.op in RANDOM_NAMES:
+            if s.declared.kind == "random":
                 expression = random_call(s.op, result, exprs, self.need)
             elif is_checked(s.op, result):
                 self.need(f"checked_{s.op}_{result}")

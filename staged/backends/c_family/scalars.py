@@ -74,7 +74,7 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
         program.need(f"checked_{op.name}_{result}")
         site = Literal(str(program.site_of(op.where)))
         return Call(f"st_checked_{op.name}_{result}", (Name("host"), site, *operands))
-    if op.name in RANDOM_NAMES:
+    if op.declared.kind == "random":
         return random_call(op.name, result, [*operands, Literal("0")], program.need)
     return spell(op.name, dtypes, result, operands, op.attrs, program.need)
 
@@ -198,9 +198,6 @@ def cast(x: Expr, source: DType, target: DType, need: Need) -> Expr:
         need(f"{target}_from_{source}")
         return Call(f"st_{target}_from_{source}", (x,))
     return Cast(target.c_name, x)
-
-
-RANDOM_NAMES = frozenset(("random_bits", "uniform", "normal", "bernoulli"))
 
 
 def random_call(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Expr:

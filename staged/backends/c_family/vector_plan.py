@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from staged.backends.c_family.scalars import RANDOM_NAMES
 from staged.backends.c_family.vectors import VectorSpeller
 from staged.ir.loops import Accumulate, ArrayRef, Compute, Load, Loop, PositionOf, Reduction, Store, Tile, walk
 from staged.ir.schedule import Schedule
@@ -21,7 +20,7 @@ def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
     written: set[ArrayRef] = set()
     for s in loop.body:
         match s:
-            case Compute(_, op) if op in RANDOM_NAMES:
+            case Compute() if s.declared.kind == "random":
                 return False
             case Compute(target, op):
                 pays = pays or speller.has_function(op, target.dtype)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import prod
 
 from staged.ir.buffers import aligned
+from staged.ir.declaration import DECLARED
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -331,16 +332,6 @@ def totals_as_reductions(
     return body, tuple(kept)
 
 
-_COMBINED = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_or": "any",
-    "logical_and": "all",
-}
-
-
 def _total_as_reduction(body: tuple[Statement, ...], array: ArrayRef) -> tuple[Statement, ...] | None:
     uses = [n for n, s in enumerate(body) if any(isinstance(t, Load | Store) and t.array is array for t in walk((s,)))]
     if len(uses) != 3:
@@ -354,9 +345,12 @@ def _total_as_reduction(body: tuple[Statement, ...], array: ArrayRef) -> tuple[S
     if before is None or after is None:
         return None
     combine = next((s for s in inner if isinstance(s, Compute) and s.target is after.value), None)
-    if combine is None or combine.op not in _COMBINED or combine.operands[0] is not before.target:
+    if combine is None or combine.operands[0] is not before.target:
         return None
-    reduction = Reduction(last.target, _COMBINED[combine.op])
+    op = next((each.name for each in DECLARED.values() if each.combine == combine.op), None)
+    if op is None:
+        return None
+    reduction = Reduction(last.target, op)
     if identity(reduction.op, array.dtype) != first.value:
         return None
 

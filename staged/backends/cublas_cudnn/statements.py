@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from math import prod
 
 from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Name
-from staged.backends.c_family.scalars import RANDOM_NAMES, is_checked, random_call
+from staged.backends.c_family.scalars import is_checked, random_call
 from staged.backends.c_family.totals import Total, accumulated_dtype
 from staged.backends.c_family.vectors import Vec
 from staged.backends.cublas_cudnn.failures import RECORD, failure_of
@@ -59,7 +59,7 @@ class CudaStatements(PackStatements):
         operands = [self.operand(operand) for operand in s.operands]
         exprs = [operand.expr for operand in operands]
         named = s.target.name != s.op
-        if s.op in RANDOM_NAMES:
+        if s.declared.kind == "random":
             expression = random_call(s.op, s.target.dtype, exprs, self.need)
         elif may_fail(s):
             self.need(f"checked_{s.op}_{s.target.dtype}")

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from staged.ir.functions import every_function, function_table
 from staged.ir.nodes import Block, Function, Label, Op, Value
 from staged.ir.types import CPU, FrameType, TensorType
-from staged.ops.primitive import PRIMITIVES
 
-_PIECES = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice"))
 _INDEXED = frozenset(("dynamic_slice", "dynamic_update"))
 
 
@@ -56,11 +54,10 @@ def _ops(block: Block) -> Iterator[Op]:
 
 def _passes(op: Op) -> bool:
     """Whether an op makes a piece of an array, or a number of the host's numbers."""
-    if op.name in _PIECES:
+    if op.declared.is_view:
         return True
-    declared = PRIMITIVES.get(op.name)
     numbers = all(isinstance(v.type, TensorType) and not v.type.shape for v in (*op.operands, *op.results))
-    return numbers and declared is not None and declared.kind == "elementwise"
+    return numbers and op.declared.kind == "elementwise"
 
 
 def _read_there(op: Op) -> Sequence[Value]:
@@ -119,7 +116,7 @@ def _flows(program: Function) -> Iterator[tuple[Value, Sequence[Value]]]:
                     yield result, op.operands[:1]
             elif op.results and _passes(op):
                 for result in op.results:
-                    yield result, op.operands[:1] if op.name in _PIECES else op.operands
+                    yield result, op.operands[:1] if op.declared.is_view else op.operands
     for op in calls:
         callee = table.get(op.attrs["function"])
         if callee is not None:

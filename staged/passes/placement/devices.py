@@ -9,19 +9,14 @@ from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk
 from staged.ir.sequences import holds_frames
 from staged.ir.storage import ends_of_branch, is_tensor, root_of
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
-from staged.ops.primitive import PRIMITIVES
 from staged.passes.placement.device_reads import computed_on_device, read_on_device
 
 STRUCTURED = frozenset(("if", "for", "while", "scope"))
 LOOPS = frozenset(("for", "while"))
 PASSING = frozenset(("call", "frame_save", "frame_load", "frame_null"))
 """Ops of the host that pass values on."""
-PIECES = frozenset(("reshape", "stop_gradient", "slice", "dynamic_slice"))
-"""Ops that run where their operand is: their result is a piece of it."""
-_WHERE_OTHERS_ARE = STRUCTURED | PASSING | PIECES | {"variable_write", "to_device"}
-"""Ops outside of a region that do not run on the host for that."""
-_RENAMED = frozenset(("broadcast_to", "reshape", "permute", "slice", "pad", "stop_gradient"))
-"""Ops that make a constant of a constant."""
+_WHERE_OTHERS_ARE = STRUCTURED | PASSING | {"variable_write", "to_device"}
+"""Ops outside of a region that do not run on the host for that; nor do views, which are where their operand is."""
 
 
 class Placement:
@@ -230,7 +225,7 @@ class Placement:
             return True
         if op.name == "iota":
             return not op.operands
-        return op.name in _RENAMED and all(operand in self.constants for operand in op.operands)
+        return op.declared.is_move and all(operand in self.constants for operand in op.operands)
 
     def device(self, op: Op) -> Device:
         """Where an op without control flow runs."""
@@ -245,13 +240,13 @@ class Placement:
         elsewhere = next((device for device in around if device != CPU), CPU)
         if all(is_number(value) for value in (*op.operands, *op.results)):
             # An index that picks a piece is the host's: it knows where the piece is.
-            moves = op.device != CPU and (is_elementwise(op) or op.name in PIECES) and op.name != "index_check"
+            moves = op.device != CPU and (op.declared.kind == "elementwise" or op.declared.is_view) and op.name != "index_check"
             return elsewhere if moves else CPU
         if op.name == "to_device":
             return op.device
-        if op.name in PIECES and around[0] != CPU:
+        if op.declared.is_view and around[0] != CPU:
             return CPU if op in self.on_host_anyway else around[0]
-        if op.name in PIECES and op.result not in self.read_on_device:
+        if op.declared.is_view and op.result not in self.read_on_device:
             return CPU  # only what the host decides looks at it: the array stays there
         return op.device
 
@@ -264,13 +259,14 @@ def _pieces_of_what_the_host_takes(program: Function) -> set[Op]:
         for block in walk_blocks(function.block):
             taken: set[Value] = set()
             for op in block.ops:
-                if op.device == CPU and op.name not in _WHERE_OTHERS_ARE and not op.name.startswith("sequence_"):
+                is_elsewhere = op.name in _WHERE_OTHERS_ARE or op.declared.is_view or op.name.startswith("sequence_")
+                if op.device == CPU and not is_elsewhere:
                     taken.update(() if op.effects else op.operands)
             if block.end.kind == "return" and function is program:
                 taken.update(block.end.operands)
             wanted = set(taken)
             for op in reversed(block.ops):
-                if op.name in PIECES and op.device == CPU and op.result in wanted:
+                if op.declared.is_view and op.device == CPU and op.result in wanted:
                     wanted.add(op.operands[0])
                     if op.operands[0] in taken:
                         found.add(op)
@@ -298,10 +294,6 @@ def _frame_of(value: Value) -> str:
 
 def is_number(value: Value) -> bool:
     return isinstance(value.type, TensorType) and not value.type.shape
-
-
-def is_elementwise(op: Op) -> bool:
-    return op.name in PRIMITIVES and PRIMITIVES[op.name].kind == "elementwise"
 
 
 def carried_params(op: Op) -> tuple[Value, ...]:

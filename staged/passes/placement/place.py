@@ -24,7 +24,6 @@ from staged.ir.functions import every_function, map_functions
 from staged.ir.nodes import FAIL, Block, Effect, End, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.rewrite import rewrite
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
-from staged.ops.primitive import PRIMITIVES
 from staged.passes.placement.copies import PlannedCopies, operand_device
 from staged.passes.placement.devices import (
     LOOPS,
@@ -33,7 +32,6 @@ from staged.passes.placement.devices import (
     Placement,
     carried_params,
     initial_operands,
-    is_elementwise,
     is_number,
 )
 from staged.source import Position
@@ -352,14 +350,14 @@ class _Placer:
         if op.name == "sequence_get":
             operands = [self.use(operand, device) for operand in op.operands]
             self.finish(op, op.replace(operands=operands, device=device, result_types=types))
-        elif is_elementwise(op):
+        elif op.declared.kind == "elementwise":
             operands = [self.element(operand, device, op.where) for operand in op.operands]
             self.finish(op, op.replace(operands=operands, device=device, result_types=types))
         elif op.name in ("reshape", "stop_gradient"):
             source = self.element(op.operands[0], device, op.where)
             made = Op("reshape", [source], types, attrs={"shape": (1,)}, device=device, where=op.where)
             self.finish(op, made)
-        elif op.name in PRIMITIVES and PRIMITIVES[op.name].kind == "reduction" and op.operands[0].tensor.shape:
+        elif op.declared.kind == "reduction" and op.operands[0].tensor.shape:
             source = self.use(op.operands[0], device)
             # The axis that stays comes first, unless the first one must be that whose size the program finds.
             first = int(source.tensor.is_static)

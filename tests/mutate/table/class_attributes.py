@@ -2,19 +2,19 @@
 
 from tests.mutate.mutant import Mutant
 
-STORES, TESTS = "staged/frontend/stores.py", "tests/frontend/test_class_attributes.py"
+MUTATION, TESTS = "staged/frontend/mutation.py", "tests/frontend/test_class_attributes.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "attributes of classes change in silence",
-        STORES,
+        MUTATION,
         "    if isinstance(owner, type):\n        held",
         "    if isinstance(owner, type):\n        return\n        held",
         (TESTS,),
     ),
     Mutant(
         "what a function puts into a class for the first time stays there",
-        STORES,
+        MUTATION,
         "                delattr(owner, name)\n\n        text",
         "                pass\n\n        text",
         (TESTS,),

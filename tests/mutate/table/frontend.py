@@ -262,8 +262,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an object that answers to every name is taken for a staged function",
         "staged/frontend/calls.py",
-        'if hasattr(type(function), "__staged_inline__"):',
-        'if hasattr(function, "__staged_inline__"):',
+        "if hasattr(type(function), name):",
+        "if hasattr(function, name):",
         (_DYNAMIC,),
     ),
     Mutant(

@@ -10,7 +10,7 @@ from staged.backends.c_family.code.types import INDEX
 from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Group, Index, Infix, Junction, Literal, Name
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest_uses import may_stop
-from staged.backends.c_family.scalars import RANDOM_NAMES, Need, random_call, spell
+from staged.backends.c_family.scalars import Need, random_call, spell
 from staged.backends.c_family.vectors import Vec
 from staged.backends.c_family.writer import c_string
 from staged.ir.loops import (
@@ -84,7 +84,7 @@ class Statements:
         operands = [low.operand(operand) for operand in s.operands]
         exprs = [operand.expr for operand in operands]
         result, named = s.target.dtype, s.target.name != s.op
-        if s.op in RANDOM_NAMES:
+        if s.declared.kind == "random":
             expr = random_call(s.op, result, exprs, low.need)
         elif self.stops(s):
             low.need(f"checked_{s.op}_{result}")

@@ -24,7 +24,7 @@ from staged.backends.c_family.expr import (
 )
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.statements import Statements
-from staged.backends.c_family.scalars import RANDOM_NAMES, spell
+from staged.backends.c_family.scalars import spell
 from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes, is_zero
 from staged.ir.loops import Axis, Bound, Compute, Load, LoadPair, Operand, PositionOf, Store, StorePair
 from staged.ir.types import DType
@@ -113,7 +113,7 @@ class VectorStatements:
     def compute(self, s: Compute) -> None:
         low = self.low
         operands = [low.operand(o) for o in s.operands]
-        if s.op in RANDOM_NAMES and self.axis is not None and s.operands[-1] in self.drawn:
+        if s.declared.kind == "random" and self.axis is not None and s.operands[-1] in self.drawn:
             self.draw(s, [o.expr for o in operands])
         elif not any(o.varies for o in operands):
             if s.op == "add" and all(is_zero(o.expr) for o in operands):  # where guards leave nothing but what fills

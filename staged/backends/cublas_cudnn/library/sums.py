@@ -23,7 +23,6 @@ from staged.backends.cublas_cudnn.library.cublaslt import (
 )
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.options import DeviceOptions
-from staged.ir.storage import VIEWS
 from staged.ir.types import f32
 from staged.ir.users import Users
 from staged.ops.array import Array
@@ -131,7 +130,7 @@ def _behind_reshapes(value: Value) -> Value:
 def _is_of_kernel(value: Value) -> bool:
     """Whether a kernel makes it, which adds it up on the way; none makes a piece of an array."""
     op = _behind_reshapes(value).producer
-    if op is None or op.name in VIEWS:
+    if op is None or op.declared.is_view:
         return False
     if op.name == "composite":
         return op.attrs["name"] not in _CALLS

@@ -1,0 +1,79 @@
+"""The body of a program: its exits return from the program, with values that a caller can be given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staged.errors import StagingError
+from staged.frontend import trees
+from staged.frontend.iterables import StagedIterable
+from staged.frontend.locals import Locals
+from staged.frontend.scope import MAX_TRIES, left_with
+from staged.frontend.strings import StagedString
+from staged.frontend.targets import StateTarget
+from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext
+from staged.frontend.variable import Variable
+from staged.ops.array import StagedArray
+from staged.source import Position, here
+
+
+class ProgramTarget(StateTarget):
+    """The staged function itself: exits return from the program."""
+
+    def exit(self, signal: Signal) -> None:
+        self.leave("return", signal.value, signal.where)
+
+    def leave(self, kind: str, value: Any = None, where: Position | None = None) -> None:
+        # A Variable that lives in the program only leaves it as what it holds.
+        _check_result(value)
+        super().leave(kind, trees.map_leaves(self._held, value), where)
+
+    def _held(self, leaf: Any) -> Any:
+        return leaf.value if isinstance(leaf, Variable) and leaf.is_inner else leaf
+
+
+def _check_result(value: Any) -> None:
+    """Raise where a result holds staged values in what cannot be given back: a text, a set, the keys of a dict, an iterator."""
+    what = None
+    for leaf in trees.flatten(value)[0]:
+        if isinstance(leaf, StagedString):
+            what = "a text with staged parts", "print it, write it to a file, or return its numbers"
+        elif isinstance(leaf, set | frozenset) and any(isinstance(item, StagedArray) for item in leaf):
+            what = "a set of staged values", "return a list, or an array: `st.stack([...])`"
+        elif isinstance(leaf, StagedIterable):
+            what = "an iterator over staged values", "return the array, or the bounds"
+    if what is None and _has_staged_key(value):
+        what = "a dict with staged keys", "return keys and values as arrays"
+    if what is not None:
+        raise StagingError(
+            f"{what[0]} cannot be a result: it exists only when the program runs", where=here(), hint=what[1]
+        )
+
+
+def _has_staged_key(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(isinstance(key, StagedArray) or _has_staged_key(item) for key, item in value.items())
+    return isinstance(value, list | tuple) and any(map(_has_staged_key, value))
+
+
+def traced_as_program(trace: TraceContext, scope: Locals, body: Body, what: str) -> ProgramTarget:
+    """The body of the program, in the open block, which this ends; its result template is in the target."""
+    result = None
+    for _ in range(MAX_TRIES):
+        mark = trace.mark([scope, *trace.shared])
+        target = ProgramTarget(trace, "function", what, frozenset({"return"}), has_result=True, result=result)
+        trace.targets.append(target)
+        try:
+            try:
+                signal = body()
+            except BlockEndedError:
+                signal = ENDED
+            if signal is not ENDED:
+                target.leave("return", *left_with(signal))
+        finally:
+            trace.targets.pop()
+        if not target.stale:
+            return target
+        trace.rollback(mark)
+        result = target.result
+    raise AssertionError(f"tracing {what} does not settle")
