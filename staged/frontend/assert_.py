@@ -19,10 +19,12 @@ from staged.errors import (
     ProgramZeroDivisionError,
     StagingError,
 )
+from staged.frontend.handlers import Handlers
 from staged.frontend.join import WEAK_BOOL, is_staged, materialise
+from staged.frontend.signals import ENDED, Signal
 from staged.frontend.strings import encode, message_parts
 from staged.frontend.syntax import Converter, operator, place, statement, text
-from staged.frontend.tracing import ENDED, Signal, TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.truth import truth
 from staged.ir.nodes import FAIL, Op, Value
 from staged.ops.array import Array
@@ -136,7 +138,7 @@ def raise_(error: Any, arguments: tuple[Any, ...], cause: Any) -> Signal:
             where=here(),
             hint=f"raise one of {allowed}",
         )
-    if trace.try_depth:
+    if trace.of(Handlers).depth:
         raise StagingError(
             "a `raise` under a staged condition cannot be caught by a `try` around it",
             where=here(),

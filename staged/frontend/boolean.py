@@ -12,9 +12,10 @@ from staged.frontend.if_ import choose
 from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
 from staged.frontend.operands import binary_call, note_operand
+from staged.frontend.signals import BlockEndedError
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.targets import tracked
-from staged.frontend.tracing import BlockEndedError, current_trace
+from staged.frontend.tracing import current_trace
 from staged.frontend.truth import truth
 from staged.ir.types import bool_
 from staged.ops.array import METHODS, Array, StagedArray

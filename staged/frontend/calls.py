@@ -18,6 +18,7 @@ import numpy as np
 
 from staged.errors import StagedError, StagedValueError, StagingError
 from staged.frontend import trees
+from staged.frontend.convert import converted
 from staged.frontend.foreign import changed_by, check_call
 from staged.frontend.mutation import note_new, note_parts, record_attribute, record_contents
 from staged.frontend.noted_calls import note_call, note_handled, note_unlifted
@@ -25,6 +26,7 @@ from staged.frontend.operands import note_new_iterator
 from staged.frontend.sources import is_convertible
 from staged.frontend.syntax import Converter, expression, operator, place
 from staged.frontend.tracing import TraceContext, current_trace, note_made
+from staged.frontend.user_code import is_user_code
 from staged.guards.check import lookup
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
@@ -344,9 +346,6 @@ def _refuse_random(name: str) -> None:
 
 def as_converted(function: Any) -> Any:
     """The converted form of a function of the user's; others as they are."""
-    from staged.frontend.convert import converted
-    from staged.frontend.user_code import is_user_code
-
     if isinstance(function, MethodType):
         inner = function.__func__
         return MethodType(as_converted(inner), function.__self__) if isinstance(inner, FunctionType) else function

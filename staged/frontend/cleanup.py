@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from staged.errors import StagingError
+from staged.frontend.lifetimes import OfExtent
+from staged.frontend.signals import Signal, Target
 from staged.frontend.syntax import operator
-from staged.frontend.targets import Target
-from staged.frontend.tracing import Signal, TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.source import Position, here
 
 
@@ -31,7 +33,7 @@ class cleanup:
     def __enter__(self) -> cleanup:
         if self.trace is not None:
             self.depth = len(self.trace.targets)
-            self.trace.cleanups.append(self)
+            self.trace.put(Cleanups((*self.trace.of(Cleanups).open, self)))
         return self
 
     @property
@@ -55,7 +57,7 @@ class cleanup:
         trace = self.trace
         if trace is None:
             return
-        trace.cleanups.remove(self)
+        trace.put(Cleanups(tuple(guard for guard in trace.of(Cleanups).open if guard is not self)))
         if kind is not None or self.left is None:
             return
         if self.kind == "with" and self.recorded(trace) == self.recorded_before:
@@ -72,9 +74,16 @@ class cleanup:
 operator(cleanup)
 
 
+@dataclass(frozen=True)
+class Cleanups(OfExtent):
+    """The `finally`s and `with`s around what is being traced, innermost last."""
+
+    open: tuple[cleanup, ...] = ()
+
+
 def note_exit(trace: TraceContext, signal: Signal, target: Target) -> None:
     """A staged exit to `target` is being recorded, with code after it that other paths go on with."""
     position = next(index for index, other in enumerate(trace.targets) if other is target)
-    for guard in trace.cleanups:
+    for guard in trace.of(Cleanups).open:
         if guard.depth > position:
             guard.left = guard.left or (signal.kind, here())

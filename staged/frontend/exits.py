@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from staged.frontend.signals import Signal
 from staged.frontend.syntax import Converter, operator, place, statement, text
-from staged.frontend.tracing import Signal, current_trace
+from staged.frontend.tracing import current_trace
 from staged.source import Position, here
 
 

@@ -30,6 +30,6 @@ class Region:
     what: str
     log_start: int
     is_loop: bool
-    is_function: bool = False
-    """A function of the program, which cannot change what is outside of it."""
+    function: str | None = None
+    """The name of a function of the program, which cannot change what is outside of it."""
     made: dict[int, object] = field(default_factory=dict)

@@ -13,8 +13,10 @@ from typing import Any
 
 from staged.errors import ProgramFileError, StagedValueError, StagingError
 from staged.frontend.calls import builtin
+from staged.frontend.cleanup import Cleanups
 from staged.frontend.effects import check_effect
 from staged.frontend.strings import Part, StagedString, encode, parts_of
+from staged.frontend.targets import Files
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import FAIL, IO, Op
 from staged.ir.types import CPU, TensorType, i64
@@ -107,18 +109,18 @@ class StagedFile:
 
     def __enter__(self) -> StagedFile:
         trace = _trace()
-        trace.files.append((self, len(trace.targets)))
+        trace.put(Files((*trace.of(Files).open, (self, len(trace.targets)))))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         trace = _trace()
-        trace.files.pop()
+        trace.put(Files(trace.of(Files).open[:-1]))
         if kind is None and not trace.block.ended:
             self.close()
-            if trace.cleanups:
-                trace.cleanups[-1].expect(1)  # exits that leave the `with` close the file themselves
+            for guard in trace.of(Cleanups).open[-1:]:
+                guard.expect(1)  # exits that leave the `with` close the file themselves
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

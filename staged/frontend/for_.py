@@ -15,8 +15,9 @@ from staged.frontend.locals import Locals
 from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
 from staged.frontend.names import Bindings, bindings_of, breaks_out
 from staged.frontend.operands import note_operand
+from staged.frontend.signals import Body, Signal
 from staged.frontend.syntax import Converter, operator, statement, text
-from staged.frontend.tracing import Body, Signal, TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value
 from staged.ops.array import Array, StagedArray

@@ -10,7 +10,9 @@ from staged.frontend.assign import assign
 from staged.frontend.call_arguments import changing_statics
 from staged.frontend.locals import Locals
 from staged.frontend.names import Bindings, always_leaves, bindings_of, parameters_of
+from staged.frontend.open_calls import OpenCalls
 from staged.frontend.scope import traced_in_scope
+from staged.frontend.signals import ENDED, BlockEndedError, Body, NeedsScopeError, Target
 from staged.frontend.syntax import (
     Converter,
     Scope,
@@ -23,16 +25,7 @@ from staged.frontend.syntax import (
     statement,
     text,
 )
-from staged.frontend.targets import Target
-from staged.frontend.tracing import (
-    ENDED,
-    BlockEndedError,
-    Body,
-    NeedsScopeError,
-    TraceContext,
-    current_trace,
-    note_made,
-)
+from staged.frontend.tracing import TraceContext, current_trace, note_made
 from staged.source import here
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -251,7 +244,7 @@ def run(scope: Locals, body: Body) -> Any:
 
 def _endless(trace: TraceContext, name: str) -> StagingError:
     """The error for a function that calls itself again and again while staging."""
-    calls = [each.call for each in trace.activations if getattr(each.function, "__name__", "") == name]
+    calls = [each.call for each in trace.of(OpenCalls).activations if getattr(each.function, "__name__", "") == name]
     changing = changing_statics(*calls[-2:]) if len(calls) > 1 else []
     if not changing:
         return StagingError(
@@ -278,7 +271,7 @@ def _run_traced(trace: TraceContext, scope: Locals, body: Body) -> Any:
 
 def run_inline(trace: TraceContext, scope: Locals, body: Body) -> Any:
     """A call inside another: in a scope of its own only where a staged path returns early."""
-    target = Target(trace, "function", f"`{scope._staged_function}`", frozenset({"return"}))
+    target = Target("function", f"`{scope._staged_function}`", frozenset({"return"}))
     mark = trace.mark([scope, *trace.shared])
     trace.targets.append(target)
     try:

@@ -13,16 +13,10 @@ from staged.frontend.join import MismatchError, Template, is_staged, join, mater
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import note_joined, replace_leaves, with_objects
+from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.syntax import Converter, expression, operator, statement
 from staged.frontend.targets import join_results, restore_all, target_of, tracked, unbound
-from staged.frontend.tracing import (
-    ENDED,
-    BlockEndedError,
-    Body,
-    Signal,
-    TraceContext,
-    current_trace,
-)
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.truth import truth
 from staged.frontend.variable import Variable
 from staged.ir.builder import OpenBlock

@@ -18,16 +18,9 @@ from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import check_passed, with_objects
 from staged.frontend.scope import MAX_TRIES, traced_in_scope
-from staged.frontend.targets import Carry, Key, StateTarget, Target, fits, restore_all, target_of, tracked, unbound
-from staged.frontend.tracing import (
-    ENDED,
-    BlockEndedError,
-    Body,
-    NeedsNameError,
-    NeedsScopeError,
-    Signal,
-    TraceContext,
-)
+from staged.frontend.signals import ENDED, BlockEndedError, Body, NeedsNameError, NeedsScopeError, Signal, Target
+from staged.frontend.targets import Carry, Key, StateTarget, fits, restore_all, target_of, tracked, unbound
+from staged.frontend.tracing import TraceContext
 from staged.frontend.trees import mutable_nodes
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Label, Op, Value
@@ -114,10 +107,10 @@ class StagedLoop:
         for attempt in range(MAX_TRIES):
             mark = trace.mark(self.scopes)
             target = LoopTarget(
-                trace,
                 "loop",
                 what,
                 self.catches,
+                trace,
                 scopes=self.scopes,
                 entry=[dict(values) for values, _ in entry],
                 carry=carry,
@@ -286,7 +279,7 @@ def run_static(
     """
     if trace is None:
         return finish(_turn(turns()), orelse)
-    marker = Target(trace, "loop", what, frozenset({"break"}))
+    marker = Target("loop", what, frozenset({"break"}))
     mark = trace.mark(tracked(trace, scope))
     trace.targets.append(marker)
     depth = len(trace.targets)
@@ -347,7 +340,7 @@ def _iteration(trace: TraceContext, scope: Locals, body: Body, what: str, number
     """One turn; a staged `continue` makes it a scope."""
 
     def turn() -> Signal | None:
-        marker = Target(trace, "loop", what, frozenset({"continue"}))
+        marker = Target("loop", what, frozenset({"continue"}))
         mark = trace.mark(tracked(trace, scope))
         trace.targets.append(marker)
         trace.path.append(number)

@@ -14,6 +14,7 @@ import numpy as np
 
 from staged.errors import StagedValueError, StagingError
 from staged.frontend.calls import BUILTINS
+from staged.frontend.handlers import Handlers, Raisers
 from staged.frontend.tracing import current_trace
 from staged.frontend.try_ import is_waited_for
 from staged.ir.types import TensorType, f32, i64
@@ -238,8 +239,8 @@ def note_raiser(errors: tuple[type[Exception], ...], what: str, plain: Callable[
     """Note for the `try`s around that Python may raise here, and the program does not; eager mode raises as Python does."""
     trace = current_trace()
     if trace is not None:
-        if errors and trace.try_depth:
-            trace.raisers.append((errors, what, here()))
+        if errors and trace.of(Handlers).depth:
+            trace.put(Raisers((*trace.of(Raisers).calls, (errors, what, here()))))
     elif errors and is_waited_for(errors):
         plain(*map(_in_python, values))
 

@@ -13,13 +13,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from staged.errors import StaticStateError, UnboundNameError
 from staged.frontend.extents import Mutation, Region
 from staged.frontend.join import describe
+from staged.frontend.lifetimes import OfTrace
 from staged.frontend.locals import Locals, Poison
-from staged.frontend.tracing import NeedsTrackingError, TraceContext
+from staged.frontend.signals import NeedsTrackingError
+from staged.frontend.tracing import TraceContext
 from staged.frontend.trees import is_dataclass, mutable_nodes
 from staged.ops.array import Array
 from staged.source import here
@@ -190,13 +193,21 @@ def is_tracked(trace: TraceContext, owner: object) -> bool:
     return any(isinstance(scope, ObjectState) and scope.owner is owner for scope in trace.shared)
 
 
+@dataclass
+class Copied(OfTrace):
+    """Arguments of functions of the program, which are copies there: by id, with the function's name."""
+
+    arguments: dict[int, tuple[object, str]] = field(default_factory=dict)
+
+
 def before_change(trace: TraceContext, owner: object, label: str) -> None:
     """`owner` is about to change: see to it that every open construct that is older than `owner` tracks it.
 
     Raises NeedsTrackingError, which the outermost of these catches; StaticStateError where two names may hold one object.
     """
-    if id(owner) in trace.borrowed:
-        name = trace.borrowed[id(owner)][1]
+    copied = trace.of(Copied).arguments
+    if id(owner) in copied:
+        name = copied[id(owner)][1]
         raise StaticStateError(
             f"`{label}` is an argument of the recursive function `{name}`, which changes it in place: its caller would not "
             "see that",
@@ -206,7 +217,7 @@ def before_change(trace: TraceContext, owner: object, label: str) -> None:
     if trace.origins:
         _check_aliases(trace, owner, label)
     depth = next((depth for depth, extent in enumerate(trace.extents) if id(owner) not in extent.made), None)
-    if depth is None or is_tracked(trace, owner) or any(extent.is_function for extent in trace.extents[depth:]):
+    if depth is None or is_tracked(trace, owner) or any(extent.function is not None for extent in trace.extents[depth:]):
         return
     if id(owner) in trace.made and contents_of(owner) is not None:
         raise NeedsTrackingError(owner, label, depth)

@@ -9,9 +9,10 @@ from staged.frontend import trees
 from staged.frontend.iterables import StagedIterable
 from staged.frontend.locals import Locals
 from staged.frontend.scope import MAX_TRIES, left_with
+from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.strings import StagedString
 from staged.frontend.targets import StateTarget
-from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext
+from staged.frontend.tracing import TraceContext
 from staged.frontend.variable import Variable
 from staged.ops.array import StagedArray
 from staged.source import Position, here
@@ -61,7 +62,7 @@ def traced_as_program(trace: TraceContext, scope: Locals, body: Body, what: str)
     result = None
     for _ in range(MAX_TRIES):
         mark = trace.mark([scope, *trace.shared])
-        target = ProgramTarget(trace, "function", what, frozenset({"return"}), has_result=True, result=result)
+        target = ProgramTarget("function", what, frozenset({"return"}), trace, has_result=True, result=result)
         trace.targets.append(target)
         try:
             try:

@@ -7,29 +7,24 @@ cases give the template; it is traced again until template, captures and state f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
 from typing import Any
 
 from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
 from staged.frontend import trees
-from staged.frontend.call_arguments import CallArguments, Slots, fits_slots, program_name, same_function, same_slots
+from staged.frontend.call_arguments import CallArguments, Slots, program_name
 from staged.frontend.calls import call
 from staged.frontend.extents import Region
 from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
+from staged.frontend.objects import Copied
+from staged.frontend.open_calls import Activation, Finished, Functions, Instance, OpenCalls
 from staged.frontend.scope import MAX_TRIES
-from staged.frontend.targets import Carry, Key, StateTarget
-from staged.frontend.tracing import (
-    ENDED,
-    BlockEndedError,
-    Body,
-    NeedsFunctionError,
-    Signal,
-    State,
-    TraceContext,
-)
+from staged.frontend.signals import ENDED, BlockEndedError, Body, NeedsFunctionError, Signal
+from staged.frontend.targets import Key, StateTarget
+from staged.frontend.tracing import State, TraceContext
 from staged.frontend.trees import mutable_nodes
 from staged.frontend.user_code import is_user_code
 from staged.frontend.variable import Variable, key_of, read_variable, write_variable
@@ -40,89 +35,6 @@ from staged.ir.types import TensorType, dims_of
 from staged.ops.array import StagedArray
 from staged.source import Position, here, position_of_function
 
-
-@dataclass(eq=False)
-class Instance:
-    """A function of the program being traced, with what is assumed of it."""
-
-    name: str
-    slots: Slots
-    level: int
-    """How many states are open inside it: those of the transforms around it, and its own where there are any."""
-    result: Template | None = None
-    """None: nothing is known of its result, calls of it do not return."""
-    state: list[Variable] = field(default_factory=list)
-    """The Variables whose values it takes, under a transform."""
-    written: Carry = field(default_factory=dict)
-    """Those of them whose new values it returns."""
-    captures: list[Value] = field(default_factory=list)
-    """Values from outside: further parameters, the same in all calls."""
-    calls_unknown: bool = False
-    """Whether a call of it was met while its result was unknown."""
-    unknown_at: Position | None = None
-    """Where the last of these calls was."""
-    waits: bool = False
-    """Whether one of its paths ends in a call of a function around it whose result is unknown."""
-
-    with_state: bool = False
-    """Whether Variables are passed as state, though no transform is open around it."""
-
-    @property
-    def is_unknown(self) -> bool:
-        return self.calls_unknown and self.result is None
-
-    @property
-    def user_name(self) -> str:
-        return self.name.split("#")[0]
-
-    @property
-    def written_types(self) -> list[TensorType]:
-        return [type_ for kept in self.written.values() if isinstance(kept, Template) for type_ in kept.types]
-
-
-@dataclass(eq=False)
-class Activation:
-    """An open call of a staged function: in place, or (with `instance`) as a function of the program."""
-
-    function: Callable[..., Any]
-    call: CallArguments
-    slots: Slots
-    targets: int
-    regions: int
-    instance: Instance | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Finished:
-    """What is known of a function of the program, and of which calls.
-
-    Only of functions that see nothing but their arguments and globals: these do not change inside a recursive function, so that
-    what was traced once holds for all calls there.
-    """
-
-    function: Callable[..., Any]
-    structure: tuple[Any, ...]
-    instance: Instance
-
-    def is_of(self, function: Callable[..., Any], call: CallArguments, instance: Instance) -> bool:
-        """Whether this is known of the function that `instance` will be."""
-        return (
-            same_function(self.function, function)
-            and self.structure == call.structure
-            and self.instance.with_state == instance.with_state
-            and same_slots(self.instance.slots, instance.slots)
-        )
-
-    def serves(self, trace: TraceContext, function: Callable[..., Any], call: CallArguments) -> bool:
-        """Whether a call here can be one of this function."""
-        return (
-            same_function(self.function, function)
-            and self.structure == call.structure
-            and self.instance.level - self.instance.with_state == len(trace.states)
-            and fits_slots(self.instance.slots, call)
-        )
-
-
 # ---- the function -------------------------------------------------------------------------------
 
 
@@ -130,9 +42,10 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     """Trace `function` as a function of the program that serves `slots`, and call it."""
     name = getattr(function, "__name__", type(function).__name__)
     where = here()
-    instance = _fresh_instance(trace, f"{name}#{next(trace.numbers)}", slots, bool(trace.states))
+    functions = trace.of(Functions)
+    instance = _fresh_instance(trace, f"{name}#{next(functions.numbers)}", slots, bool(trace.states))
     instance = _as_expected(trace, function, given, instance)
-    finished = len(trace.finished)
+    finished = len(functions.finished)
     for _ in range(MAX_TRIES):
         mark = trace.mark([*trace.shared])
         tried = _Try(trace, function, given, instance, name)
@@ -148,7 +61,7 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
             continue
         finally:
             if not is_settled:
-                del trace.finished[finished:]  # they call it as it was assumed to be
+                del functions.finished[finished:]  # they call it as it was assumed to be
         if is_settled:
             break
         trace.rollback(mark)
@@ -158,11 +71,11 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
         _expect(trace, function, given, instance)
     else:
         raise AssertionError(f"tracing `{name}` does not settle")
-    trace.functions[instance.name] = tried.finish()
-    if not any(open_.instance is not None for open_ in trace.activations):
-        trace.finished.clear()
+    functions.by_name[instance.name] = tried.finish()
+    if not any(open_.instance is not None for open_ in trace.of(OpenCalls).activations):
+        functions.finished.clear()
     elif _is_of_module(function) and not any(value in trace.home for value in instance.captures):
-        trace.finished.append(Finished(function, given.structure, instance))
+        functions.finished.append(Finished(function, given.structure, instance))
     return emit_call(trace, instance, given)
 
 
@@ -173,14 +86,15 @@ def _fresh_instance(trace: TraceContext, name: str, slots: Slots, with_state: bo
 def _expect(trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance) -> None:
     """Note what a try has found, for the next time that the function is traced: its callers are traced several times."""
     if _is_of_module(function):
-        trace.expected = [known for known in trace.expected if not known.is_of(function, given, instance)]
-        trace.expected.append(Finished(function, given.structure, instance))
+        functions = trace.of(Functions)
+        functions.expected = [known for known in functions.expected if not known.is_of(function, given, instance)]
+        functions.expected.append(Finished(function, given.structure, instance))
 
 
 def _as_expected(
     trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance
 ) -> Instance:
-    for known in trace.expected:
+    for known in trace.of(Functions).expected:
         if known.is_of(function, given, instance):
             visible = [value for value in known.instance.captures if value not in trace.home]
             return replace(instance, result=known.instance.result, captures=visible)
@@ -246,7 +160,7 @@ class _Try:
     def run(self) -> None:
         trace = self.trace
         handles = [StagedArray(param, trace) for param in self.block.params]
-        depths = len(trace.activations), len(trace.shared), len(trace.states), trace.builder.device
+        depths = len(trace.shared), len(trace.states), trace.builder.device
         shared = list(trace.shared)
         if self.instance.with_state:
             state = handles[self.arguments :]
@@ -255,12 +169,12 @@ class _Try:
             trace.states.append(State(self.states, trace.block, "function"))
             trace.shared.append(self.states)
             shared = [self.states, *shared]
-        region = Region(f"the recursive function `{self.name}`", len(trace.log), is_loop=False, is_function=True)
+        region = Region(f"the recursive function `{self.name}`", len(trace.log), is_loop=False, function=self.name)
         self.target = FunctionTarget(
-            trace,
             "function",
             f"`{self.name}`",
             frozenset({"return"}),
+            trace,
             scopes=shared,
             entry=[dict(scope.__dict__) for scope in shared],
             carry=self.instance.written,
@@ -270,7 +184,8 @@ class _Try:
             states=int(self.states is not None),
             function_name=self.name,
         )
-        trace.activations.append(self.activation)
+        calls = trace.of(OpenCalls)
+        trace.put(OpenCalls((*calls.activations, self.activation)))
         trace.regions.append(region)
         targets, regions = len(trace.targets), len(trace.regions) - 1
         trace.targets.append(self.target)
@@ -281,8 +196,9 @@ class _Try:
                     check_region(trace, region)
         finally:
             del trace.targets[targets:], trace.regions[regions:]
-            activations, shared_count, states, trace.builder.device = depths
-            del trace.activations[activations:], trace.shared[shared_count:], trace.states[states:]
+            shared_count, states, trace.builder.device = depths
+            trace.put(calls)
+            del trace.shared[shared_count:], trace.states[states:]
             trace.next_run = None
 
     def _record(self, handles: list[StagedArray]) -> None:
@@ -294,7 +210,7 @@ class _Try:
         ]
         args, kwargs = self.given.rebuild(leaves)
         for node in mutable_nodes([args, kwargs]):
-            self.trace.borrowed[id(node)] = (node, self.name)
+            self.trace.of(Copied).arguments[id(node)] = (node, self.name)
         if has_body(self.function):
             self.trace.next_run = self._body
             plain_call(self.function, args, kwargs)
@@ -439,7 +355,7 @@ def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> 
     if deeper and not instance.with_state:
         # A checkpoint inside it holds Variables as state, which it calls itself with.
         raise NeedsFunctionError(
-            next(open_ for open_ in trace.activations if open_.instance is instance), instance.slots, True
+            next(open_ for open_ in trace.of(OpenCalls).activations if open_.instance is instance), instance.slots, True
         )
     if instance.result is None:
         _note_unknown(trace, instance)
@@ -476,7 +392,7 @@ def _note_unknown(trace: TraceContext, instance: Instance) -> None:
     instance.calls_unknown = True
     instance.unknown_at = here()
     inner = False
-    for activation in trace.activations:
+    for activation in trace.of(OpenCalls).activations:
         if inner and activation.instance is not None:
             activation.instance.waits = True
         inner = inner or activation.instance is instance

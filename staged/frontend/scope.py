@@ -8,8 +8,9 @@ from staged.frontend.extents import Region
 from staged.frontend.locals import Locals, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import with_objects
+from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
-from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext
+from staged.frontend.tracing import TraceContext
 from staged.ir.nodes import Label, Op
 from staged.source import Position, here
 
@@ -50,10 +51,10 @@ def _traced_in_scope(
     for _ in range(MAX_TRIES):
         mark = trace.mark(restored)
         target = ScopeTarget(
-            trace,
             "function" if is_function else "loop",
             what,
             frozenset({catches, *also}),
+            trace,
             scopes=scopes,
             entry=[dict(other.__dict__) for other in scopes],
             carry=carry,

@@ -21,9 +21,11 @@ from staged.frontend.call_arguments import (
 )
 from staged.frontend.calls import calls_of
 from staged.frontend.join import is_staged
-from staged.frontend.recursion import Activation, emit_call, plain_call, trace_function
+from staged.frontend.open_calls import Activation, Functions, OpenCalls
+from staged.frontend.recursion import emit_call, plain_call, trace_function
+from staged.frontend.signals import NeedsFunctionError
 from staged.frontend.targets import StateTarget
-from staged.frontend.tracing import NeedsFunctionError, TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import Block, End, Op, free_values
 from staged.source import here, position_of_function
 
@@ -41,7 +43,7 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     given = flatten_call(wrapped, args, kwargs, function.__staged_static__)
     alike = [
         other
-        for other in trace.activations
+        for other in trace.of(OpenCalls).activations
         if same_function(other.function, wrapped) and other.call.structure == given.structure
     ]
     for other in reversed(alike):
@@ -52,7 +54,7 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             joined = meet(other.slots, given)
             if joined is not None:
                 raise NeedsFunctionError(other, joined)
-    for known in trace.finished:
+    for known in trace.of(Functions).finished:
         if known.serves(trace, wrapped, given):
             return emit_call(trace, known.instance, given)
     outermost, lifted = _lifted(alike, given)
@@ -75,8 +77,8 @@ def activate(
     """`in_place()` as an open call of `function`; where that meets itself, a call of a function of the program instead."""
     activation = Activation(function, given, given.slots, len(trace.targets), len(trace.regions))
     mark = trace.mark([*trace.shared])
-    depth = len(trace.activations)
-    trace.activations.append(activation)
+    calls = trace.of(OpenCalls)
+    trace.put(OpenCalls((*calls.activations, activation)))
     try:
         return in_place()
     except NeedsFunctionError as need:
@@ -84,7 +86,7 @@ def activate(
             raise
         slots = need.slots
     finally:
-        del trace.activations[depth:]
+        trace.put(calls)
     trace.rollback(mark)
     return trace_function(trace, function, given, slots)
 
@@ -97,7 +99,7 @@ def _marked_call(
     kwargs: dict[str, Any],
 ) -> Any:
     """The call in place, between markers: where it is made alike several times it may become a function after all."""
-    number = next(trace.numbers)
+    number = next(trace.of(Functions).numbers)
     begin = Op("call_begin", [], [], attrs={"function": program_name(function), "call": number}, where=here())
     trace.emit_op(begin)
     block, start = trace.block, len(trace.block.ops)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from staged.errors import CarriedValueError, StagingError, UnboundNameError
 from staged.frontend import trees
@@ -25,9 +25,11 @@ from staged.frontend.join import (
     same_tree,
     template_of,
 )
+from staged.frontend.lifetimes import OfExtent
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, restore
 from staged.frontend.objects import note_joined
-from staged.frontend.tracing import NeedsScopeError, Signal, TraceContext
+from staged.frontend.signals import Signal, Target
+from staged.frontend.tracing import TraceContext
 from staged.frontend.trees import mutable_nodes
 from staged.ir.nodes import Label, Value
 from staged.ir.types import TensorType, dims_of
@@ -40,23 +42,17 @@ Key = tuple[int, str]
 Carry = dict[Key, Template | Poison]
 
 
-@dataclass
-class Target:
-    """Where `break`, `continue` or `return` lead. `kind` is 'loop' or 'function'.
+class Closable(Protocol):
+    """What an exit closes that leaves it: a file of the program."""
 
-    One without a block of its own asks for a scope when a staged path leaves towards it.
-    """
+    def close(self) -> None: ...
 
-    trace: TraceContext
-    kind: str
-    what: str
-    """`the loop at line 5`, for messages."""
-    catches: frozenset[str]
-    """The signals that end here."""
 
-    def exit(self, signal: Signal) -> None:
-        """End the current block by leaving towards this target."""
-        raise NeedsScopeError(self, signal.kind)
+@dataclass(frozen=True)
+class Files(OfExtent):
+    """The files whose `with` is open, and how many targets there were when it began."""
+
+    open: tuple[tuple[Closable, int], ...] = ()
 
 
 @dataclass
@@ -66,6 +62,7 @@ class StateTarget(Target):
     `scopes` are the locals whose names are tracked and `entry` their values when the construct began.
     """
 
+    trace: TraceContext
     scopes: list[Locals] = field(default_factory=list)
     entry: list[dict[str, Any]] = field(default_factory=list)
     carry: Carry = field(default_factory=dict)
@@ -95,8 +92,7 @@ class StateTarget(Target):
 
     def leave(self, kind: str, value: Any = None, where: Position | None = None) -> None:
         """End the current block with the state as it is now; `where` is the statement that does so."""
-        if self.trace.files:
-            close_left(self.trace, self)
+        close_left(self.trace, self)
         self.exits += 1
         self.breaks = self.breaks or kind == "break"
         where = where or here()
@@ -346,7 +342,10 @@ def target_of(trace: TraceContext, signal: Signal) -> Target:
 
 def close_left(trace: TraceContext, target: object) -> None:
     """Before an exit towards `target`: close the files whose `with` it leaves."""
+    files = trace.of(Files).open
+    if not files:
+        return
     depth = next(depth for depth, other in enumerate(trace.targets) if other is target)
-    for file, entered in reversed(trace.files):
+    for file, entered in reversed(files):
         if entered > depth:
             file.close()

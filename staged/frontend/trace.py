@@ -21,14 +21,16 @@ from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.generator import OF_THREAD, Generator, draw
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
+from staged.frontend.open_calls import Functions
 from staged.frontend.program_body import traced_as_program
 from staged.frontend.recursion import has_body
 from staged.frontend.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
 from staged.frontend.result_names import result_names
+from staged.frontend.signals import Body, NeedsNameError
 from staged.frontend.sources import remember_modules
 from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
-from staged.frontend.tracing import Body, NeedsNameError, TraceContext, note_made
+from staged.frontend.tracing import TraceContext, note_made
 from staged.frontend.trees import mutable_nodes, note_tree
 from staged.frontend.variable import Variable
 from staged.guards.expected import is_value
@@ -222,7 +224,8 @@ def _assemble(
     for number, (_, value) in enumerate(hidden):
         value.index = len(params) + number
     all_params = [*params, *(value for _, value in hidden)]
-    functions = reachable(context.functions, block) if context.functions else {}
+    known = context.of(Functions).by_name
+    functions = reachable(known, block) if known else {}
     touched = _touched(context, [block, *(called.block for called in functions.values())])
     body = Block(all_params, block.ops, block.end)
     _name_variables(touched)

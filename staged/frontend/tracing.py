@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from types import BuiltinFunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,11 +23,13 @@ from staged.frontend.device_options import Options
 from staged.frontend.dtypes import unsupported_dtype
 from staged.frontend.effects import check_effect
 from staged.frontend.extents import Mutation, Region
+from staged.frontend.lifetimes import Held
 from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
+from staged.frontend.signals import Body, Target
 from staged.frontend.strict import Strict
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder, OpenBlock
-from staged.ir.nodes import Function, Op, Value, VariableRef
+from staged.ir.nodes import Op, Value, VariableRef
 from staged.ir.types import Dim, TensorType, Type, dims_of, dtype_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
@@ -36,79 +38,7 @@ from staged.ops.record import RecordContext
 from staged.ops.shape import permute_dims, reshape
 from staged.source import Position, here
 
-if TYPE_CHECKING:
-    from staged.frontend.cleanup import cleanup
-    from staged.frontend.files import StagedFile
-    from staged.frontend.recursion import Activation, Finished
-    from staged.frontend.targets import Target
-
-
-class Signal:
-    """How a body ended, where it did not run to its end; `where` is the statement that ended it."""
-
-    __slots__ = ("kind", "value", "where")
-
-    def __init__(self, kind: str, value: Any = None, where: Position | None = None) -> None:
-        self.kind = kind
-        self.value = value
-        self.where = where
-
-    def __repr__(self) -> str:
-        return f"<{self.kind}>"
-
-
-ENDED = Signal("ended")
-"""Every path has left already: the open block has its end, what follows is not traced."""
-
-Body = Callable[[], Signal | None]
-
-
-class BlockEndedError(BaseException):
-    """Carries ENDED through an expression: a call in it never returns. Not an Exception: users do not catch it."""
-
-
-class NeedsScopeError(BaseException):
-    """A staged exit met a target without a block of its own; `target` catches this and is traced again in a scope."""
-
-    def __init__(self, target: Target, kind: str) -> None:
-        super().__init__(kind)
-        self.target = target
-        self.kind = kind
-
-
-class NeedsFunctionError(BaseException):
-    """A call inside itself, under staged control: the open `activation` is taken back and becomes a function of the program.
-
-    `slots` say which leaves of its arguments are staged there, with which types; `with_state`, that it takes and returns what
-    Variables hold.
-    """
-
-    def __init__(self, activation: Activation, slots: tuple[Any, ...], with_state: bool = False) -> None:
-        super().__init__(activation)
-        self.activation = activation
-        self.slots = slots
-        self.with_state = with_state
-
-
-class NeedsNameError(BaseException):
-    """What a loop binds is read after it, and the loop is certain to bind it: the program is traced again from its start.
-
-    `place` is the loop's path, and the name among those that it tracks.
-    """
-
-    def __init__(self, place: tuple[object, ...]) -> None:
-        super().__init__(place)
-        self.place = place
-
-
-class NeedsTrackingError(BaseException):
-    """An object that is older than a staged construct changes in it; the construct at `depth` is traced again."""
-
-    def __init__(self, owner: object, label: str, depth: int) -> None:
-        super().__init__(label)
-        self.owner = owner
-        self.label = label
-        self.depth = depth
+H = TypeVar("H", bound=Held)
 
 
 @dataclass
@@ -156,10 +86,6 @@ class TraceContext(RecordContext):
         self.reads = Reads(self.is_made)
         self.origins: dict[int, dict[int, object]] = {}
         """By the id of an object that came out of a join: what it was on the paths that met."""
-        self.files: list[tuple[StagedFile, int]] = []
-        """The files whose `with` is open, and how many targets there were when it began."""
-        self.borrowed: dict[int, tuple[object, str]] = {}
-        """Arguments of functions of the program, which are copies there: by id, with the function's name."""
         self.targets: list[Target] = []
         self.log: list[Mutation] = []
         self.shared: list[Locals] = []
@@ -193,23 +119,12 @@ class TraceContext(RecordContext):
         self.notes: list[str] = []
         self.next_run: Callable[[Locals, Body], Any] | None = None
         """How the next converted call runs its body, where it is a function of its own (its exits return)."""
-        self.activations: list[Activation] = []
-        """The calls of staged functions that are open, innermost last."""
-        self.functions: dict[str, Function] = {}
-        """What became a function of the program, by the name that calls use while tracing."""
-        self.finished: list[Finished] = []
-        """What became a function inside one that is still being traced, and serves its other calls too."""
-        self.expected: list[Finished] = []
-        """What tries found of functions, right or nearly so: where the next try starts."""
-        self.numbers = itertools.count()
-        """Tell these names apart."""
         self.arguments: dict[Value, str] = {}
         """The arguments of the program by their values: names for `static=`."""
-        self.try_depth = 0
-        self.raisers: list[tuple[tuple[type[BaseException], ...], str, Position | None]] = []
-        """Calls that Python may leave by an exception, and the program does not: which, by what, where."""
-        self.cleanups: list[cleanup] = []
-        """The `finally`s and `with`s around what is being traced, innermost last."""
+        self.of_extent: dict[type[Held], Any] = {}
+        self.of_attempt: dict[type[Held], Any] = {}
+        self.of_trace: dict[type[Held], Any] = {}
+        """State that constructs keep, by its class (`lifetimes.py`)."""
         self.path: list[object] = []
         self.learned: dict[tuple[object, ...], Any] = {}
         """What a loop at a path had to carry, so that tracing an outer loop again starts right."""
@@ -218,6 +133,21 @@ class TraceContext(RecordContext):
         self.home: dict[Value, OpenBlock] = {}
         self.dims: list[tuple[Dim, OpenBlock]] = []
         """The dimensions that have been given a size, and where."""
+
+    # ---- state of constructs ----
+
+    def of(self, kind: type[H]) -> H:
+        """What a construct keeps here; `kind()` at first."""
+        table: dict[type[Held], Any] = getattr(self, kind.lifetime)
+        found = table.get(kind)
+        if found is None:
+            found = table[kind] = kind()
+        made: H = found
+        return made
+
+    def put(self, state: Held) -> None:
+        """Let `state` hold from here on, for its lifetime."""
+        setattr(self, state.lifetime, {**getattr(self, state.lifetime), type(state): state})
 
     # ---- recording ----
 
@@ -347,11 +277,6 @@ class TraceContext(RecordContext):
     @property
     def is_certain(self) -> bool:
         return not self.regions
-
-    @property
-    def awaits_result(self) -> bool:
-        """Whether a path has ended in a call of a recursive function of whose result nothing is known yet."""
-        return any(open_.instance is not None and open_.instance.is_unknown for open_ in self.activations)
 
     def is_made(self, owner: object) -> bool:
         """Whether the trace has made an object: it is the same in every trace."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
@@ -12,21 +12,21 @@ from typing import Any
 from staged.errors import StagingError
 from staged.frontend.assert_ import KINDS
 from staged.frontend.assign import assign
-from staged.frontend.syntax import Converter, operator, place, statement, text
-from staged.frontend.tracing import (
+from staged.frontend.handlers import Handlers, Raiser, Raisers
+from staged.frontend.signals import (
     BlockEndedError,
     NeedsFunctionError,
     NeedsNameError,
     NeedsScopeError,
     NeedsTrackingError,
-    current_trace,
 )
+from staged.frontend.syntax import Converter, operator, place, statement, text
+from staged.frontend.tracing import current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value, walk_ops
 from staged.ir.trips import constant_of
 from staged.ir.types import TensorType
 from staged.ops.context import context_or_none
-from staged.source import Position
 
 
 @statement(ast.Try)
@@ -78,9 +78,9 @@ class in_try:
         if self.step:
             self.token = _waits.set((*_waits.get(), self))
         if trace is not None:
-            trace.try_depth += self.step
+            trace.put(Handlers(trace.of(Handlers).depth + self.step))
             self.start = (trace.block, len(trace.block.ops))
-            self.raisers = len(trace.raisers)
+            self.raisers = len(trace.of(Raisers).calls)
 
     def __exit__(self, kind: Any, *_: object) -> None:
         trace = current_trace()
@@ -88,16 +88,16 @@ class in_try:
             _waits.reset(self.token)
         if trace is None:
             return
-        trace.try_depth -= self.step
+        trace.put(Handlers(trace.of(Handlers).depth - self.step))
         if kind is None and self.step and self.start is not None and self.start[0] is trace.block:
-            self.refuse_failing(trace.block.ops[self.start[1] :], trace.raisers[self.raisers :])
+            self.refuse_failing(trace.block.ops[self.start[1] :], trace.of(Raisers).calls[self.raisers :])
 
     def kinds(self) -> Any:
         """The classes that its handlers name."""
         return BaseException if self.is_bare else _flat(self.caught())
 
     def refuse_failing(
-        self, ops: list[Op], raisers: list[tuple[tuple[type[BaseException], ...], str, Position | None]]
+        self, ops: list[Op], raisers: Sequence[Raiser]
     ) -> None:
         """Raise where the handlers name what the program would stop with: they run while staging, it runs later.
 
@@ -105,8 +105,8 @@ class in_try:
         """
         kinds = self.kinds()
         every = list(itertools.chain.from_iterable([op, *_inside(op)] for op in ops))
-        raisers = [*raisers, *((_raises(op), _OPERATORS[op.name], op.where) for op in every if op.name in _OPERATORS)]
-        for errors, what, where in raisers:
+        all_raisers = [*raisers, *((_raises(op), _OPERATORS[op.name], op.where) for op in every if op.name in _OPERATORS)]
+        for errors, what, where in all_raisers:
             error = next((error for error in errors if issubclass(error, kinds)), None)
             if error is not None:
                 raise StagingError(

@@ -66,7 +66,7 @@ class Variable(Array):
                 where=here(),
                 hint="make it as large as the dimension may become, and write the first elements: `v[:n] = x`",
             )
-        function = next((a.instance.user_name for a in trace.activations if a.instance is not None), None)
+        function = next((region.function for region in trace.regions if region.function is not None), None)
         if function is not None:
             raise StagingError(
                 f"a Variable is made inside the recursive function `{function}`, whose calls would share it",

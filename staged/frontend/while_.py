@@ -15,9 +15,10 @@ from staged.frontend.locals import Locals
 from staged.frontend.loops import EXHAUSTED, LoopNames, LoopTarget, StagedLoop, finish, run_static, with_else
 from staged.frontend.names import bindings_of
 from staged.frontend.scope import traced_in_scope
+from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.targets import tracked
-from staged.frontend.tracing import ENDED, BlockEndedError, Body, Signal, TraceContext, current_trace
+from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.truth import truth
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value

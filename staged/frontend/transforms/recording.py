@@ -13,7 +13,9 @@ from typing import Any
 
 from staged.errors import GradientError
 from staged.frontend.locals import VariableStates
-from staged.frontend.tracing import BlockEndedError, State, TraceContext
+from staged.frontend.open_calls import awaits_result
+from staged.frontend.signals import BlockEndedError
+from staged.frontend.tracing import State, TraceContext
 from staged.frontend.variable import Variable, key_of, write_variable
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Op, Value, free_values, walk_ops
@@ -86,7 +88,7 @@ def record(
         try:
             returned = run(params)
         except BlockEndedError:
-            if trace.awaits_result:
+            if awaits_result(trace):
                 with trace.entered(outer):
                     trace.builder.end("raise", (), None, where)
                 raise

@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "`math.log(-1.0)` is not refused under a handler of ValueError",
         "staged/frontend/math_.py",
-        "if errors and trace.try_depth:",
+        "if errors and trace.of(Handlers).depth:",
         "if errors and not trace.try_depth:",
         ("tests/frontend/test_try.py",),
     ),

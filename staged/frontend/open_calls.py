@@ -1,0 +1,126 @@
+"""Calls of staged functions that are open, and what is known of the functions of the program."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from staged.frontend.call_arguments import CallArguments, Slots, fits_slots, same_function, same_slots
+from staged.frontend.join import Template
+from staged.frontend.lifetimes import OfExtent, OfTrace
+from staged.frontend.targets import Carry
+from staged.frontend.tracing import TraceContext
+from staged.frontend.variable import Variable
+from staged.ir.nodes import Function, Value
+from staged.ir.types import TensorType
+from staged.source import Position
+
+
+@dataclass(eq=False)
+class Instance:
+    """A function of the program being traced, with what is assumed of it."""
+
+    name: str
+    slots: Slots
+    level: int
+    """How many states are open inside it: those of the transforms around it, and its own where there are any."""
+    result: Template | None = None
+    """None: nothing is known of its result, calls of it do not return."""
+    state: list[Variable] = field(default_factory=list)
+    """The Variables whose values it takes, under a transform."""
+    written: Carry = field(default_factory=dict)
+    """Those of them whose new values it returns."""
+    captures: list[Value] = field(default_factory=list)
+    """Values from outside: further parameters, the same in all calls."""
+    calls_unknown: bool = False
+    """Whether a call of it was met while its result was unknown."""
+    unknown_at: Position | None = None
+    """Where the last of these calls was."""
+    waits: bool = False
+    """Whether one of its paths ends in a call of a function around it whose result is unknown."""
+
+    with_state: bool = False
+    """Whether Variables are passed as state, though no transform is open around it."""
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.calls_unknown and self.result is None
+
+    @property
+    def user_name(self) -> str:
+        return self.name.split("#")[0]
+
+    @property
+    def written_types(self) -> list[TensorType]:
+        return [type_ for kept in self.written.values() if isinstance(kept, Template) for type_ in kept.types]
+
+
+@dataclass(eq=False)
+class Activation:
+    """An open call of a staged function: in place, or (with `instance`) as a function of the program."""
+
+    function: Callable[..., Any]
+    call: CallArguments
+    slots: Slots
+    targets: int
+    regions: int
+    instance: Instance | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """What is known of a function of the program, and of which calls.
+
+    Only of functions that see nothing but their arguments and globals: these do not change inside a recursive function, so that
+    what was traced once holds for all calls there.
+    """
+
+    function: Callable[..., Any]
+    structure: tuple[Any, ...]
+    instance: Instance
+
+    def is_of(self, function: Callable[..., Any], call: CallArguments, instance: Instance) -> bool:
+        """Whether this is known of the function that `instance` will be."""
+        return (
+            same_function(self.function, function)
+            and self.structure == call.structure
+            and self.instance.with_state == instance.with_state
+            and same_slots(self.instance.slots, instance.slots)
+        )
+
+    def serves(self, trace: TraceContext, function: Callable[..., Any], call: CallArguments) -> bool:
+        """Whether a call here can be one of this function."""
+        return (
+            same_function(self.function, function)
+            and self.structure == call.structure
+            and self.instance.level - self.instance.with_state == len(trace.states)
+            and fits_slots(self.instance.slots, call)
+        )
+
+
+@dataclass(frozen=True)
+class OpenCalls(OfExtent):
+    """The calls of staged functions that are open, innermost last."""
+
+    activations: tuple[Activation, ...] = ()
+
+
+@dataclass
+class Functions(OfTrace):
+    """What became functions of the program."""
+
+    by_name: dict[str, Function] = field(default_factory=dict)
+    """By the name that calls use while tracing."""
+    finished: list[Finished] = field(default_factory=list)
+    """What became a function inside one that is still being traced, and serves its other calls too."""
+    expected: list[Finished] = field(default_factory=list)
+    """What tries found of functions, right or nearly so: where the next try starts."""
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Tell names of functions and calls apart."""
+
+
+def awaits_result(trace: TraceContext) -> bool:
+    """Whether a path has ended in a call of a recursive function of whose result nothing is known yet."""
+    return any(open_.instance is not None and open_.instance.is_unknown for open_ in trace.of(OpenCalls).activations)
