@@ -1,8 +1,11 @@
-"""Imports point one way: every import in the tree, inside functions too, against one table.
+"""Imports point one way: every import in the tree, inside functions too, against one table, and no circle of files.
 
 The layers, from the bottom: positions and errors; the IR; ops; the passes between IR and IR, which do not know one
 another; back ends and the runtime, which share only an `Artifact`; the files that know every layer; and on top of
 these, written with public names alone, what users build with.
+
+Inside of a layer, files import one another without circles. What calls itself through several files (eval and apply, the derivative
+of a loop's body) is tied by a table: each file enters its own in it, and what looks into the table imports none of them.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,6 +45,15 @@ EVERYTHING = {*ALLOWED, *PUBLIC_PARTS, "top"}
 ALLOWED |= {part: {"top", *PUBLIC_PARTS} for part in PUBLIC_PARTS}
 ALLOWED["top"] = EVERYTHING
 
+# Imports inside functions: they hide what a file depends on, so each has a reason.
+LATE: dict[tuple[str, str], str] = {
+    ("staged/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
+    ("staged/nn/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
+    ("staged/optim/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
+    ("staged/cli/__init__.py", "staged.cli.commands"): "needs click, which may not be installed: that is said first",
+    ("staged/backends/cublas_cudnn/backend.py", "staged.backends.cublas_cudnn.*"): "loaded where a program asks for a GPU",
+}
+
 # Starting a process or loading machine code is the runtime's alone, so that all up to the text is tested without it.
 MACHINE_LIBRARIES = {"cffi", "ctypes", "subprocess", "cuda"}
 MAY_TOUCH_THE_MACHINE = {"runtime", "top", "cli"}
@@ -54,18 +67,35 @@ class Import:
     line: int
     module: str
     name: str | None = None
+    late: bool = False
+    """Whether it is inside a function."""
 
     def __str__(self) -> str:
         what = f"from {self.module} import {self.name}" if self.name else f"import {self.module}"
         return f"{self.path}:{self.line}: {what}"
 
 
-def imports_of(text: str, path: str, module: str, is_package: bool) -> Iterator[Import]:
+@cache
+def imports_of(text: str, path: str, module: str, is_package: bool) -> tuple[Import, ...]:
     """Every import in one file: statements at any depth, and `import_module("...")` with a literal name."""
-    for node in ast.walk(ast.parse(text, path)):
+    return tuple(_imports_in(ast.parse(text, path), path, module, is_package))
+
+
+def _nodes(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node, and whether it is inside a function."""
+    waiting = [(tree, False)]
+    while waiting:
+        node, late = waiting.pop()
+        yield node, late
+        late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        waiting += [(inner, late) for inner in ast.iter_child_nodes(node)]
+
+
+def _imports_in(tree: ast.AST, path: str, module: str, is_package: bool) -> Iterator[Import]:
+    for node, late in _nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(path, node.lineno, alias.name)
+                yield Import(path, node.lineno, alias.name, None, late)
         elif isinstance(node, ast.ImportFrom):
             source = node.module or ""
             if node.level:
@@ -73,11 +103,11 @@ def imports_of(text: str, path: str, module: str, is_package: bool) -> Iterator[
                 parts = parts[: len(parts) - (node.level - 1)]
                 source = ".".join([*parts, source] if source else parts)
             for alias in node.names:
-                yield Import(path, node.lineno, source, alias.name)
+                yield Import(path, node.lineno, source, alias.name, late)
         elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
-                yield Import(path, node.lineno, node.args[0].value)
+                yield Import(path, node.lineno, node.args[0].value, None, late)
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -110,6 +140,70 @@ def may_import(part: str) -> set[str] | None:
     return next((allowed for pattern, allowed in ALLOWED.items() if fnmatchcase(part, pattern)), None)
 
 
+def target_of(made: Import, known: dict[str, Path]) -> str:
+    """The module that an import reaches: `from staged.ir import types` reaches staged.ir.types."""
+    longer = f"{made.module}.{made.name}"
+    return longer if made.name and longer in known else made.module
+
+
+def arrows(root: Path) -> dict[str, dict[str, Import]]:
+    """The modules that each module imports, wherever in its file, and one import of each.
+
+    `import staged` in what is written on the public names is no arrow: the package loads these files after all others.
+    """
+    known = modules(root)
+    found: dict[str, dict[str, Import]] = {module: {} for module in known}
+    for module, path in known.items():
+        shown = path.relative_to(root).as_posix()
+        for made in imports_of(path.read_text(), shown, module, path.name == "__init__.py"):
+            target = target_of(made, known)
+            if target not in known or (target == "staged" and part_of(module, known) in PUBLIC_PARTS):
+                continue
+            found[module].setdefault(target, made)
+    return found
+
+
+def circles(root: Path) -> list[str]:
+    """What has to go where files import one another: each circle of imports, as its arrows."""
+    graph = arrows(root)
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = list(graph[start])
+        while waiting:
+            module = waiting.pop()
+            if module not in seen:
+                seen.add(module)
+                waiting += graph[module]
+        return seen
+
+    reach = {module: reached(module) for module in graph}
+    groups = {frozenset({other for other in reach[module] if module in reach[other]}) for module in graph}
+    return [
+        "\n  ".join(
+            [f"{len(group)} files in a circle:", *(str(graph[a][b]) for a in sorted(group) for b in graph[a] if b in group)]
+        )
+        for group in sorted(groups, key=sorted)
+        if group
+    ]
+
+
+def late_imports(root: Path) -> list[str]:
+    """Imports of `staged` inside functions that no row of `LATE` gives a reason for, and rows that nothing needs."""
+    known, found, used = modules(root), [], set()
+    for module, path in known.items():
+        shown = path.relative_to(root).as_posix()
+        for made in imports_of(path.read_text(), shown, module, path.name == "__init__.py"):
+            if made.late and made.module.split(".")[0] == "staged":
+                target = target_of(made, known)
+                rows = [row for row in LATE if row[0] == shown and fnmatchcase(target, row[1])]
+                used.update(rows)
+                if not rows:
+                    found.append(f"{made}: an import inside a function; make it one of the file, or give its reason in LATE")
+    unused = [row for row in LATE if row not in used]
+    return found + [f"{path} imports {module} in no function: take its row out of LATE" for path, module in unused]
+
+
 def violations(root: Path) -> list[str]:
     known = modules(root)
     found = []
@@ -126,9 +220,7 @@ def violations(root: Path) -> list[str]:
                 found.append(f"{made}: only the runtime touches the machine")
             if top_package != "staged":
                 continue
-            # `from staged.ir import types` reaches the module staged.ir.types.
-            longer = f"{made.module}.{made.name}"
-            target = longer if made.name and longer in known else made.module
+            target = target_of(made, known)
             reached = part_of(target, known)
             if reached == "base" and part in PUBLIC_PARTS and target in ("staged.errors", "staged.other_names"):
                 continue
@@ -157,6 +249,16 @@ def violations_of_users(root: Path) -> list[str]:
 
 def test_every_import_points_up_the_table() -> None:
     found = violations(ROOT)
+    assert not found, "\n".join(["", *found])
+
+
+def test_no_circle_of_files() -> None:
+    found = circles(ROOT)
+    assert not found, "\n".join(["", *found])
+
+
+def test_imports_inside_functions_have_a_reason() -> None:
+    found = late_imports(ROOT)
     assert not found, "\n".join(["", *found])
 
 
@@ -204,6 +306,11 @@ def tree(root: Path, path: str, text: str) -> Path:
             (root / "staged" / part / name).write_text("")
     for name in ("ops/record.py", "errors.py", "source.py", "api.py", "__init__.py", "ir/machine.py"):
         (root / "staged" / name).write_text("")
+    return tree_with(root, path, text)
+
+
+def tree_with(root: Path, path: str, text: str) -> Path:
+    """The package with `text` in `path`."""
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text)
     return root
@@ -227,3 +334,41 @@ def test_example_reaching_inside_is_found(tmp_path: Path) -> None:
     assert violations_of_users(tmp_path) == [
         "examples/mnist/mlp.py:2: from staged.ir import b: examples and benchmarks use public names alone"
     ]
+
+
+CIRCLES = [
+    ("from staged.ir.c import x", "from staged.ir.b import y"),
+    ("from staged.ir.c import x", "def f():\n    from staged.ir import b"),
+    ("import staged.ir.c", "if TYPE_CHECKING:\n    from staged.ir.b import B"),
+    ("from . import c", "from .b import y"),
+    ("def f():\n    from staged.ir import b", ""),
+]
+
+
+@pytest.mark.parametrize(("b", "c"), CIRCLES)
+def test_planted_circle_is_found(tmp_path: Path, b: str, c: str) -> None:
+    tree(tmp_path, "staged/ir/b.py", b)
+    tree_with(tmp_path, "staged/ir/c.py", c)
+    (found,) = circles(tmp_path)
+    assert "staged/ir/b.py:" in found
+    assert ("staged/ir/c.py:" in found) == bool(c)
+
+
+def test_files_that_import_one_way_are_no_circle(tmp_path: Path) -> None:
+    tree(tmp_path, "staged/ir/b.py", "from staged.ir import c\nfrom staged import errors")
+    tree_with(tmp_path, "staged/ir/c.py", "from staged import errors")
+    tree_with(tmp_path, "staged/__init__.py", "from staged import nn\nfrom staged.ir import b")
+    tree_with(tmp_path, "staged/nn/b.py", "import staged as st")  # by design: nn is written on the public names
+    assert circles(tmp_path) == []
+
+
+def test_planted_import_inside_a_function_is_found(tmp_path: Path) -> None:
+    tree(tmp_path, "staged/ir/a.py", "def f():\n    from staged.ir import b\n    import os")
+    found = [line for line in late_imports(tmp_path) if "staged/ir/a.py" in line]
+    assert len(found) == 1
+    assert found[0].startswith("staged/ir/a.py:2: from staged.ir import b: an import inside a function")
+
+
+def test_a_reason_without_an_import_is_found(tmp_path: Path) -> None:
+    tree(tmp_path, "staged/ir/a.py", "import staged.ir.b")
+    assert len(late_imports(tmp_path)) == len(LATE)
