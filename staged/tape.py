@@ -21,8 +21,7 @@ from staged.ops.array import METHODS, Array
 from staged.ops.context import Whole
 from staged.ops.primitive import Primitive
 from staged.ops.promote import cast
-from staged.ops.thread_kernel import NAME as LAUNCH
-from staged.ops.thread_kernel import no_derivative
+from staged.ops.thread_kernel import LAUNCH, no_derivative
 from staged.source import Position
 
 Arrays = tuple[Array, ...]
@@ -230,7 +229,7 @@ def run_custom(
 
 
 def _no_derivative(node: Node) -> GradientError:
-    if node.primitive.name == LAUNCH:
+    if node.primitive is LAUNCH:
         return no_derivative(node.attrs["kernel"].name, node.where)
     why = getattr(node.primitive, "why_not_differentiable", "")
     return GradientError(

@@ -11,7 +11,7 @@ import numpy as np
 from staged.autodiff.fulfil import fulfil_transforms
 from staged.ir.builder import Builder
 from staged.ir.functions import callees, with_call_effects
-from staged.ir.nodes import Block, Function, Label, Value, free_values
+from staged.ir.nodes import IO, Block, Function, Label, Value, free_values
 from staged.ir.rewrite import Copier
 from staged.ir.types import TensorType, bool_, f64, i64
 from staged.ir.verifier import verify
@@ -93,6 +93,11 @@ class Program:
 
     def op(self, name: str, operands: Sequence[Any], types: Sequence[Any] = (), **fields: Any) -> list[Array]:
         return self.handles(self.builder.op(name, self.values(operands), types, **fields).results)
+
+    def print_(self, *values: Any) -> None:
+        """Record a `print` of the values, one after another."""
+        parts = tuple((number, "", "") for number in range(len(values)))
+        self.op("print", values, attrs={"parts": parts, "end": "\n", "file": "stdout"}, effects=IO)
 
     def closed(self, f: Callable[..., Any], given: Sequence[Value]) -> tuple[Block, list[Value]]:
         """The body of a transform of `f`, and its captures: what `f` uses from outside is passed, as the front end does it."""

@@ -12,8 +12,7 @@ from staged.ops.composite import COMPOSITES, Composite
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES, Primitive
 from staged.ops.record import RecordContext
-from staged.ops.thread_kernel import NAME as LAUNCH
-from staged.ops.thread_kernel import no_derivative
+from staged.ops.thread_kernel import LAUNCH, no_derivative
 from staged.source import Position
 
 
@@ -54,7 +53,7 @@ def declared_of(op: Op) -> tuple[str, Primitive | Composite | None, dict[str, An
 
 def refusal(op: Op, name: str, declared: object) -> GradientError:
     """The error for an op that has no derivative."""
-    if op.name == LAUNCH:
+    if op.declared is LAUNCH:
         return no_derivative(op.attrs["kernel"].name, op.where)
     why = getattr(declared, "why_not_differentiable", "") or "no derivative is declared for it"
     return GradientError(

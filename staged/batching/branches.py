@@ -7,9 +7,10 @@ from staged.batching.containers import placeholder
 from staged.batching.masks import Mask, ZeroMask
 from staged.batching.spread import is_container
 from staged.ir.nodes import Block, Op, Value, free_values
-from staged.ops.composite import COMPOSITES
 from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
+
+_HARMLESS_COMPOSITES = frozenset(("relu", "sigmoid", "softplus"))
 
 
 @CONTROL_FLOW.rule("if")
@@ -76,7 +77,7 @@ def _is_harmless(op: Op) -> bool:
     Others run only if there is an element that they are meant for (see `masks.py`): NaN there times a cotangent of 0 is NaN.
     """
     if op.name == "composite":
-        return COMPOSITES[op.attrs["name"]].harmless
+        return op.attrs["name"] in _HARMLESS_COMPOSITES
     return (op.declared.harmless or op.name == "absent") and not op.effects and not op.blocks
 
 

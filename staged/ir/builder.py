@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from staged.ir.declaration import Declaration
 from staged.ir.nodes import PURE, Attrs, Block, Effect, End, Label, Op, Value
 from staged.ir.types import CPU, Device, Type
 from staged.source import Position
@@ -67,7 +68,7 @@ class Builder:
 
     def op(
         self,
-        name: str,
+        declared: Declaration | str,
         operands: Sequence[Value],
         result_types: Sequence[Type],
         *,
@@ -80,7 +81,7 @@ class Builder:
         """Make an op and append it."""
         return self.append(
             Op(
-                name,
+                declared,
                 operands,
                 result_types,
                 attrs=attrs,

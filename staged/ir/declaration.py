@@ -1,11 +1,24 @@
 """What every op declares of itself, so that passes, kernels and back ends ask the op and keep no lists of names.
 
+    op.declared is CALL                           # one op
+    op.declared in (prims.ADD, prims.SUBTRACT)  # one of several
+    op.declared.is_loop                           # a trait
     op.declared.expensive                         # whether an element costs more to compute again than to read back
-    op.declared.is_move                           # whether it only moves elements
-    DECLARED["tanh"].kind                         # 'elementwise'
+    case Op(prims.PERMUTE, (Value(producer=Op(prims.PERMUTE, (x,))),)): ...
 
-Each op is declared once, and the declaration enters itself into `DECLARED`: `ops.primitive.Primitive` adds to a
-`Declaration` the type rule, the meaning, the derivatives and the samples of an op.
+Each op is declared once: a `Structured` of `ir/structure.py` (control flow, calls, transforms, frames, effects, what
+passes make) or a `Primitive` of `ops/`, which adds the type rule, the meaning, the derivatives and the samples. An `Op`
+carries its declaration, by which it is known.
+
+An op's name is for people, and for tables in which a name is looked up. It is never compared with a string: a misspelt
+string is a comparison that is always false, a misspelt declaration is an AttributeError. Structured ops are constants
+of `ir/structure.py`, which the type checker knows. Primitives are attributes of `prims` below, where each appears as it
+is declared: so the IR can speak of primitives without importing them, and a new op is entered in no second list.
+`tests/ir/test_structure.py` looks up every `prims.<NAME>` of the source, and counts comparisons of names with strings.
+
+Why an op carries its declaration, and not a name to be looked up: identity is the fastest comparison, a query is one
+attribute, and tracing makes an op from the declaration that it holds already. An op may be made by name
+(`builder.op("add", ...)`); the name is looked up there, and a name that no op has is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +39,6 @@ Kind = Literal[
     "source",  # elements made from nothing: constants, iota
     "size",  # the extent of a symbolic dimension
     "launch",  # a kernel of the user's
-    "composite",  # a function of primitives that is one op until fusion
     "structured",  # not a primitive: control flow, calls, frames, sequences, effects
 ]
 
@@ -61,6 +73,19 @@ class Declaration:
     vector: VectorForm = "any"
     combine: str = ""
     """Of a reduction: the elementwise op that makes one result of two partial ones."""
+    is_control: bool = False
+    """Whether its blocks run as part of the block around it, some number of times: `if`, `for`, `while`, `scope`."""
+    is_loop: bool = False
+    is_transform: bool = False
+    """Whether autodiff or batching writes it anew: its block says what is to be transformed."""
+    is_closed: bool = False
+    """Whether its blocks use nothing but their parameters and what is made inside."""
+    is_opaque: bool = False
+    """Whether it is one step to memory plan and emitters: a block is its description and no part of the order."""
+    is_carrier: bool = False
+    """Whether it passes values on as they are, without computing with them."""
+    is_of_frames: bool = False
+    is_of_sequences: bool = False
     named_after_operand: bool = False
     """Whether generated text calls an unnamed result after the first operand, of which it is a part or another form."""
 
@@ -79,7 +104,7 @@ class Declaration:
 
 
 DECLARED: dict[str, Declaration] = {}
-"""Every op by name, in order of declaration."""
+"""Every op that may be made by its name, in order of declaration."""
 
 D = TypeVar("D", bound=Declaration)
 
@@ -91,5 +116,21 @@ def declare(declaration: D) -> D:
     return declaration
 
 
-UNDECLARED = Declaration(name="", kind="structured")
-"""The traits of an op that no declaration names: the safe answers."""
+def declaration_of(name: str) -> Declaration:
+    """The declaration of the op called `name`."""
+    assert name in DECLARED, f"no op is called {name!r}"
+    return DECLARED[name]
+
+
+class _Primitives:
+    """`prims.MATMUL` is the declaration of the primitive `matmul`; an AttributeError where none has the name."""
+
+    def __getattr__(self, name: str) -> Declaration:
+        found = DECLARED.get(name.lower()) if name == name.upper() else None
+        if found is None or found.kind == "structured":
+            raise AttributeError(f"no primitive is declared as {name.lower()!r}, for `prims.{name}`")
+        setattr(self, name, found)
+        return found
+
+
+prims = _Primitives()

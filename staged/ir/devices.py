@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from staged.ir.nodes import Block, Function, Label, Op, Value
-from staged.ir.storage import OPAQUE
 from staged.ir.types import CPU, Device
+from staged.ir.views import Loop, is_condition
 
 
 def value_devices(function: Function) -> dict[Value, Device]:
@@ -33,22 +33,21 @@ def value_devices(function: Function) -> dict[Value, Device]:
         if "devices" in op.attrs:  # of a call, or of what a frame holds
             devices.update(zip(op.results, op.attrs["devices"], strict=True))
             return
-        if op.name in OPAQUE or not op.blocks:
+        if op.declared.is_opaque or not op.blocks:
             devices.update(dict.fromkeys(op.results, op.device))
             return
         results = op.results
-        if op.name in ("for", "while"):
-            skip = 3 if op.name == "for" else 0
+        if op.declared.is_loop:
+            loop = Loop(op)
             for block in op.blocks:
-                give(block.params[skip // 3 :], op.operands[skip:])
-            give(results, op.operands[skip:])
-            devices.update(dict.fromkeys(op.blocks[-1].params[: skip // 3], CPU))
+                give(loop.carried_in(block), loop.initial)
+            give(results, loop.initial)
+            devices.update(dict.fromkeys(loop.indices, CPU))
         label = op.attrs.get("label")
         if isinstance(label, Label):
             targets[label] = results
-        for number, block in enumerate(op.blocks):
-            is_condition = op.name == "while" and number == 0
-            visit(block, () if is_condition else results)
+        for block in op.blocks:
+            visit(block, () if is_condition(op, block) else results)
 
     visit(function.block, ())
     return devices

@@ -6,7 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from staged.depth import goes_deep
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef
+from staged.ir.structure import CALL, CALL_BEGIN, CALL_END
 from staged.ir.types import CPU, TensorType
 from staged.source import Position
 
@@ -21,7 +23,7 @@ class Canonical:
 
     def ops(self, ops: Iterable[Op]) -> Hashable:
         """What a run of ops does, up to the names of its values. Positions and hints do not count."""
-        return tuple(self._op(op) for op in ops if op.name not in ("call_begin", "call_end"))
+        return tuple(self._op(op) for op in ops if op.declared not in (CALL_BEGIN, CALL_END))
 
     def block(self, block: Block) -> Hashable:
         """What a block does."""
@@ -50,7 +52,7 @@ class Canonical:
         return self.labels.setdefault(label, len(self.labels))
 
     def _attr(self, op: Op, key: str, value: Any) -> Hashable:
-        if op.name == "call" and key == "function":
+        if op.declared is CALL and key == "function":
             return self.callee(value)
         if isinstance(value, Label):
             return "label", self._label(value)
@@ -140,7 +142,7 @@ class _Parts:
                     parts += name, repr(value) if is_plain else self.other(value)
             if op.device is not CPU:
                 parts += _DEVICE, str(op.device)
-            if op.name == "gpu_func":
+            if op.declared is prims.GPU_FUNC:
                 self.places += op.attrs["kernel"].positions()
             for inner in op.blocks:
                 self.block(inner)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Effect, Function, Op, Value, walk_blocks, walk_ops
 from staged.ir.rewrite import rewrite
+from staged.ir.structure import CALL
 from staged.ir.types import Type
 
 
@@ -46,7 +47,7 @@ def result_types(function: Function) -> tuple[Type, ...]:
 
 def callees(block: Block) -> tuple[str, ...]:
     """The functions that `block` calls itself, in order of first call."""
-    return tuple(dict.fromkeys(op.attrs["function"] for op in walk_ops(block) if op.name == "call"))
+    return tuple(dict.fromkeys(op.attrs["function"] for op in walk_ops(block) if op.declared is CALL))
 
 
 def components(program: Function) -> tuple[tuple[str, ...], ...]:
@@ -108,7 +109,7 @@ def with_call_effects(program: Function) -> Function:
         together: dict[Effect, None] = {}
         for name in group:
             for op in walk_ops(table[name].block):
-                own = effects.get(op.attrs["function"], {}) if op.name == "call" else dict.fromkeys(op.effects)
+                own = effects.get(op.attrs["function"], {}) if op.declared is CALL else dict.fromkeys(op.effects)
                 together.update(own)
             if name in recursive:
                 together[Effect("fail")] = None
@@ -116,7 +117,7 @@ def with_call_effects(program: Function) -> Function:
             effects[name] = together
 
     def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
-        if op.name != "call":
+        if op.declared is not CALL:
             return None
         return builder.append(op.replace(effects=tuple(effects[op.attrs["function"]]))).results
 

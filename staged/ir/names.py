@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
-from staged.ir.storage import OPAQUE
-
-CONTROL = frozenset("if for while scope call constant absent frame_load frame_null".split())
-"""Ops whose own name says nothing of what they give."""
+from staged.ir.structure import ABSENT, CALL, FRAME_LOAD, FRAME_NULL, VARIABLE_READ
 
 
 def name_of(value: Value) -> str:
@@ -14,15 +12,16 @@ def name_of(value: Value) -> str:
     op = value.producer
     if value.hint or op is None:
         return value.hint
-    if op.name == "variable_read":
+    if op.declared is VARIABLE_READ:
         return str(op.attrs["variable"].name)
-    if op.declared.named_after_operand or op.name in ("copy", "sequence_get"):
+    if op.declared.named_after_operand:
         return name_of(op.operands[0]) or op.name
-    if op.name in OPAQUE:
+    if op.declared.is_opaque:
         return _name_of_result(op, value)
-    if op.name == "index_check":
+    if op.declared is prims.INDEX_CHECK:
         return "index"
-    return "" if op.name in CONTROL else op.name
+    says_nothing = (CALL, ABSENT, FRAME_LOAD, FRAME_NULL, prims.CONSTANT)
+    return "" if op.declared.is_control or op.declared in says_nothing else op.name
 
 
 def _name_of_result(op: Op, value: Value) -> str:

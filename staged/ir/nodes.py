@@ -1,34 +1,8 @@
 """The nodes of the tensor IR: values, ops, blocks with explicit ends, functions.
 
 Single assignment: a `Value` is made once, by an op (one of its results) or by a block (a parameter). A nested block may
-use every value of the blocks around it; a value made inside a block is not visible outside. Control flow is structured:
-
-| op        | operands                    | blocks                                     | results             |
-|-----------|-----------------------------|--------------------------------------------|---------------------|
-| `if`      | condition                   | then, else (no parameters)                 | what both yield     |
-| `for`     | start, stop, step, *initial | body(index, *carried)                      | carried, *collected |
-| `while`   | *initial                    | condition(*carried), body(*carried)        | carried, *collected |
-| `scope`   |                             | body                                       | what the body yields, or `break`s out with |
-| `vjp`     | captures, cotangents        | body(one parameter per capture)            | primal results, then one cotangent per `wrt` |
-| `composite` | operands                  | body(one parameter per operand)            | what the body yields |
-| `library` | arrays                      |                                            | what it makes       |
-| `kernel`  | inputs                      | body(one parameter per input)              | what the body yields |
-| `jvp`     | captures, tangents          | body(one parameter per capture)            | primal results, one tangent per float one |
-| `vmap`    | captures                    | body(one parameter per capture, unbatched) | what the body yields, with a leading axis |
-| `checkpoint` | captures                 | body(one parameter per capture)            | what the body yields |
-| `custom_vjp` | captures                 | primal, forward, backward                  | what the primal yields |
-| `call`    | arguments                   |                                            | what the function returns |
-
-`library` is a call of a back end's library, which knows it by `attrs["call"]`; only that back end writes such ops.
-
-`call` names one of the program's `functions` in `attrs["function"]`; functions call each other and themselves. Around what a
-call of a staged function has recorded in place stand `call_begin` and `call_end` until `outline_functions` has decided which of
-them become functions. In differentiated code a call leaves a frame (`FrameType`): `frame_save(*fields)` makes one,
-`frame_load(frame)` gives its fields, and `frame_null()` stands for the frame of a call that did not happen. Frames live as long
-as anything may read them: a back end gives their memory back where a turn of a loop, or a call, passes none of them on.
-
-`absent()` stands for an array that a branch does not have, because only the reverse of the other branch reads it. It is passed
-on, and never computed with.
+use every value of the blocks around it; a value made inside a block is not visible outside. Control flow is
+structured: `ir/structure.py` declares the operands, blocks, results, attributes and effects of every op that is no primitive.
 
 A block ends with exactly one `End`:
 
@@ -42,12 +16,12 @@ user's name for it) may be set later, and nothing but names in the printed text 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from staged.ir.declaration import DECLARED, UNDECLARED, Declaration
+from staged.ir.declaration import Declaration, declaration_of
 from staged.ir.options import DEFAULT_OPTIONS, DeviceOptions
 from staged.ir.types import CPU, Device, FrameType, TensorType, Type
 from staged.source import Position
@@ -124,13 +98,17 @@ _NO_ATTRS: Attrs = MappingProxyType({})
 
 
 class Op:
-    """One operation: named, typed, placed on a device, with the position of the Python that asked for it."""
+    """One operation: declared, typed, placed on a device, with the position of the Python that it comes from.
 
-    __slots__ = ("name", "operands", "attrs", "blocks", "results", "effects", "device", "where")
+    Its declaration may be given by name, which must be that of an op.
+    """
+
+    __slots__ = ("declared", "name", "operands", "attrs", "blocks", "results", "effects", "device", "where")
+    __match_args__ = ("declared", "operands")
 
     def __init__(
         self,
-        name: str,
+        declared: Declaration | str,
         operands: Sequence[Value],
         result_types: Sequence[Type],
         *,
@@ -140,7 +118,12 @@ class Op:
         device: Device = CPU,
         where: Position | None = None,
     ) -> None:
-        self.name = name
+        # Tracing counts its calls: `isinstance`, which the type checker would understand, is one more for each op.
+        found = declaration_of(declared) if type(declared) is str else declared
+        self.declared: Declaration = found  # type: ignore[assignment]
+        """What is known about every op of this kind."""
+        self.name = self.declared.name
+        """For people, and for tables by name; to be compared with nothing (see `ir/declaration.py`)."""
         self.operands = tuple(operands)
         if not attrs:
             self.attrs = _NO_ATTRS
@@ -154,11 +137,6 @@ class Op:
             self.results: tuple[Value, ...] = (Value(result_types[0], self),)
         else:
             self.results = tuple([Value(type, self, index) for index, type in enumerate(result_types)])
-
-    @property
-    def declared(self) -> Declaration:
-        """The declaration of the op: its kind and traits."""
-        return DECLARED.get(self.name, UNDECLARED)
 
     @property
     def result(self) -> Value:
@@ -175,10 +153,10 @@ class Op:
             "device": self.device,
             "where": self.where,
         }
-        name = changes.pop("name", self.name)
+        declared = changes.pop("declared", self.declared)
         operands = changes.pop("operands", self.operands)
         types = changes.pop("result_types", [result.type for result in self.results])
-        op = Op(name, operands, types, **{**fields, **changes})
+        op = Op(declared, operands, types, **{**fields, **changes})
         for old, new in zip(self.results, op.results, strict=False):
             new.hint = old.hint
         return op
@@ -300,30 +278,32 @@ class Function:
 # ---- walking ------------------------------------------------------------------------------------
 
 
-def walk_ops(block: Block, closed: Collection[str] = ()) -> Iterator[Op]:
+def walk_ops(block: Block, into_opaque: bool = True) -> Iterator[Op]:
     """Every op of `block` and of the blocks inside it, in program order (an op before its blocks).
 
-    The blocks of ops that `closed` names are left out. Without recursion: an `elif` chain nests as deep as it is long, and
-    each level of generators would cost every op below it.
+    Without `into_opaque` the blocks of opaque ops are left out. Without recursion: an `elif` chain nests as deep as it is long,
+    and each level of generators would cost every op below it.
     """
     open_blocks = [iter(block.ops)]
     while open_blocks:
         for op in open_blocks[-1]:
             yield op
-            if op.blocks and op.name not in closed:
+            if op.blocks and (into_opaque or not op.declared.is_opaque):
                 open_blocks += [iter(inner.ops) for inner in reversed(op.blocks)]
                 break
         else:
             open_blocks.pop()
 
 
-def walk_blocks(block: Block, closed: Collection[str] = ()) -> Iterator[Block]:
-    """`block` and every block inside it, a block before those of its ops; those of ops that `closed` names are left out."""
+def walk_blocks(block: Block, into_opaque: bool = True) -> Iterator[Block]:
+    """`block` and every block inside it, a block before those of its ops; without `into_opaque` those of opaque ops are left out."""
     waiting = [block]
     while waiting:
         block = waiting.pop()
         yield block
-        waiting += [inner for op in reversed(block.ops) if op.name not in closed for inner in reversed(op.blocks)]
+        for op in reversed(block.ops):
+            if op.blocks and (into_opaque or not op.declared.is_opaque):
+                waiting += reversed(op.blocks)
 
 
 def free_values(block: Block) -> tuple[Value, ...]:

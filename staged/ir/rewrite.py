@@ -42,7 +42,7 @@ class Copier:
             attrs = {**attrs, "label": fresh}
         blocks = [self.block(block) for block in op.blocks] if op.blocks else ()
         copy = Op(
-            op.name,
+            op.declared,
             operands,
             [result.type for result in op.results],
             attrs=attrs,

@@ -12,7 +12,19 @@ from dataclasses import dataclass
 
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.storage import structural_blocks, structural_ops
+from staged.ir.structure import (
+    CALL,
+    FRAME_LOAD,
+    FRAME_SAVE,
+    IF,
+    SCOPE,
+    SEQUENCE_ADD,
+    SEQUENCE_GET,
+    SEQUENCE_SUM,
+    SEQUENCE_ZEROS,
+)
 from staged.ir.types import FrameType, SequenceType, Type
+from staged.ir.views import Loop
 
 
 @dataclass(frozen=True)
@@ -38,31 +50,28 @@ def sequence_handles(function: Function, recursive: bool = False) -> Handles:
     targets: dict[object, tuple[Value, ...]] = {}
     for op in structural_ops(function.block):
         label = op.attrs.get("label")
-        if op.name in ("for", "while"):
-            collected = op.attrs.get("collected", 0)
-            count = len(op.results) - collected
-            skip = 1 if op.name == "for" else 0
-            initial = op.operands[3 * skip :]
-            groups.join(op.results, initial)
+        if op.declared.is_loop:
+            loop = Loop(op)
+            groups.join(op.results, loop.initial)
             for block in op.blocks:
-                groups.join(block.params[skip:], initial)
-            if op.blocks[-1].end.kind == "yield":
-                groups.join(op.results, op.blocks[-1].end.operands)
-            targets[label] = op.results[:count]
-            travels += initial
-        elif op.name in ("if", "scope"):
+                groups.join(loop.carried_in(block), loop.initial)
+            if loop.body.end.kind == "yield":
+                groups.join(op.results, loop.body.end.operands)
+            targets[label] = loop.final
+            travels += loop.initial
+        elif op.declared in (IF, SCOPE):
             targets[label] = op.results
             for block in op.blocks:
                 if block.end.kind == "yield":
                     groups.join(op.results, block.end.operands)
-        elif op.name == "sequence_get":
+        elif op.declared is SEQUENCE_GET:
             groups.join(op.results, op.operands[:1])
-        elif op.name in ("sequence_zeros", "sequence_add", "sequence_sum"):
+        elif op.declared in (SEQUENCE_ZEROS, SEQUENCE_ADD, SEQUENCE_SUM):
             travels += (*op.operands, *op.results)
-            if op.name != "sequence_zeros":
+            if op.declared is not SEQUENCE_ZEROS:
                 groups.join(op.results, op.operands[:1])
                 added += op.results
-        elif op.name in ("frame_save", "frame_load", "call"):
+        elif op.declared in (FRAME_SAVE, FRAME_LOAD, CALL):
             travels += (*op.operands, *op.results)
     for block in structural_blocks(function.block):
         if block.end.target in targets:
@@ -97,9 +106,9 @@ def is_bounded(type: Type) -> bool:
 
 def takes_store(op: Op, handles: Handles) -> bool:
     """Whether an op itself takes memory of the program's store."""
-    if op.name in ("frame_save", "sequence_zeros", "sequence_add", "sequence_sum"):
+    if op.declared in (FRAME_SAVE, SEQUENCE_ZEROS, SEQUENCE_ADD, SEQUENCE_SUM):
         return True
-    return op.name in ("for", "while", "if", "scope") and any(result in handles.values for result in op.results)
+    return op.declared.is_control and any(result in handles.values for result in op.results)
 
 
 class _Groups:

@@ -6,8 +6,11 @@ Ranges count as Python's do: `start, start + step, ...` as long as that is befor
 from __future__ import annotations
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import FAIL, PURE, Op, Value
+from staged.ir.structure import FOR
 from staged.ir.types import TensorType, i64
+from staged.ir.views import Loop
 from staged.source import Position
 
 COUNT = TensorType(i64, (), weak=True)
@@ -17,7 +20,7 @@ COUNT = TensorType(i64, (), weak=True)
 def constant_of(value: Value) -> int | float | bool | None:
     """The number a value is, where it is made by a scalar `constant`; None where it is known only at run time."""
     producer = value.producer
-    if producer is None or producer.name != "constant":
+    if producer is None or producer.declared is not prims.CONSTANT:
         return None
     number = producer.attrs["value"]
     return number if isinstance(number, int | float) else None
@@ -25,7 +28,7 @@ def constant_of(value: Value) -> int | float | bool | None:
 
 def static_trip_count(op: Op) -> int | None:
     """How often a `for` with constant bounds runs its body; None where that depends on the run."""
-    start, stop, step = (constant_of(value) for value in op.operands[:3])
+    start, stop, step = map(constant_of, Loop(op).bounds)
     if start is None or stop is None or not step:
         return None
     return count_of(int(start), int(stop), int(step))
@@ -38,10 +41,7 @@ def count_of(start: int, stop: int, step: int) -> int:
 
 def trip_bound(op: Op) -> int | None:
     """The most often a loop can run, where that is known: a `for` by its bounds, a `while` that was a `for` by its attr."""
-    if op.name == "for":
-        return static_trip_count(op)
-    declared = op.attrs.get("bound")
-    return declared if isinstance(declared, int) else None
+    return static_trip_count(op) if op.declared is FOR else Loop(op).bound
 
 
 class Integers:
@@ -72,7 +72,7 @@ class Integers:
         static = static_trip_count(op)
         if static is not None:
             return self.constant(static)
-        start, stop, step = op.operands[:3]
+        start, stop, step = Loop(op).bounds
         stride = constant_of(step)
         zero = self.constant(0)
         if stride == 1:
@@ -87,11 +87,11 @@ class Integers:
 
     def index(self, op: Op, count: Value) -> Value:
         """The value of the `for`'s index in iteration number `count`, in the index's own type."""
-        start, _, step = op.operands[:3]
+        start, _, step = Loop(op).bounds
         value = count if constant_of(step) == 1 else self.binary("multiply", count, step)
         if constant_of(start) != 0:
             value = self.binary("add", value, start)
-        wanted = op.blocks[0].params[0].tensor
+        wanted = Loop(op).index.tensor
         if value.type != wanted:
             attrs = {"dtype": wanted.dtype, "weak": wanted.weak}
             value = self.builder.op("cast", [value], [wanted], attrs=attrs, where=self.where).result

@@ -3,8 +3,9 @@
 1. Every operand is made before it is used, in the same block or one around it, and only once.
 2. Every block ends; `yield` gives as many values as its op takes, of the types it says.
 3. `break` and `continue` name a label that is around them and pass its carried values, with their types.
-4. `if` has a bool scalar condition; a branch that yields gives the op's result types.
-5. A loop's carried values keep their types; its index is an i64 scalar.
+4. A structured op has the operands, blocks, results, attributes and effects that `ir/structure.py` declares for it; a branch that
+    yields gives the op's result types.
+5. A loop's carried values keep their types.
 6. `return` gives the function's result types, the same everywhere.
 7. Reads and writes name a Variable that the function lists, with its type.
 8. `composite`, `kernel` and transforms' blocks use nothing but their parameters and constants made inside; so does the body of
@@ -22,14 +23,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from staged.ir.declaration import prims
 from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, free_values
 from staged.ir.printer import print_op
-from staged.ir.types import Dim, FrameType, SequenceType, TensorType, Type, bool_, dims_of, i64
+from staged.ir.signature import Structured
+from staged.ir.structure import CALL, FRAME_NULL, SCOPE
+from staged.ir.types import Dim, Type, dims_of
+from staged.ir.views import Call, Frame, Loop
 
-_CARRIERS = {"if", "for", "while", "scope", "call"}
-"""Ops that pass values on as they are; with sequences and frames, they need not know how large these are."""
-_CLOSED = {"composite", "kernel", "vjp", "jvp", "vmap", "checkpoint", "custom_vjp"}
+Labels = dict[Label, tuple[Type, ...]]
+"""The loops and scopes around a block, with the types that their ends pass."""
 
 
 class VerificationError(AssertionError):
@@ -71,21 +75,21 @@ class _Verifier:
     def run(self) -> None:
         self.block(self.function.block, set(), {}, None)
 
-    def define(self, values: Sequence[Value], visible: set[Value], op: Op | None) -> None:
+    def declare(self, values: Sequence[Value], visible: set[Value], op: Op | None) -> None:
         for value in values:
             if value in self.seen:
                 self.fail(f"value {value.hint or '?'} is made twice", op)
             self.seen.add(value)
             visible.add(value)
 
-    def block(self, block: Block, visible: set[Value], labels: dict[Label, tuple[Type, ...]], owner: Op | None) -> None:
+    def block(self, block: Block, visible: set[Value], labels: Labels, owner: Op | None) -> None:
         visible = set(visible)
         around, self.sized = self.sized, set(self.sized)
-        self.define(block.params, visible, owner)
+        self.declare(block.params, visible, owner)
         for op in block.ops:
             self.op(op, visible, labels)
-            self.define(op.results, visible, op)
-            if op.name == "dim":
+            self.declare(op.results, visible, op)
+            if op.declared is prims.DIM:
                 self.sized.add(op.attrs["dim"])
         self.sized = around
         for operand in block.end.operands:
@@ -93,11 +97,14 @@ class _Verifier:
                 self.fail(f"the end `{block.end.kind}` uses {operand} before it is made", owner)
         self.end(block, labels, owner)
 
-    def op(self, op: Op, visible: set[Value], labels: dict[Label, tuple[Type, ...]]) -> None:
+    def op(self, op: Op, visible: set[Value], labels: Labels) -> None:
         for operand in op.operands:
             if operand not in visible:
                 self.fail(f"operand {operand} is used before it is made or outside its block", op)
-        if op.name not in _CARRIERS and not op.name.startswith(("sequence_", "frame_")):
+        if isinstance(op.declared, Structured):
+            for fault in op.declared.faults(op):
+                self.fail(f"`{op.name}` is not as declared: {fault}", op)
+        if not op.declared.is_carrier:
             for value in (*op.operands, *op.results):
                 for dim in dims_of(value.type):
                     if dim not in self.sized:
@@ -109,23 +116,15 @@ class _Verifier:
             if result.producer is not op or result.index != index:
                 self.fail("a result does not know its producer", op)
         inner = dict(labels)
-        label = op.attrs.get("label")
-        if op.name in ("for", "while"):
-            carried = _carried_types(op)
-            assert isinstance(label, Label)
-            inner[label] = carried
-            self.loop(op, carried)
-        elif op.name == "scope":
-            assert isinstance(label, Label)
-            inner[label] = tuple(result.type for result in op.results)
-        elif op.name == "call":
-            self.call(op)
-        elif op.name in ("frame_save", "frame_load", "frame_null"):
-            self.frame(op)
-        elif op.name == "if":
-            if not op.operands or op.operands[0].type not in _CONDITIONS:
-                self.fail("`if` needs a bool scalar", op)
-        if op.name in _CLOSED:
+        if op.declared.is_loop:
+            inner[op.attrs["label"]] = self.loop(Loop(op))
+        elif op.declared is SCOPE:
+            inner[op.attrs["label"]] = tuple(result.type for result in op.results)
+        elif op.declared is CALL:
+            self.call(Call(op))
+        elif op.declared.is_of_frames:
+            self.frame(Frame(op))
+        if op.declared.is_closed:
             for body in op.blocks:
                 loose = free_values(body)
                 if loose:
@@ -134,8 +133,8 @@ class _Verifier:
         for block in op.blocks:
             self.block(block, visible, inner, op)
 
-    def call(self, op: Op) -> None:
-        callee = self.called.get(op.attrs["function"])
+    def call(self, call: Call) -> None:
+        callee, op = self.called.get(call.function), call.op
         if callee is None:
             self.fail("the function that it calls is not listed", op)
             return
@@ -144,32 +143,27 @@ class _Verifier:
         if tuple(result.type for result in op.results) != result_types(callee):
             self.fail(f"results differ in type from what `{callee.name}` returns", op)
 
-    def frame(self, op: Op) -> None:
-        saved = op.operands[0] if op.name == "frame_load" else op.result
-        fields = op.results if op.name == "frame_load" else op.operands
-        if not isinstance(saved.type, FrameType) or saved.type.name not in self.frames:
-            self.fail("it names no frame that the program lists", op)
-        elif op.name != "frame_null":
-            expected = [type for _, type in self.frames[saved.type.name].fields]
-            if [field.type for field in fields] != expected:
-                self.fail(f"its fields differ in type from those of {saved.type}", op)
+    def frame(self, frame: Frame) -> None:
+        record = self.frames.get(frame.record)
+        if record is None:
+            self.fail("it names no frame that the program lists", frame.op)
+        elif frame.op.declared is not FRAME_NULL:
+            if [field.type for field in frame.fields] != [type for _, type in record.fields]:
+                self.fail(f"its fields differ in type from those of {frame.value.type}", frame.op)
 
-    def loop(self, op: Op, carried: tuple[Type, ...]) -> None:
-        first = 3 if op.name == "for" else 0
-        if tuple(value.type for value in op.operands[first:]) != carried:
-            self.fail("initial values differ in type from the carried ones", op)
-        if op.name == "for":
-            for value in (*op.operands[:3], op.blocks[0].params[0]):
-                if not isinstance(value.type, TensorType) or value.type.shape or value.type.dtype is not i64:
-                    self.fail("loop bounds and index are i64 scalars", op)
-        collected = op.attrs.get("collected", 0)
-        if tuple(result.type for result in op.results[: len(op.results) - collected]) != carried:
-            self.fail("results differ in type from the carried values", op)
-        for block, skip in zip(op.blocks, (1,) if op.name == "for" else (0, 0), strict=True):
-            if tuple(param.type for param in block.params[skip:]) != carried:
-                self.fail("block parameters differ in type from the carried values", op)
+    def loop(self, loop: Loop) -> tuple[Type, ...]:
+        """The types that it carries."""
+        carried = tuple(value.type for value in loop.carried)
+        if tuple(value.type for value in loop.initial) != carried:
+            self.fail("initial values differ in type from the carried ones", loop.op)
+        if tuple(value.type for value in loop.final) != carried:
+            self.fail("results differ in type from the carried values", loop.op)
+        for block in loop.op.blocks:
+            if tuple(param.type for param in loop.carried_in(block)) != carried:
+                self.fail("block parameters differ in type from the carried values", loop.op)
+        return carried
 
-    def end(self, block: Block, labels: dict[Label, tuple[Type, ...]], owner: Op | None) -> None:
+    def end(self, block: Block, labels: Labels, owner: Op | None) -> None:
         end = block.end
         types = tuple(operand.type for operand in end.operands)
         if end.kind in ("break", "continue"):
@@ -186,32 +180,10 @@ class _Verifier:
             if owner is None:
                 self.fail("the body of a function returns, it does not yield")
             else:
-                expected = _yield_types(owner, block)
+                expected = Loop(owner).yields(block) if owner.declared.is_loop else None
+                if isinstance(owner.declared, Structured) and expected is None:
+                    expected = owner.declared.yields(owner, block)
                 if expected is not None and expected != types:
                     self.fail(f"yields {types}, the op takes {expected}", owner)
         elif end.kind != "raise":
             self.fail(f"unknown end `{end.kind}`", owner)
-
-
-_CONDITIONS = {TensorType(bool_), TensorType(bool_, (), True)}
-
-
-def _carried_types(op: Op) -> tuple[Type, ...]:
-    skip = 1 if op.name == "for" else 0
-    return tuple(param.type for param in op.blocks[-1].params[skip:])
-
-
-def _yield_types(op: Op, block: Block) -> tuple[Type, ...] | None:
-    if op.name == "while" and block is op.blocks[0]:
-        return (block.end.operands[0].type,) if block.end.operands[0].type in _CONDITIONS else (TensorType(bool_),)
-    results = [result.type for result in op.results]
-    if op.name in ("for", "while"):
-        collected = op.attrs.get("collected", 0)
-        carried = results[: len(results) - collected]
-        elements = [t.element for t in results[len(results) - collected :] if isinstance(t, SequenceType)]
-        return (*carried, *elements)
-    if op.name in ("vjp", "jvp"):
-        return tuple(results[: op.attrs["outputs"]])
-    if op.name in ("vmap", "custom_vjp"):
-        return None  # unbatched types; a forward and a backward block with yields of their own
-    return tuple(results)

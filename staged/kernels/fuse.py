@@ -13,6 +13,7 @@ from staged.ir.cascade import cascade_sums
 from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, End, Function, Op, Value, free_values
+from staged.ir.structure import LIBRARY
 from staged.ir.types import CPU, Dim, dims_of, i64
 from staged.ir.zeros import is_zeros
 from staged.kernels.axes import AxisConflict
@@ -26,7 +27,7 @@ from staged.kernels.lower_alone import has_own_kernel
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
-from staged.ops.thread_kernel import NAME as LAUNCH
+from staged.ops.thread_kernel import LAUNCH
 from staged.source import Position, line_at
 
 
@@ -88,7 +89,7 @@ class _BlockFuser:
                 self.emit_kernel(node.ops, results or [r for op in node.ops for r in op.results][-1:])
 
     def emit_plain(self, op: Op) -> None:
-        operands = [self.value(_as_kept(operand) if op.name == LAUNCH else operand) for operand in op.operands]
+        operands = [self.value(_as_kept(operand) if op.declared is LAUNCH else operand) for operand in op.operands]
         for inner in op.blocks:
             for value in free_values(inner):
                 if not (value.producer is not None and is_inlined(value.producer)):
@@ -245,7 +246,7 @@ def _wanted_in_memory(block: Block, known: dict[Block, list[Value]]) -> list[Val
     inside = set(block.ops)
     found: dict[Value, None] = {}
     for op in block.ops:
-        read = op.operands if kind_of(op) in ("alone", "contraction") or op.name in ("library", LAUNCH) else ()
+        read = op.operands if kind_of(op) in ("alone", "contraction") or op.declared in (LIBRARY, LAUNCH) else ()
         zeros = _zeros_made_by(op)
         for value in read:
             if value in zeros:

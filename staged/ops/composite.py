@@ -20,33 +20,28 @@ needs both rules, so that forward and reverse mode agree everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from staged.ir.declaration import Declaration, Kind
 from staged.ir.nodes import Effect, Op
 from staged.ops.array import Array
 from staged.ops.context import current_context
-from staged.ops.primitive import JvpRule, Sample, ShiftRule, Slope, VjpRule, diagonal, same_attrs
+from staged.ops.primitive import JvpRule, Slope, VjpRule, diagonal
 from staged.ops.promote import as_array, check_known
 from staged.ops.record import RecordContext
 
 Body = Callable[..., Array | tuple[Array, ...]]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Composite(Declaration):
+@dataclass(frozen=True, eq=False)
+class Composite:
     """A named function of arrays. The rules `vjp` and `jvp` are those of primitives; tuples for several results."""
 
-    kind: Kind = "composite"
+    name: str
     body: Body
     vjp: VjpRule | None = None
     jvp: JvpRule | None = None
-    shift: ShiftRule | None = None
-    """How `vmap` writes the composite for all elements at once, if its first operand alone is mapped; None: by the body."""
-    samples: tuple[Sample, ...] = ()
-    """Operands for the generated tests, whose floats are f64."""
 
     @property
     def is_one_op(self) -> bool:
@@ -103,26 +98,18 @@ COMPOSITES: dict[str, Composite] = {}
 
 
 def composite(
-    name: str,
-    vjp: VjpRule | None = None,
-    jvp: JvpRule | None = None,
-    slopes: Sequence[Slope | None] | None = None,
-    *,
-    samples: Iterable[Sample] = (),
-    **traits: Any,
+    name: str, vjp: VjpRule | None = None, jvp: JvpRule | None = None, slopes: Sequence[Slope | None] | None = None
 ) -> Callable[[Body], Composite]:
     """Make a composite of a body `f(*operands, **static)` and enter it into `COMPOSITES`.
 
-    `slopes`, one per operand, are the derivative of one that is elementwise: both of its rules; of a single operand, also its shift.
+    `slopes`, one per operand, are the derivative of one that is elementwise: both of its rules.
     """
     assert slopes is None or (vjp is None and jvp is None), "slopes are both rules"
     rules = {"vjp": vjp, "jvp": jvp} if slopes is None else diagonal(slopes)
-    if slopes is not None and len(slopes) == 1:
-        rules["shift"] = same_attrs
 
     def declare(body: Body) -> Composite:
         assert name not in COMPOSITES, f"composite {name} is declared twice"
-        COMPOSITES[name] = Composite(name=name, body=body, samples=tuple(samples), **{**rules, **traits})
+        COMPOSITES[name] = Composite(name, body, **rules)
         return COMPOSITES[name]
 
     return declare

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ProgramValueError, ProgramZeroDivisionError, ShapeError
-from staged.ir.nodes import FAIL, PURE, Effect
+from staged.ir.nodes import FAIL, PURE, Attrs, Effect
 from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, Type, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
@@ -376,7 +376,7 @@ atan2: Binary = _binary(
 )
 
 
-def _fails_on_integers(types: Sequence[Type]) -> tuple[Effect, ...]:
+def _fails_on_integers(types: Sequence[Type], attrs: Attrs) -> tuple[Effect, ...]:
     last = types[-1]
     return FAIL if isinstance(last, TensorType) and last.dtype.is_integer else PURE
 
@@ -685,7 +685,6 @@ _cast: Primitive = primitive(
     jvp=lambda tangents, y, operands, dtype, weak=False: (
         cast(tangents[0], dtype, weak) if tangents[0] is not None and dtype.is_float else None
     ),
-    shift=lambda attrs, size: {"dtype": attrs["dtype"]},
     samples=[
         Sample(((2, 3),), {"dtype": f64}, dtypes=_SAMPLE_DTYPES[ANY]),
         Sample(((2, 3),), {"dtype": f32}, dtypes=(f64, i64), differentiate=()),

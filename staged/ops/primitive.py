@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from staged.ir.declaration import Declaration, declare
-from staged.ir.nodes import PURE, Effect
-from staged.ir.types import DType, Extent, TensorType, Type, f32, f64
+from staged.ir.nodes import PURE, Attrs, Effect
+from staged.ir.types import DType, TensorType, Type, f32, f64
 
 InferRule = Callable[..., TensorType | tuple[Type, ...]]
 """`infer(*operand_types, **attrs)`: the type of the result, or a tuple of types for several results."""
@@ -39,25 +39,6 @@ JvpRule = Callable[..., Any]
 
 Slope = Callable[..., Any]
 """`slope(t, result, *operands, **attrs)`: the part of an elementwise derivative that `t`, of one operand, brings; linear in t."""
-
-
-ShiftRule = Callable[[dict[str, Any], Extent], dict[str, Any]]
-"""`shift(attrs, size)`: the attributes of an op whose operands and results all have a leading axis of `size` more."""
-
-
-def same_attrs(attrs: dict[str, Any], size: Extent) -> dict[str, Any]:
-    """The shift of an op whose attributes name no axis."""
-    return attrs
-
-
-def next_axis(attrs: dict[str, Any], size: Extent) -> dict[str, Any]:
-    """The shift of an op with an `axis`."""
-    return {**attrs, "axis": attrs["axis"] + 1}
-
-
-def next_axes(attrs: dict[str, Any], size: Extent) -> dict[str, Any]:
-    """The shift of an op with some `axes`."""
-    return {**attrs, "axes": tuple(axis + 1 for axis in attrs["axes"])}
 
 
 def diagonal(slopes: Sequence[Slope | None]) -> dict[str, Any]:
@@ -111,10 +92,8 @@ class Primitive(Declaration):
     reference: Callable[..., Any]
     vjp: VjpRule | None = None
     jvp: JvpRule | None = None
-    effects: tuple[Effect, ...] | Callable[[Sequence[Type]], tuple[Effect, ...]] = PURE
-    """What it does besides giving results; a function of the operand types where they decide (integer division fails)."""
-    shift: ShiftRule | None = None
-    """How `vmap` writes the op for all elements at once; None: by a rule in `batching/`, or by a loop over the elements."""
+    effects: tuple[Effect, ...] | Callable[[Sequence[Type], Attrs], tuple[Effect, ...]] = PURE
+    """What it does besides giving results; a function of operand types and attributes where they decide."""
     samples: tuple[Sample, ...] = ()
     bad: tuple[BadSample, ...] = ()
     doc: str = ""
@@ -125,9 +104,9 @@ class Primitive(Declaration):
         types = self.infer(*operand_types, **attrs)
         return types if isinstance(types, tuple) else (types,)
 
-    def effects_on(self, operand_types: Sequence[Type]) -> tuple[Effect, ...]:
+    def effects_on(self, operand_types: Sequence[Type], attrs: Attrs) -> tuple[Effect, ...]:
         """The effects of this op on operands of these types."""
-        return self.effects(operand_types) if callable(self.effects) else self.effects
+        return self.effects(operand_types, attrs) if callable(self.effects) else self.effects
 
 
 PRIMITIVES: dict[str, Primitive] = {}
@@ -138,8 +117,6 @@ def primitive(**fields: Any) -> Primitive:
     """Declare a primitive: makes it and enters it into `PRIMITIVES`."""
     for key in ("samples", "bad"):
         fields[key] = tuple(fields.get(key, ()))
-    if fields["kind"] == "elementwise":
-        fields.setdefault("shift", same_attrs)
     declared = PRIMITIVES[fields["name"]] = declare(Primitive(**fields))
     return declared
 

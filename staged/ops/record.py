@@ -57,10 +57,10 @@ class RecordContext(Context):
             if not error.details:
                 error.details = tuple(operand_line(value) for value in values)
             raise
-        effects = primitive.effects if type(primitive.effects) is tuple else primitive.effects_on(given)
+        effects = primitive.effects if type(primitive.effects) is tuple else primitive.effects_on(given, attrs)
         builder = self.builder
         op = builder.append(
-            Op(primitive.name, values, types, attrs=attrs, effects=effects, device=builder.device, where=where)
+            Op(primitive, values, types, attrs=attrs, effects=effects, device=builder.device, where=where)
         )
         return self.handles(op)
 

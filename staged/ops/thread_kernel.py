@@ -6,17 +6,17 @@ table of primitives: what it does is in its attributes, and no rule knows it. It
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from staged.errors import GradientError
-from staged.ir.nodes import FAIL, PURE, Effect
+from staged.ir.declaration import declare
+from staged.ir.nodes import FAIL, PURE, Attrs, Effect
 from staged.ir.thread_kernel import ThreadKernel
 from staged.ir.types import TensorType, Type
 from staged.ops.primitive import Primitive
 from staged.ops.thread_interpreter import run_kernel
 from staged.source import Position
-
-NAME = "gpu_func"
 
 Size3 = tuple[int, int, int]
 
@@ -35,17 +35,23 @@ def _reference(*operands: Any, kernel: ThreadKernel, grid: Size3) -> Any:
     return tuple(made) if len(made) != 1 else made[0]
 
 
-def launch_of(kernel: ThreadKernel) -> Primitive:
-    """The op for launches of a kernel. It may stop the program where an index may be out of range."""
-    effects: tuple[Effect, ...] = FAIL if kernel.can_fail else PURE
-    return Primitive(
-        name=NAME,
+def _effects(operands: Sequence[Type], attrs: Attrs) -> tuple[Effect, ...]:
+    kernel: ThreadKernel = attrs["kernel"]
+    return FAIL if kernel.can_fail else PURE
+
+
+LAUNCH = declare(
+    Primitive(
+        name="gpu_func",
         kind="launch",
         infer=_infer,
         reference=_reference,
-        effects=effects,
+        effects=_effects,
+        is_opaque=True,
         why_not_differentiable="it is a kernel, and nobody has said how",
     )
+)
+"""A launch. It may stop the program where an index may be out of range."""
 
 
 def no_derivative(name: str, where: Position | None) -> GradientError:

@@ -91,7 +91,7 @@ class Simplifier(Copier):
         """The result of an op that a rule asks for, simplified in its turn."""
         primitive = PRIMITIVES[name]
         types = primitive.result_types([operand.type for operand in operands], attrs)
-        (result,) = self.place(name, operands, types, attrs, primitive.effects_on([v.type for v in operands]))
+        (result,) = self.place(name, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs))
         return result
 
     def full(self, type: TensorType, number: Number) -> Value:

@@ -10,7 +10,7 @@ import pytest
 
 from staged.errors import GradientError
 from staged.ir.functions import map_functions
-from staged.ir.nodes import FAIL, IO, Function, walk_blocks, walk_ops
+from staged.ir.nodes import FAIL, Function, walk_blocks, walk_ops
 from staged.ir.types import SequenceType, TensorType, f64, i64
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
@@ -129,16 +129,16 @@ def test_in_recursion_and_around_it() -> None:
 
 def test_prints_and_checks_are_not_repeated() -> None:
     def loud(p: Program, x: Any) -> Any:
-        p.op("print", [x], effects=IO)
+        p.print_(x)
         return (e.sin(x),)
 
     def f(p: Program, x: Any) -> Any:
         def body(x: Any) -> Any:
             (scale,) = p.call("loud", [p.constant(0.25)], [F])
-            p.op("assert", [x < 9.0], effects=FAIL)
+            p.op("assert", [x < 9.0], attrs={"parts": (), "kind": "assertion"}, effects=FAIL)
             p.if_(x > 9.0, lambda: Leave("raise"), lambda: ())
             (y,) = p.if_(x > 8.0, lambda: Leave("raise"), lambda: (e.exp(x),))
-            p.op("print", [y + 1.0], effects=IO)
+            p.print_(y + 1.0)
             (z,) = p.call("loud", [y], [F])
             return (z * scale,)
 
@@ -188,11 +188,11 @@ def ten_times(p: Program, x: Any, n: Any = None, outside: Any = None) -> Any:
     extra = [] if outside is None else [outside]
 
     def primal(x: Any, n: Any, *more: Any) -> Any:
-        p.op("print", [x], effects=IO)
+        p.print_(x)
         return e.sin(x), n
 
     def forward(x: Any, n: Any, *more: Any) -> Any:
-        p.op("print", [x + 100.0], effects=IO)
+        p.print_(x + 100.0)
         return e.sin(x), n, e.cos(x)
 
     with use_context(p.context):

@@ -361,11 +361,10 @@ def test_early_return_from_a_scope(x: float) -> None:
 
 
 def test_prints_in_a_loop_happen_once_per_iteration() -> None:
-    from staged.ir.nodes import IO
 
     def f(p: Program, x: object) -> object:
         def body(loop: object, i: object, a: object) -> object:
-            p.op("print", [i, a], effects=IO)
+            p.print_(i, a)
             (b,) = p.if_(a > 3.0, lambda: Leave("break", loop, (a,)), lambda: (a * x,))
             return (b,)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from staged.errors import GradientError
-from staged.ir.nodes import IO, walk_ops
+from staged.ir.declaration import Declaration
+from staged.ir.nodes import walk_ops
 from staged.ir.types import TensorType, f64
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
@@ -105,7 +106,7 @@ def test_effects_and_checks_happen_once() -> None:
     def f(p: Program, x: Any) -> Any:
         def body(x: Any) -> Any:
             def loop_body(loop: Any, i: Any, a: Any) -> Any:
-                p.op("print", [i, a], effects=IO)
+                p.print_(i, a)
                 return (a * x[i],)
 
             return p.for_(3, [p.constant(1.0)], loop_body)
@@ -130,7 +131,7 @@ def test_composites_by_their_body() -> None:
 
 def test_an_op_without_a_rule_and_a_custom_vjp_are_refused() -> None:
     def f(p: Program, x: Any) -> Any:
-        return p.jvp(lambda x: p.op("bits_of", [x], [F]), [x], [0], [x])
+        return p.jvp(lambda x: p.op(Declaration(name="bits_of", kind="structured"), [x], [F]), [x], [0], [x])
 
     with pytest.raises(GradientError, match="cannot differentiate through `bits_of`"):
         plain(function(f, F))

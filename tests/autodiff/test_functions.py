@@ -10,7 +10,7 @@ import pytest
 
 from staged.errors import GradientError
 from staged.ir.functions import recursive_functions
-from staged.ir.nodes import IO, Function, walk_ops
+from staged.ir.nodes import Function, walk_ops
 from staged.ir.types import FrameType, TensorType, bool_, f64, i64
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
@@ -121,7 +121,7 @@ def test_a_function_that_only_moves_values_needs_no_forward_function() -> None:
 
 def test_prints_in_functions_happen_once() -> None:
     def g(p: Program, a: Any) -> Any:
-        p.op("print", [a], effects=IO)
+        p.print_(a)
         return (e.sin(a),)
 
     done, _ = gradients(lambda p, x: p.call("g", [x], [F]), 2.0, functions=[defined("g", g, F)])
@@ -316,7 +316,7 @@ def test_each_call_in_a_loop_saves_one_frame() -> None:
 
 def test_prints_in_recursion_happen_once() -> None:
     def g(p: Program, n: Any, x: Any) -> Any:
-        p.op("print", [n], effects=IO)
+        p.print_(n)
         return p.if_(n < 1, lambda: (x,), lambda: (p.call("g", [n - 1, x], [F])[0] * x,))
 
     done, _ = gradients(

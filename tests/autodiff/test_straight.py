@@ -8,6 +8,7 @@ import pytest
 from staged.autodiff.fulfil import fulfil_transforms
 from staged.errors import GradientError
 from staged.ir.builder import Builder
+from staged.ir.declaration import Declaration
 from staged.ir.nodes import walk_ops
 from staged.ir.types import CPU, Device, TensorType, f64, i64
 from staged.ops import elementwise as e
@@ -67,7 +68,7 @@ def test_an_op_without_a_derivative_is_refused_with_the_line() -> None:
     program.builder, program.context = builder, context
 
     def body(x: object) -> object:
-        return program.op("bits_of", [x], [F], where=where)
+        return program.op(Declaration(name="bits_of", kind="structured"), [x], [F], where=where)
 
     with use_context(context), builder.block([F], ["x"]) as opened:
         results = program.vjp(body, program.handles(opened.params), [0])
@@ -130,13 +131,12 @@ def test_the_primal_is_evaluated_once() -> None:
 
 
 def test_prints_happen_once_and_in_order() -> None:
-    from staged.ir.nodes import IO
     from tests.ir_interpreter import Interpreter
 
     def f(p: Program, x: object) -> object:
-        p.op("print", [x], effects=IO)
+        p.print_(x)
         y = x * x
-        p.op("print", [y], effects=IO)
+        p.print_(y)
         return (y,)
 
     done, _ = gradients(f, 3.0)

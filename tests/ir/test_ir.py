@@ -60,8 +60,8 @@ def test_a_well_formed_loop_passes_the_verifier():
 def _used_before_made():
     builder = Builder()
     with builder.block([F]) as body:
-        late = Op("neg", [body.params[0]], [F])
-        builder.op("neg", [late.result], [F])
+        late = Op("negative", [body.params[0]], [F])
+        builder.op("negative", [late.result], [F])
         builder.append(late)
         builder.end("return", [])
     return Function("f", body.block)
@@ -73,7 +73,7 @@ def _from_inner_block():
         blocks = []
         for _ in range(2):
             with builder.block() as branch:
-                inner = builder.op("neg", [body.params[1]], [F]).result
+                inner = builder.op("negative", [body.params[1]], [F]).result
                 builder.end("yield", [])
             blocks.append(branch.block)
         builder.op("if", [body.params[0]], [], blocks=blocks)
@@ -108,7 +108,8 @@ def _open_kernel():
     with builder.block([V]) as body:
         with builder.block([V]) as inner:
             builder.end("yield", [body.params[0]])
-        builder.op("kernel", [body.params[0]], [V], blocks=[inner.block])
+        attrs = {"name": "copy", "fused": "copy"}
+        builder.op("kernel", [body.params[0]], [V], attrs=attrs, blocks=[inner.block])
         builder.end("return", [])
     return Function("f", body.block)
 
@@ -119,7 +120,7 @@ def _open_kernel():
         (_used_before_made, "used before it is made"),
         (_from_inner_block, "before it is made"),
         (_unknown_variable, "not listed"),
-        (_if_on_float, "bool scalar"),
+        (_if_on_float, "`condition` is no condition but f32"),
         (_open_kernel, "from outside"),
         (lambda: summing_loop(extra=lambda b, inner, label: b.end("yield", [])), "yields"),
         (lambda: summing_loop(extra=lambda b, inner, label: b.end("break", [inner.params[0]], label)), "passes"),

@@ -8,6 +8,7 @@ from harness import Program, check, fused, interpret, kernels, record, sample, t
 
 import staged as st
 from staged.ir.builder import Builder
+from staged.ir.declaration import Declaration
 from staged.ir.machine import X86_64_V4
 from staged.ir.nodes import FAIL, IO, Effect, Function, VariableRef
 from staged.ir.types import TensorType, f32
@@ -135,7 +136,7 @@ def build_with_effects() -> Function:
             "variable_read", [], [type], attrs={"variable": variable}, effects=(Effect("read", variable),)
         ).result
         z = b.op("add", [new, y], [type]).result
-        b.op("check", [z], [], effects=FAIL)
+        b.op(Declaration(name="check", kind="structured"), [z], [], effects=FAIL)
         b.end("return", [z])
     return Function("f", body.block, variables=[variable])
 

@@ -12,6 +12,7 @@ import pytest
 
 from staged.ir.buffers import Called, Plan
 from staged.ir.builder import Builder
+from staged.ir.declaration import Declaration
 from staged.ir.nodes import FAIL, Block, Effect, FrameRecord, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.storage import is_tensor, root_of
 from staged.ir.types import FrameType, SequenceType, TensorType, bool_, f32, i64
@@ -20,6 +21,7 @@ from staged.passes.memory.offsets import assign_offsets
 from staged.passes.memory.plan import plan_buffers
 
 VECTOR = TensorType(f32, (16,))
+KERNEL = {"name": "kernel", "fused": "kernel"}
 INT = TensorType(i64)
 FLAG = TensorType(bool_)
 TURNS = 3
@@ -68,7 +70,7 @@ class Generator:
         count = self.random.randint(1, 2)
         with self.builder.block([VECTOR] * len(operands)) as body:
             self.builder.end("yield", [body.params[0]] * count)
-        op = self.builder.op("kernel", operands, [VECTOR] * count, blocks=[body.block])
+        op = self.builder.op("kernel", operands, [VECTOR] * count, attrs=KERNEL, blocks=[body.block])
         if self.random.random() < 0.6:
             self.in_place[op] = [(0, 0)]
         return op.results[self.random.randrange(count)]
@@ -83,13 +85,13 @@ class Generator:
         with self.builder.block([VECTOR] * len(operands)) as body:
             changed = self.builder.op("scatter", [body.params[0]], [VECTOR]).result
             self.builder.end("yield", [changed])
-        op = self.builder.op("kernel", operands, [VECTOR], blocks=[body.block])
+        op = self.builder.op("kernel", operands, [VECTOR], attrs=KERNEL, blocks=[body.block])
         self.in_place[op] = [(0, 0)]
         return op.result
 
     def stop(self) -> None:
         """A check that may stop the program: the caller's Variables are then as they are there."""
-        self.builder.op("check", [self.flag], [], effects=FAIL)
+        self.builder.op(Declaration(name="check", kind="structured"), [self.flag], [], effects=FAIL)
 
     def call(self, values: list[Value]) -> tuple[Value, ...]:
         """A call that may make one result in place of an argument, and touch a Variable."""
@@ -439,10 +441,10 @@ def test_a_training_step_updates_parameters_in_place_and_reuses_activations():
             old = builder.op("variable_read", [], [VECTOR], attrs={"variable": w}, effects=(Effect("read", w),)).result
             with builder.block([VECTOR, VECTOR]) as inner:
                 builder.end("yield", [inner.params[0]])
-            hidden = builder.op("kernel", [body.params[0], old], [VECTOR], blocks=[inner.block]).result
+            hidden = builder.op("kernel", [body.params[0], old], [VECTOR], attrs=KERNEL, blocks=[inner.block]).result
             with builder.block([VECTOR, VECTOR]) as inner:
                 builder.end("yield", [inner.params[0]])
-            update = builder.op("kernel", [old, hidden], [VECTOR], blocks=[inner.block])
+            update = builder.op("kernel", [old, hidden], [VECTOR], attrs=KERNEL, blocks=[inner.block])
             builder.op("variable_write", [update.result], [], attrs={"variable": w}, effects=(Effect("write", w),))
             builder.end("yield", [])
         n = body.params[1]

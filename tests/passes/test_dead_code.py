@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.ir.nodes import IO, Function, Op, walk_ops
+from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.types import TensorType, bool_, f64
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
@@ -47,7 +47,7 @@ def test_an_unread_op_goes_with_what_feeds_it() -> None:
 
 def test_prints_stay_with_what_they_print() -> None:
     def f(p: Program, x: Any) -> Any:
-        p.op("print", [e.exp(x)], effects=IO)
+        p.print_(e.exp(x))
         return (x * x,)
 
     assert [op.name for op in clean(f, 2.0).block.ops] == ["exp", "print", "multiply"]
@@ -74,7 +74,7 @@ def test_an_if_that_nobody_reads_goes() -> None:
 def test_an_if_that_prints_stays_without_its_results() -> None:
     def f(p: Program, x: Any, c: Any) -> Any:
         def then() -> Any:
-            p.op("print", [x], effects=IO)
+            p.print_(x)
             return (e.exp(x),)
 
         p.if_(c, then, lambda: (x * 3.0,))

@@ -36,13 +36,13 @@ def search(p: Program, x: Any, y: Any) -> Any:
     """Nested loops, left and continued from everywhere, with prints to see the order."""
 
     def outer(loop: Any, i: Any, a: Any) -> Any:
-        p.op("print", [i, a], effects=_io())
+        p.print_(i, a)
 
         def inner(here: Any, j: Any, b: Any) -> Any:
             (c,) = p.if_(b > 4.0, lambda: Leave("break", loop, (b * x,)), lambda: (b * y,))
             (d,) = p.if_(c > 3.0, lambda: Leave("continue", loop, (c - 1.0,)), lambda: (c + x,))
             (g,) = p.if_(d > 2.5, lambda: Leave("break", here, (d * 0.5,)), lambda: (d,))
-            p.op("print", [j, g], effects=_io())
+            p.print_(j, g)
             (h,) = p.if_(g < 1.0, lambda: Leave("continue", here, (g + y,)), lambda: (e.sin(g) + g,))
             return (h,)
 
@@ -50,12 +50,6 @@ def search(p: Program, x: Any, y: Any) -> Any:
         return (b * x,)
 
     return p.for_(4, [x], outer, start=1)
-
-
-def _io() -> Any:
-    from staged.ir.nodes import IO
-
-    return IO
 
 
 @pytest.mark.parametrize("x", [0.1, 0.4, 0.9, 1.3, 2.0, 5.0])

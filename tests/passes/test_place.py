@@ -13,6 +13,7 @@ from staged import CPU, GPU, with_backend
 from staged.errors import UnsupportedError
 from staged.frontend.trace import trace
 from staged.ir.builder import Builder
+from staged.ir.declaration import Declaration
 from staged.ir.devices import value_devices
 from staged.ir.machine import PORTABLE
 from staged.ir.nodes import Function, Op, Value, walk_blocks, walk_ops
@@ -454,7 +455,8 @@ def test_an_op_that_makes_a_number_in_another_way_than_these_is_refused_with_its
     def another(op: Op, builder: Builder) -> Sequence[Value] | None:
         if op.name != "sum":
             return None
-        made = builder.op("unheard_of", op.operands, [op.result.type], device=op.device, where=op.where)
+        unheard_of = Declaration(name="unheard_of", kind="structured")
+        made = builder.op(unheard_of, op.operands, [op.result.type], device=op.device, where=op.where)
         return made.results
 
     function = rewrite(eliminate_dead_code(trace(f, (X,)).function), another)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from staged.ir.nodes import IO, Function, walk_ops
+from staged.ir.nodes import Function, walk_ops
 from staged.ir.types import TensorType, bool_, f32, f64, i32, i64
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
@@ -184,8 +184,8 @@ def test_equal_numbers_of_different_kinds_stay_apart() -> None:
 
 def test_effects_are_neither_merged_nor_moved() -> None:
     def f(p: Program, x: Any) -> Any:
-        p.op("print", [x], effects=IO)
-        p.op("print", [x], effects=IO)
+        p.print_(x)
+        p.print_(x)
         return (x * 2.0,)
 
     before = function(f, F)

@@ -36,7 +36,7 @@ from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
 from staged.ir.nodes import FrameRecord, Function, Op, Value, VariableRef
-from staged.ir.storage import OPAQUE, structural_ops
+from staged.ir.storage import structural_ops
 from staged.ir.types import CPU, Device
 from staged.source import Position
 
@@ -104,7 +104,7 @@ class ProgramEmitter(FileWriter):
             op: library.kernel(op)
             for function in every_function(self.function)
             for op in structural_ops(function.block)
-            if op.name in OPAQUE
+            if op.declared.is_opaque
         }
         self.kernels = kernels
         called = called_functions(self.function)

@@ -24,8 +24,9 @@ from staged.ir.buffers import Buffer
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Label, Op, Value
 from staged.ir.numbers import fits
-from staged.ir.storage import OPAQUE, ends_of_loop, is_absent, is_tensor, root_of, view_of
+from staged.ir.storage import is_absent, is_tensor, root_of, view_of
 from staged.ir.types import SequenceType, TensorType, i64
+from staged.ir.views import Loop
 
 
 @dataclass
@@ -63,7 +64,7 @@ class StructureEmitter(CallEmitter):
     def op(self, op: Op, block: Block) -> None:
         for result in op.results:
             self.home[result] = block
-        if op.name in OPAQUE:
+        if op.declared.is_opaque:
             self.emit_kernel_call(op)
             return
         method = getattr(self, f"emit_{op.name}", None)
@@ -216,7 +217,7 @@ class StructureEmitter(CallEmitter):
 
     def mark_turns(self, op: Op) -> str:
         """For a loop whose turns leave nothing of what they take from the store: the mark to which each turn gives back."""
-        passed = [value for _, end in ends_of_loop(op) for value in end.operands]
+        passed = [value for _, end in Loop(op).ends() for value in end.operands]
         if self.plan.handles.refer(passed) or not any(self.takes_store(block) for block in op.blocks):
             return ""
         return self.keep_store("kept")

@@ -23,7 +23,7 @@ from staged.ir.machine import CUDA
 from staged.ir.nodes import Block, End, Function, Op, Value
 from staged.ir.rewrite import Copier
 from staged.ir.schedule import Level
-from staged.ir.storage import OPAQUE, is_tensor, root_of, view_of
+from staged.ir.storage import is_tensor, root_of, view_of
 from staged.ir.types import CPU
 
 MOST_MEMBERS = 64
@@ -121,7 +121,7 @@ class _Plan:
     def steps_of(self, block: Block) -> list[_Step]:
         """The steps of a block, in order."""
         for op in block.ops:
-            if op.blocks and op.name not in OPAQUE:
+            if op.blocks and not op.declared.is_opaque:
                 self.open.clear()  # nothing moves across loops and branches
             key = _kind_of(op)
             at = self.open.get(key) if key is not None else None
@@ -129,7 +129,7 @@ class _Plan:
                 for result in op.results:
                     self.made_at[result] = at
                 continue
-            if op.name in OPAQUE and op.device != CPU and not _is_fill(op):
+            if op.declared.is_opaque and op.device != CPU and not _is_fill(op):
                 self.open = {kind: step for kind, step in self.open.items() if not _is_fill(self.steps[step].ops[0])}
             if key is not None:
                 self.open[key] = len(self.steps)

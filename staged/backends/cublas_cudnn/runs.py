@@ -22,7 +22,7 @@ from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.ir.buffers import Plan
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.storage import OPAQUE, is_tensor, view_of
+from staged.ir.storage import is_tensor, view_of
 from staged.ir.types import CPU, TensorType
 
 LEAST_CALLS = 4
@@ -56,7 +56,7 @@ def runs_of(block: Block, kernels: Mapping[Op, KernelText], plan: Plan) -> list[
 
 def is_call(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
     """Whether an op is a launch, or a call of a library, on the device."""
-    if op.name not in OPAQUE or op.device == CPU:
+    if not op.declared.is_opaque or op.device == CPU:
         return False
     kernel = kernels.get(op)
     if type(kernel) is CudaKernel:
@@ -66,7 +66,7 @@ def is_call(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
 
 def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
     """Whether an op can be part of a run."""
-    if op.name in OPAQUE:
+    if op.declared.is_opaque:
         kernel = kernels.get(op)
         if isinstance(kernel, LibraryCall):
             return not op.attrs.get("dims") and (kernel.reading is not None or _takes_fixed_numbers(op))
@@ -91,7 +91,7 @@ def _takes_fixed_numbers(op: Op) -> bool:
 def _may_stop(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
     """Whether the host may stop the program at an op: what was written before must have been written then."""
     kernel = kernels.get(op)
-    if op.name in OPAQUE:
+    if op.declared.is_opaque:
         return op.device == CPU and kernel is not None and kernel.can_fail
     return any(effect.kind == "fail" for effect in op.effects)
 

@@ -27,7 +27,7 @@ from staged.backends.cublas_cudnn.staging import Stagings
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
-from staged.ir.storage import OPAQUE, is_tensor, root_of
+from staged.ir.storage import is_tensor, root_of
 from staged.ir.types import CPU, Device, DType, FrameType, TensorType, dims_of
 from staged.source import Position
 
@@ -143,7 +143,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def op(self, op: Op, block: Block) -> None:
         self.is_idle = False
         super().op(op, block)
-        if op.blocks and op.name not in OPAQUE or op.name == "call":
+        if op.blocks and not op.declared.is_opaque or op.name == "call":
             self.current = None
         if op.name != "copy":
             self.is_idle = False  # it may have waited on one of its ways only

@@ -20,7 +20,7 @@ from staged.ir.types import CPU, TensorType
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind_all, context_or_none
 from staged.ops.promote import as_array
-from staged.ops.thread_kernel import launch_of
+from staged.ops.thread_kernel import LAUNCH
 from staged.source import Position, here
 
 Size3 = tuple[int, int, int]
@@ -175,7 +175,7 @@ class Launch:
         names = list(self.kernel.signature.parameters)
         operands = [self.operand(name, value, trace, where) for name, value in zip(names, given, strict=True)]
         kernel = self.translated(names, [operand.type for operand in operands])
-        results = bind_all(launch_of(kernel), operands, kernel=kernel, grid=self.grid)
+        results = bind_all(LAUNCH, operands, kernel=kernel, grid=self.grid)
         return results[0] if len(results) == 1 else results
 
     def operand(self, name: str, value: Any, trace: TraceContext | None, where: Position | None) -> Array:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from staged.ir.nodes import Block, Function, Op, Value, free_values
-from staged.ir.storage import OPAQUE
 
 Interval = tuple[int, int]
 """First and last position at which a value is live, both included."""
@@ -53,7 +52,7 @@ def _number(block: Block, result: Liveness) -> None:
     for op in block.ops:
         result.length += 1
         result.start[op] = result.finish[op] = result.length
-        if op.blocks and op.name not in OPAQUE:
+        if op.blocks and not op.declared.is_opaque:
             for inner in op.blocks:
                 _number(inner, result)
             result.length += 1
@@ -81,7 +80,7 @@ class _Backward:
         for op in reversed(block.ops):
             for value in op.results:
                 self.close(value, r.finish[op], live)
-            if op.blocks and op.name not in OPAQUE:
+            if op.blocks and not op.declared.is_opaque:
                 if op.name in ("for", "while"):
                     self.loop(op, live)
                 else:

@@ -21,10 +21,7 @@ from staged.ir.names import name_of
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.sequences import Handles, sequence_handles
 from staged.ir.storage import (
-    OPAQUE,
     changed_operands,
-    ends_of_branch,
-    ends_of_loop,
     is_absent,
     is_tensor,
     root_of,
@@ -34,6 +31,7 @@ from staged.ir.storage import (
     where_made,
 )
 from staged.ir.types import CPU, Device, SequenceType, TensorType
+from staged.ir.views import Branch, Loop
 from staged.passes.memory.frames import join_frames
 from staged.passes.memory.groups import Group, Groups
 from staged.passes.memory.liveness import Liveness, liveness
@@ -130,7 +128,7 @@ class _Planner:
                 self.copied.add(op)
 
     def find_read(self) -> None:
-        passed = {block for op in self.branches() for block, _ in ends_of_branch(op)}
+        passed = {block for op in self.branches() for block, _ in Branch(op).ends()}
         for block in structural_blocks(self.function.block):
             self.read.update(() if block in passed else block.end.operands)
             self.read.update(value for op in block.ops if op.name != "frame_save" for value in op.operands)
@@ -216,7 +214,7 @@ class _Planner:
                 self.groups.hold(param, finish, finish)
                 if op.results[index] in self.groups.of:
                     self.groups.merge(self.groups.of[param], self.groups.of[op.results[index]])
-                for block, end in ends_of_loop(op):
+                for block, end in Loop(op).ends():
                     position = self.live.block_end[block]
                     self.groups.hold(param, position, position)
                     self.groups.allow(end.operands[index], param, position)
@@ -224,7 +222,7 @@ class _Planner:
     def hold_branches(self) -> None:
         """A branch's result is written where the branch ends."""
         for op in self.branches():
-            for block, end in ends_of_branch(op):
+            for block, end in Branch(op).ends():
                 position = self.live.block_end[block]
                 for result, operand in zip(op.results, end.operands, strict=True):
                     if result in self.groups.of:
@@ -234,13 +232,13 @@ class _Planner:
     def join_loops(self) -> None:
         for op in self.loops():
             for index, param, initial in self.carried(op):
-                for _, end in ends_of_loop(op):
+                for _, end in Loop(op).ends():
                     self.groups.try_join(end.operands[index], param)
                 self.groups.try_join(initial, param)
 
     def join_branches(self) -> None:
         for op in self.branches():
-            for _, end in ends_of_branch(op):
+            for _, end in Branch(op).ends():
                 for result, operand in zip(op.results, end.operands, strict=True):
                     if result in self.groups.of:
                         self.groups.try_join(operand, result)
@@ -297,10 +295,10 @@ class _Planner:
         for op in self.block_of[write].ops:
             if op is write:
                 return True
-            if between and (op.blocks and op.name not in OPAQUE or _may_stop(op)):
+            if between and (op.blocks and not op.declared.is_opaque or _may_stop(op)):
                 return False
             if op is producer:
-                if producer.name not in OPAQUE and producer.name != "copy":
+                if not producer.declared.is_opaque and producer.name != "copy":
                     return False
                 between = True
         return False

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.sequences import Handles
-from staged.ir.storage import ends_of_branch, ends_of_loop, structural_blocks, structural_ops
+from staged.ir.storage import structural_blocks, structural_ops
 from staged.ir.types import CPU, Device, SequenceType, TensorType, Type, i64
+from staged.ir.views import Branch, Loop
 from staged.passes.memory.liveness import Liveness
 
 
@@ -156,11 +157,11 @@ def _takers(function: Function, live: Liveness) -> Iterator[tuple[object, list[t
         elif op.name in ("for", "while"):
             first = 3 if op.name == "for" else 0
             yield op, list(enumerate(op.operands))[first:], live.start[op]
-            for block, end in ends_of_loop(op):
+            for block, end in Loop(op).ends():
                 carried = len(op.operands) - first
                 yield end, list(enumerate(end.operands[:carried])), live.block_end[block]
         elif op.name in ("if", "scope"):
-            for block, end in ends_of_branch(op):
+            for block, end in Branch(op).ends():
                 yield end, list(enumerate(end.operands)), live.block_end[block]
 
 

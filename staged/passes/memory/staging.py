@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Block, End, Function, Value
-from staged.ir.storage import ends_of_loop, is_tensor, root_of, structural_blocks, structural_ops
+from staged.ir.storage import is_tensor, root_of, structural_blocks, structural_ops
 from staged.ir.types import CPU, Device
+from staged.ir.views import Loop
 from staged.passes.memory.liveness import Liveness
 
 
@@ -45,7 +46,7 @@ def staging_buffers(
             continue
         skip = 1 if op.name == "for" else 0
         carried = op.blocks[-1].params[skip:]
-        for block, end in ends_of_loop(op):
+        for block, end in Loop(op).ends():
             targets = {place[param] for param in carried if param in place}
             for index, param in enumerate(carried):
                 if param not in place:

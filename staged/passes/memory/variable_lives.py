@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from staged.ir.nodes import Block, Function, Label, Op, VariableRef
-from staged.ir.storage import OPAQUE
 from staged.passes.memory.liveness import Interval, Liveness
 
 
@@ -110,7 +109,7 @@ class _Flow:
                     self.uses[start] |= self.bit[effect.target]
         if op.name == "call":
             self.uses[start] |= self.at_stop  # there may be loops in it
-        if op.name in OPAQUE or not op.blocks:
+        if op.declared.is_opaque or not op.blocks:
             return
         starts = [self.live.block_start[block] for block in op.blocks]
         if op.name in ("for", "while"):

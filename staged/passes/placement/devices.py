@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_blocks, walk_ops
 from staged.ir.sequences import holds_frames
-from staged.ir.storage import ends_of_branch, is_tensor, root_of
+from staged.ir.storage import is_tensor, root_of
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
+from staged.ir.views import Branch
 from staged.passes.placement.device_reads import computed_on_device, read_on_device
 
 STRUCTURED = frozenset(("if", "for", "while", "scope"))
@@ -201,7 +202,7 @@ class Placement:
         Else the host takes them, and the paths that make them on the device bring them: the others copy nothing. What a loop
         or a function may run often stays where it is, so that it is copied once, after the last time.
         """
-        ends = [end for _, end in ends_of_branch(op)]
+        ends = [end for _, end in Branch(op).ends()]
         for number, result in enumerate(op.results):
             sources = [end.operands[number] for end in ends]
             made = [source for source in sources if source not in self.constants]

@@ -79,7 +79,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     functions = []
     for number, (name, types, result, attrs) in enumerate(cases()):
         operands = [Value(TensorType(dtype)) for dtype in types]
-        effects = PRIMITIVES[name].effects_on([operand.type for operand in operands])
+        effects = PRIMITIVES[name].effects_on([operand.type for operand in operands], attrs)
         op = Op(name, operands, [TensorType(result)], attrs=attrs, effects=effects)
         text = scalar_expression(op, [Name(f"x{n}") for n in range(len(types))], program)
         parameters = ", ".join(f"{dtype.c_name} x{n}" for n, dtype in enumerate(types))

@@ -356,9 +356,9 @@ def test_sums_in_place_are_never_copied():
 
 def test_calls_that_print_and_fail_stop_the_program_at_their_line():
     def check(p: Functions, n):
-        p.builder.op("print", p.values([n]), [], attrs={"parts": ("going on",), "end": "\n"}, effects=(Effect("io"),))
+        p.builder.op("print", p.values([n]), [], attrs={"parts": ("going on",), "end": "\n", "file": "stdout"}, effects=(Effect("io"),))
         small = p.values([n < 3])[0]
-        p.builder.op("assert", [small], [], attrs={"parts": ("too large",)}, effects=(Effect("fail"),))
+        p.builder.op("assert", [small], [], attrs={"parts": ("too large",), "kind": "assertion"}, effects=(Effect("fail"),))
         return p.call("check", [n + 1], [INT])
 
     program = assemble(entry("check", [INT], [INT]), define("check", [INT], check))

@@ -1,0 +1,182 @@
+"""Views of structured ops: the parts of an op by their names. Only a view knows at which place a part stands.
+
+if op.declared.is_loop:
+    loop = Loop(op)
+    loop.bounds, loop.initial, loop.index, loop.carried, loop.body, loop.condition, loop.final, loop.collected
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staged.ir.nodes import Block, End, Label, Op, Value, walk_blocks
+from staged.ir.signature import KINDS
+from staged.ir.structure import CALL, FOR, FRAME_LOAD, IF, SCOPE, WHILE
+from staged.ir.types import FrameType, SequenceType, TensorType, Type, bool_
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A `for` or a `while`, in its parts."""
+
+    op: Op
+
+    def __post_init__(self) -> None:
+        assert self.op.declared.is_loop, f"`{self.op.name}` is no loop"
+
+    @property
+    def is_for(self) -> bool:
+        return self.op.declared is FOR
+
+    @property
+    def label(self) -> Label:
+        label: Label = self.op.attrs["label"]
+        return label
+
+    @property
+    def bounds(self) -> tuple[Value, ...]:
+        """Start, stop and step of a `for`; none of a `while`."""
+        return self.op.operands[:3] if self.op.declared is FOR else ()
+
+    @property
+    def initial(self) -> tuple[Value, ...]:
+        """The carried values at the beginning."""
+        return self.op.operands[3:] if self.op.declared is FOR else self.op.operands
+
+    @property
+    def bound(self) -> int | None:
+        """The most iterations of a `while`, where it is known."""
+        number: int | None = self.op.attrs.get("bound")
+        return number
+
+    @property
+    def body(self) -> Block:
+        return self.op.blocks[-1]
+
+    @property
+    def condition(self) -> Block | None:
+        """The block of a `while` that decides whether there is another iteration."""
+        return None if self.op.declared is FOR else self.op.blocks[0]
+
+    @property
+    def indices(self) -> tuple[Value, ...]:
+        """The parameters of the body that are not carried: the index of a `for`."""
+        return self.body.params[:1] if self.op.declared is FOR else ()
+
+    @property
+    def index(self) -> Value:
+        """The index of a `for`."""
+        assert self.op.declared is FOR, "a `while` has no index"
+        return self.body.params[0]
+
+    @property
+    def carried(self) -> tuple[Value, ...]:
+        """The carried values in the body."""
+        return self.carried_in(self.body)
+
+    def carried_in(self, block: Block) -> tuple[Value, ...]:
+        """The carried values in one of the loop's blocks."""
+        return block.params[1:] if self.op.declared is FOR else block.params
+
+    @property
+    def collecting(self) -> int:
+        """How many sequences it collects."""
+        count: int = self.op.attrs.get("collected", 0)
+        return count
+
+    @property
+    def final(self) -> tuple[Value, ...]:
+        """The results that are the carried values at the end."""
+        return self.op.results[: len(self.op.results) - self.collecting]
+
+    @property
+    def collected(self) -> tuple[Value, ...]:
+        """The results that are sequences of what the iterations yield."""
+        return self.op.results[len(self.op.results) - self.collecting :]
+
+    def yields(self, block: Block) -> tuple[Type, ...]:
+        """The types that one of its blocks must yield."""
+        if block is self.condition:
+            given = tuple(operand.type for operand in block.end.operands)
+            return given if len(given) == 1 and KINDS["condition"](given[0]) else (TensorType(bool_),)
+        elements = [result.type.element for result in self.collected if isinstance(result.type, SequenceType)]
+        return (*(result.type for result in self.final), *elements)
+
+    def ends(self) -> list[tuple[Block, End]]:
+        """The blocks inside that go on with the loop or leave it, with the ends that pass its carried values."""
+        found = [(self.body, self.body.end)] if self.body.end.kind == "yield" else []
+        return found + ends_with(self.body, self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """An `if` or a `scope`: its results are what a way out of one of its blocks passes."""
+
+    op: Op
+
+    def __post_init__(self) -> None:
+        assert self.op.declared in (IF, SCOPE), f"`{self.op.name}` is no branch"
+
+    def ends(self) -> list[tuple[Block, End]]:
+        """The blocks whose ends give the results, with these ends."""
+        found = [(block, block.end) for block in self.op.blocks if block.end.kind == "yield"]
+        return found + ends_with(self.op.blocks[0], self.op.attrs["label"]) if self.op.declared is SCOPE else found
+
+
+def ends_with(body: Block, label: Label) -> list[tuple[Block, End]]:
+    """The blocks in `body` that end with a `break` or `continue` to the label."""
+    return [(block, block.end) for block in walk_blocks(body, into_opaque=False) if block.end.target is label]
+
+
+def is_condition(op: Op | None, block: Block) -> bool:
+    """Whether `block` is the condition of a `while`, which yields nothing to the results of the op."""
+    return op is not None and op.declared is WHILE and block is op.blocks[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of one of the program's functions."""
+
+    op: Op
+
+    def __post_init__(self) -> None:
+        assert self.op.declared is CALL, f"`{self.op.name}` is no call"
+
+    @property
+    def function(self) -> str:
+        """The name of the function."""
+        name: str = self.op.attrs["function"]
+        return name
+
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Pairs (argument, result) that are one buffer."""
+        pairs: tuple[tuple[int, int], ...] = self.op.attrs.get("in_place", ())
+        return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An op that saves or loads a frame, or stands for one that is not there."""
+
+    op: Op
+
+    def __post_init__(self) -> None:
+        assert self.op.declared.is_of_frames, f"`{self.op.name}` has no frame"
+
+    @property
+    def value(self) -> Value:
+        """The frame itself."""
+        return self.op.operands[0] if self.op.declared is FRAME_LOAD else self.op.result
+
+    @property
+    def fields(self) -> tuple[Value, ...]:
+        """What is in it; nothing in `frame_null`."""
+        return self.op.results if self.op.declared is FRAME_LOAD else self.op.operands
+
+    @property
+    def record(self) -> str:
+        """The name of its record."""
+        type = self.value.type
+        assert isinstance(type, FrameType)
+        return type.name
