@@ -41,7 +41,6 @@ from staged.backends.cublas_cudnn.functions import (
 )
 from staged.backends.cublas_cudnn.graph_text import GRAPH
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
-from staged.backends.cublas_cudnn.joining import join_launches
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.kernels import needs_of
 from staged.backends.cublas_cudnn.launches import DIM3, DIM3_OF, launcher, thread_launcher
@@ -55,6 +54,7 @@ from staged.backends.cublas_cudnn.peers import (
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import device_stack_text
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
+from staged.backends.gpu_family.joining import join_launches
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU

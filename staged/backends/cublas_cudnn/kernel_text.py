@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.writer import Writer, safe_comment, wrapped
-from staged.backends.cublas_cudnn.geometry import Launch
 from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS, device_names
+from staged.backends.gpu_family.geometry import Launch
 
 CUDA_WORDS = CUDA_FUNCTIONS | frozenset(
     "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()

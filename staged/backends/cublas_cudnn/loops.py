@@ -24,19 +24,19 @@ from staged.backends.c_family.expr import Literal, Name
 from staged.backends.c_family.kernel_text import Site, kernel_comments
 from staged.backends.c_family.short_kernels import is_zero_fill
 from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.geometry import Launch, Team, check_grid, counted, launch_of, together
 from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, LAUNCH_WORDS, CudaKernel, WholeCopy, kernel_function
-from staged.backends.cublas_cudnn.mapping import Part, map_nest
-from staged.backends.cublas_cudnn.packs import alignments
-from staged.backends.cublas_cudnn.permutations import permutation_by_block
-from staged.backends.cublas_cudnn.scatter import scatter_as_gather, scatter_by_search, scatter_with_atomics
-from staged.backends.cublas_cudnn.schedule import schedule_part, schedule_parts
 from staged.backends.cublas_cudnn.spelling import device_names
 from staged.backends.cublas_cudnn.statements import may_fail
-from staged.backends.cublas_cudnn.teams import may_overwrite
 from staged.backends.cublas_cudnn.tile_statements import TileStatements
-from staged.backends.cublas_cudnn.tiles import Tiles
-from staged.backends.cublas_cudnn.windows import pooling_as_gather
+from staged.backends.gpu_family.geometry import Launch, Team, check_grid, counted, launch_of, together
+from staged.backends.gpu_family.mapping import Part, map_nest
+from staged.backends.gpu_family.packs import alignments
+from staged.backends.gpu_family.permutations import permutation_by_block
+from staged.backends.gpu_family.scatter import scatter_as_gather, scatter_by_search, scatter_with_atomics
+from staged.backends.gpu_family.schedule import schedule_part, schedule_parts
+from staged.backends.gpu_family.teams import may_overwrite
+from staged.backends.gpu_family.tiles import Tiles
+from staged.backends.gpu_family.windows import pooling_as_gather
 from staged.ir.buffers import aligned
 from staged.ir.loops import ArrayRef, Axis, Guarded, Loop, Nest, Statement, Tile, indices_of, walk
 from staged.ir.machine import Gpu, Machine

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from staged.backends.c_family.expr import Index, Infix, Name, address
 from staged.backends.c_family.loops import LoopEmitter
-from staged.backends.cublas_cudnn.packs import Access, pack_name
+from staged.backends.gpu_family.packs import Access, pack_name
 from staged.ir.loops import Affine, ArrayRef, Axis, Load, Statement, Store
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from staged.backends.c_family.expr import Call, Expr
 from staged.backends.c_family.scalars import Need, spell
 from staged.backends.c_family.support.library import snippets
-from staged.backends.cublas_cudnn import permutations
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
-from staged.backends.cublas_cudnn.packs import pack_type
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
 from staged.backends.cublas_cudnn.thread_support import thread_function
+from staged.backends.gpu_family import permutations
+from staged.backends.gpu_family.packs import pack_type
 from staged.ir.types import DTYPES, DType, f32
 
 CUDA_MATHS = frozenset(

@@ -11,11 +11,11 @@ from staged.backends.c_family.scalars import is_checked, random_call
 from staged.backends.c_family.totals import Total, accumulated_dtype
 from staged.backends.c_family.vectors import Vec
 from staged.backends.cublas_cudnn.failures import RECORD, failure_of
-from staged.backends.cublas_cudnn.geometry import Team
 from staged.backends.cublas_cudnn.pack_statements import PackStatements
 from staged.backends.cublas_cudnn.reductions import parts_of, reduction_name
 from staged.backends.cublas_cudnn.spelling import spell_in_cuda
-from staged.backends.cublas_cudnn.teams import chain_of, last_of, scratch_in
+from staged.backends.gpu_family.geometry import Team
+from staged.backends.gpu_family.teams import chain_of, last_of, scratch_in
 from staged.ir.cascade import is_float_sum
 from staged.ir.loops import (
     Affine,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from staged.backends.c_family.expr import Index, Name
-from staged.backends.cublas_cudnn.mapping import Part
 from staged.backends.cublas_cudnn.statements import CudaStatements
-from staged.backends.cublas_cudnn.tiles import Tiles
+from staged.backends.gpu_family.mapping import Part
+from staged.backends.gpu_family.tiles import Tiles
 
 
 class TileStatements(CudaStatements):

@@ -3,10 +3,11 @@
 from tests.mutate.mutant import Mutant
 
 GPU = "staged/backends/cublas_cudnn/"
+FAMILY = "staged/backends/gpu_family/"
 TESTS = "tests/backends/cublas_cudnn/"
 ON_SCATTER = (f"{TESTS}test_scatter.py", "-k", "rows_are_added or keeps_the_sign")
 ON_TEAMS = (f"{TESTS}test_teams.py",)
-ON_MAPPING = (f"{TESTS}test_mapping.py",)
+ON_MAPPING = ("tests/backends/gpu_family/test_mapping.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -25,35 +26,35 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a team overwrites an operand that an unsynchronised loop still reads",
-        f"{GPU}teams.py",
+        f"{FAMILY}teams.py",
         "if not all(isinstance(s, Loop) and (s.reductions or s is loops[-1]) for s in reading):",
         "if not all(isinstance(s, Loop) for s in reading):",
         ON_TEAMS,
     ),
     Mutant(
         "a team overwrites an operand whose elements are other threads'",
-        f"{GPU}teams.py",
+        f"{FAMILY}teams.py",
         "return len({tuple(axis.extent for axis in chain_of(s)[0]) for s in loops}) == 1",
         "return True",
         ON_TEAMS,
     ),
     Mutant(
         "threads share turns that read what other turns write",
-        f"{GPU}teams.py",
+        f"{FAMILY}teams.py",
         "if any(isinstance(t, Load) and t.array in stored for t in walk(inner)):",
         "if False:",
         ON_TEAMS,
     ),
     Mutant(
         "threads share turns that write one element",
-        f"{GPU}teams.py",
+        f"{FAMILY}teams.py",
         "return all(index.stride(axis) for axis in axes if axis.extent > 1)",
         "return True",
         ON_TEAMS,
     ),
     Mutant(
         "a wrong index of an axis without elements stands for its first one",
-        f"{GPU}teams.py",
+        f"{FAMILY}teams.py",
         "return isinstance(extent, int) and extent > 0",
         "return isinstance(extent, int)",
         ON_TEAMS,
@@ -67,91 +68,91 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "of several rows for one place the first stands",
-        f"{GPU}scatter.py",
+        f"{FAMILY}scatter.py",
         'total = Reduction(Local("last", i64), "max")',
         'total = Reduction(Local("last", i64), "min")',
         ON_SCATTER,
     ),
     Mutant(
         "rows that nothing is meant for become zeros",
-        f"{GPU}scatter.py",
+        f"{FAMILY}scatter.py",
         'end.append(Compute(result, "select", (found, update, base), {}))',
         'end.append(Compute(result, "select", (found, update, Constant(0.0 if dtype.is_float else 0, dtype)), {}))',
         ON_SCATTER,
     ),
     Mutant(
         "every element takes what is meant for any",
-        f"{GPU}scatter.py",
+        f"{FAMILY}scatter.py",
         "Loop(loop.axis, (*head, Guarded(here, tuple(inner))), tuple(totals)),",
         "Loop(loop.axis, (*head, *inner), tuple(totals)),",
         ON_SCATTER,
     ),
     Mutant(
         "a zero that nothing is added to loses its sign",
-        f"{GPU}scatter.py",
+        f"{FAMILY}scatter.py",
         "if read_base and dtype.is_float:",
         "if read_base and not dtype.is_float:",
         ON_SCATTER,
     ),
     Mutant(
         "items whose elements overlap are threads",
-        f"{GPU}mapping.py",
+        f"{FAMILY}mapping.py",
         "if met and abs(stride) <= span:",
         "if met and abs(stride) < 0:",
         ON_MAPPING,
     ),
     Mutant(
         "a loop that a total runs through is threads",
-        f"{GPU}mapping.py",
+        f"{FAMILY}mapping.py",
         "if over is axis and reductions:",
         "if over is axis and not reductions:",
         ON_MAPPING,
     ),
     Mutant(
         "pieces that write the same elements run side by side",
-        f"{GPU}mapping.py",
+        f"{FAMILY}mapping.py",
         "return apart and max(high, high_2) - min(low, low_2) < min(steps, default=1 << 62)",
         "return max(high, high_2) - min(low, low_2) < min(steps, default=1 << 62)",
         ON_MAPPING,
     ),
     Mutant(
         "sixteen bytes are read at an address that is no multiple",
-        f"{GPU}packs.py",
+        f"{FAMILY}packs.py",
         "return whole and fits and alignment.get(s.array, 1) % (width * s.array.dtype.size) == 0",
         "return whole and fits",
-        (f"{TESTS}test_packs.py",),
+        ("tests/backends/gpu_family/test_packs.py",),
     ),
     Mutant(
         "a piece that begins between packs is read in packs",
-        f"{GPU}packs.py",
+        f"{FAMILY}packs.py",
         "fits = all(step % width == 0 for step in (*steps, s.index.offset))",
         "fits = all(step % width == 0 for step in steps)",
-        (f"{TESTS}test_packs.py",),
+        ("tests/backends/gpu_family/test_packs.py",),
     ),
     Mutant(
         "a permutation follows the steps in another order",
-        f"{GPU}permutations.py",
+        f"{FAMILY}permutations.py",
         "before = other > step && other < before ? other : before;",
         "before = other > step ? other : before;",
         (f"{TESTS}test_random.py", "-k", "permutations"),
     ),
     Mutant(
         "kernels that share a launch overwrite what another of them reads",
-        f"{GPU}joining.py",
+        f"{FAMILY}joining.py",
         "if root_of(op.operands[operand]) not in others:",
         "if True:",
         (f"{TESTS}test_joining.py",),
     ),
     Mutant(
         "a kernel joins a launch before what it reads is made",
-        f"{GPU}joining.py",
+        f"{FAMILY}joining.py",
         "if op is None or made == at or",
         "if made == at:\n            return True\n        if op is None or",
         (f"{TESTS}test_joining.py", "-k", "waits or no_member"),
     ),
     Mutant(
         "a read of a Variable moves before a write of it",
-        f"{GPU}joining.py",
+        f"{FAMILY}joining.py",
         'return not any(effect.kind == "write" and effect.target in read for o in between for effect in o.effects)',
         "return True",
         (f"{TESTS}test_joining.py",),
@@ -179,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the gradient of a pool leaves out the windows that begin further back",
-        f"{GPU}windows.py",
+        f"{FAMILY}windows.py",
         "over = -(-kernel // stride)",
         "over = max(1, kernel // stride)",
         (f"{TESTS}test_pooling.py", "-k", "same_bits or maxima"),
@@ -193,14 +194,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "-0.0 that is added to -0.0 makes 0.0",
-        f"{GPU}scatter.py",
+        f"{FAMILY}scatter.py",
         "(is_other, is_positive)",
         "(is_other, Constant(True, bool_))",
         ON_SCATTER,
     ),
     Mutant(
         "a number with an infinite reciprocal is not added",
-        f"{GPU}scatter.py",
+        f"{FAMILY}scatter.py",
         "(is_other, is_positive)",
         "(is_positive, is_positive)",
         ON_SCATTER,

@@ -18,7 +18,7 @@ SIZES = (
 )
 ACCURACY = ("tests/ops/test_accuracy.py::test_errors_are_at_most_twice_those_of_torch[small-host]",)
 ON_DEVICE = ("tests/ops/test_accuracy.py::test_errors_are_at_most_twice_those_of_torch[small-region]",)
-SCHEDULES = ("tests/backends/cublas_cudnn/test_schedule.py",)
+SCHEDULES = ("tests/backends/gpu_family/test_schedule.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -93,21 +93,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a thread of a team takes in everything",
-        "staged/backends/cublas_cudnn/teams.py",
+        "staged/backends/gpu_family/teams.py",
         "if not each or turns * max(each.values()) <= LONGEST:",
         "if each or turns * max(each.values()) <= LONGEST:",
         SCHEDULES,
     ),
     Mutant(
         "a thread that is alone takes in everything",
-        "staged/backends/cublas_cudnn/schedule.py",
+        "staged/backends/gpu_family/schedule.py",
         "    part = with_short_sums(part)\n",
         "",
         SCHEDULES,
     ),
     Mutant(
         "a turn that threads share takes in everything",
-        "staged/backends/cublas_cudnn/schedule.py",
+        "staged/backends/gpu_family/schedule.py",
         "shareable = turns_in_pieces(part)",
         "shareable = part",
         SCHEDULES,

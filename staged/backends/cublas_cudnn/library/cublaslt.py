@@ -14,7 +14,7 @@ from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, 
 from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, scale_text, write_call
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
 from staged.backends.cublas_cudnn.library.form import Form
-from staged.backends.cublas_cudnn.packs import ALIGNED, address_alignment
+from staged.backends.gpu_family.packs import ALIGNED, address_alignment
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 

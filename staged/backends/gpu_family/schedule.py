@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from staged.backends.cublas_cudnn.geometry import threads_for
-from staged.backends.cublas_cudnn.mapping import Part
-from staged.backends.cublas_cudnn.packs import packed
-from staged.backends.cublas_cudnn.teams import shared_by_teams, turns_in_pieces
-from staged.backends.cublas_cudnn.tiles import in_tiles
+from staged.backends.gpu_family.geometry import threads_for
+from staged.backends.gpu_family.mapping import Part
+from staged.backends.gpu_family.packs import packed
+from staged.backends.gpu_family.teams import shared_by_teams, turns_in_pieces
+from staged.backends.gpu_family.tiles import in_tiles
 from staged.ir.cascade import sums_in_pieces
 from staged.ir.loops import ArrayRef
 from staged.ir.machine import Gpu

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as sizes
 
-from staged.backends.cublas_cudnn.geometry import (
+from staged.backends.gpu_family.geometry import (
     Team,
     check_grid,
     counted,
@@ -16,8 +16,8 @@ from staged.backends.cublas_cudnn.geometry import (
     launch_with_workspace,
     together,
 )
-from staged.backends.cublas_cudnn.mapping import Part
-from staged.backends.cublas_cudnn.schedule import schedule_parts
+from staged.backends.gpu_family.mapping import Part
+from staged.backends.gpu_family.schedule import schedule_parts
 from staged.ir.loops import Affine, ArrayRef, Axis, Constant, Store
 from staged.ir.machine import CUDA
 from staged.ir.types import f32

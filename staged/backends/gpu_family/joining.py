@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from staged.backends.c_family.short_kernels import is_zero_fill
-from staged.backends.cublas_cudnn.mapping import map_nest
-from staged.backends.cublas_cudnn.schedule import schedule_part
+from staged.backends.gpu_family.mapping import map_nest
+from staged.backends.gpu_family.schedule import schedule_part
 from staged.ir.builder import Builder
 from staged.ir.functions import map_functions
 from staged.ir.loops import Compute, Load, Nest, PositionOf, Store

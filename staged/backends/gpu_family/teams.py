@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from staged.backends.cublas_cudnn.mapping import Part
-from staged.backends.cublas_cudnn.packs import packed_loop
+from staged.backends.gpu_family.mapping import Part
+from staged.backends.gpu_family.packs import packed_loop
 from staged.ir.cascade import LONGEST, PIECE, additions, is_float_sum, turn_in_pieces
 from staged.ir.loops import (
     Accumulate,

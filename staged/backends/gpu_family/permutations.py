@@ -10,7 +10,7 @@ high, and the numbers are those of the exchanges one after the other.
 
 from __future__ import annotations
 
-from staged.backends.cublas_cudnn.mapping import Part
+from staged.backends.gpu_family.mapping import Part
 from staged.ir.loops import ArrayRef, CallSupport, Constant
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Memory, Place, Schedule, Share

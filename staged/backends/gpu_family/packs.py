@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 
-from staged.backends.cublas_cudnn.mapping import Part
+from staged.backends.gpu_family.mapping import Part
 from staged.ir.loops import Accumulate, ArrayRef, Axis, Compute, Load, PositionOf, Statement, Store
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op, Value

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as sizes
 
-from staged.backends.cublas_cudnn.geometry import launch_of
-from staged.backends.cublas_cudnn.mapping import Part, map_nest
-from staged.backends.cublas_cudnn.schedule import schedule_part
+from staged.backends.gpu_family.geometry import launch_of
+from staged.backends.gpu_family.mapping import Part, map_nest
+from staged.backends.gpu_family.schedule import schedule_part
 from staged.ir.loops import (
     Accumulate,
     Affine,

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from staged.backends.cublas_cudnn.geometry import Team
-from staged.backends.cublas_cudnn.mapping import Part, map_nest
-from staged.backends.cublas_cudnn.schedule import schedule_part
+from staged.backends.gpu_family.geometry import Team
+from staged.backends.gpu_family.mapping import Part, map_nest
+from staged.backends.gpu_family.schedule import schedule_part
 from staged.ir.loops import (
     Accumulate,
     Affine,

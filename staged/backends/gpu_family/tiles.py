@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.cublas_cudnn.mapping import Part
+from staged.backends.gpu_family.mapping import Part
 from staged.ir.loops import Axis, Compute, Load, PositionOf, Store
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Memory, Place, Schedule, Split

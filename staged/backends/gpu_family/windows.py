@@ -13,7 +13,7 @@ the windows are added up in the order of the loops on the host: the bits are the
 
 from __future__ import annotations
 
-from staged.backends.cublas_cudnn.mapping import Part
+from staged.backends.gpu_family.mapping import Part
 from staged.ir.loops import (
     Accumulate,
     Affine,

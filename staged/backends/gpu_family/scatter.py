@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from staged.backends.cublas_cudnn.mapping import Part
+from staged.backends.gpu_family.mapping import Part
 from staged.ir.loops import (
     Accumulate,
     Affine,
