@@ -21,9 +21,8 @@ from staged.kernels.groups import FusionLog
 from staged.passes.call_libraries import call_libraries
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.defer_products import defer_products
+from staged.passes.inline_blocks import inline_checkpoints, inline_composites
 from staged.passes.inline_calls import inline_calls
-from staged.passes.inline_checkpoints import inline_checkpoints
-from staged.passes.inline_composites import inline_composites
 from staged.passes.memory.plan import plan_buffers
 from staged.passes.narrow_functions import narrow_functions
 from staged.passes.normalize_exits import normalize_exits

@@ -62,7 +62,7 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     assert not lost, f"the cotangents of results {lost} of {op} would be lost"
     extra = reverse.residuals.extra(op)
     extra.function = pair.forward
-    extra.own = [Value(type, None, 0, hint) for type, hint in pair.residuals]
+    extra.own = [Value(type, hint) for type, hint in pair.residuals]
     env.made.update(extra.own)
 
     operands = [*extra.own, *(op.operands[number] for number in pair.shared)]
@@ -164,8 +164,8 @@ class _Writer:
         # Shared parameters are at hand everywhere; those of a function that does not call itself are shared when they are read.
         reverse.residuals.free.update(params if pair is None else (params[number] for number in pair.shared))
         env = Cotangents({*params, *(result for op in block.ops for result in op.results)})
-        d_sums = [Value(types.type(params[number].type), None, 0, d_name(params[number])) for number in sums]
-        d_seeds = [Value(types.type(returned[n].type), None, 0, d_name(returned[n]) or "d_result") for n in self.seeds]
+        d_sums = [Value(types.type(params[number].type), d_name(params[number])) for number in sums]
+        d_seeds = [Value(types.type(returned[n].type), d_name(returned[n]) or "d_result") for n in self.seeds]
         with builder.block() as opened:
             for number, value in zip(sums, d_sums, strict=True):
                 env.set(params[number], value)
@@ -220,7 +220,7 @@ class _Writer:
             taken[name] = taken.get(name, 0) + 1
             fields.append((name if taken[name] == 1 else f"{name}_{taken[name]}", inside.type))
         self.pool.add_frame(FrameRecord(type.name, tuple(fields)))
-        frame = Value(type, None, 0, "frame")
+        frame = Value(type, "frame")
         if kept:
             with prologue.open():
                 types = [inside.type for inside, _ in kept]
@@ -269,7 +269,7 @@ class _Writer:
 
 
 def _copy(value: Value) -> Value:
-    return Value(value.type, None, 0, value.hint)
+    return Value(value.type, value.hint)
 
 
 # ---- forward mode -------------------------------------------------------------------------------

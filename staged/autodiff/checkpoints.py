@@ -7,7 +7,7 @@ from staged.autodiff.forward import FORWARDS, Forward, dot_name
 from staged.autodiff.reverse import REVERSES, Reverse, differentiate
 from staged.autodiff.rules import no_forward
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Function, Op, Value, walk_ops
+from staged.ir.nodes import Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier, inline_block
 
 
@@ -52,7 +52,7 @@ def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
     outputs = op.attrs["outputs"]
     cotangents = [env.take(result) for result in op.results]
     extra = reverse.residuals.extra(op)
-    extra.own = [Value(value.type, None, 0, value.hint) for value in forward.end.operands[outputs:]]
+    extra.own = [Value(value.type, value.hint) for value in forward.end.operands[outputs:]]
     env.made.update(extra.own)
     floats = [
         reverse.or_zeros(cotangent, result, op)
@@ -114,15 +114,6 @@ def settle(function: Function) -> Function:
 class _Settle(Copier):
     def op(self, op: Op) -> None:
         if op.name == "custom_vjp" or (op.name == "checkpoint" and not op.attrs.get("again")):
-            self.take(op, op.blocks[0])
+            self.inline_op(op)
         else:
             super().op(op)
-
-    def take(self, op: Op, block: Block) -> None:
-        if block.end.kind != "yield":
-            # It stops the program on every path: what is read of it is never computed.
-            raise AssertionError(f"the block of {op} does not yield")
-        given = self.inline(block, [self.value(operand) for operand in op.operands])
-        for old, new in zip(op.results, given, strict=True):
-            self.values[old] = new
-            new.hint = new.hint or old.hint

@@ -17,10 +17,7 @@ def open_composites(block: Block) -> Block:
     class Opener(Copier):
         def op(self, op: Op) -> None:
             if op.name == "composite" and COMPOSITES[op.attrs["name"]].vjp is None:
-                given = self.inline(op.blocks[0], [self.value(operand) for operand in op.operands])
-                for old, new in zip(op.results, given, strict=True):
-                    self.values[old] = new
-                    new.hint = new.hint or old.hint
+                self.inline_op(op)
             else:
                 super().op(op)
 

@@ -46,12 +46,12 @@ class PrimalCopier(Copier):
         elif self.quiet and self.is_silent(op):
             pass
         elif extra is None:
-            super().op(op)
             if self.quiet and op.effects == FAIL and not op.blocks:
                 # What has been checked is not checked again.
-                for made in {self.value(result).producer for result in op.results}:
-                    assert made is not None
-                    made.effects = PURE
+                again = op.replace(operands=[self.value(operand) for operand in op.operands], effects=PURE)
+                self.define(op.results, self.builder.append(again).results)
+            else:
+                super().op(op)
         elif op.name == "if":
             self.branches(op, extra)
         else:
@@ -93,14 +93,12 @@ class PrimalCopier(Copier):
         types = [*(result.type for result in op.results), *(stand_in.type for stand_in in own)]
         attrs = {**op.attrs, "function": name}
         copy = self.builder.append(op.replace(operands=operands, attrs=attrs, result_types=types))
-        self.name_results(op, copy, own)
+        self.define([*op.results, *own], copy.results)
 
     def custom(self, op: Op, extra: ExtraResults) -> None:
         """The user's forward function takes the place of the primal."""
         given = self.inline(op.blocks[1], [self.value(operand) for operand in op.operands])
-        for old, new in zip([*op.results, *extra.own], given, strict=True):
-            self.values[old] = new
-            new.hint = new.hint or old.hint
+        self.define([*op.results, *extra.own], given)
 
     # ---- control flow ----
 
@@ -109,7 +107,7 @@ class PrimalCopier(Copier):
         types = [result.type for result in op.results] + [outside.type for _, outside in extra.values]
         operands = [self.value(operand) for operand in op.operands]
         copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types))
-        self.name_results(op, copy, [outside for _, outside in extra.values])
+        self.define([*op.results, *(outside for _, outside in extra.values)], copy.results)
 
     def of_branch(self, block: Block, extra: ExtraResults, op: Op) -> list[Value]:
         """What a branch yields besides its results: its own residuals, and nothing in particular for those of the other."""
@@ -178,10 +176,7 @@ class PrimalCopier(Copier):
             trips = results.pop(carried)
             trips.hint = "trips"
             self.values[extra.count] = trips
-        stand_ins = [*op.results, *(outside for _, outside in extra.values)]
-        for old, new in zip(stand_ins, results, strict=True):
-            self.values[old] = new
-            new.hint = old.hint
+        self.define([*op.results, *(outside for _, outside in extra.values)], results)
 
     def augmented(self, block: Block, more: Callable[[Block], list[Value]]) -> Block:
         with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
@@ -193,11 +188,6 @@ class PrimalCopier(Copier):
             else:
                 self.end(block)
         return opened.block
-
-    def name_results(self, op: Op, copy: Op, outside: list[Value]) -> None:
-        for old, new in zip([*op.results, *outside], copy.results, strict=True):
-            self.values[old] = new
-            new.hint = old.hint
 
 
 class ReverseCopier(Copier):

@@ -56,7 +56,7 @@ class LoopCotangents(Cotangents):
 
     def outside(self, value: Value) -> Value:
         if value not in self.sums:
-            self.sums[value] = Value(self.tangent_types.type(value.type), None, 0, d_name(value))
+            self.sums[value] = Value(self.tangent_types.type(value.type), d_name(value))
         return self.sums[value]
 
 

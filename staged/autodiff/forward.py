@@ -96,8 +96,8 @@ class Forward(Copier):
         if source in self.tangents:
             self.tangents[target] = self.tangents[source]
 
-    def set(self, value: Value, tangent: Value, rename: bool = False) -> None:
-        tangent.hint = dot_name(value) if rename else tangent.hint or dot_name(value)
+    def set(self, value: Value, tangent: Value) -> None:
+        tangent.hint = tangent.hint or dot_name(value)
         self.tangents[value] = tangent
 
     def or_zeros(self, value: Value, op: Op) -> Value:
@@ -159,10 +159,9 @@ class Forward(Copier):
         tangents = iter(chosen)
         for old, new in zip(primal, results, strict=True):
             if old is None:
-                self.set(op.results[next(tangents)], new, rename=True)
+                self.set(op.results[next(tangents)], new)
             else:
-                self.values[old] = new
-                new.hint = old.hint
+                self.define([old], [new])
 
 
 @FORWARDS.rule("composite")
@@ -175,11 +174,9 @@ def forward_composite(forward: Forward, op: Op) -> None:
     (body,) = op.blocks
     for param, operand in zip(body.params, op.operands, strict=True):
         forward.copy_tangent(operand, param)
-    given = forward.inline(body, [forward.value(operand) for operand in op.operands])
-    for old, inner, new in zip(op.results, body.end.operands, given, strict=True):
-        forward.copy_tangent(inner, old)
-        forward.values[old] = new
-        new.hint = new.hint or old.hint
+    forward.inline_op(op)
+    for result, yielded in zip(op.results, body.end.operands, strict=True):
+        forward.copy_tangent(yielded, result)
 
 
 def dot_name(value: Value) -> str:

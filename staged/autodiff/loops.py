@@ -67,8 +67,6 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     kept, handed_down = reverse.residuals.fetch_from_loop(op, inner.made, needed, Prologue(builder, opened), count)
     env.made.update(kept)
     opened.params = (*opened.params, *(down.param for down in handed_down))
-    for index, param in enumerate(opened.params):
-        param.index = index
     assert opened.ending is not None
     opened.ending = End("yield", (*opened.ending.operands, *(down.next for down in handed_down)), None, where)
 

@@ -102,7 +102,7 @@ class Residuals:
         """What stands for the number of iterations of a primal `while`."""
         extra = self.extra(op)
         if extra.count is None:
-            extra.count = Value(COUNT, None, 0, "trips")
+            extra.count = Value(COUNT, "trips")
             made.add(extra.count)
         return extra.count
 
@@ -303,7 +303,7 @@ class _Fetcher:
         kept = {inside for inside, _ in self.kept}
         for slot, param in enumerate(carried):
             if self.block.end.operands[slot] is value and param in kept:
-                down = Value(value.type, None, 0, value.hint)
+                down = Value(value.type, value.hint)
                 self.handed_down.append(HandedDown(slot, down, self.residuals.alias[param]))
                 self.residuals.alias[value] = down
                 return True
@@ -327,11 +327,11 @@ class _Fetcher:
 
     def keep(self, value: Value) -> None:
         if self.count is None or self.op is None:
-            outside = Value(value.type, None, 0, described(value))
+            outside = Value(value.type, described(value))
             self.residuals.alias[value] = outside
         else:
             history = f"{described(value) or 'value'}_history"
-            outside = Value(SequenceType(value.type, trip_bound(self.op)), None, 0, history)
+            outside = Value(SequenceType(value.type, trip_bound(self.op)), history)
             get = self.prologue.builder.op(
                 "sequence_get", [outside, self.count], [value.type], device=self.op.device, where=self.op.where
             )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from staged.errors import GradientError
-from staged.ir.nodes import FAIL, PURE, Op, Value
+from staged.ir.builder import Builder
+from staged.ir.nodes import Op, Value
 from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES, Composite
 from staged.ops.context import bind
@@ -23,13 +24,8 @@ class RuleContext(RecordContext):
     compute no integer quotients of their own.
     """
 
-    def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
-        results = super().bind(primitive, operands, attrs)
-        for result in results:
-            made = self.value_of(result).producer
-            if made is not None and made.effects == FAIL:
-                made.effects = PURE
-        return results
+    def __init__(self, builder: Builder, locate: Callable[[], Position | None]) -> None:
+        super().__init__(builder, locate=locate, checks=False)
 
     def fitted(self, given: Array, like: Value, rule: str) -> Value:
         """What a rule gives, in the type of what it belongs to: rules mix Python numbers in, which may strengthen a weak type.

@@ -9,7 +9,7 @@ from typing import Any
 from staged.batching.masks import Mask
 from staged.batching.rules import rule_of
 from staged.batching.spread import is_container
-from staged.batching.values import BatchContext, batched_type, repeat
+from staged.batching.values import batched_type, repeat
 from staged.errors import StagingError
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.function_pool import FunctionPool
@@ -17,6 +17,7 @@ from staged.ir.nodes import Block, Label, Op, Value
 from staged.ir.op_table import OpTable
 from staged.ir.types import Extent
 from staged.ops.primitive import PRIMITIVES
+from staged.ops.record import RecordContext
 from staged.source import Position
 
 Opening = AbstractContextManager[OpenBlock]
@@ -44,7 +45,7 @@ class Batch:
         self.batched = batched
         self.where = where
         self.values: dict[Value, Value] = {}
-        self.context = BatchContext(builder, lambda: self.where)
+        self.context = RecordContext(builder, locate=lambda: self.where)
         self.masks: list[Mask] = []
         """Of the branches and loops that are being written, the outermost first."""
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from staged.ir.builder import Builder
 from staged.ir.function_pool import FunctionPool
-from staged.ir.nodes import FAIL, PURE, FrameRecord
+from staged.ir.nodes import FrameRecord
 from staged.ir.types import Extent, FrameType, SequenceType, TensorType, Type, i64
 from staged.ops.array import Array
-from staged.ops.context import bind, bind_all
+from staged.ops.context import bind, bind_all, current_context
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import constant
 from staged.ops.record import RecordContext
-from staged.source import Position
-
-
-class BatchContext(RecordContext):
-    """Records what batching rules write, at the position of the op that they are for."""
-
-    def __init__(self, builder: Builder, locate: Callable[[], Position | None]) -> None:
-        super().__init__(builder, locate=locate)
 
 
 def batched_type(type: Type, size: Extent, pool: FunctionPool) -> Type:
@@ -67,20 +58,15 @@ def i64_scalar(number: int) -> Array:
 
 def unchecked(name: str, operands: Sequence[Array], **attrs: Any) -> Array:
     """An op whose indices are in range already: it checks nothing."""
-    result = bind(PRIMITIVES[name], operands, **attrs)
-    _without_check(result)
-    return result
+    context = current_context()
+    assert isinstance(context, RecordContext)
+    with context.unchecked():
+        return bind(PRIMITIVES[name], operands, **attrs)
 
 
 def emit(name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> list[Array]:
     """A primitive by name; a handle per result."""
     return list(bind_all(PRIMITIVES[name], operands, **attrs))
-
-
-def _without_check(result: Any) -> None:
-    made = result.value.producer
-    if made is not None and made.effects == FAIL:
-        made.effects = PURE
 
 
 def count_of(size: Extent) -> Array:

@@ -112,7 +112,7 @@ def _trace_once(
     context.generator, context.draw = generator, draw
     context.read_later = read_later
     params = [
-        Value(argument.type, None, index, _hint(argument.path)) for index, argument in enumerate(arguments.staged)
+        Value(argument.type, _hint(argument.path)) for argument in arguments.staged
     ]
     context.argument_names = {param.hint for param in params}
     where = position_of_function(function)
@@ -221,8 +221,6 @@ def _assemble(
             used.update(inner.end.operands)
             used.update([operand for op in inner.ops for operand in op.operands])
     hidden = [(array, value) for array, value in context.hidden.values() if value in used]
-    for number, (_, value) in enumerate(hidden):
-        value.index = len(params) + number
     all_params = [*params, *(value for _, value in hidden)]
     known = context.of(Functions).by_name
     functions = reachable(known, block) if known else {}
@@ -277,7 +275,7 @@ def _name_variables(refs: list[VariableRef]) -> None:
     for ref in refs:
         base = getattr(ref.identity, "name", "") or ref.name
         count = used[base] = used.get(base, 0) + 1
-        object.__setattr__(ref, "name", base if count == 1 else f"{base}_{count}")
+        ref.name = base if count == 1 else f"{base}_{count}"
 
 
 def _hint(path: str) -> str:

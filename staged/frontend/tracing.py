@@ -236,9 +236,8 @@ class TraceContext(RecordContext):
 
     def open_block(self, types: tuple[Type, ...] = (), hints: tuple[str, ...] = ()) -> OpenBlock:
         """A block inside the current one, not entered yet (see `entered`); its end may come later."""
-        params = [Value(type, None, index) for index, type in enumerate(types)]
-        for param, hint in zip(params, hints, strict=False):
-            param.hint = hint
+        names = [*hints, *("" for _ in types[len(hints) :])]
+        params = list(map(Value, types, names))
         opened = OpenBlock(params, self.builder.current)
         for param in params:
             self.home[param] = opened
@@ -337,7 +336,7 @@ class TraceContext(RecordContext):
             type_ = _type_of_array(array, self)
             value = self._made_before(array, type_)
             if value is None:
-                value = Value(type_, None, 0, self._hidden_name(array))
+                value = Value(type_, self._hidden_name(array))
             known = self.hidden[id(array)] = (array, value)
         return known[1]
 

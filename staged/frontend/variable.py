@@ -114,8 +114,7 @@ class Variable(Array):
     def name(self, name: str) -> None:
         self._name = name
         if self._trace is not None and id(self) in self._trace.refs:
-            # Only text depends on a name; the reference keeps its identity.
-            object.__setattr__(self._trace.refs[id(self)], "name", name)
+            self._trace.refs[id(self)].name = name
 
     @property
     def value(self) -> Any:

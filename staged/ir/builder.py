@@ -48,8 +48,7 @@ class Builder:
     @contextmanager
     def block(self, param_types: Sequence[Type] = (), hints: Sequence[str] = ()) -> Iterator[OpenBlock]:
         """Open a block inside the current one; it must have an end when the `with` is left normally."""
-        names = list(hints) + [""] * (len(param_types) - len(hints))
-        params = [Value(type, None, index, names[index]) for index, type in enumerate(param_types)]
+        params = list(map(Value, param_types, [*hints, *[""] * (len(param_types) - len(hints))]))
         opened = OpenBlock(params, self.current)
         self.current = opened
         try:

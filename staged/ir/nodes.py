@@ -10,8 +10,8 @@ A block ends with exactly one `End`:
 - `break` / `continue`: leave, or go on with, the loop or scope whose `Label` it names, with its carried values;
 - `return`: leave the function; `raise`: stop the program (an op before it has said why).
 
-A loop's or scope's `Label` is in `attrs["label"]`. Ops and blocks are immutable once built; only a value's `hint` (the
-user's name for it) may be set later, and nothing but names in the printed text depends on it.
+A loop's or scope's `Label` is in `attrs["label"]`. Ops, blocks and values are immutable once built; only names may be set later
+(a value's `hint`, a Variable's `name`), and nothing but names in the printed text depends on these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from staged.ir.declaration import Declaration, declaration_of
 from staged.ir.options import DEFAULT_OPTIONS, DeviceOptions
@@ -32,12 +32,13 @@ class Value:
 
     __slots__ = ("type", "producer", "index", "hint")
 
-    def __init__(self, type: Type, producer: Op | None = None, index: int = 0, hint: str = "") -> None:
-        self.type = type
-        self.producer = producer
-        """The op this is a result of; None for a block parameter."""
-        self.index = index
+    def __init__(self, type: Type, hint: str = "", producer: Op | None = None, index: int = 0) -> None:
+        self.type: Final = type
         self.hint = hint
+        self.producer: Final = producer
+        """The op this is a result of; None for a block parameter."""
+        self.index: Final = index
+        """The number of the result; 0 for a block parameter."""
 
     @property
     def tensor(self) -> TensorType:
@@ -56,7 +57,7 @@ class Label:
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class VariableRef:
     """An `st.Variable` as the program sees it: a buffer that ops read and write in order.
 
@@ -64,16 +65,17 @@ class VariableRef:
     """
 
     name: str
-    type: TensorType
-    outer: bool
-    device: Device = CPU
-    identity: object = None
+    """For people: set anew where the user names it later, or where another Variable has the same name."""
+    type: Final[TensorType]
+    outer: Final[bool]
+    device: Final[Device] = CPU
+    identity: Final[object] = None
     """The Python-side Variable; None for one made by a transform."""
-    where: Position | None = None
+    where: Final[Position | None] = None
     """The user's line that makes it; None for one from outside."""
-    role: str = "variable"
+    role: Final[str] = "variable"
     """What it is, for people."""
-    part: str = ""
+    part: Final[str] = ""
     """Of a generator of random numbers: 'seed' or 'counter', which stay on the host."""
 
 
@@ -120,23 +122,24 @@ class Op:
     ) -> None:
         # Tracing counts its calls: `isinstance`, which the type checker would understand, is one more for each op.
         found = declaration_of(declared) if type(declared) is str else declared
-        self.declared: Declaration = found  # type: ignore[assignment]
+        self.declared: Final[Declaration] = found  # type: ignore[assignment]
         """What is known about every op of this kind."""
-        self.name = self.declared.name
+        self.name: Final = self.declared.name
         """For people, and for tables by name; to be compared with nothing (see `ir/declaration.py`)."""
-        self.operands = tuple(operands)
-        if not attrs:
-            self.attrs = _NO_ATTRS
-        else:  # those of another op are shared
-            self.attrs = attrs if type(attrs) is MappingProxyType else MappingProxyType(dict(attrs))
-        self.blocks = tuple(blocks)
-        self.effects = effects
-        self.device = device
-        self.where = where
-        if len(result_types) == 1:
-            self.results: tuple[Value, ...] = (Value(result_types[0], self),)
-        else:
-            self.results = tuple([Value(type, self, index) for index, type in enumerate(result_types)])
+        self.operands: Final = tuple(operands)
+        # Those of another op are shared.
+        self.attrs: Final[Attrs] = (
+            attrs if type(attrs) is MappingProxyType else MappingProxyType(dict(attrs)) if attrs else _NO_ATTRS
+        )
+        self.blocks: Final = tuple(blocks)
+        self.effects: Final = effects
+        self.device: Final = device
+        self.where: Final = where
+        self.results: Final[tuple[Value, ...]] = (
+            (Value(result_types[0], "", self),)
+            if len(result_types) == 1
+            else tuple([Value(type, "", self, index) for index, type in enumerate(result_types)])
+        )
 
     @property
     def result(self) -> Value:
@@ -145,7 +148,8 @@ class Op:
         return self.results[0]
 
     def replace(self, **changes: Any) -> Op:
-        """A new op with some fields changed; results are new values with the same types and hints."""
+        """A new op with some fields changed. Its results are new values of the same types and hints; with `result_types`, without
+        hints."""
         fields: dict[str, Any] = {
             "attrs": self.attrs,
             "blocks": self.blocks,
@@ -155,9 +159,11 @@ class Op:
         }
         declared = changes.pop("declared", self.declared)
         operands = changes.pop("operands", self.operands)
-        types = changes.pop("result_types", [result.type for result in self.results])
-        op = Op(declared, operands, types, **{**fields, **changes})
-        for old, new in zip(self.results, op.results, strict=False):
+        types = changes.pop("result_types", None)
+        if types is not None:
+            return Op(declared, operands, types, **{**fields, **changes})
+        op = Op(declared, operands, [result.type for result in self.results], **{**fields, **changes})
+        for old, new in zip(self.results, op.results, strict=True):
             new.hint = old.hint
         return op
 
@@ -181,9 +187,9 @@ class Block:
     __slots__ = ("params", "ops", "end", "_free")
 
     def __init__(self, params: Sequence[Value], ops: Sequence[Op], end: End) -> None:
-        self.params = tuple(params)
-        self.ops = tuple(ops)
-        self.end = end
+        self.params: Final = tuple(params)
+        self.ops: Final = tuple(ops)
+        self.end: Final = end
         self._free: tuple[Value, ...] | None = None
         """`free_values`, found once: an `elif` chain nests as deep as it is long, and each level asks for those below it."""
 
@@ -249,17 +255,17 @@ class Function:
         param_data: Sequence[Any] = (),
         options: DeviceOptions = DEFAULT_OPTIONS,
     ) -> None:
-        self.name = name
-        self.block = block
-        self.variables = tuple(variables)
-        self.param_paths = tuple(param_paths)
-        self.result_paths = tuple(result_paths)
-        self.where = where
-        self.functions = tuple(functions)
-        self.frames = tuple(frames)
-        self.param_devices = tuple(param_devices)
-        self.param_data = tuple(param_data)
-        self.options = options
+        self.name: Final = name
+        self.block: Final = block
+        self.variables: Final = tuple(variables)
+        self.param_paths: Final = tuple(param_paths)
+        self.result_paths: Final = tuple(result_paths)
+        self.where: Final = where
+        self.functions: Final = tuple(functions)
+        self.frames: Final = tuple(frames)
+        self.param_devices: Final = tuple(param_devices)
+        self.param_data: Final = tuple(param_data)
+        self.options: Final = options
 
     @property
     def params(self) -> tuple[Value, ...]:

@@ -52,15 +52,24 @@ class Copier:
             where=op.where,
         )
         for old, new in zip(op.results, copy.results, strict=True):
-            new.hint = old.hint
+            new.hint = old.hint  # a rule may want it
         replaced = self.rule(copy, self.builder) if self.rule else None
         if replaced is None:
             self.builder.append(copy)
             replaced = copy.results
-        for old, new in zip(op.results, replaced, strict=True):
-            self.values[old] = new
-            if old.hint and not new.hint:
-                new.hint = old.hint
+        self.define(op.results, replaced)
+
+    def define(self, old: Sequence[Value], new: Sequence[Value]) -> None:
+        """Let new values stand for old ones, by the old names where they have none."""
+        for before, after in zip(old, new, strict=True):
+            self.values[before] = after
+            if before.hint and not after.hint:
+                after.hint = before.hint
+
+    def inline_op(self, op: Op, block: Block | None = None) -> None:
+        """Copy the ops of a closed block of `op` (the first, if none is named) in place of it."""
+        given = self.inline(block or op.blocks[0], [self.value(operand) for operand in op.operands])
+        self.define(op.results, given)
 
     def block(self, block: Block) -> Block:
         """A copy of a nested block, with fresh parameters."""

@@ -19,7 +19,7 @@ class Clone:
 
     def param(self, value: Value) -> Value:
         if value not in self.params:
-            self.params[value] = Value(value.type, None, len(self.params), name_of(value))
+            self.params[value] = Value(value.type, name_of(value))
         return self.params[value]
 
     def value(self, value: Value) -> Value:

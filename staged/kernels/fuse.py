@@ -182,8 +182,9 @@ class _BlockFuser:
             inputs += [Local(param.hint or "size", i64) for param in list(clone.params.values())[len(inputs) :]]
             body = Block(tuple(clone.params.values()), body.ops, body.end)
             sizes: dict[Dim, Local] = {}
+            held_by = dict(zip(body.params, inputs, strict=True))
             for dim, param in counts.items():
-                held = inputs[param.index]
+                held = held_by[param]
                 assert isinstance(held, Local)
                 sizes[dim] = held
             nest = replace(nest, inputs=tuple(inputs), counts=sizes)

@@ -5,14 +5,15 @@ Tracing uses it for the user's function, autodiff and composites for the code th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from staged.errors import LeakError, StagedError
 from staged.ir.builder import Builder
-from staged.ir.nodes import Op, Value
+from staged.ir.nodes import FAIL, PURE, Op, Value
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import Context
@@ -27,6 +28,7 @@ class RecordContext(Context):
     """Records ops through `builder`. `locate` gives the position for new ops (default: the user's running expression).
 
     `hidden_input(array)` is asked for a Value that stands for a concrete array from outside (a closed-over NumPy array).
+    Without `checks`, ops that may only stop the program are recorded without that effect: what they check holds already.
     """
 
     def __init__(
@@ -35,10 +37,12 @@ class RecordContext(Context):
         *,
         locate: Callable[[], Position | None] = here,
         hidden_input: Callable[[Any], Value] | None = None,
+        checks: bool = True,
     ) -> None:
         self.builder = builder
         self.locate = locate
         self.hidden_input = hidden_input
+        self.checks = checks
         self.constants: dict[Any, tuple[object, Array]] = {}
 
     def handle(self, value: Value) -> StagedArray:
@@ -58,11 +62,22 @@ class RecordContext(Context):
                 error.details = tuple(operand_line(value) for value in values)
             raise
         effects = primitive.effects if type(primitive.effects) is tuple else primitive.effects_on(given, attrs)
+        if effects and not self.checks and effects == FAIL:
+            effects = PURE
         builder = self.builder
         op = builder.append(
             Op(primitive, values, types, attrs=attrs, effects=effects, device=builder.device, where=where)
         )
         return self.handles(op)
+
+    @contextmanager
+    def unchecked(self) -> Iterator[None]:
+        """Record ops whose checks hold already: inside the `with`, none may stop the program."""
+        before, self.checks = self.checks, False
+        try:
+            yield
+        finally:
+            self.checks = before
 
     def handles(self, op: Op) -> tuple[StagedArray, ...]:
         """Handles for the results of an op."""

@@ -43,6 +43,4 @@ class _Caller(Copier):
         self.builder.device = before
         for old, new in zip(op.results, made, strict=True):
             assert old.type == new.type, f"a library's {op.name} gives {new.type} for {old.type}"
-            self.values[old] = new
-            if old.hint and not new.hint:
-                new.hint = old.hint
+        self.define(op.results, made)

@@ -217,9 +217,7 @@ class _Sweep(Copier):
         types = [op.results[index].type for index in kept]
         operands = [self.value(operand) for operand in operands]
         copy = self.builder.append(op.replace(operands=operands, attrs=attrs, blocks=blocks, result_types=types))
-        for index, new in zip(kept, copy.results, strict=True):
-            new.hint = op.results[index].hint
-            self.values[op.results[index]] = new
+        self.define([op.results[index] for index in kept], copy.results)
 
     def end(self, block: Block) -> None:
         end = block.end

@@ -188,9 +188,7 @@ class _Caller(Copier):
         operands = [self.value(op.operands[number]) for number in params]
         types = [op.results[number].type for number in results]
         copy = self.builder.append(op.replace(operands=operands, attrs=attrs, result_types=types))
-        for number, new in zip(results, copy.results, strict=True):
-            new.hint = op.results[number].hint
-            self.values[op.results[number]] = new
+        self.define([op.results[number] for number in results], copy.results)
 
     def end(self, block: Block) -> None:
         if block.end.kind != "return" or self.results is None:

@@ -367,9 +367,7 @@ class _Inside(Copier):
         loop = self.builder.op(
             "while", initial, types, attrs=attrs, blocks=[condition.block, opened.block], device=op.device, where=op.where
         )
-        for old, new in zip(op.results, loop.results, strict=False):
-            new.hint = old.hint
-            self.values[old] = new
+        self.define(op.results, loop.results[: len(op.results)])
         results = list(loop.results)
         return results[: len(carried)], results[len(carried) + 1 : len(results) - counting]
 

@@ -227,6 +227,4 @@ class _Replacer(Copier):
             attrs={"function": found.function},
             where=found.begin.where,
         )
-        for value, result in zip(values, op.results, strict=True):
-            self.values[value] = result
-            result.hint = value.hint
+        self.define(values, op.results)

@@ -82,10 +82,7 @@ class Simplifier(Copier):
         types = [result.type for result in op.results]
         operands = [self.value(operand) for operand in op.operands]
         results = self.place(op.name, operands, types, op.attrs, op.effects)
-        for old, new in zip(op.results, results, strict=True):
-            self.values[old] = new
-            if old.hint and not new.hint:
-                new.hint = old.hint
+        self.define(op.results, results)
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: Any) -> Value:
         """The result of an op that a rule asks for, simplified in its turn."""
@@ -200,10 +197,7 @@ class Simplifier(Copier):
     def take(self, op: Op, branch: Block) -> None:
         """A decided `if`: the branch, in place of it."""
         self.contents(branch)
-        for old, operand in zip(op.results, branch.end.operands, strict=True):
-            new = self.values[old] = self.value(operand)
-            if old.hint and not new.hint:
-                new.hint = old.hint
+        self.define(op.results, [self.value(operand) for operand in branch.end.operands])
 
     def merge_results(self, op: Op) -> None:
         """Results of an `if` that both branches yield as one value from outside are that value; results, and collected

@@ -17,7 +17,7 @@ from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from staged.ops.context import use_context
 from staged.passes.dead_code import eliminate_dead_code
-from staged.passes.inline_checkpoints import inline_checkpoints
+from staged.passes.inline_blocks import inline_checkpoints
 from staged.passes.simplify import simplify
 from tests.ir_interpreter import Interpreter, run
 from tests.ir_programs import Leave, Program, check_gradients, function, gradients, plain

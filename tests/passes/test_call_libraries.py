@@ -16,7 +16,7 @@ from staged.ops.array import METHODS, Array
 from staged.ops.library import Way, library_call
 from staged.ops.record import RecordContext
 from staged.passes.call_libraries import call_libraries
-from staged.passes.inline_composites import inline_composites
+from staged.passes.inline_blocks import inline_composites
 from tests.ir_programs import Program, function
 
 V = TensorType(f64, (2, 3))

@@ -216,7 +216,7 @@ class _Placer:
         return made
 
     def param(self, param: Value) -> Value:
-        made = Value(self.type_at(param), None, param.index, param.hint)
+        made = Value(self.type_at(param), param.hint)
         self.values[param] = made
         return made
 
@@ -256,6 +256,7 @@ class _Placer:
             operands = [self.clone(operand, at) for operand in op.operands]
             types = [on_device(value.type) if at != CPU and isinstance(value.type, SequenceType) else value.type]
             made = op.replace(operands=operands, device=at, result_types=types)
+            made.result.hint = value.hint
             self.ops.append(made)
             known = self.clones[value, device] = made.result
         return known

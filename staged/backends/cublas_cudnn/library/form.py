@@ -78,6 +78,7 @@ class _Matcher:
     def __init__(self, kind: str, body: Block) -> None:
         self.body = body
         self.product = body.params[0]
+        self.numbers = {param: number for number, param in enumerate(body.params)}
         shape = self.product.tensor.shape
         self.bias_axis = len(shape) - 1 if kind == "matmul" else 1
 
@@ -157,13 +158,13 @@ class _Matcher:
             # A library does not read what it multiplies by 0, and 0 times NaN is NaN.
             return Scale(constant) if constant else None
         is_param = source.producer is None and source is not self.product and not source.tensor.shape
-        return Scale(1.0, (source.index,)) if is_param else None
+        return Scale(1.0, (self.numbers[source],)) if is_param else None
 
     def array(self, value: Value) -> tuple[int, Scale] | None:
         """An input with the product's shape, possibly scaled."""
         if value.producer is None:
             fits = value is not self.product and value.tensor == self.product.tensor
-            return (value.index, Scale()) if fits else None
+            return (self.numbers[value], Scale()) if fits else None
         if value.producer.name == "multiply":
             for x, y in _orders(value.producer):
                 array, scale = self.array(x), self.number(y)
@@ -192,7 +193,7 @@ class _Matcher:
                 return None
             value, op = source, source.producer
         is_input = value.producer is None and value is not self.product
-        return value.index if is_input and value.tensor.size == extent and extent != 1 else None
+        return self.numbers[value] if is_input and value.tensor.size == extent and extent != 1 else None
 
     def gelu(self, value: Value) -> Form | None:
         """The tanh formula, which is what cublasLt computes: 0.5 x (1 + tanh(s (x + c x^3)))."""

@@ -12,7 +12,7 @@ from staged.ir.types import TensorType, f64
 from staged.ir.verifier import verify
 from staged.ops.array import METHODS
 from staged.ops.composite import COMPOSITES, composite
-from staged.passes.inline_composites import inline_composites
+from staged.passes.inline_blocks import inline_composites
 from tests.ir_interpreter import run
 from tests.ir_programs import Program, check_gradients, function, gradients
 

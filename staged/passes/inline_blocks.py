@@ -1,0 +1,37 @@
+"""Ops with a closed block become the ops of that block, once nothing needs them whole."""
+
+from __future__ import annotations
+
+from staged.ir.builder import Builder
+from staged.ir.nodes import Function, Op
+from staged.ir.rewrite import Copier
+
+
+def inline_composites(function: Function) -> Function:
+    """composite(x) {softmax: body}  ->  the ops of body, on x
+
+    Why: a composite stays one op through autodiff (its own derivative is better than its body's), and until a library of
+    the back end may have taken it whole (`call_libraries`); what is left then must not hide its ops from fusion.
+    """
+    return function.with_block(_Inliner("composite").block(function.block))
+
+
+def inline_checkpoints(function: Function) -> Function:
+    """checkpoint(x, d_y) {ops that recompute y, and their reverse}  ->  these ops
+
+    Why: merging equal ops would keep all that the checkpoint is there to drop; the memory plan sees plain ops.
+    Leaves: no `checkpoint`.
+    """
+    return function.with_block(_Inliner("checkpoint").block(function.block))
+
+
+class _Inliner(Copier):
+    def __init__(self, name: str) -> None:
+        super().__init__(Builder())
+        self.name = name
+
+    def op(self, op: Op) -> None:
+        if op.name == self.name:
+            self.inline_op(op)
+        else:
+            super().op(op)
