@@ -228,9 +228,12 @@ _files: dict[str, int] = {}
 """By file: whether `here` stops at its frames, goes past them, or looks whether it is at a root of positions."""
 
 
-def here() -> Position | None:
-    """The innermost position outside this package: the user's expression being evaluated now."""
-    frame: FrameType | None = sys._getframe(1)
+def here(depth: int = 1) -> Position | None:
+    """The innermost position outside this package: the user's expression being evaluated now.
+
+    The frames up to `depth` are known to be of this package: each that is looked at costs a frame object.
+    """
+    frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         # A dozen frames for each op: no calls on the way.
         code = frame.f_code

@@ -15,6 +15,7 @@ from staged.frontend.sources import text_of
 from staged.frontend.syntax import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition
 from staged.source import BODY, Position, position_of_function
 
+_NO_CELLS: dict[str, CellType] = {}
 _codes: dict[tuple[str, CodeType], tuple[CodeType, tuple[str, ...]]] = {}
 """Converted code and the global names in it, by file and code: codes of two files can be equal, and have other positions."""
 _trees: dict[str, tuple[int, ast.Module]] = {}
@@ -35,23 +36,23 @@ def converted(function: FunctionType) -> FunctionType:
     if found is None:
         found = _codes[key] = _convert(function)
     code, names = found
-    cells: dict[str, CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    cells.update(_operator_cells())
+    operators = _operator_cells()
+    closure = function.__closure__ or ()
+    own = dict(zip(function.__code__.co_freevars, closure, strict=True)) if closure else _NO_CELLS
     made = FunctionType(
         code,
         function.__globals__,
         function.__name__,
         function.__defaults__,
-        tuple(map(cells.__getitem__, code.co_freevars)),
+        tuple([operators[name] if name in operators else own[name] for name in code.co_freevars]),
     )
     made.__kwdefaults__ = function.__kwdefaults__
     made.__qualname__ = function.__qualname__
     made.__module__ = function.__module__
     made.__doc__ = function.__doc__
-    made.__dict__.update(function.__dict__)
-    made.__staged_converted__ = True  # type: ignore[attr-defined]
-    made.__staged_names__ = names  # type: ignore[attr-defined]
-    made.__staged_original__ = function  # type: ignore[attr-defined]
+    made.__dict__.update(
+        function.__dict__, __staged_converted__=True, __staged_names__=names, __staged_original__=function
+    )
     return made
 
 

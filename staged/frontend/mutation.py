@@ -87,10 +87,12 @@ def note_parts(value: object, args: tuple[object, ...], kwargs: dict[str, object
     """Note the mutable nodes of a new object that are not among the arguments that it was made from."""
     if current_trace() is None:
         return
-    given = {id(node) for node in mutable_nodes([*args, *kwargs.values()])}
-    for node in mutable_nodes(value):
-        if id(node) not in given:
-            note_made(node)
+    nodes = mutable_nodes(value)
+    if nodes:
+        given = {id(node) for node in mutable_nodes([*args, *kwargs.values()])}
+        for node in nodes:
+            if id(node) not in given:
+                note_made(node)
 
 
 def check_region(trace: TraceContext, region: Region) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -95,30 +95,32 @@ def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
         return None
 
 
+_MUTABLE, _SEQUENCES = (list, dict), (list, tuple)
 _LEAVES = frozenset((StagedArray, bool, int, float, str, type(None), np.ndarray, FunctionType))
 
 
 def mutable_nodes(tree: object) -> list[object]:
     """The lists, dicts and mutable dataclasses of a tree, in its order."""
     found: list[object] = []
-
-    def visit(node: object) -> None:
-        if type(node) in _LEAVES:
-            return
-        if isinstance(node, list | dict) or (is_dataclass(node) and not _is_frozen(node)):
-            found.append(node)
-        if isinstance(node, list | tuple):
-            for item in node:
-                visit(item)
-        elif isinstance(node, dict):
-            for key in sorted(node, key=repr):
-                visit(node[key])
-        elif is_dataclass(node):
-            for field in dataclasses.fields(node):  # type: ignore[arg-type]
-                visit(getattr(node, field.name, None))
-
-    visit(tree)
+    if type(tree) not in _LEAVES:
+        _add_mutable_nodes(tree, found)
     return found
+
+
+def _add_mutable_nodes(node: Any, found: list[object]) -> None:
+    is_fielded = is_dataclass(node)
+    if isinstance(node, _MUTABLE) or (is_fielded and not _is_frozen(node)):
+        found.append(node)
+    parts: Iterable[object] = ()
+    if isinstance(node, _SEQUENCES):
+        parts = node
+    elif isinstance(node, dict):
+        parts = [node[key] for key in sorted(node, key=repr)] if len(node) > 1 else node.values()
+    elif is_fielded:
+        parts = [getattr(node, field.name, None) for field in dataclasses.fields(node)]
+    for part in parts:
+        if type(part) not in _LEAVES:
+            _add_mutable_nodes(part, found)
 
 
 def is_dataclass(node: object) -> bool:

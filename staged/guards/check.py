@@ -66,7 +66,8 @@ class Writer:
         known = self._held.get(id(value))
         if known is None:
             self._names += 1
-            known = self._held[id(value)] = f"k{self._names}"
+            known = f"k{self._names}"
+            self._held[id(value)] = known
             self.constants[known] = value
         return known
 

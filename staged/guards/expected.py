@@ -26,29 +26,18 @@ LARGEST = 4096
 """Elements, those of containers in it too, up to which the contents of a container are guarded."""
 _DEEPEST = 40
 
-_EQUAL = (
-    bool,
-    int,
-    str,
-    bytes,
-    complex,
-    range,
-    np.dtype,
-    DType,
-    slice,
-    type(None),
-    type(Ellipsis),
-    type(NotImplemented),
-)
+_EQUAL = frozenset((
+    bool, int, float, str, bytes, complex, range, np.dtype, DType, slice, type(None), type(Ellipsis), type(NotImplemented),
+))  # fmt: skip
 _STRONG = frozenset((BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum))
 _NO_OBJECTS = frozenset((enum.Enum, np.generic, tuple, list, deque, dict, set, frozenset))
 """Classes with a form of their own; every other value is an object. Asked of `__mro__`, since `isinstance` of an Enum is slow."""
-_SEQUENCES = (list, tuple, deque)
-_MAPPINGS = (dict, OrderedDict, defaultdict)
-_SETS = (set, frozenset)
+_SEQUENCES = frozenset((list, tuple, deque))
+_MAPPINGS = frozenset((dict, OrderedDict, defaultdict))
+_SETS = frozenset((set, frozenset))
 
 
-# `Same` and `Object` are not frozen: a trace makes hundreds, and a frozen one costs twice as much to make.
+# `Same`, `Object` and `Items` are not frozen: a trace makes hundreds, and a frozen one costs twice as much to make.
 @dataclass(slots=True)
 class Same:
     """A number, string or other immutable value: of the same type and equal, floats by their bits."""
@@ -64,7 +53,7 @@ class Object:
     identity: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Items:
     """A list, tuple or deque of this type with these elements."""
 
@@ -113,37 +102,37 @@ def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expec
 
     Raises TooLargeError.
     """
-    left = LARGEST
+    return _visit(value, found, [LARGEST], 0)
 
-    def visit(value: Any, depth: int) -> Expected:
-        nonlocal left
-        cls = type(value)
-        if cls in _EQUAL or cls is float:
-            return Same(value)
-        if _NO_OBJECTS.isdisjoint(cls.__mro__):
-            found(value)
-            return held(value)
-        if isinstance(value, enum.Enum):
-            return held(value)
-        if isinstance(value, np.generic):
-            return Same(value)
-        is_container = cls in _SEQUENCES or cls in _MAPPINGS or cls in _SETS or isinstance(value, tuple)
-        if not is_container:
-            found(value)
-            return held(value)
-        left -= len(value)
-        if left < 0 or depth > _DEEPEST:
-            raise TooLargeError
-        identity = None if isinstance(value, tuple | frozenset) else id(value)
-        if cls in _MAPPINGS:
-            return Entries(cls, tuple(value), tuple(visit(item, depth + 1) for item in value.values()), id(value))
-        if cls not in _SETS:
-            return Items(cls, tuple(visit(item, depth + 1) for item in value), identity)
-        if all(type(member) in _EQUAL or type(member) is float for member in value):
-            return Members(cls, frozenset(value), identity)
+
+def _visit(value: Any, found: Callable[[Any], None], left: list[int], depth: int) -> Expected:
+    """`expected` of a part; `left` has how many elements may still be looked at."""
+    cls = type(value)
+    if cls in _EQUAL:
+        return Same(value)
+    if _NO_OBJECTS.isdisjoint(cls.__mro__):
+        found(value)
+        return held(value)
+    if isinstance(value, enum.Enum):
+        return held(value)
+    if isinstance(value, np.generic):
+        return Same(value)
+    is_container = cls in _SEQUENCES or cls in _MAPPINGS or cls in _SETS or isinstance(value, tuple)
+    if not is_container:
+        found(value)
+        return held(value)
+    left[0] -= len(value)
+    if left[0] < 0 or depth > _DEEPEST:
         raise TooLargeError
-
-    return visit(value, 0)
+    identity = None if isinstance(value, tuple | frozenset) else id(value)
+    if cls in _MAPPINGS:
+        values = tuple([_visit(item, found, left, depth + 1) for item in value.values()])
+        return Entries(cls, tuple(value), values, id(value))
+    if cls not in _SETS:
+        return Items(cls, tuple([_visit(item, found, left, depth + 1) for item in value]), identity)
+    if _EQUAL.issuperset(map(type, value)):
+        return Members(cls, frozenset(value), identity)
+    raise TooLargeError
 
 
 def is_known(container: Any) -> bool:
@@ -167,7 +156,7 @@ def is_value(value: Any) -> bool:
 def _is_immutable(part: Any) -> bool:
     if isinstance(part, tuple):
         return all(map(_is_immutable, part))
-    return type(part) in _EQUAL or type(part) is float or isinstance(part, enum.Enum | type) or is_value(part)
+    return type(part) in _EQUAL or isinstance(part, enum.Enum | type) or is_value(part)
 
 
 def expected_argument(value: Any) -> Expected:

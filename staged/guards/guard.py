@@ -12,7 +12,7 @@ from staged.source import Position
 MISSING = object()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: a trace makes hundreds
 class Guard:
     """`kind` of read, of `owner` by `key`, with what it gave (None where the kind says all)."""
 

@@ -67,6 +67,10 @@ _MOST_BYTES = 1 << 16
 """Of arrays that are read while staging."""
 
 
+_ONE_OF_EACH = frozenset(("code", "type", "elements", "array type", "keys", "contents"))
+"""Kinds of guards of which an object has one."""
+
+
 def _nothing_is_made(owner: object) -> bool:
     return False
 
@@ -460,11 +464,7 @@ class Reads:
             self.arrays[id(value)] = value
 
     def _add(self, kind: str, owner: Object, key: Any, value: Expected | None) -> None:
-        name = (
-            (kind, owner.identity)
-            if kind in ("code", "type", "elements", "array type", "keys", "contents")
-            else (kind, owner.identity, key)
-        )
+        name = (kind, owner.identity) if kind in _ONE_OF_EACH else (kind, owner.identity, key)
         # What the trace has made itself, such as a class, is gone at the next call, which makes it alike.
         if name not in self.guards and not self.is_made(owner.reference()):
             self.guards[name] = Guard(kind, owner, key, value)
