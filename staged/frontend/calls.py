@@ -326,6 +326,10 @@ _RANDOM_MODULES = ("random", "numpy.random")
 
 
 def _refuse_if_random(function: Any) -> None:
+    if type(function) is FunctionType:
+        module = function.__module__
+        if type(module) is not str or not module.startswith(_RANDOM_MODULES):
+            return
     owner = function.__self__ if isinstance(function, _BOUND) else None
     if owner is not None and isinstance(owner, _RANDOM):
         _refuse_random(function.__name__)

@@ -55,7 +55,7 @@ def _identities(function: Any) -> tuple[object, ...]:
 
 def is_pure(function: Any) -> bool:
     """Whether `pure` was given the function."""
-    return any(identity in _pure for identity in _identities(function))
+    return bool(_pure) and any(identity in _pure for identity in _identities(function))
 
 
 def check_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ def changed_by(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """The container or array that a call of Python's or NumPy's own code changes in place; None where it changes none."""
     method = getattr(function, "__name__", "")
     owner = getattr(function, "__self__", None)
-    if owner is None or isinstance(owner, ModuleType | type):
+    if owner is None or isinstance(owner, _NO_CONTAINERS):
         if isinstance(kwargs.get("out"), np.ndarray):
             return kwargs["out"]
         if not args:
@@ -134,6 +134,9 @@ def changed_by(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             return args[0] if _changes(args[0], method) else None
         return args[0] if name_of(function)[0] in CHANGES_FIRST else None
     return owner if _changes(owner, method) else None
+
+
+_NO_CONTAINERS = (ModuleType, type)
 
 
 def _changes(owner: Any, method: str) -> bool:

@@ -12,6 +12,7 @@ from staged.frontend.foreign import is_pure, known, name_of
 from staged.frontend.known_calls import HARMLESS
 from staged.frontend.tracing import TraceContext
 from staged.guards.check import lookup
+from staged.guards.held_by import PLAIN
 from staged.ops.array import Array
 
 _KEEPS = type(functools.lru_cache(len))
@@ -115,7 +116,7 @@ def _note_ours(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
             else:
                 reads.all_of(owner, function.__name__, functions=False)
     for value in (*args, *kwargs.values()):
-        if isinstance(value, FunctionType | MethodType | Array | np.ndarray | type):
+        if isinstance(value, _NOTED_ELSEWHERE) or type(value) in PLAIN:
             continue  # called by `call`, or lifted, or looked at afterwards
         if hasattr(type(value), "named_parameters"):
             reads.modules(value)
@@ -125,10 +126,11 @@ def _note_ours(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
 
 def note_unlifted(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """After the call of a function of ours: an array that is no input of the program was read, such as a shape in an array."""
-    if not any(type(value) in _MAY_HOLD for value in (*args, *kwargs.values())) or not is_ours(name_of(function)[0]):
+    given = (*args, *kwargs.values())
+    if _MAY_HOLD.isdisjoint(map(type, given)) or not is_ours(name_of(function)[0]):
         return
-    for value in (*args, *kwargs.values()):
-        for part in value if isinstance(value, list | tuple) else (value,):
+    for value in given:
+        for part in value if isinstance(value, _SEQUENCES) else (value,):
             if isinstance(part, np.ndarray) and _may_be_numbers(part):
                 if id(part) not in trace.hidden or part.size <= _SMALL:
                     trace.reads.contents(part)
@@ -138,7 +140,9 @@ def _may_be_numbers(array: Any) -> bool:
     return not array.ndim or (array.dtype.kind in "iub" and array.size <= _MOST_NUMBERS)
 
 
-_MAY_HOLD = (np.ndarray, list, tuple)
+_SEQUENCES = (list, tuple)
+_MAY_HOLD = frozenset((np.ndarray, list, tuple))
+_NOTED_ELSEWHERE = (FunctionType, MethodType, Array, np.ndarray, type)
 _MOST_NUMBERS = 64
 """Elements of an array that may be a shape, or a list of axes or places."""
 _SMALL = 8

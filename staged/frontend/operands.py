@@ -42,6 +42,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {"UAdd": py.pos, "USub": py.neg, "Inve
 _HELD_HERE = 2
 """References to what a call has just made: its name, and while they are counted."""
 _ITERATORS = (Iterator, KeysView, ValuesView, ItemsView)
+_OF_NUMBERS = (Array, np.generic)
 _VALUES = frozenset(
     (StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range)
 )
@@ -50,7 +51,7 @@ _VALUES = frozenset(
 
 def note_operand(value: Any) -> None:
     """Plain Python looks into `value`: note what it reads there."""
-    if type(value) in _VALUES or isinstance(value, Array | np.generic):
+    if type(value) in _VALUES or isinstance(value, _OF_NUMBERS):
         return
     trace = current_trace()
     if trace is not None:
@@ -81,7 +82,7 @@ def binary(name: str, left: Any, right: Any) -> Any:
     if name == "Mod" and type(left) is str:
         note_printed(right)
     made = _BINARY[name](left, right)
-    if type(made) not in _VALUES and sys.getrefcount(made) <= _HELD_HERE and not isinstance(made, Array | np.generic):
+    if type(made) not in _VALUES and sys.getrefcount(made) <= _HELD_HERE and not isinstance(made, _OF_NUMBERS):
         note_made(made)  # nobody else holds what an operator of a class has made
     return made
 

@@ -160,16 +160,22 @@ class TraceContext(RecordContext):
         if self.strict is not None:
             for operand in operands:
                 self.strict.check(self, operand)
-        results = super().bind(primitive, operands, attrs)
-        current = self.builder.current
+        home, current = self.home, self.builder.current
         assert current is not None
+        values = [
+            operand.value
+            if type(operand) is StagedArray and operand.owner is self and home.get(operand.value) is current
+            else self.value_of(operand)
+            for operand in operands
+        ]
+        results = self.handles(self.recorded(primitive, values, attrs, self.place or here(2)))
         if self.dims:
             for dim in {dim: None for array in (*operands, *results) for dim in dims_of(array.type)}:
                 self.check_dim(dim, current)
             if primitive.name == "extent":
                 self.check_dim(attrs["dim"], current)
         for result in results:
-            self.home[result.value] = current  # type: ignore[attr-defined]
+            home[result.value] = current
         return results
 
     def check_dim(self, dim: Dim, block: OpenBlock) -> None:

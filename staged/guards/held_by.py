@@ -41,6 +41,7 @@ OF_PYTHON = frozenset(
 """What Python keeps in a class for itself."""
 _VALUES = frozenset((enum.Enum, np.generic, np.dtype, DType, Array))
 CONTAINERS = (list, tuple, set, frozenset, deque, dict)
+_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType)
 PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis)))
 
 
@@ -57,7 +58,7 @@ def dict_of(owner: Any) -> dict[str, Any] | None:
     """The attributes that an object keeps itself, past everything that its class has under the name `__dict__`."""
     for cls in type(owner).__mro__:
         found = cls.__dict__.get("__dict__")
-        if isinstance(found, GetSetDescriptorType | MemberDescriptorType):
+        if found is not None and isinstance(found, _DESCRIPTORS):
             kept: dict[str, Any] = found.__get__(owner)
             return kept
     return None

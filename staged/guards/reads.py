@@ -67,6 +67,7 @@ _MOST_BYTES = 1 << 16
 """Of arrays that are read while staging."""
 
 
+_MAY_HOLD_PARAMETERS = (Array, list, tuple, dict)
 _ONE_OF_EACH = frozenset(("code", "type", "elements", "array type", "keys", "contents"))
 """Kinds of guards of which an object has one."""
 
@@ -269,7 +270,7 @@ class Reads:
             self._add("keys", self._owner(module), None, self._expected(tuple(contents)))
             for name, value in contents.items():
                 by_reference = hasattr(type(value), "__staged_by_reference__")  # a generator
-                if isinstance(value, Array | list | tuple | dict) or by_reference or hasattr(type(value), "named_parameters"):
+                if isinstance(value, _MAY_HOLD_PARAMETERS) or by_reference or hasattr(type(value), "named_parameters"):
                     self.attribute(module, name, value)
                     if hasattr(type(value), "named_parameters"):
                         waiting.append(value)

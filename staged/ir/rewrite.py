@@ -19,11 +19,15 @@ Rule = Callable[[Op, Builder], Sequence[Value] | None]
 
 
 class Copier:
-    """Copies blocks into a builder, mapping values and labels; `rule` may replace ops on the way."""
+    """Copies blocks into a builder, mapping values and labels; `rule` may replace ops on the way.
 
-    def __init__(self, builder: Builder, rule: Rule | None = None) -> None:
+    With `moves` what is copied is not used again: bodies of composites that use nothing from around them go along as they are.
+    """
+
+    def __init__(self, builder: Builder, rule: Rule | None = None, moves: bool = False) -> None:
         self.builder = builder
         self.rule = rule
+        self.moves = moves
         self.values: dict[Value, Value] = {}
         self.labels: dict[Label, Label] = {}
 
@@ -33,14 +37,17 @@ class Copier:
 
     def op(self, op: Op) -> None:
         """Copy one op into the current block."""
-        operands = list(map(self.value, op.operands))
+        values = self.values
+        operands = [values.get(operand, operand) for operand in op.operands]
         attrs = op.attrs
         label = attrs.get("label") if attrs else None
         if isinstance(label, Label):
             fresh = Label(label.name)
             self.labels[label] = fresh
             attrs = {**attrs, "label": fresh}
-        blocks = [self.block(block) for block in op.blocks] if op.blocks else ()
+        blocks: Sequence[Block] = op.blocks
+        if blocks and not (self.moves and op.name == "composite" and not any(block.free for block in blocks)):
+            blocks = [self.block(block) for block in blocks]
         copy = Op(
             op.declared,
             operands,

@@ -72,9 +72,11 @@ class DType:
         return self.name
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if isinstance(other, np.dtype | str) or (isinstance(other, type) and issubclass(other, np.generic)):
             return dtype_of(other) is self
-        return self is other
+        return False
 
     def __hash__(self) -> int:
         return hash(("dtype", self.name))

@@ -148,6 +148,8 @@ def as_array(x: Any, dtype: DType | None = None) -> Array:
     dtype numbers and lists are converted to it at once, not by way of the default.
     Raises DTypeError for a dtype that `staged` does not have, or a number that does not fit `dtype`.
     """
+    if type(x) is StagedArray and dtype is None:
+        return x
     array = handle(x)
     if isinstance(array, NumberList):
         return filled(array, dtype or array.natural)
@@ -421,8 +423,9 @@ def broadcast(x: Array, shape: Shape) -> Array:
 
 def promoted(*operands: Any, name: str, floats: bool = False) -> list[Array]:
     """The operands as handles of one dtype, each with its own shape. `floats`: integers become the default float."""
-    arrays = list(map(handle, operands))
-    return _promoted_handles(arrays, list(map(type_of, arrays)), floats)
+    arrays = [operand if type(operand) in _AS_THEY_ARE else handle(operand) for operand in operands]
+    types = [array.type if type(array) is StagedArray else type_of(array) for array in arrays]
+    return _promoted_handles(arrays, types, floats)
 
 
 def _promoted_handles(arrays: Sequence[Any], types: Sequence[TensorType], floats: bool) -> list[Array]:
@@ -447,8 +450,8 @@ def _promoted_handles(arrays: Sequence[Any], types: Sequence[TensorType], floats
 
 def together(*operands: Any, name: str, floats: bool = False) -> list[Array]:
     """The operands as handles of one dtype and one shape, ready for an elementwise op called `name`."""
-    arrays = list(map(handle, operands))
-    types = list(map(type_of, arrays))
+    arrays = [operand if type(operand) in _AS_THEY_ARE else handle(operand) for operand in operands]
+    types = [array.type if type(array) is StagedArray else type_of(array) for array in arrays]
     first = types[0]
     for array, own in zip(arrays, types, strict=True):
         if (own is not first and own != first) or (type(array) is not StagedArray and not isinstance(array, Array)):

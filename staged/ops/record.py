@@ -50,11 +50,15 @@ class RecordContext(Context):
         return StagedArray(value, self)
 
     def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
-        values = list(map(self.value_of, operands))
-        where = self.locate()
+        return self.handles(self.recorded(primitive, list(map(self.value_of, operands)), attrs, self.locate()))
+
+    def recorded(
+        self, primitive: Primitive, values: Sequence[Value], attrs: dict[str, Any], where: Position | None
+    ) -> Op:
+        """The op, appended to the open block."""
         given = [value.type for value in values]
         try:
-            types = primitive.result_types(given, attrs)
+            types = primitive.infer(*given, **attrs)
         except StagedError as error:
             if error.where is None:
                 error.where = where
@@ -65,10 +69,10 @@ class RecordContext(Context):
         if effects and not self.checks and effects == FAIL:
             effects = PURE
         builder = self.builder
-        op = builder.append(
-            Op(primitive, values, types, attrs=attrs, effects=effects, device=builder.device, where=where)
+        results = types if isinstance(types, tuple) else (types,)
+        return builder.append(
+            Op(primitive, values, results, attrs=attrs, effects=effects, device=builder.device, where=where)
         )
-        return self.handles(op)
 
     @contextmanager
     def unchecked(self) -> Iterator[None]:

@@ -42,9 +42,10 @@ _DTYPES = (f32, f64, i32, i64, u8, bool_)
 def _infer_broadcast(x: TensorType, shape: Shape, axes: tuple[int, ...]) -> TensorType:
     if not axes and not x.shape:
         return TensorType(x.dtype, shape)
-    if len(axes) != x.ndim or list(axes) != sorted(set(axes)) or any(not 0 <= axis < len(shape) for axis in axes):
+    is_sorted = list(axes) == sorted(set(axes)) and (not axes or 0 <= axes[0] <= axes[-1] < len(shape))
+    if len(axes) != x.ndim or not is_sorted:
         raise ShapeError(f"broadcast_to {shape_text(shape)} along {axes} does not fit {x}")
-    if tuple(shape[axis] for axis in axes) != x.shape:
+    if tuple([shape[axis] for axis in axes]) != x.shape:
         raise ShapeError(
             f"{x} does not broadcast to {shape_text(shape)}", hint="extents must be equal; reshape extents of 1 away"
         )
@@ -251,9 +252,10 @@ def item(x: Any) -> Array:
 
 
 def _infer_permute(x: TensorType, axes: tuple[int, ...]) -> TensorType:
-    if sorted(axes) != list(range(x.ndim)):
+    shape = x.shape
+    if sorted(axes) != list(range(len(shape))):
         raise ShapeError(f"permute by {axes} does not fit {x}", hint="name every axis once")
-    return TensorType(x.dtype, tuple(x.shape[axis] for axis in axes), x.weak)
+    return TensorType(x.dtype, tuple([shape[axis] for axis in axes]), x.weak)
 
 
 def _inverse(axes: Sequence[int]) -> tuple[int, ...]:

@@ -100,5 +100,5 @@ def test_where_objects_are_laid_out_otherwise_every_call_goes_the_long_way(monke
     scaled = st.function(lambda x: x * w - 4.0)
     assert [scaled(X).tolist() for _ in range(3)] == [(X * 2 - 4).tolist()] * 3
     (loaded,) = scaled._kept.loaded.values()
-    assert loaded.short([], loaded) is None
+    assert loaded.native.short([], loaded.native) is None
     assert scaled.programs[0].calls == 3

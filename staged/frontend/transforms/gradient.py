@@ -234,7 +234,7 @@ def _record(trace: TraceContext, target: _Target) -> Any:
         return [loss, *aux[0].arrays]
 
     recording = record(trace, target.name, primals, run, target.where, target.variables)
-    block, captures = recording.closed()
+    block, captures = recording.closed(moves=True)
     yields = recording.yields
     one = trace.value_of(trace.constant(1.0, yields[0].tensor))
     op = Op(

@@ -50,11 +50,14 @@ class Recording:
             assert isinstance(changed, Variable)
             write_variable(self.trace, changed, value)
 
-    def closed(self) -> tuple[Block, list[Value]]:
-        """The block with a parameter for every value from outside, and these values, the primals first."""
+    def closed(self, moves: bool = False) -> tuple[Block, list[Value]]:
+        """The block with a parameter for every value from outside, and these values, the primals first.
+
+        With `moves` it takes the place of the recorded one, which is not used again.
+        """
         free = list(free_values(self.block))
         hints = [*(param.hint for param in self.block.params), *(value.hint for value in free)]
-        return close(self.block, [*self.primals, *free], free, hints), [*self.primals, *free]
+        return close(self.block, [*self.primals, *free], free, hints, moves), [*self.primals, *free]
 
 
 def record(
@@ -131,14 +134,16 @@ def _state(trace: TraceContext, names: VariableStates, kind: str) -> Iterator[No
         del trace.shared[variables_before:]
 
 
-def close(block: Block, captures: Sequence[Value], free: Sequence[Value], hints: Sequence[str]) -> Block:
+def close(
+    block: Block, captures: Sequence[Value], free: Sequence[Value], hints: Sequence[str], moves: bool = False
+) -> Block:
     """`block` with further parameters in place of the values `free`; `captures` give the types of all parameters.
 
-    Its own parameters come first, and keep their types.
+    Its own parameters come first, and keep their types. With `moves` the result takes the place of `block`, which is not used again.
     """
     first = len(captures) - len(free)
     types = [*(param.type for param in block.params), *(value.type for value in captures[first:])]
-    copier = Copier(Builder())
+    copier = Copier(Builder(), moves=moves)
     with copier.builder.block(types, list(hints)) as opened:
         copier.values.update(zip(block.params, opened.params[:first], strict=True))
         copier.values.update(zip(free, opened.params[first:], strict=True))
