@@ -18,6 +18,9 @@ from staged.source import BODY, Position, position_of_function
 _NO_CELLS: dict[str, CellType] = {}
 _codes: dict[tuple[str, CodeType], tuple[CodeType, tuple[str, ...]]] = {}
 """Converted code and the global names in it, by file and code: codes of two files can be equal, and have other positions."""
+_met: dict[int, tuple[CodeType, CodeType, tuple[str, ...]]] = {}
+"""The same by the identity of a code object, which is kept here: the hash of one goes over all that is in it."""
+_MOST_MET = 4096
 _trees: dict[str, tuple[int, ast.Module]] = {}
 _parses = threading.RLock()
 """Held while a tree is made: Python 3.11 counts the depth of trees for all threads together, and raises SystemError where two are
@@ -31,14 +34,20 @@ def converted(function: FunctionType) -> FunctionType:
     """
     if getattr(function, "__staged_converted__", False):
         return function
-    key = (function.__code__.co_filename, function.__code__)
-    found = _codes.get(key)
-    if found is None:
-        found = _codes[key] = _convert(function)
-    code, names = found
+    own_code = function.__code__
+    met = _met.get(id(own_code))
+    if met is None:
+        key = (own_code.co_filename, own_code)
+        found = _codes.get(key)
+        if found is None:
+            found = _codes[key] = _convert(function)
+        if len(_met) >= _MOST_MET:
+            _met.clear()
+        met = _met[id(own_code)] = own_code, *found
+    _, code, names = met
     operators = _operator_cells()
     closure = function.__closure__ or ()
-    own = dict(zip(function.__code__.co_freevars, closure, strict=True)) if closure else _NO_CELLS
+    own = dict(zip(own_code.co_freevars, closure, strict=True)) if closure else _NO_CELLS
     made = FunctionType(
         code,
         function.__globals__,

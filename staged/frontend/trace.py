@@ -42,7 +42,10 @@ from staged.ir.types import CPU, TensorType, dims_of
 from staged.ir.verifier import verify_if_asked
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
-from staged.source import position_of_function, position_of_recursion, rooted, roots_positions
+from staged.source import Position, position_of_function, position_of_recursion, rooted, roots_positions
+
+_ROOT = re.compile(r"[.\[]")
+"""What ends the name of a parameter in a path."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def _trace_once(
         for param in params:
             context.home[param] = block
         handles = [StagedArray(param, context) for param in params]
-        roots = [re.split(r"[.\[]", argument.path, maxsplit=1)[0] for argument in arguments.staged]
+        roots = [_ROOT.split(argument.path, maxsplit=1)[0] for argument in arguments.staged]
         context.arguments = dict(zip(params, roots, strict=True))
         region = ambient_region()
         if region is not None:
@@ -138,7 +141,7 @@ def _trace_once(
                 context.undo_mutations()
                 raise
     settle_changes(context)
-    ir, hidden = _assemble(context, name, block.block, params, arguments, template, function)
+    ir, hidden = _assemble(context, name, block.block, params, arguments, template, function, where)
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify_if_asked(ir, "tracing")
     return TracedFunction(
@@ -213,6 +216,7 @@ def _assemble(
     arguments: Arguments,
     template: Template,
     python: Callable[..., Any],
+    where: Position | None,
 ) -> tuple[Function, list[Any]]:
     """The function: hidden inputs that are used become parameters."""
     used: set[Value] = set()
@@ -237,7 +241,7 @@ def _assemble(
         variables=touched,
         param_paths=inputs,
         result_paths=[path for path, leaf in zip(paths, template.leaves, strict=True) if isinstance(leaf, TensorType)],
-        where=position_of_function(python),
+        where=where,
     )
     function = finish_functions(function, functions)
     blocks = [inner for each in every_function(function) for inner in walk_blocks(each.block)]

@@ -46,10 +46,16 @@ def _register_dataclass(node: Any) -> bool:
 
 Tree = Any
 Spec = Any  # optree.PyTreeSpec
+_LEAVES = frozenset((StagedArray, bool, int, float, str, type(None), np.ndarray, FunctionType))
+_structure: Any = optree.tree_structure
+_LEAF: Spec = _structure(0, none_is_leaf=True, namespace=_NAMESPACE)
 
 
 def flatten(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Spec]:
     """The leaves of `tree` in order, and its structure (comparable with ==); `is_leaf` may stop at further nodes."""
+
+    if type(tree) in _LEAVES:
+        return [tree], _LEAF
 
     def stop(node: Any) -> bool:
         return _register_dataclass(node) or (is_leaf is not None and is_leaf(node))
@@ -62,6 +68,8 @@ def flatten(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[l
 
 def unflatten(spec: Spec, leaves: Sequence[Any]) -> Tree:
     """The tree of structure `spec` with these leaves."""
+    if spec.is_leaf() and len(leaves) == 1:
+        return leaves[0]
     made = optree.tree_unflatten(spec, leaves)
     if not spec.is_leaf():
         note_tree(made)
@@ -83,7 +91,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 def paths(spec: Spec, root: str) -> list[str]:
     """A readable name per leaf: `model.0.weight`."""
-    return [".".join([root, *map(str, path)]) for path in spec.paths()]
+    return [root] if spec.is_leaf() else [".".join([root, *map(str, path)]) for path in spec.paths()]
 
 
 def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
@@ -96,7 +104,6 @@ def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
 
 
 _MUTABLE, _SEQUENCES = (list, dict), (list, tuple)
-_LEAVES = frozenset((StagedArray, bool, int, float, str, type(None), np.ndarray, FunctionType))
 
 
 def mutable_nodes(tree: object) -> list[object]:

@@ -37,8 +37,7 @@ class Copier:
 
     def op(self, op: Op) -> None:
         """Copy one op into the current block."""
-        values = self.values
-        operands = [values.get(operand, operand) for operand in op.operands]
+        operands = list(map(self.value, op.operands))
         attrs = op.attrs
         label = attrs.get("label") if attrs else None
         if isinstance(label, Label):

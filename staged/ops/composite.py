@@ -67,7 +67,11 @@ class Composite:
     def _record(self, context: RecordContext, arrays: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
         values = [context.value_of(array) for array in arrays]
         builder = context.builder
-        with builder.block([value.type for value in values], [value.hint for value in values]) as opened:
+        where = context.locate()
+        with (
+            builder.block([value.type for value in values], [value.hint for value in values]) as opened,
+            context.placed(where),
+        ):
             results = self.run([context.handle(param) for param in opened.params], attrs)
             yielded = [context.value_of(result) for result in results]
             builder.end("yield", yielded)
@@ -84,7 +88,7 @@ class Composite:
                 blocks=[body],
                 effects=tuple(effects),
                 device=builder.device,
-                where=context.locate(),
+                where=where,
             )
         )
 

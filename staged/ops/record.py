@@ -43,7 +43,18 @@ class RecordContext(Context):
         self.locate = locate
         self.hidden_input = hidden_input
         self.checks = checks
+        self.place: Position | None = None
+        """Where what is being recorded belongs to, if not to what `locate` gives."""
         self.constants: dict[Any, tuple[object, Array]] = {}
+
+    @contextmanager
+    def placed(self, where: Position | None) -> Iterator[None]:
+        """What is recorded in this extent is known to be from there, where that is a place."""
+        outer, self.place = self.place, where
+        try:
+            yield
+        finally:
+            self.place = outer
 
     def handle(self, value: Value) -> StagedArray:
         """A handle for a value of this recording."""
