@@ -136,10 +136,12 @@ class Runnable:
 class Loaded:
     """A program in memory, and what the last trace that gave it has made for calls."""
 
-    __slots__ = ("native", "runnable")
+    __slots__ = ("key", "native", "runnable")
 
-    def __init__(self, native: LoadedProgram) -> None:
+    def __init__(self, native: LoadedProgram, key: Any) -> None:
         self.native = native
+        self.key = key
+        """Of the equal ones the one that all traces use: keys are long, and two are compared element by element."""
         self.runnable: Runnable | None = None
 
 
@@ -175,7 +177,9 @@ class Program:
         loaded: dict[Any, Loaded] | None = None,
         key: Any = None,
     ) -> None:
-        self._loaded, self.key = {} if loaded is None else loaded, key
+        self._loaded: dict[Any, Loaded] = {} if loaded is None else loaded
+        known = self._loaded.get(key)
+        self.key = key if known is None else known.key
         self._traced = traced
         self._function = function
         self._static = tuple(static)
@@ -269,7 +273,7 @@ class Program:
             found = self._artifact
             store_artifact(self._traced.function, self._machine, self._check_nan, found)
         made = language_of(found).load(found, self.options)
-        self._loaded[self.key] = Loaded(made)
+        self._loaded[self.key] = Loaded(made, self.key)
         return made
 
     def compile(self) -> Program:
@@ -355,7 +359,7 @@ class Program:
     def runnable(self) -> Runnable:
         """What a call needs; an earlier trace that gave the same program may have made it."""
         native = self._native
-        loaded = self._loaded.setdefault(self.key, Loaded(native))
+        loaded = self._loaded.setdefault(self.key, Loaded(native, self.key))
         if loaded.runnable is None or not loaded.runnable.serves(self._traced):
             loaded.runnable = self._runnable_for(self._traced)
         return loaded.runnable

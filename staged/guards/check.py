@@ -2,10 +2,9 @@
 
     def check(args, kwargs, owner):
         try:
-            o1 = w1()
-            if o1 is None: return 4
-            if g1['model'] is not o1: return 5
-            if o1.training is not True: return 6
+            if (o1 := w1()) is None: return 3
+            if k2['model'] is not o1: return 4
+            if o1.training is not k3: return 5
             ...
             return (x, y)
         except Exception as error:
@@ -37,8 +36,9 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<guards>")
 """Where tracebacks place the text: with the library's own files, which are never the user's place."""
 _OF_STRINGS = frozenset((str,))
 """The classes of the keys of a dict, where all are plain strings."""
-_ALONE = (type(None), bool, type(Ellipsis), type(NotImplemented))
-"""Values that are always the same object."""
+_ALONE = frozenset((type(None), bool, type(Ellipsis), type(NotImplemented)))
+"""Classes of values that are always the same object."""
+_GONE = "an object that is gone"
 
 
 class DeadError(Exception):
@@ -53,11 +53,10 @@ class Writer:
         self.labels: list[str | Guard] = []
         """What each line looks at."""
         self.lines: list[str] = []
-        """Statements; a condition under which the program does not hold ends with a colon."""
+        """Statements of the text."""
         self.label: str | Guard = "the call"
         self.constants: dict[str, Any] = {"same": same, "holds": holds, "lookup": lookup}
         self._objects: dict[int, str] = {}
-        self._loads: list[str] = []
         self._names = 0
         self._held: dict[int, str] = {}
 
@@ -88,7 +87,9 @@ class Writer:
             self._names += 1
             name = f"o{self._names}"
             self.constants[f"w{self._names}"] = weakref.ref(value, self._dead)
-            self._loads += [f"{name} = w{self._names}()", f"if {name} is None:"]
+            label, self.label = self.label, _GONE
+            self.refuse(f"({name} := w{self._names}()) is None")
+            self.label = label
         else:
             name = self.constant(value)
         self._objects[held.identity] = name
@@ -97,14 +98,14 @@ class Writer:
     def refuse(self, condition: str) -> None:
         """The program does not hold where `condition` does."""
         self.labels.append(self.label)
-        self.lines.append(f"if {condition}:")
+        self.lines.append(f"        if {condition}: return {len(self.labels) + _HEAD_LINES}")
 
     def expect(self, text: str, value: Expected) -> None:
         """The expression `text` must give what was read."""
         match value:
             case Same(value=constant):
                 name = self.constant(constant)
-                if isinstance(constant, _ALONE):
+                if type(constant) in _ALONE:
                     self.refuse(f"{text} is not {name}")
                 else:
                     local = self.local(text)
@@ -145,7 +146,7 @@ class Writer:
             return text
         name = self.fresh()
         self.labels.append(self.label)
-        self.lines.append(f"{name} = {text}")
+        self.lines.append(f"        {name} = {text}")
         return name
 
     def _alive(self, value: Expected) -> Expected:
@@ -237,12 +238,8 @@ class Writer:
 
     def finish(self, results: Iterable[str]) -> Check:
         """The compiled function."""
-        lines = [
-            f"        {line} return {number}" if line[-1] == ":" else f"        {line}"
-            for number, line in enumerate((*self._loads, *self.lines), _FIRST)
-        ]
         given = "".join([f"{result}, " for result in results])
-        text = "\n".join([_HEAD, *lines, f"        return ({given})", _TAIL])
+        text = "\n".join([_HEAD, *self.lines, f"        return ({given})", _TAIL])
         names: dict[str, Any] = dict(self.constants)
         exec(_code(text), names)
         made: Check = names.pop("check")  # its globals do not hold it: no cycle, and what they hold goes with it
@@ -250,8 +247,7 @@ class Writer:
 
     def difference(self, line: int) -> str:
         """What a line of the check looks at, which was not as the trace had read it."""
-        number = line - _FIRST - len(self._loads)
-        return "an object that is gone" if number < 0 else str(self.labels[number])
+        return str(self.labels[line - _HEAD_LINES - 1])
 
 
 @lru_cache(maxsize=64)
@@ -262,8 +258,7 @@ def _code(text: str) -> CodeType:
 
 _HEAD = "def check(args, kwargs, owner):\n    try:"
 _TAIL = "    except Exception as error:\n        return error.__traceback__.tb_lineno\n"
-_FIRST = 3
-"""The line below the head."""
+_HEAD_LINES = 2
 
 
 def _attribute(owner: str, name: str, writer: Writer) -> str:

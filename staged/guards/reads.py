@@ -284,15 +284,22 @@ class Reads:
         while waiting:
             each = waiting.pop()
             cls = type(each)
-            if (id(each), arrays, functions) in self.whole or id(each) in self.new or is_plain(each):
+            if cls in PLAIN:
                 continue
-            self.whole.add((id(each), arrays, functions))
+            key = (id(each), arrays, functions)
+            if key in self.whole or id(each) in self.new or is_plain(each):
+                continue
+            self.whole.add(key)
             self.kept.append(each)
             seen += 1
             if seen > MOST_OBJECTS:
                 self.reason(f"{what or 'code that is not converted'} is given more than {MOST_OBJECTS:,} objects")
                 return
-            if isinstance(each, CONTAINERS):
+            if cls is dict:
+                waiting += each.values()
+            elif cls is list or cls is tuple:
+                waiting += each
+            elif isinstance(each, CONTAINERS):
                 waiting += self._contents(each)
             elif isinstance(each, slice):
                 waiting += [each.start, each.stop, each.step]

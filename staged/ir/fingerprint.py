@@ -100,6 +100,8 @@ class ProgramKey:
         return isinstance(other, ProgramKey) and self._parts == other._parts and self._places == other._places
 
 
+_INTEGERS = frozenset((int,))
+"""As they are: no bool is among them, and no two of them are equal."""
 _PLAIN = frozenset((int, bool, float, complex, str, type(None)))
 _RESULTS, _ATTRS, _DEVICE, _BLOCK, _END = range(-5, 0)
 """What follows in the parts of a key: no number of a value is negative."""
@@ -132,14 +134,19 @@ class _Parts:
         self.made(block.params)
         for op in block.ops:
             self.places.append(op.where)
-            parts += (op.name, *map(number, op.operands), _RESULTS)
+            parts.append(op.name)
+            parts += map(number, op.operands)
+            parts.append(_RESULTS)
             self.made(op.results)
             if op.attrs:
                 parts.append(_ATTRS)
                 for name, value in op.attrs.items():
                     kind = type(value)
-                    is_plain = kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, value)))
-                    parts += name, repr(value) if is_plain else self.other(value)
+                    if kind is int or (kind is tuple and _INTEGERS.issuperset(map(type, value))):
+                        parts += name, value
+                    else:
+                        is_plain = kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, value)))
+                        parts += name, repr(value) if is_plain else self.other(value)
             if op.device is not CPU:
                 parts += _DEVICE, str(op.device)
             if op.declared is prims.GPU_FUNC:
@@ -152,14 +159,14 @@ class _Parts:
 
     def made(self, made: Iterable[Value]) -> None:
         """Number the results of an op, or the parameters of a block."""
-        values = self.values
+        values, parts = self.values, self.parts
         for value in made:
             values[value] = len(values)
             kind = value.type
             if type(kind) is TensorType:
-                self.parts += kind.dtype.name, kind.shape, kind.weak, value.hint
+                parts += kind.dtype.name, kind.shape, kind.weak, value.hint
             else:
-                self.parts += str(kind), value.hint
+                parts += str(kind), value.hint
 
     def label(self, label: Label) -> int:
         return self.labels.setdefault(label, len(self.labels))

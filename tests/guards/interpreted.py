@@ -52,7 +52,7 @@ def interpret(monkeypatch: pytest.MonkeyPatch) -> None:
     def native(program: Program) -> Interpreted:
         known = program._loaded
         if program.key not in known:
-            known[program.key] = Loaded(Interpreted(program._traced.function))  # type: ignore[arg-type]
+            known[program.key] = Loaded(Interpreted(program._traced.function), program.key)  # type: ignore[arg-type]
         return known[program.key].native  # type: ignore[return-value]
 
     monkeypatch.setattr(Program, "_native", property(native))

@@ -285,8 +285,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "None is an object that has died",
         CHECK,
-        '            self._loads += [f"{name} = w{self._names}()", f"if {name} is None:"]\n',
-        '            self._loads += [f"{name} = w{self._names}()"]\n',
+        '            self.refuse(f"({name} := w{self._names}()) is None")\n',
+        '            self.refuse(f"({name} := w{self._names}()) is w{self._names}")\n',
         lifetimes("dies"),
     ),
     Mutant(

@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "A trace says of the first thing that it read that it has changed",
         "staged/guards/check.py",
-        "str(self.labels[number])",
+        "str(self.labels[line - _HEAD_LINES - 1])",
         "str(self.labels[0])",
         (CALLS, "-k", "says_what_had_changed"),
     ),
