@@ -55,6 +55,20 @@ def test_vjp_records_the_primal_once_and_an_op_per_call_of_the_pullback() -> Non
     assert [op.name for op in trace(f, (X, W)).function.block.ops].count("sum") == 1
 
 
+def test_each_call_of_a_pullback_has_a_body_of_its_own() -> None:
+    """Bodies of composites too, which a gradient takes along from what it recorded."""
+
+    def f(x, w):
+        (out, total), pull = st.vjp(lambda x: (st.relu(w @ x), st.softmax(x).sum()), x)
+        return out, pull((out, None)), pull((None, total)), st.grad(lambda x: st.relu(x).sum())(x)
+
+    ops = [op for op in walk_ops(trace(f, (X, W)).function.block) if op.name != "composite" or op.results]
+    made = [value for op in ops for value in op.results]
+    params = [value for op in ops for block in op.blocks for value in block.params]
+    assert len(set(map(id, ops))) == len(ops) and len({*made, *params}) == len(made) + len(params)
+    verify(trace(f, (X, W)).function)
+
+
 def test_vmap() -> None:
     def f(w, x):
         return st.vmap(lambda r, s: (r * x, s, 3), in_axes=(0, None), out_axes=(0, None, 0))(w, x.sum())

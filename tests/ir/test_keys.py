@@ -9,8 +9,11 @@ import pytest
 
 import staged as st
 from staged.frontend.trace import trace
+from staged.ir.builder import Builder
 from staged.ir.fingerprint import ProgramKey
+from staged.ir.nodes import Function
 from staged.ir.printer import print_function
+from staged.ir.types import TensorType, f32
 
 X, I = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.int32)  # noqa: E741
 
@@ -54,6 +57,22 @@ CASES: list[tuple[Any, Any]] = [
     ((lambda x: (x, x + 1.0)), (lambda x: (x + 1.0, x))),
     ((lambda x: {"a": x + 1.0}), (lambda x: {"b": x + 1.0})),
 ]
+
+
+def test_attributes_that_are_equal_and_not_alike_differ_in_the_key() -> None:
+    """1 is True and 1.0 to Python, -0.0 is 0.0; what is alike is equal."""
+    values: list[Any] = [0, False, 0.0, -0.0, "0", None, (0,), (False,), (0.0,), ("0",), (0, 0), (), ((0,),), (), 1, True, (1,), (True,)]
+
+    def key_of(value: Any) -> ProgramKey:
+        builder = Builder()
+        with builder.block() as opened:
+            builder.op("constant", [], [TensorType(f32)], attrs={"value": value})
+            builder.end("return", [])
+        return ProgramKey(Function("f", opened.block))
+
+    for one in values:
+        for other in values:
+            assert (key_of(one) == key_of(other)) == (repr(one) == repr(other)), (one, other)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
