@@ -200,10 +200,13 @@ class Block:
             made = set(self.params)
             found: dict[Value, None] = {}
             for op in self.ops:
-                for used in (op.operands, *(inner.free for inner in op.blocks)):
-                    found.update((value, None) for value in used if value not in made)
+                for value in op.operands:
+                    if value not in made:
+                        found[value] = None
+                for inner in op.blocks:
+                    found.update(dict.fromkeys([value for value in inner.free if value not in made]))
                 made.update(op.results)
-            found.update((value, None) for value in self.end.operands if value not in made)
+            found.update(dict.fromkeys([value for value in self.end.operands if value not in made]))
             self._free = tuple(found)
         return self._free
 
