@@ -102,7 +102,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what a property reads does not count",
         f"{FRONTEND}attributes.py",
-        "            return calls.call(found.fget, owner)\n",
+        "            return call(found.fget, owner)\n",
         "            return getattr(owner, name)\n",
         stale("property"),
     ),
