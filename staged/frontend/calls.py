@@ -353,8 +353,4 @@ def as_converted(function: Any) -> Any:
     if isinstance(function, MethodType):
         inner = function.__func__
         return MethodType(as_converted(inner), function.__self__) if isinstance(inner, FunctionType) else function
-    if not is_user_code(function):
-        return function
-    from staged.frontend.convert import converted
-
-    return converted(function)
+    return converted(function) if is_user_code(function) else function
