@@ -1,12 +1,14 @@
-"""Writes docs/ops.md, the reference of array functions, from the declarations in staged/ops.
+"""Writes what follows from the declarations in staged/ops: docs/ops.md, their reference, and staged/ops/__init__.py, their names.
 
-python -m docs.make_ops           rewrite the page
-python -m docs.make_ops --check   say whether it is up to date
+python -m docs.make_ops           rewrite both
+python -m docs.make_ops --check   say whether they are up to date
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,7 +19,7 @@ import numpy as np
 import staged as st
 from staged import ops
 from staged.ir.types import TensorType
-from staged.ops.array import METHODS, Array
+from staged.ops.array import METHOD_NAMES, METHODS, PUBLIC, Array
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 from staged.ops.torch_words import METHOD_WORDS
 
@@ -127,7 +129,7 @@ MAKERS = {"full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_lik
 
 def page() -> str:
     """The text of docs/ops.md."""
-    named = sorted(word for word in METHOD_WORDS if word not in ops.__all__)
+    named = sorted(word for word in {**METHOD_WORDS, **METHOD_NAMES} if word not in METHODS)
     parts = [HEAD.replace("{words}", " ".join(f"`{word}`" for word in named))]
     shown = functions()
     for module, title in SECTIONS.items():
@@ -259,12 +261,56 @@ def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 _ARRAY: Array = st.asarray(1.0)
 
 
+# ---- names ----------------------------------------------------------------------------------------
+
+NAMES = Path(ops.__file__)
+NAMES_HEAD = '''\
+"""Every op of the language: primitives, declared once; the public functions over them; composites.
+
+Importing this package declares them all. `__all__` lists the array functions, which `staged` itself exports: those that
+`promote.public` has entered. `python -m docs.make_ops` writes this file, so that editors and type checkers see them.
+`primitive.PRIMITIVES` and `composite.COMPOSITES` hold the declarations by name, `array.METHODS` the functions by name
+(those of `st.random` as `random.uniform`, ...).
+"""
+
+from staged.ops import numpy_map, random  # noqa: F401  (declares their functions)
+'''
+
+
+def names() -> str:
+    """The text of staged/ops/__init__.py, with its imports in ruff's order."""
+    for module in sorted(NAMES.parent.glob("[!_]*.py")):
+        importlib.import_module(f"staged.ops.{module.stem}")
+    exported = sorted(name for name in PUBLIC if "." not in name)
+    taken: dict[str, list[tuple[str, str]]] = {}
+    for name in exported:
+        module = METHODS[name].__module__
+        held = vars(sys.modules[module])
+        taken.setdefault(module, []).append((next(own for own in held if held[own] is METHODS[name]), name))
+    parts = [NAMES_HEAD]
+    for module, pairs in sorted(taken.items()):
+        lines = [[f"{own} as {name}"] for own, name in pairs if own != name]
+        lines.append(sorted((name for own, name in pairs if own == name), key=in_ruffs_order))
+        for line in sorted(filter(None, lines), key=lambda line: in_ruffs_order(line[0])):
+            text = f"from {module} import {', '.join(line)}\n"
+            if len(text) > 120 or any(" as " in part for part in line):
+                text = f"from {module} import (\n" + "".join(f"    {part},\n" for part in line) + ")\n"
+            parts.append(text)
+    return "".join(parts) + "\n__all__ = [\n" + "".join(f'    "{name}",\n' for name in exported) + "]\n"
+
+
+def in_ruffs_order(name: str) -> list[str | int]:
+    """The key by which ruff sorts imported names: numbers in them by their size."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
 def main() -> None:
     """The command line."""
-    text = page()
+    stale = [path for path, text in ((PAGE, page), (NAMES, names)) if path.read_text(encoding="utf-8") != text()]
     if "--check" in sys.argv[1:]:
-        sys.exit(0 if PAGE.read_text(encoding="utf-8") == text else f"{PAGE} is out of date: python -m docs.make_ops")
-    PAGE.write_text(text, encoding="utf-8")
+        sys.exit(f"{stale[0]} is out of date: python -m docs.make_ops" if stale else 0)
+    PAGE.write_text(page(), encoding="utf-8")
+    NAMES.write_text(names(), encoding="utf-8")
 
 
 if __name__ == "__main__":

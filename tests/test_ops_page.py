@@ -1,4 +1,4 @@
-"""docs/ops.md says what staged/ops declares: it is what docs/make_ops.py makes of it now."""
+"""docs/ops.md and staged/ops/__init__.py say what staged/ops declares: docs/make_ops.py makes them of it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def maker() -> ModuleType:
 
 def test_reference_of_array_functions_is_up_to_date(maker: ModuleType) -> None:
     assert (ROOT / "docs" / "ops.md").read_text() == maker.page(), "run `python -m docs.make_ops`"
+
+
+def test_names_of_array_functions_are_up_to_date(maker: ModuleType) -> None:
+    assert Path(ops.__file__).read_text() == maker.names(), "run `python -m docs.make_ops`"
 
 
 def test_reference_has_every_public_function(maker: ModuleType) -> None:

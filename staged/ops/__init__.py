@@ -1,6 +1,7 @@
 """Every op of the language: primitives, declared once; the public functions over them; composites.
 
-Importing this package declares them all. `__all__` lists the array functions, which `staged` itself exports.
+Importing this package declares them all. `__all__` lists the array functions, which `staged` itself exports: those that
+`promote.public` has entered. `python -m docs.make_ops` writes this file, so that editors and type checkers see them.
 `primitive.PRIMITIVES` and `composite.COMPOSITES` hold the declarations by name, `array.METHODS` the functions by name
 (those of `st.random` as `random.uniform`, ...).
 """
@@ -112,14 +113,7 @@ from staged.ops.normalization import (
     normalize,
     rms_norm,
 )
-from staged.ops.pooling import (
-    adaptive_avg_pool2d,
-    adaptive_max_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    max_pool1d,
-    max_pool2d,
-)
+from staged.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from staged.ops.recurrent import gru, lstm, rnn
 from staged.ops.reduction import (
     all_ as all,
@@ -127,15 +121,7 @@ from staged.ops.reduction import (
 from staged.ops.reduction import (
     any_ as any,
 )
-from staged.ops.reduction import (
-    argmax,
-    argmin,
-    count_nonzero,
-    mean,
-    prod,
-    std,
-    var,
-)
+from staged.ops.reduction import argmax, argmin, count_nonzero, mean, prod, std, var
 from staged.ops.reduction import (
     max_ as max,
 )

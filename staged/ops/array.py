@@ -20,6 +20,15 @@ from staged.source import here
 METHODS: dict[str, Callable[..., Array]] = {}
 """The functions behind operators and methods: `add`, `matmul`, `sum`, `reshape`, `get_item`, ..."""
 
+PUBLIC: list[str] = []
+"""The names in `METHODS` that `st` has, in order of declaration; those of `st.random` as `random.uniform`."""
+
+METHOD_NAMES: dict[str, str] = {}
+"""By the name of a method of arrays, that of its function in `METHODS`: its own, or torch's word for it."""
+
+NUMPY_NAMES: dict[str, str] = {}
+"""By the name of a function of NumPy's, that of ours in `METHODS`."""
+
 WORDS: dict[str, Callable[..., Any]] = {}
 """What `torch_words`, `numpy_map` and `context` add to arrays.
 
@@ -221,7 +230,7 @@ class Array:
             raise AttributeError(f"arrays have no attribute `{name}`", name=name, obj=self)
         function: Callable[..., Any] | None = None
         if not name.startswith("_"):
-            function = METHODS[name] if name in _METHOD_NAMES else WORDS["method"](name)
+            function = METHODS[METHOD_NAMES[name]] if name in METHOD_NAMES else WORDS["method"](name)
         if function is None:
             more = WORDS["missing"](name)
             found = NotImplemented if more or name.startswith("_") else WORDS["numpy"](self, name)
@@ -268,11 +277,6 @@ def static_hint(*values: Any) -> str:
 
 _FAR = 50
 """Ops behind a value that are looked through for arguments: a size is near them."""
-
-_METHOD_NAMES = frozenset(
-    "sum prod mean max min argmax argmin any all var std reshape flatten permute transpose astype item abs exp log sqrt "
-    "clip square squeeze unsqueeze swapaxes broadcast_to".split()
-)
 
 
 class StagedArray(Array):

@@ -60,7 +60,7 @@ def _relu(x: Array) -> Array:
     return where(x <= 0, 0.0, x)
 
 
-@public("relu")
+@public("relu", method=True)
 def relu(x: Any) -> Array:
     """max(x, 0), element by element; NaN stays NaN. Its derivative at 0 is 0, as in torch."""
     array = as_array(x)
@@ -80,7 +80,7 @@ def _sigmoid(x: Array) -> Array:
     return 1.0 / (exp(-x) + 1.0)
 
 
-@public("sigmoid")
+@public("sigmoid", method=True)
 def sigmoid(x: Any) -> Array:
     """1 / (1 + exp(-x)), element by element; no overflow for any x."""
     return _sigmoid(as_float(x, "sigmoid"))[0]
@@ -174,7 +174,7 @@ def _softmax(x: Array, *, axis: int) -> Array:
     return e / sum_(e, axis, keepdims=True)
 
 
-@public("softmax")
+@public("softmax", method=True)
 def softmax(x: Any, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`. The maximum is subtracted first, so large finite inputs do not overflow."""
     array = as_float(x, "softmax")
@@ -196,7 +196,7 @@ def _log_softmax(x: Array, *, axis: int) -> Array:
     return shifted - log(sum_(exp(shifted), axis, keepdims=True))
 
 
-@public("log_softmax")
+@public("log_softmax", method=True)
 def log_softmax(x: Any, axis: int = -1) -> Array:
     """log(softmax(x)) along `axis`, without taking the logarithm of a rounded-off probability."""
     array = as_float(x, "log_softmax")
@@ -234,7 +234,7 @@ def _logsumexp(x: Array, *, axes: tuple[int, ...]) -> Array:
     return log(sum_(exp(x - top), axes)) + reshape(top, tuple(e for a, e in enumerate(x.shape) if a not in axes))
 
 
-@public("logsumexp")
+@public("logsumexp", method=True)
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """log(sum(exp(x))) over `axis`, without overflow; -inf of nothing but -inf."""
     array = as_float(x, "logsumexp")

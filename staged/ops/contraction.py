@@ -107,7 +107,7 @@ def matrix_product(a: Array, b: Array, transpose_a: bool = False, transpose_b: b
     return bind(_matmul_op, [a, b], transpose_a=transpose_a, transpose_b=transpose_b)
 
 
-@public("matmul")
+@public("matmul", method=True, torch=("mm", "bmm"))
 def matmul(a: Any, b: Any) -> Array:
     """The matrix product `a @ b`. Array API `matmul`.
 
@@ -166,7 +166,7 @@ def _product(shape: Sequence[Any], x: Array) -> Any:
     raise shape_error(f"matmul folds leading axes into one, which {x.type} does not allow", x, hint="fix one of its sizes")
 
 
-@public("dot")
+@public("dot", method=True)
 def dot(a: Any, b: Any) -> Array:
     """`a @ b` for vectors and matrices, a product with a number otherwise. NumPy `dot`, up to two dimensions."""
     left, right = as_array(a), as_array(b)
@@ -177,13 +177,13 @@ def dot(a: Any, b: Any) -> Array:
     return matmul(left, right)
 
 
-@public("outer")
+@public("outer", method=True)
 def outer(a: Any, b: Any) -> Array:
     """Every product of an element of vector `a` with one of vector `b`: (m,), (n,) -> (m, n). NumPy `outer`."""
     return reshape(a, (-1, 1)) * reshape(b, (1, -1))
 
 
-@public("vecdot")
+@public("vecdot", method=True)
 def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
     """The sum of a * b along `axis`. Array API `vecdot`: of integers too in the dtype of the operands, as `matmul`."""
     product = as_array(a) * b

@@ -28,6 +28,7 @@ from staged.ops.promote import (
     check_dtype,
     dtype_error,
     handle,
+    internal,
     is_number,
     promoted,
     public,
@@ -117,6 +118,8 @@ def _unary(
     high: float = 2.0,
     harmless: bool = False,
     enter: bool = True,
+    numpy: Sequence[str] = (),
+    torch: Sequence[str] = (),
     **traits: Any,
 ) -> Unary:
     """Declare a unary op; the public function. `flat`: the derivative is zero wherever it exists.
@@ -143,7 +146,7 @@ def _unary(
         return bind(op, [array])
 
     function.__doc__ = doc
-    return public(name)(function) if enter else function
+    return public(name, method=True, numpy=numpy, torch=torch)(function) if enter else function
 
 
 def _maths(name: str, reference: Callable[..., Any], slope: Slope, **fields: Any) -> Unary:
@@ -164,6 +167,9 @@ def _binary(
     high: float = 2.0,
     why: str = _NO_FLOAT_RESULT,
     enter: bool = True,
+    method: bool = True,
+    numpy: Sequence[str] = (),
+    torch: Sequence[str] = (),
     **traits: Any,
 ) -> Binary:
     """Declare a binary op; the public function, which promotes and broadcasts."""
@@ -187,7 +193,7 @@ def _binary(
         return bind(op, together(a, b, name=name, floats=kinds == FLOATS))
 
     function.__doc__ = doc
-    return public(name)(function) if enter else function
+    return public(name, method=method, numpy=numpy, torch=torch)(function) if enter else function
 
 
 # ---- floats ---------------------------------------------------------------------------------------
@@ -249,6 +255,7 @@ asin: Unary = _maths(
     low=-0.9,
     high=0.9,
     doc="Inverse sine, in radians; NaN outside [-1, 1].",
+    numpy=("arcsin",),
 )
 acos: Unary = _maths(
     "acos",
@@ -257,9 +264,10 @@ acos: Unary = _maths(
     low=-0.9,
     high=0.9,
     doc="Inverse cosine, in radians; NaN outside [-1, 1].",
+    numpy=("arccos",),
 )
 atan: Unary = _maths(
-    "atan", np.arctan, lambda t, y, x: t / (x * x + 1.0), doc="Inverse tangent, in radians.", harmless=True
+    "atan", np.arctan, lambda t, y, x: t / (x * x + 1.0), doc="Inverse tangent, in radians.", harmless=True, numpy=("arctan",)
 )
 sinh: Unary = _maths("sinh", np.sinh, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
 cosh: Unary = _maths("cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
@@ -281,7 +289,7 @@ floor: Unary = _unary("floor", np.floor, FLOATS, flat=True, doc="The largest int
 ceil: Unary = _unary("ceil", np.ceil, FLOATS, flat=True, doc="The smallest integer not below x, as a float.")
 trunc: Unary = _unary("trunc", np.trunc, FLOATS, flat=True, doc="x without its fraction: rounded towards 0.")
 round_: Unary = _unary(
-    "round", np.rint, FLOATS, flat=True, doc="The nearest integer, halves to even (as Python and NumPy)."
+    "round", np.rint, FLOATS, flat=True, doc="The nearest integer, halves to even (as Python and NumPy).", numpy=("around", "rint")
 )
 isnan: Unary = _unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
 isinf: Unary = _unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
@@ -290,7 +298,7 @@ isfinite: Unary = _unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whe
 # ---- numbers --------------------------------------------------------------------------------------
 
 negative: Unary = _unary(
-    "negative", np.negative, NUMBERS, lambda t, y, x: -t, doc="-x; wraps around for integers.", harmless=True
+    "negative", np.negative, NUMBERS, lambda t, y, x: -t, doc="-x; wraps around for integers.", harmless=True, torch=("neg",)
 )
 square: Unary = _unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.", harmless=True)
 abs_: Unary = _unary(
@@ -301,6 +309,8 @@ abs_: Unary = _unary(
     low=0.3,
     doc="The absolute value. Its derivative at 0 is 0, as in torch.",
     harmless=True,
+    numpy=("absolute", "fabs"),
+    torch=("absolute",),
 )
 sign: Unary = _unary(
     "sign", np.sign, NUMBERS, flat=True, low=0.3, doc="-1, 0 or 1; NaN for NaN. Its derivative is 0.", vector="floats"
@@ -323,10 +333,10 @@ accumulate: Binary = _binary(
     enter=False,
 )
 subtract: Binary = _binary(
-    "subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.", harmless=True
+    "subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.", harmless=True, torch=("sub",)
 )
 multiply: Binary = _binary(
-    "multiply", np.multiply, NUMBERS, [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a], doc="a * b.", harmless=True
+    "multiply", np.multiply, NUMBERS, [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a], doc="a * b.", harmless=True, torch=("mul",)
 )
 divide: Binary = _binary(
     "divide",
@@ -336,6 +346,8 @@ divide: Binary = _binary(
     low=0.5,
     doc="a / b, a float: integers become f32 (Python numbers f64) first. IEEE: 1 / 0 is inf, 0 / 0 is NaN.",
     expensive=True,
+    numpy=("true_divide",),
+    torch=("div", "true_divide"),
 )
 maximum: Binary = _binary(
     "maximum",
@@ -373,6 +385,8 @@ atan2: Binary = _binary(
     doc="The angle of the point (b, a), in radians, in (-pi, pi]. Its derivative at (0, 0) is 0, as in torch.",
     expensive=True,
     vector="floats",
+    numpy=("arctan2",),
+    method=False,
 )
 
 
@@ -413,6 +427,7 @@ remainder: Binary = _binary(
     doc="a - b * (a // b): the sign is b's (Python's `%`). An integer modulo zero stops the program with the line.",
     expensive=True,
     vector="never",
+    numpy=("mod",),
 )
 
 
@@ -460,7 +475,7 @@ _general_power: Binary = _binary(
 )
 
 
-@public("pow")
+@public("pow", method=True, numpy=("power", "float_power"))
 def pow_(a: Any, b: Any) -> Array:
     """a to the power b (Python's `**`), element by element.
 
@@ -498,16 +513,17 @@ def pow_(a: Any, b: Any) -> Array:
 # ---- comparisons ----------------------------------------------------------------------------------
 
 
-def _compare(name: str, reference: Callable[..., Any], doc: str) -> Binary:
-    return _binary(name, reference, ANY, doc=f"{doc} element by element; a bool array.", result=bool_, harmless=True)
+def _compare(name: str, reference: Callable[..., Any], doc: str, word: str) -> Binary:
+    doc = f"{doc} element by element; a bool array."
+    return _binary(name, reference, ANY, doc=doc, result=bool_, harmless=True, torch=(word,))
 
 
-equal: Binary = _compare("equal", np.equal, "a == b")
-not_equal: Binary = _compare("not_equal", np.not_equal, "a != b")
-less: Binary = _compare("less", np.less, "a < b")
-less_equal: Binary = _compare("less_equal", np.less_equal, "a <= b")
-greater: Binary = _compare("greater", np.greater, "a > b")
-greater_equal: Binary = _compare("greater_equal", np.greater_equal, "a >= b")
+equal: Binary = _compare("equal", np.equal, "a == b", "eq")
+not_equal: Binary = _compare("not_equal", np.not_equal, "a != b", "ne")
+less: Binary = _compare("less", np.less, "a < b", "lt")
+less_equal: Binary = _compare("less_equal", np.less_equal, "a <= b", "le")
+greater: Binary = _compare("greater", np.greater, "a > b", "gt")
+greater_equal: Binary = _compare("greater_equal", np.greater_equal, "a >= b", "ge")
 
 # ---- bools and bits -------------------------------------------------------------------------------
 
@@ -529,7 +545,7 @@ def _logical(name: str, reference: Callable[..., Any], doc: str) -> Binary:
         return strict(_truth(a), _truth(b))
 
     function.__doc__ = doc
-    return public(name)(function)
+    return public(name, method=True)(function)
 
 
 logical_and: Binary = _logical("logical_and", np.logical_and, "Whether both are true, element by element.")
@@ -538,13 +554,20 @@ logical_xor: Binary = _logical("logical_xor", np.logical_xor, "Whether exactly o
 _strict_not: Unary = _unary("logical_not", np.logical_not, BOOLS, doc="Whether x is false.", enter=False, harmless=True)
 
 
-@public("logical_not")
+@public("logical_not", method=True)
 def logical_not(x: Any) -> Array:
     """Whether x is false, element by element; numbers are true where they are not 0."""
     return _strict_not(_truth(x))
 
 
-def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Binary | None, **traits: Any) -> Binary:
+def _bitwise(
+    name: str,
+    reference: Callable[..., Any],
+    doc: str,
+    on_bools: Binary | None,
+    numpy: Sequence[str] = (),
+    **traits: Any,
+) -> Binary:
     strict = _binary(name, reference, INTEGERS, doc=doc, enter=False, low=0, high=7, **traits)
 
     def function(a: Any, b: Any) -> Array:
@@ -554,7 +577,7 @@ def _bitwise(name: str, reference: Callable[..., Any], doc: str, on_bools: Binar
         return strict(left, right)
 
     function.__doc__ = doc
-    return public(name)(function)
+    return public(name, numpy=numpy)(function)
 
 
 bitwise_and: Binary = _bitwise(
@@ -572,6 +595,7 @@ bitwise_left_shift: Binary = _bitwise(
     "a << b; bits that leave are lost. 0 <= b < the number of bits.",
     None,
     vector="never",
+    numpy=("left_shift",),
 )
 bitwise_right_shift: Binary = _bitwise(
     "bitwise_right_shift",
@@ -579,13 +603,14 @@ bitwise_right_shift: Binary = _bitwise(
     "a >> b, keeping the sign. 0 <= b < the number of bits.",
     None,
     vector="never",
+    numpy=("right_shift",),
 )
 _strict_invert: Unary = _unary(
     "bitwise_invert", np.invert, INTEGERS, doc="~x, bit by bit.", low=0, high=7, enter=False, harmless=True
 )
 
 
-@public("bitwise_invert")
+@public("bitwise_invert", numpy=("invert",))
 def bitwise_invert(x: Any) -> Array:
     """~x, bit by bit; the logical not of bools."""
     array = handle(x)
@@ -696,7 +721,7 @@ _cast: Primitive = primitive(
 )
 
 
-@public("astype")
+@public("astype", method=True)
 def astype(x: Any, dtype: Any) -> Array:
     """`x` converted to `dtype`. Array API `astype`.
 
@@ -722,7 +747,7 @@ _stop: Primitive = primitive(
 )
 
 
-@public("stop_gradient")
+@internal("stop_gradient", torch=("detach",))
 def stop_gradient(x: Any) -> Array:
     """`x` as it is, but a constant to every derivative. JAX `lax.stop_gradient`."""
     return bind(_stop, [as_array(x)])
@@ -745,7 +770,7 @@ def to_device(x: Any) -> Array:
     return bind(_to, [as_array(x)])
 
 
-@public("clip")
+@public("clip", method=True, torch=("clamp",))
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:
     """`x` kept within [min, max]; None leaves a side open. Array API `clip`.
 

@@ -515,7 +515,7 @@ def _check_of_no_elements(x: Array, indices: Array, axis: int) -> None:
         bind(_take_op, [iota((extent,)), indices], axis=0)
 
 
-@public("take")
+@public("take", method=True)
 def take(x: Any, indices: Any, axis: int | None = None) -> Array:
     """Elements of `x` along `axis` at integer indices. Array API `take`, with indices of any shape.
 
@@ -534,7 +534,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Array:
     return array[(*[slice(None)] * along, positions)]
 
 
-@public("take_along_axis")
+@public("take_along_axis", method=True)
 def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
     """x[.., indices[.., i, ..], ..] along `axis`. Array API `take_along_axis`; index rules as in `take`."""
     array, positions = as_array(x), _integers(indices, "take_along_axis")

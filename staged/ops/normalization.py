@@ -339,7 +339,7 @@ def normalize(x: Any, p: float = 2.0, axis: int | None = None, eps: float = 1e-1
     return array / maximum(norm(array, p, axis, keepdims=True), eps)
 
 
-@public("norm")
+@public("norm", method=True)
 def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Array:
     """The `ord`-norm over `axis` (None: all of them, an int or a tuple). NumPy and torch `linalg.norm` of vectors.
 

@@ -18,58 +18,15 @@ import numpy as np
 
 from staged.errors import StagingError
 from staged.ir.types import dtype_of
-from staged.ops.array import METHODS, WORDS, Array, StagedArray
+from staged.ops.array import METHODS, NUMPY_NAMES, WORDS, Array, StagedArray
 from staged.ops.context import current_context
-from staged.ops.promote import handle, public, type_of
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.promote import handle, internal, type_of
 from staged.other_names import EQUIVALENTS, answer_from
 from staged.source import here
 
-# NumPy's name to ours, where they differ.
-_UFUNCS = {
-    "absolute": "abs",
-    "fabs": "abs",
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "power": "pow",
-    "float_power": "pow",
-    "true_divide": "divide",
-    "mod": "remainder",
-    "rint": "round",
-    "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift",
-    "right_shift": "bitwise_right_shift",
-}
 _OF_FLOATS = ("fabs", "float_power")
 """Those that make f64 of integers, where ours stays with integers, and may leave their range."""
-_SAME_UFUNCS = frozenset(
-    """abs add subtract multiply divide floor_divide remainder pow negative sign square sqrt exp expm1 log log1p sin cos
-    tan sinh cosh tanh floor ceil trunc maximum minimum equal not_equal less less_equal greater greater_equal logical_and
-    logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor isnan isinf isfinite matmul vecdot""".split()
-)
-_REDUCTIONS = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_and": "all",
-    "logical_or": "any",
-}
-_FUNCTIONS = {
-    "amax": "max",
-    "amin": "min",
-    "concatenate": "concat",
-    "permute_dims": "permute_dims",
-    "around": "round",
-    "ravel": "flatten",
-}
-_SAME_FUNCTIONS = frozenset(
-    """sum prod max min any all argmax argmin mean var std reshape transpose squeeze expand_dims swapaxes moveaxis flip
-    roll stack concat where clip take take_along_axis pad split tile repeat broadcast_to broadcast_arrays zeros_like
-    ones_like full_like empty_like dot outer tensordot tril triu meshgrid count_nonzero round astype matrix_transpose
-    unstack""".split()
-)
 # Options of NumPy's that have another name here, or that say what we do anyway.
 _RENAMED = {"ddof": "correction", "a": "x", "arr": "x", "m": "x", "a_min": "min", "a_max": "max", "newshape": "shape"}
 _RENAMED |= {"ary": "x", "array": "x", "A": "x", "prototype": "x", "reps": "repetitions", "constant_values": "value"}
@@ -87,7 +44,7 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@public("empty_like")
+@internal("empty_like", numpy=("empty_like",))
 def empty_like(x: Any, dtype: Any = None) -> Array:
     """Zeros of the shape and (unless given) dtype of `x`: nothing in a program is ever unset."""
     return METHODS["zeros_like"](x, dtype)
@@ -111,7 +68,7 @@ def _instead(what: str) -> str:
     return known or "use the functions of `staged`, or compute it before the staged function"
 
 
-@public("numpy_ufunc")
+@internal("numpy_ufunc")
 def numpy_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """`ufunc(*inputs)`, or its `reduce`, by our function of that name; by NumPy's where there is none, in plain Python."""
     try:
@@ -120,7 +77,7 @@ def numpy_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[
         return _by_numpy(getattr(ufunc, method), inputs, kwargs, missing)
 
 
-@public("numpy_function")
+@internal("numpy_function")
 def numpy_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A function of NumPy's by ours of that name; by NumPy's itself where there is none, in plain Python."""
     try:
@@ -132,10 +89,11 @@ def numpy_function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = ufunc.__name__
     options = _options(f"np.{name}", kwargs)
-    ours = _UFUNCS.get(name, name if name in _SAME_UFUNCS else "")
-    if method == "reduce" and name in _REDUCTIONS:
+    ours = NUMPY_NAMES.get(name, "")
+    reduction = next((each.name for each in PRIMITIVES.values() if each.combine == name), None)
+    if method == "reduce" and reduction is not None:
         # NumPy's `reduce` goes over the first axis unless told otherwise.
-        return _call(f"np.{name}.reduce", METHODS[_REDUCTIONS[name]], inputs, {"axis": 0, **options})
+        return _call(f"np.{name}.reduce", METHODS[reduction], inputs, {"axis": 0, **options})
     if method != "__call__" or not ours or any(map(_is_foreign, inputs)):
         raise _MissingError(f"np.{name}" + ("" if method == "__call__" else f".{method}"))
     if name in _OF_FLOATS and not any(type_of(handle(each)).dtype.is_float for each in inputs):
@@ -145,7 +103,7 @@ def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mappi
 
 def _function_by_ours(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = function.__name__
-    ours = _FUNCTIONS.get(name, name if name in _SAME_FUNCTIONS else "")
+    ours = NUMPY_NAMES.get(name, "")
     if not ours or not function.__module__.startswith("numpy") or "linalg" in function.__module__:
         raise _MissingError(f"{function.__module__}.{name}".replace("numpy", "np", 1))
     if any(map(_is_foreign, args)):

@@ -337,7 +337,7 @@ def _wide(x: Any, dtype: Any = None) -> Array:
     return array if array.dtype.is_float else cast(array, i64, array.type.weak)
 
 
-@public("sum")
+@public("sum", method=True)
 def sum_(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
     """The sum over `axis` (None: all of them, an int or a tuple). Array API `sum`.
 
@@ -346,19 +346,19 @@ def sum_(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) ->
     return _apply(_sum_op, _wide(x, dtype), axis, keepdims)
 
 
-@public("prod")
+@public("prod", method=True)
 def prod(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
     """The product over `axis` (None: all of them, an int or a tuple). Array API `prod`; dtypes as in `sum`."""
     return _apply(_prod_op, _wide(x, dtype), axis, keepdims)
 
 
-@public("max")
+@public("max", method=True, numpy=("amax",))
 def max_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """The largest element over `axis`; NaN where there is one. Array API `max`. Ties share the gradient evenly."""
     return _apply(_max_op, as_array(x), axis, keepdims)
 
 
-@public("min")
+@public("min", method=True, numpy=("amin",))
 def min_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """The smallest element over `axis`; NaN where there is one. Array API `min`. Ties share the gradient evenly."""
     return _apply(_min_op, as_array(x), axis, keepdims)
@@ -369,13 +369,13 @@ def _bools(x: Any) -> Array:
     return array if array.dtype.is_bool else not_equal(array, 0)
 
 
-@public("any")
+@public("any", method=True)
 def any_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Whether an element over `axis` is true (numbers: not 0). Array API `any`."""
     return _apply(_any_op, _bools(x), axis, keepdims)
 
 
-@public("all")
+@public("all", method=True)
 def all_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Whether every element over `axis` is true (numbers: not 0). Array API `all`."""
     return _apply(_all_op, _bools(x), axis, keepdims)
@@ -404,7 +404,7 @@ def _count(x: Array, axes: Sequence[int], name: str) -> int:
     return count
 
 
-@public("argmax")
+@public("argmax", method=True)
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     """The position (i64) of the largest element along `axis`, or in the flattened array. Array API `argmax`.
 
@@ -413,7 +413,7 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     return _locate(_argmax_op, x, axis, keepdims)
 
 
-@public("argmin")
+@public("argmin", method=True)
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     """The position (i64) of the smallest element along `axis`, or in the flattened array. Array API `argmin`.
 
@@ -443,7 +443,7 @@ def freedom_of(x: Array, axes: Sequence[int], dtype: DType, correction: float) -
     return max(rest, 0.0) if isinstance(rest, float) else maximum(rest, 0.0)
 
 
-@public("mean")
+@public("mean", method=True)
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """The mean over `axis` (None: all of them, an int or a tuple); integers give f32. Array API `mean`."""
     (array,) = promoted(x, name="mean", floats=True)
@@ -452,7 +452,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     return divide(total, extent_of(array, axes, array.dtype)) if axes else total
 
 
-@public("var")
+@public("var", method=True)
 def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance over `axis`: squared distances to the mean over (n - correction). Array API `var`.
 
@@ -466,7 +466,7 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
     return divide(total, freedom_of(array, axes, array.dtype, correction))
 
 
-@public("std")
+@public("std", method=True)
 def std(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The square root of `var`, with the same arguments; the derivative at 0 is 0. Array API `std`."""
     spread = var(x, axis, correction=correction, keepdims=keepdims)
@@ -475,7 +475,7 @@ def std(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
     return select(still, _zeros_like(spread), sqrt(select(still, _ones_like(spread), spread)))
 
 
-@public("count_nonzero")
+@public("count_nonzero", method=True)
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """How many elements over `axis` are not 0, as i64. Array API `count_nonzero`."""
     return sum_(_bools(x), axis, keepdims)

@@ -24,6 +24,7 @@ from staged.ops.promote import (
     cast,
     check_fits,
     check_known,
+    internal,
     is_number,
     promoted,
     public,
@@ -86,7 +87,7 @@ _broadcast_op: Primitive = primitive(
 )
 
 
-@public("broadcast_to")
+@public("broadcast_to", method=True)
 def broadcast_to(x: Any, shape: Sequence[Extent] | Extent) -> Array:
     """`x` repeated to `shape`. Array API `broadcast_to`. Raises ShapeError where an extent is neither equal nor 1."""
     array = as_array(x)
@@ -155,7 +156,7 @@ def _shape_argument(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
 
 
-@public("reshape")
+@public("reshape", method=True)
 def reshape(x: Any, *shape: Any) -> Array:
     """The elements of `x`, in row-major order, in another shape; one extent may be -1. Array API `reshape`.
 
@@ -195,7 +196,7 @@ def _missing(x: Array, rest: Shape) -> Extent:
     raise shape_error(f"cannot reshape {shape_text(x.shape)} to {shape_text((*rest, -1))}: what is left is no extent", x)
 
 
-@public("flatten")
+@public("flatten", method=True, numpy=("ravel",), torch=("ravel",))
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Array:
     """The axes from `start_dim` to `end_dim` joined into one. torch `flatten`."""
     array = as_array(x)
@@ -211,7 +212,7 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Array:
     return reshape(array, (*before, -1, *after))
 
 
-@public("squeeze")
+@public("squeeze", method=True)
 def squeeze(x: Any, axis: Any = None) -> Array:
     """`x` without axes of extent 1: those named, or all of them. Array API `squeeze`."""
     array = as_array(x)
@@ -225,7 +226,7 @@ def squeeze(x: Any, axis: Any = None) -> Array:
     return reshape(array, tuple(extent for position, extent in enumerate(array.shape) if position not in axes))
 
 
-@public("expand_dims")
+@public("expand_dims", method=True)
 def expand_dims(x: Any, axis: int = 0) -> Array:
     """`x` with a new axis of extent 1 at position `axis`. Array API `expand_dims`."""
     array = as_array(x)
@@ -233,13 +234,13 @@ def expand_dims(x: Any, axis: int = 0) -> Array:
     return reshape(array, (*array.shape[:position], 1, *array.shape[position:]))
 
 
-@public("unsqueeze")
+@public("unsqueeze", method=True)
 def unsqueeze(x: Any, dim: int) -> Array:
     """`x` with a new axis of extent 1 at position `dim`. torch `unsqueeze`."""
     return expand_dims(x, dim)
 
 
-@public("item")
+@internal("item", method=True)
 def item(x: Any) -> Array:
     """The only element of `x`, as a scalar; a ShapeError where there are more."""
     array = as_array(x)
@@ -283,7 +284,7 @@ _permute_op: Primitive = primitive(
 )
 
 
-@public("permute_dims")
+@public("permute_dims", method=True)
 def permute_dims(x: Any, *axes: Any) -> Array:
     """`x` with its axes in another order: axis i of the result is axis `axes[i]` of `x`. Array API `permute_dims`."""
     array = as_array(x)
@@ -294,13 +295,13 @@ def permute_dims(x: Any, *axes: Any) -> Array:
     return array if order == tuple(range(array.ndim)) else bind(_permute_op, [array], axes=order)
 
 
-@public("permute")
+@public("permute", method=True)
 def permute(x: Any, *axes: Any) -> Array:
     """`permute_dims` by torch's name."""
     return permute_dims(x, *axes)
 
 
-@public("transpose")
+@public("transpose", method=True)
 def transpose(x: Any, *axes: Any) -> Array:
     """`x` with its axes reversed, or in the order of a tuple, as NumPy's; by two numbers these axes are swapped, as torch's."""
     array = as_array(x)
@@ -321,7 +322,7 @@ def matrix_transpose(x: Any) -> Array:
     return swapaxes(array, -1, -2)
 
 
-@public("swapaxes")
+@public("swapaxes", method=True, torch=("swapdims",))
 def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
     """`x` with two axes swapped. NumPy `swapaxes`."""
     array = as_array(x)
@@ -331,7 +332,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
     return permute_dims(array, tuple(order))
 
 
-@public("moveaxis")
+@public("moveaxis", method=True, torch=("movedim",))
 def moveaxis(x: Any, source: Any, destination: Any) -> Array:
     """`x` with axes moved to new positions, the others in their order. Array API `moveaxis`."""
     array = as_array(x)
@@ -452,7 +453,7 @@ _slice_op: Primitive = primitive(
 )
 
 
-@public("flip")
+@public("flip", method=True)
 def flip(x: Any, axis: Any = None) -> Array:
     """`x` with the order along `axis` (None: every axis) reversed. Array API `flip`."""
     array = as_array(x)
@@ -465,7 +466,7 @@ def flip(x: Any, axis: Any = None) -> Array:
     return array
 
 
-@public("roll")
+@public("roll", method=True)
 def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array:
     """`x` with elements moved on by `shift` (an integer, also a staged one) along `axis` (None: in the flattened array).
 
@@ -645,7 +646,7 @@ def _joined(arrays: Sequence[Any], name: str) -> list[Array]:
     return promoted(*arrays, name=name)
 
 
-@public("concat")
+@public("concat", numpy=("concatenate",))
 def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
     """The arrays one after the other along `axis` (None: flattened first); dtypes promote. Array API `concat`.
 
@@ -710,7 +711,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     return [slice_axis(array, where, a, max(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
 
 
-@public("unstack")
+@public("unstack", method=True)
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """The parts of `x` along `axis`, without that axis. Array API `unstack`."""
     array = as_array(x)
@@ -721,7 +722,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     return tuple(squeeze(slice_axis(array, where, i, i + 1), where) for i in range(extent))
 
 
-@public("tile")
+@public("tile", method=True)
 def tile(x: Any, repetitions: Any) -> Array:
     """`x` repeated as a whole along each axis. Array API `tile`."""
     array = as_array(x)

@@ -223,7 +223,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Ar
     return cast(iota((count,), 0, f64) * float(step) + float(start), wanted)
 
 
-@public("linspace")
+@public("linspace", numpy=None)
 def linspace(start: float, stop: float, num: int, *, dtype: Any = f32, endpoint: bool = True) -> Array:
     """`num` evenly spaced numbers from `start` to `stop`. Array API `linspace`. Computed in f64, rounded once."""
     for what, number in (("start", start), ("stop", stop), ("num", num)):
@@ -277,13 +277,13 @@ def _triangle(x: Any, k: int, lower: bool) -> Array:
     return where(inside, array, constant(0, TensorType(array.dtype)))
 
 
-@public("tril")
+@public("tril", method=True)
 def tril(x: Any, k: int = 0) -> Array:
     """The part of each matrix on and below diagonal `k`, zeros above. Array API `tril`."""
     return _triangle(x, k, True)
 
 
-@public("triu")
+@public("triu", method=True)
 def triu(x: Any, k: int = 0) -> Array:
     """The part of each matrix on and above diagonal `k`, zeros below. Array API `triu`."""
     return _triangle(x, k, False)

@@ -39,6 +39,7 @@ from staged.ops.promote import (
     dtype_error,
     filled,
     handle,
+    internal,
     is_number,
     promoted,
     public,
@@ -256,7 +257,7 @@ def _laid_out(x: Array, plan: _Plan) -> Array:
 # ---- public: reading ------------------------------------------------------------------------------
 
 
-@public("get_item")
+@internal("get_item")
 def get_item(x: Any, key: Any) -> Array:
     """`x[key]`: integers (staged ones too), slices, None, `...`, and integer arrays, as in NumPy.
 

@@ -1,6 +1,6 @@
 """torch's words for what arrays and functions here have by NumPy's: the one place that knows them.
 
-`METHOD_WORDS` has the methods of a torch tensor that NumPy's arrays lack, each with our function or a few lines on them.
+`METHOD_WORDS` has the methods of a torch tensor that NumPy's arrays lack and that take a few lines on our functions.
 `KEYWORDS` has torch's names of arguments; every function declared by `public` takes them beside ours. Where torch means
 something else by the same call (`DIM_MEANS`), the torch's keyword gives torch's meaning, or a refusal that names both.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from staged.errors import ArgumentError, DTypeError, ShapeError
 from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u8
-from staged.ops.array import METHODS, WORDS, Array
+from staged.ops.array import METHOD_NAMES, METHODS, WORDS, Array
 from staged.source import here
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -333,18 +333,15 @@ def _amount(x: Array) -> Any:
     return int(x.size) if isinstance(x.size, Size) else x.size.__staged_read__()
 
 
-METHOD_WORDS: dict[str, str | Callable[..., Any]] = {
+METHOD_WORDS: dict[str, Callable[..., Any]] = {
     # shapes
     "view": _view,
     "view_as": lambda x, other: METHODS["reshape"](x, other.shape),
     "reshape_as": lambda x, other: METHODS["reshape"](x, other.shape),
     "expand": _expand,
     "expand_as": lambda x, other: METHODS["broadcast_to"](x, other.shape),
-    "ravel": "flatten",
     "unflatten": _unflatten,
     "t": _t,
-    "swapdims": "swapaxes",
-    "movedim": "moveaxis",
     "split": _split,
     "chunk": _chunk,
     "unbind": lambda x, dim=0: METHODS["unstack"](x, axis=dim),
@@ -361,7 +358,6 @@ METHOD_WORDS: dict[str, str | Callable[..., Any]] = {
     "clone": _value,
     "copy": _value,
     "cpu": _value,
-    "detach": "stop_gradient",
     # dtypes
     "float": lambda x: _cast(x, f32),
     "double": lambda x: _cast(x, f64),
@@ -375,37 +371,13 @@ METHOD_WORDS: dict[str, str | Callable[..., Any]] = {
     # arithmetic
     "masked_fill": _masked_fill,
     "where": lambda x, condition, other: METHODS["where"](condition, x, other),
-    "sub": "subtract",
-    "mul": "multiply",
-    "div": "divide",
-    "true_divide": "divide",
-    "neg": "negative",
-    "absolute": "abs",
     "reciprocal": lambda x: METHODS["divide"](1.0, x),
-    "clamp": "clip",
     "clamp_min": lambda x, min: METHODS["clip"](x, min, None),
     "clamp_max": lambda x, max: METHODS["clip"](x, None, max),
-    "mm": "matmul",
-    "bmm": "matmul",
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
     "amax": lambda x, dim=None, keepdim=False: METHODS["max"](x, dim, keepdim),
     "amin": lambda x, dim=None, keepdim=False: METHODS["min"](x, dim, keepdim),
 }
-"""Methods of a torch tensor: the name of our function that they are, or what they do."""
-
-METHOD_WORDS |= {
-    name: name
-    for name in """add multiply divide subtract negative pow remainder floor_divide matmul dot outer vecdot softmax log_softmax
-    logsumexp norm sigmoid tanh relu erf erfc sin cos tan sinh cosh asin acos atan expm1 log1p log2 log10 rsqrt sign floor
-    ceil round trunc isnan isinf isfinite maximum minimum logical_and logical_or logical_xor logical_not equal not_equal
-    less less_equal greater greater_equal tril triu flip roll tile moveaxis permute_dims count_nonzero expand_dims take
-    take_along_axis unstack""".split()
-}
+"""Methods of a torch tensor that are more than another word for one of our functions (see `promote.public`)."""
 
 _TWO_MEANINGS = {
     "repeat": "`st.tile(x, counts)` is torch's repeat, `st.repeat(x, count)` NumPy's",
@@ -414,8 +386,7 @@ _TWO_MEANINGS = {
 
 def method_named(name: str) -> Callable[..., Any] | None:
     """The function behind a method by torch's name; None where there is none."""
-    found = METHOD_WORDS.get(name)
-    return METHODS[found] if isinstance(found, str) else found
+    return METHOD_WORDS.get(name)
 
 
 def missing(name: str) -> str:
@@ -423,7 +394,7 @@ def missing(name: str) -> str:
     if name in _TWO_MEANINGS:
         return f": {_TWO_MEANINGS[name]}"
     plain = name.removesuffix("_")
-    if name.endswith("_") and (plain in METHOD_WORDS or plain in METHODS):
+    if name.endswith("_") and any(plain in known for known in (METHOD_WORDS, METHOD_NAMES, METHODS)):
         return f": arrays are values, write `x = x.{plain}(...)`"
     return ""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import staged as st
-from staged.ops.array import _METHOD_NAMES
+from staged.ops.array import METHOD_NAMES
 from staged.ops.primitive import PRIMITIVES
 from tests.fuzz.cells.draw import Draw, NotACell
 
@@ -76,7 +76,7 @@ def call(name: str) -> Callable[[Call], Call]:
 
 def form(d: Draw, name: str, x: str, rest: str = "") -> str:
     """`st.name(x, rest)`, or `x.name(rest)` where there is such a method."""
-    if name in _METHOD_NAMES and d.likely(30):
+    if name in METHOD_NAMES and d.likely(30):
         return f"{x}.{name}({rest.removeprefix(', ')})"
     return f"st.{name}({x}{rest})"
 
