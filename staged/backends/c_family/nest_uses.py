@@ -5,26 +5,19 @@ from __future__ import annotations
 from staged.backends.c_family.scalars import EXTREMES, is_checked
 from staged.ir.loops import (
     Accumulate,
-    ArrayRef,
     Axis,
-    CallSupport,
     CheckIndex,
     Compute,
-    Constant,
-    Copy,
     Guarded,
     Load,
-    LoadPair,
     Local,
     Loop,
-    Nest,
     Operand,
     PositionOf,
     Statement,
     Store,
     StorePair,
     Tile,
-    walk,
 )
 
 
@@ -75,37 +68,3 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
 def may_stop(s: Statement) -> bool:
     """Whether a statement may stop the program."""
     return isinstance(s, CheckIndex) or isinstance(s, Compute) and is_checked(s.op, s.target.dtype)
-
-
-def used_sources(nest: Nest) -> set[ArrayRef | Local]:
-    """The parameters that a nest reads at all."""
-    used: set[ArrayRef | Local] = set()
-    for s in walk(nest.body):
-        match s:
-            case LoadPair(_, _, array):
-                used.add(array)
-            case StorePair(array, _, first, second):
-                used.add(array)
-                used.update(o for o in (first, second) if isinstance(o, Local))
-            case Load(_, array, index):
-                used.add(array)
-                used.update(n for n, _ in index.terms if isinstance(n, Local))
-            case Compute(_, _, operands):
-                used.update(o for o in operands if isinstance(o, Local))
-            case Store(array, index, value):
-                used.add(array)
-                used.update(o for o in (value,) if isinstance(o, Local))
-                used.update(n for n, _ in index.terms if isinstance(n, Local))
-            case Accumulate(_, value, index):
-                used.update(o for o in (value,) if isinstance(o, Local))
-                if index is not None:
-                    used.update(n for n, _ in index.terms if isinstance(n, Local))
-            case CheckIndex(_, index):
-                used.update(o for o in (index,) if isinstance(o, Local))
-            case PositionOf(_, index):
-                used.update(n for n, _ in index.terms if isinstance(n, Local))
-            case Copy(target, source):
-                used.update((target,) if source is None else (target, source))
-            case CallSupport(_, _, arguments):
-                used.update(a for a in arguments if not isinstance(a, Constant))
-    return used

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staged.backends.c_family.code.uses import is_unrolled
 from staged.backends.c_family.file import State
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
@@ -164,7 +165,7 @@ class CudaProgramEmitter(CudaEntry):
         w.section("kernels")
         if not self.graphs.types():
             w.text(_RTC_TYPES)
-        if any("ST_UNROLLED" in kernel.text for kernel in kernels):
+        if any(kernel.code is not None and is_unrolled(kernel.code.body) for kernel in kernels):
             w.line()
             w.text(_UNROLLED)
         checks = [device_names(finite_check_kernel(dtype)) for dtype in self.finite_checks.dtypes]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from staged.backends.c_family.code.dialect import Dialect
+from staged.backends.c_family.code.printer import print_function
+from staged.backends.c_family.code.tree import Declare, Parameter
+from staged.backends.c_family.code.types import Space, pointer
+from staged.backends.c_family.code.uses import mentioned
+from staged.backends.c_family.expr import Expr, Prefix, Variable, Words
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.writer import Writer, safe_comment, wrapped
-from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS, device_names
+from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS
 from staged.backends.gpu_family.geometry import Launch
 
 CUDA_WORDS = CUDA_FUNCTIONS | frozenset(
@@ -19,13 +23,32 @@ LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
 """What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
 
 
+class DeviceWords(Words):
+    """Functions of the device are called `st_device_...` (names of the user never begin with `st_`)."""
+
+    def function(self, text: str) -> str:
+        return f"st_device_{text.removeprefix('st_')}" if text.startswith("st_") else text
+
+
+CUDA = Dialect(
+    words=DeviceWords(),
+    unroll="ST_UNROLLED",
+    needs_casts=True,
+    restrict="__restrict__",
+    kernel_head='extern "C" __global__ void __launch_bounds__({})',
+    storage={Space.SHARED: "__shared__ "},
+    block_barrier="__syncthreads()",
+    warp_barrier="__syncwarp()",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class WholeCopy:
     """All of one parameter of a kernel from another, before it starts, unless they are one buffer; None: zeros."""
 
-    target: str
-    source: str | None
-    size: str
+    target: Expr
+    source: Expr | None
+    size: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +59,8 @@ class CudaKernel(KernelText):
     copies: tuple[WholeCopy, ...] = ()
     workspace_bytes: int = 0
     """Memory that its threads share out among them; it then takes it as `scratch`."""
-    comments: tuple[str, ...] = ()
-    statements: str = ""
-    """What stands between its braces."""
-    own_parameters: tuple[tuple[str, str], ...] = ()
-    """What it takes besides the op's operands and results."""
     zeroes: bool = False
     """Whether it only fills its result with zeros, as cudaMemsetAsync does at an address that the host knows."""
-    restricted: frozenset[str] = frozenset()
-    """The parameters whose arrays are reached by no other."""
 
     @property
     def how(self) -> str:
@@ -52,49 +68,28 @@ class CudaKernel(KernelText):
 
     def can_read(self, positions: Collection[int]) -> bool:
         """Whether it has such a form: the host must know the addresses of arrays that it copies before the launch."""
-        names = {self.parameters[position][1] for position in positions}
-        return bool(self.statements) and not any(copy.target in names or copy.source in names for copy in self.copies)
+        if self.code is None:
+            return False
+        given = {self.code.parameters[position].variable for position in positions}
+        return not any(copy.target in given or copy.source in given for copy in self.copies)
 
     def reading(self, positions: Collection[int], name: str) -> CudaKernel:
         """The same kernel, called `name`, with the arguments at `positions` found where an address of the device points.
 
             y_kernel(const float *x, float factor)  ->  y_of_turn_kernel(const float *x, const float *factor_at)
         """
-        parameters, reads = [], []
-        for position, (c_type, parameter) in enumerate(self.parameters):
-            if position not in positions:
-                parameters.append((c_type, parameter))
-                continue
-            place = f"{parameter}_at"
-            while re.search(rf"\b{place}\b", self.statements):
+        assert self.code is not None and self.can_read(positions)
+        parameters = list(self.code.parameters)
+        taken = {v.text for v in (*mentioned(self.code.body), *(parameter.variable for parameter in parameters))}
+        reads = []
+        for position in sorted(positions):
+            variable = parameters[position].variable
+            place = f"{variable.text}_at"
+            while place in taken:
                 place += "_"
-            is_pointer = c_type.endswith("*")
-            parameters.append((f"{c_type}const *" if is_pointer else f"const {c_type}*", place))
-            reads.append(f"    {c_type if is_pointer else f'const {c_type}'}{'const ' * is_pointer}{parameter} = *{place};")
-        statements = "\n".join([*reads, self.statements])
-        assert self.launch is not None and self.can_read(positions)
-        given = (*parameters, *self.own_parameters)
-        text = kernel_function(name, self.comments, self.launch, given, self.restricted, statements)
-        return replace(
-            self, name=name, text=text, parameters=tuple(parameters), statements=statements, zeroes=False
-        )
-
-
-def kernel_function(
-    name: str,
-    comments: Sequence[str],
-    launch: Launch,
-    parameters: Sequence[tuple[str, str]],
-    restricted: Collection[str],
-    statements: str,
-) -> str:
-    """The text of a kernel: `statements` stand between its braces."""
-    w = Writer()
-    for comment in comments:
-        w.line("// " + safe_comment(comment))
-    text = ", ".join(f"{type}{'__restrict__ ' * (name in restricted)}{name}" for type, name in parameters)
-    bounds = f"__launch_bounds__({launch.threads})"
-    w.line(wrapped(f'extern "C" __global__ void {bounds} {name}({text})') + " {")
-    w.text(statements)
-    w.line("}")
-    return device_names(str(w))
+            at = Variable(place, pointer(variable.type, Space.GLOBAL, is_const=True))
+            parameters[position] = Parameter(at)
+            reads.append(Declare(variable, Prefix("*", at)))
+        code = replace(self.code, name=name, parameters=tuple(parameters), body=(*reads, *self.code.body))
+        given = tuple((p.variable.type.before_name, p.variable.text) for p in parameters[: len(self.parameters)])
+        return replace(self, name=name, text=print_function(code, CUDA), parameters=given, code=code, zeroes=False)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from staged.backends.c_family.kernel_shape import shape_of
+from staged.backends.c_family.code.shape import shape_of
+from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.kernel_text import KernelText, Site
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
-from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, CudaKernel
+from staged.backends.cublas_cudnn.kernel_text import CUDA, CUDA_WORDS, CudaKernel
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.loops import product_nest
-from staged.backends.cublas_cudnn.loops import CudaLoopEmitter
+from staged.backends.cublas_cudnn.nest.kernel import emit_kernel
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernels
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
@@ -52,7 +53,7 @@ class CudaLibrary:
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
         # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
         chosen = self.names.fresh(name, "_kernel")
-        made = CudaLoopEmitter(op, self.machine, self.gpu, self.site, self.options).kernel(chosen)
+        made = emit_kernel(op, chosen, self.gpu, self.site, self.options)
         first = self.known.setdefault(_shape_of(made), made)
         if first is made:
             return made
@@ -64,21 +65,23 @@ class CudaLibrary:
             parameters=first.parameters,
             launch=first.launch,
             copies=first.copies,
-            comments=first.comments,
-            statements=first.statements,
-            own_parameters=first.own_parameters,
-            restricted=first.restricted,
+            code=first.code,
         )
 
 
 def _shape_of(kernel: CudaKernel) -> object:
-    """What two kernels must share to be one: the text but for comments and names of their own, and the launch."""
-    text, numbered = shape_of(kernel.text)
+    """What two kernels must share to be one: all but comments and names of their own, and the launch."""
+    assert kernel.code is not None and kernel.launch is not None
+    shape, numbered = shape_of(kernel.code, CUDA)
+
+    def number(expr: Expr | None) -> str:
+        return "" if expr is None else numbered(expr)
+
     types = tuple(c_type for c_type, _ in kernel.parameters)
-    copies = tuple(tuple(map(numbered, (copy.target, copy.source or "", copy.size))) for copy in kernel.copies)
-    assert kernel.launch is not None
-    launch = replace(kernel.launch, how="", count=numbered(kernel.launch.count), grid=numbered(kernel.launch.grid))
-    return text, types, launch, copies, kernel.workspace_bytes
+    copies = tuple(tuple(map(number, (copy.target, copy.source, copy.size))) for copy in kernel.copies)
+    counts = number(kernel.launch.count), number(kernel.launch.grid)
+    launch = replace(kernel.launch, how="", count=None, grid=None)
+    return shape, types, launch, counts, copies, kernel.workspace_bytes
 
 
 def needs_of(kernels: Sequence[KernelText]) -> frozenset[str]:

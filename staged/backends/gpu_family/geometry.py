@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from staged.backends.c_family.expr import Conditional, Expr, Group, Infix, Literal, infix_sum
 from staged.ir.machine import CUDA, Gpu
 from staged.ir.schedule import Bind, Level, Memory, Schedule
 
@@ -64,27 +65,27 @@ class Launch:
     strided: bool = False
     how: str = ""
     """Who does an item where it is not a thread."""
-    count: str = ""
-    """The items as C, where the program finds out how many there are; `items` and `blocks` are then the most there may be."""
-    grid: str = ""
-    """The blocks as C, likewise: a number that may be 0."""
+    count: Expr | None = None
+    """The items where the program finds out how many there are; `items` and `blocks` are then the most there may be."""
+    grid: Expr | None = None
+    """The blocks, likewise: a number that may be 0."""
 
     @property
     def has_tail(self) -> bool:
         """Whether the last block has threads without an item."""
-        return bool(self.count) or self.blocks * self.threads != self.items
+        return self.count is not None or self.blocks * self.threads != self.items
 
     @property
-    def limit(self) -> str:
+    def limit(self) -> Expr:
         """The items as C."""
-        return self.count or str(self.items)
+        return Literal(str(self.items)) if self.count is None else self.count
 
     def __str__(self) -> str:
         if self.items == 1 and not self.how:
             return "one thread"
         blocks = f"{self.blocks} block{'s' if self.blocks != 1 else ''} of {self.threads} threads"
         each = self.how or ("several a thread" if self.strided else "a thread each")
-        if self.count:
+        if self.count is not None:
             return f"{self.count} items, {each}: blocks of {self.threads} threads, {self.blocks} at most"
         return f"{self.items} item{'s' if self.items != 1 else ''}, {each}: {blocks}"
 
@@ -160,13 +161,14 @@ def launch_of(schedule: Schedule, items: int, workspace: int, gpu: Gpu = CUDA) -
     return launch_for(items // packs.lanes if packs is not None else items, schedule.items.count, gpu)
 
 
-def counted(launch: Launch, count: str, grid: str) -> Launch:
-    """`launch` for as many items as the program finds, in as many blocks as these need, both as C.
+def counted(launch: Launch, count: Expr, grid: Expr) -> Launch:
+    """`launch` for as many items as the program finds, in as many blocks as these need.
 
     Exact: `launch` is for the most items there may be; a strided one has workspace for its own blocks and no more.
     """
     if launch.strided:
-        grid = f"({grid} < {launch.blocks} ? {grid} : {launch.blocks})"
+        most = Literal(str(launch.blocks))
+        grid = Group(Conditional(Infix("<", grid, most), grid, most))
     return replace(launch, count=count, grid=grid)
 
 
@@ -176,10 +178,10 @@ def together(launches: Sequence[Launch]) -> Launch:
     Exact: all have as many threads a block, and each its own blocks, whatever number of items the program finds for it.
     """
     items, blocks = sum(launch.items for launch in launches), sum(launch.blocks for launch in launches)
-    if not any(launch.count for launch in launches):
+    if all(launch.count is None for launch in launches):
         return replace(launches[0], items=items, blocks=blocks)
-    count = " + ".join(launch.limit for launch in launches)
-    grid = " + ".join(launch.grid or str(launch.blocks) for launch in launches)
+    count = infix_sum([launch.limit for launch in launches])
+    grid = infix_sum([launch.grid or Literal(str(launch.blocks)) for launch in launches])
     return replace(launches[0], items=items, blocks=blocks, count=count, grid=grid)
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as sizes
 
+from staged.backends.c_family.expr import Expr, Infix, Literal, Name
 from staged.backends.gpu_family.geometry import (
     Team,
     check_grid,
@@ -72,29 +73,42 @@ def test_workspace_is_limited_and_every_item_is_done(items: int, thread_bytes: i
     assert threads * thread_bytes <= CUDA.workspace_bytes
 
 
+N = Name("n")
+
+
+def times(factor: int) -> Expr:
+    """`n * factor`."""
+    return Infix("*", N, Literal(str(factor)))
+
+
+def blocks_of(items: Expr, threads: int) -> Expr:
+    """The blocks for so many items."""
+    return Infix("/", Infix("+", items, Literal(str(threads - 1))), Literal(str(threads)))
+
+
 @pytest.mark.parametrize("most", [2, 31, 257, 10_000, 2**33])
 def test_the_blocks_of_what_is_counted_are_those_of_so_many_items(most: int) -> None:
     """The grid as C, for every size up to the bound, is the grid that a launch of that size has."""
     at_most = launch_for(most * 5)
-    launch = counted(at_most, "n * 5", f"(n * 5 + {at_most.threads - 1}) / {at_most.threads}")
-    assert launch.has_tail and launch.limit == "n * 5"
+    launch = counted(at_most, times(5), blocks_of(times(5), at_most.threads))
+    assert launch.has_tail and str(launch.limit) == "n * 5"
     for n in {0, 1, 2, most // 2, most - 1, most}:
-        found = eval(launch.grid.replace("/", "//"), {"n": n})
+        found = eval(str(launch.grid).replace("/", "//"), {"n": n})
         assert found == (launch_for(n * 5, launch.threads).blocks if n else 0)
         assert found <= launch.blocks
 
 
 def test_counted_parts_share_a_grid_with_others() -> None:
     fixed = launch_for(1000, 256)
-    launch = together((fixed, counted(launch_for(400, 256), "n * 4", "(n * 4 + 255) / 256")))
-    assert (launch.items, launch.blocks, launch.grid) == (1400, 6, "4 + (n * 4 + 255) / 256")
-    assert together((fixed, fixed)).grid == "" and together((fixed, fixed)).blocks == 8
+    launch = together((fixed, counted(launch_for(400, 256), times(4), blocks_of(times(4), 256))))
+    assert (launch.items, launch.blocks, str(launch.grid)) == (1400, 6, "4 + (n * 4 + 255) / 256")
+    assert together((fixed, fixed)).grid is None and together((fixed, fixed)).blocks == 8
 
 
 def test_counted_items_with_workspace_have_no_more_blocks_than_there_is_workspace_for() -> None:
-    launch = counted(launch_with_workspace(1 << 20, 1 << 16), "n", "(n + 255) / 256")
+    launch = counted(launch_with_workspace(1 << 20, 1 << 16), N, blocks_of(N, 256))
     assert launch.strided
-    assert launch.grid == f"((n + 255) / 256 < {launch.blocks} ? (n + 255) / 256 : {launch.blocks})"
+    assert str(launch.grid) == f"((n + 255) / 256 < {launch.blocks} ? (n + 255) / 256 : {launch.blocks})"
 
 
 @given(sizes.integers(1, 10**6), sizes.sampled_from([(32, 8), (256, 1), (8, 32)]), sizes.integers(0, CUDA.workspace_bytes // 4))

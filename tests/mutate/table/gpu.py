@@ -61,9 +61,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a row that is found, of one, has no place",
-        f"{GPU}loops.py",
-        'self.axes.update(dict.fromkeys(part.axes, Literal("0")))',
-        "self.axes.update({})",
+        f"{GPU}nest/kernel.py",
+        "low.axes.update(dict.fromkeys(part.axes, ZERO))",
+        "low.axes.update({})",
         ON_SCATTER,
     ),
     Mutant(

@@ -12,9 +12,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "in a region a length out of range is called an index",
-        "staged/backends/cublas_cudnn/statements.py",
-        "{failure_of(s.meaning)}",
-        "{failure_of('index')}",
+        "staged/backends/cublas_cudnn/nest/statements.py",
+        "failure_of(s.meaning)",
+        "failure_of('index')",
         ("tests/backends/cublas_cudnn/test_ctc.py", "-k", "out_of_range"),
     ),
     Mutant(
@@ -132,8 +132,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a strided launch of as many items as the program finds has a block for each",
         "staged/backends/gpu_family/geometry.py",
-        "    if launch.strided:\n        grid =",
-        "    if not launch.blocks:\n        grid =",
+        "    if launch.strided:\n        most =",
+        "    if not launch.blocks:\n        most =",
         ("tests/backends/gpu_family/test_geometry.py",),
     ),
     Mutant(

@@ -114,16 +114,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a thread passes on is lost in the next piece",
-        "staged/backends/cublas_cudnn/statements.py",
-        'self.w.line(f"{total.scalar} += {self.totals[reduction].scalar};")',
-        'self.w.line(f"{total.scalar} = {self.totals[reduction].scalar};")',
+        "staged/backends/cublas_cudnn/nest/teams.py",
+        'low.code.add(Assign(total.variable, self.totals.open[reduction].variable, "+"))',
+        "low.code.add(Assign(total.variable, self.totals.open[reduction].variable))",
         ON_DEVICE,
     ),
     Mutant(
         "the last piece goes beyond the end of a loop",
-        "staged/backends/c_family/loops.py",
-        'limit = f"{start} + {size} < {high} ? {start} + {size} : {high}"',
-        'limit = f"{start} + {size}"',
+        "staged/backends/c_family/nest/loops.py",
+        'Conditional(Infix("<", after, stop), after, stop)',
+        "after",
         ON_DEVICE,
     ),
     Mutant(

@@ -103,9 +103,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a device calls a label an index",
-        "staged/backends/cublas_cudnn/statements.py",
-        "{failure_of(s.meaning)}",
-        "{failure_of('index' if s.meaning == 'label' else s.meaning)}",
+        "staged/backends/cublas_cudnn/nest/statements.py",
+        "failure_of(s.meaning)",
+        "failure_of('index' if s.meaning == 'label' else s.meaning)",
         ("tests/backends/cublas_cudnn/test_kernels.py::test_a_label_that_is_no_class_is_named_as_on_the_cpu",),
     ),
     Mutant(

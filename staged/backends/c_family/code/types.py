@@ -60,7 +60,8 @@ def lanes(dtype: DType, count: int, text: str) -> CType:
 @cache
 def pointer(to: CType, space: Space, is_const: bool = False) -> CType:
     """The address of something in a memory."""
-    return CType(f"{'const ' * is_const}{to.text} *", to.dtype, to.lanes, True, is_const, space)
+    const = "const " * is_const
+    return CType(f"{to.text}{const}*" if to.is_pointer else f"{const}{to.text} *", to.dtype, to.lanes, True, is_const, space)
 
 
 INDEX = CType("int64_t")

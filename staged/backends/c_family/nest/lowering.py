@@ -233,6 +233,9 @@ class Lowering:
 
     def condition(self, bounds: Sequence[Bound]) -> Expr:
         """Whether all of these indices lie inside of their axes."""
+        if len(bounds) == 1 and bounds[0].extent == 1 and sorted(step for _, step in bounds[0].index.terms) == [-1, 1]:
+            (one, _), (other, _) = sorted(bounds[0].index.terms, key=lambda term: -term[1])
+            return Infix("==", self.index(Affine.of(one)), self.index(Affine.of(other) + -bounds[0].index.offset))
         parts: list[Expr] = []
         for bound in bounds:
             inside = self.index(bound.index)

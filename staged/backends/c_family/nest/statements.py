@@ -22,8 +22,10 @@ from staged.ir.loops import (
     Copy,
     Guarded,
     Load,
+    LoadPair,
     PositionOf,
     Store,
+    StorePair,
 )
 from staged.ir.types import Dim, DType, i64
 from staged.ir.types import bound as bound_of
@@ -54,6 +56,8 @@ class Statements:
         low.statements |= {
             Load: self.load,
             Store: self.store,
+            LoadPair: self.load_pair,
+            StorePair: self.store_pair,
             Compute: self.compute,
             PositionOf: self.position,
             CheckIndex: self.check_index,
@@ -78,6 +82,17 @@ class Statements:
     def store(self, s: Store) -> None:
         low = self.low
         low.code.add(Assign(Index(low.arrays[s.array], low.index(s.index)), low.operand(s.value).expr))
+
+    def load_pair(self, s: LoadPair) -> None:
+        low = self.low
+        for offset, target in enumerate((s.first, s.second)):
+            low.bind_scalar(target, Index(low.arrays[s.array], low.index(s.index + offset)), in_place=False)
+
+    def store_pair(self, s: StorePair) -> None:
+        low = self.low
+        for offset, value in enumerate((s.first, s.second)):
+            place = Index(low.arrays[s.array], low.index(s.index + offset))
+            low.code.add(Assign(place, low.operand(value).expr))
 
     def compute(self, s: Compute) -> None:
         low = self.low

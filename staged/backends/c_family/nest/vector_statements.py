@@ -190,8 +190,7 @@ class VectorStatements:
         """Pairs of neighbours: in a loop over vectors two vectors, sorted into even and odd lanes."""
         low, array, dtype = self.low, self.low.arrays[s.array], s.array.dtype
         if self.axis is None:
-            for offset, target in enumerate((s.first, s.second)):
-                low.bind_scalar(target, Index(array, low.index(s.index + offset)), False, True)
+            self.scalars.load_pair(s)
             return
         type = self.type(dtype)
         whole = [low.variable(hint, type) for hint in ("low", "high")]
@@ -205,12 +204,10 @@ class VectorStatements:
 
     def store_pair(self, s: StorePair) -> None:
         low, array, dtype = self.low, self.low.arrays[s.array], s.array.dtype
-        values = [low.operand(s.first), low.operand(s.second)]
         if self.axis is None:
-            for offset, value in enumerate(values):
-                low.code.add(Assign(Index(array, low.index(s.index + offset)), value.expr))
+            self.scalars.store_pair(s)
             return
-        one, other = (self.settled(value) for value in values)
+        one, other = (self.settled(low.operand(value)) for value in (s.first, s.second))
         count = self.lanes // 2
         for half in (0, 1):
             picks = [lane for n in range(count) for lane in (half * count + n, self.lanes + half * count + n)]
