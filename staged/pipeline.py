@@ -14,6 +14,7 @@ from staged.depth import goes_deep
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, walk_ops
+from staged.ir.structure import VMAP
 from staged.ir.types import CPU
 from staged.ir.verifier import verify_if_asked
 from staged.kernels.fuse import fuse
@@ -61,7 +62,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Before autodiff: each value that reaches a function twice would have two cotangents.
     ("narrow functions before autodiff", narrow_functions),
     # Innermost transforms first: a gradient of a gradient differentiates plain IR.
-    ("fulfil transforms", lambda program: fulfil_transforms(program, {"vmap": expand_vmap})),
+    ("fulfil transforms", lambda program: fulfil_transforms(program, {VMAP: expand_vmap})),
     # After autodiff, which knows no such calls; while composites are one op.
     ("call libraries", with_library_calls),
     # After autodiff: composites keep their own, better derivative until here.

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from staged.autodiff.rules import closed_over
 from staged.autodiff.tangent_types import tangent_types
 from staged.errors import GradientError
+from staged.ir.declaration import prims
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
+from staged.ir.structure import CALL, CHECKPOINT, COMPOSITE, CUSTOM_VJP, FRAME_SAVE, IF, SEQUENCE_ZEROS
 from staged.ir.types import FrameType, SequenceType
-
-# Ops whose block is closed and passes the derivative on.
-_INLINE = frozenset(("composite", "checkpoint"))
+from staged.ir.views import Loop
 
 
 class Activity:
@@ -71,29 +71,29 @@ class Activity:
 
     def _visit(self, block: Block, active: set[Value]) -> None:
         for op in block.ops:
-            if op.name == "if":
+            if op.declared is IF:
                 for branch in op.blocks:
                     self._visit(branch, active)
                     if branch.end.kind == "yield":
                         self._mark(op.results, branch.end.operands, active)
-            elif op.name in ("for", "while"):
+            elif op.declared.is_loop:
                 self._loop(op, active)
-            elif op.name in _INLINE:
+            elif op.declared in (COMPOSITE, CHECKPOINT):
                 (body,) = op.blocks
                 self._mark(body.params, op.operands, active)
                 self._visit(body, active)
                 if body.end.kind == "yield":
                     self._mark(op.results, body.end.operands, active)
-            elif op.name == "call":
+            elif op.declared is CALL:
                 self._call(op, active)
-            elif op.name == "frame_save" and self.forward:
+            elif op.declared is FRAME_SAVE and self.forward:
                 active.update(result for result in op.results if self.tangent_types.has(result.type))
-            elif op.name == "custom_vjp":
+            elif op.declared is CUSTOM_VJP:
                 if any(v in active for number, v in enumerate(op.operands) if number not in op.attrs["wrt"]):
                     raise closed_over(op.attrs.get("name", "a function"), op.where)
                 if any(op.operands[number] in active for number in op.attrs["wrt"]):
                     active.update(result for result in op.results if self.tangent_types.has(result.type))
-            elif op.name not in ("stop_gradient", "sequence_zeros") and any(operand in active for operand in op.operands):
+            elif op.declared not in (prims.STOP_GRADIENT, SEQUENCE_ZEROS) and any(operand in active for operand in op.operands):
                 if any(effect.kind == "write" for effect in op.effects):
                     raise GradientError(
                         "differentiated code writes a Variable where its new value is not followed",
@@ -109,16 +109,16 @@ class Activity:
             active.update(result for number, result in enumerate(op.results) if number in found)
 
     def _loop(self, op: Op, active: set[Value]) -> None:
-        body = op.blocks[-1]
-        carried, initial = carried_of(op)
-        self._mark(carried, initial, active)
+        loop = Loop(op)
+        body, carried = loop.body, loop.carried
+        self._mark(carried, loop.initial, active)
         while True:
             self._visit(body, active)
             if body.end.kind != "yield" or not self._mark(carried, body.end.operands, active):
                 break
         if body.end.kind == "yield":
-            self._mark(op.results[len(carried) :], body.end.operands[len(carried) :], active)
-        self._mark(op.results, carried, active)
+            self._mark(loop.collected, body.end.operands[len(carried) :], active)
+        self._mark(loop.final, carried, active)
 
     def _mark(self, targets: Iterable[Value], sources: Iterable[Value], active: set[Value]) -> bool:
         """Make each target active whose source is; whether that is news."""
@@ -136,21 +136,13 @@ def has_frames(value: Value) -> bool:
     return isinstance(type, FrameType)
 
 
-def carried_of(op: Op) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """The carried parameters of a loop's body, and their initial values."""
-    if op.name == "for":
-        return op.blocks[0].params[1:], op.operands[3:]
-    return op.blocks[-1].params, op.operands
-
-
 def slots_reached(op: Op, seeds: set[int], outputs: Iterable[Value], active: set[Value]) -> list[int]:
     """Which carried values of a loop get a cotangent in some iteration, if the results `seeds` have one.
 
     `outputs` are values of the body that have cotangents of their own (collected ones). A carried value that feeds one
     that has a cotangent has one itself in the iteration before; what nobody reads back to has none and is not carried.
     """
-    body = op.blocks[-1]
-    carried, _ = carried_of(op)
+    body, carried = Loop(op).body, Loop(op).carried
     slots = set(seeds)
     while True:
         useful = {body.end.operands[slot] for slot in slots} | set(outputs)

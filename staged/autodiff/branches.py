@@ -8,9 +8,10 @@ from staged.autodiff.residuals import Prologue
 from staged.autodiff.reverse import REVERSES, Reverse, made_in
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op
+from staged.ir.structure import IF, SCOPE
 
 
-@REVERSES.rule("if")
+@REVERSES.rule(IF)
 def reverse_branches(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """The reverse of an `if`: the same decision again, then the reverse of the branch that was taken.
 
@@ -47,13 +48,13 @@ def reverse_branches(reverse: Reverse, op: Op, env: Cotangents) -> None:
         )
     types = [reverse.tangent_types.type(value.type) for value in outward]
     blocks = [block.block for block in opened]
-    again = reverse.builder.op("if", [op.operands[0]], types, blocks=blocks, where=where)
+    again = reverse.builder.op(IF, [op.operands[0]], types, blocks=blocks, where=where)
     for value, result in zip(outward, again.results, strict=True):
         result.hint = d_name(value)
         env.set(value, result)
 
 
-@FORWARDS.rule("if")
+@FORWARDS.rule(IF)
 def forward_branches(forward: Forward, op: Op) -> None:
     """An `if` on the same condition, which yields tangents too.
 
@@ -73,7 +74,7 @@ def forward_branches(forward: Forward, op: Op) -> None:
     forward.took(op, copy.results, [*op.results, *(None for _ in chosen)], chosen)
 
 
-@REVERSES.rule("scope")
+@REVERSES.rule(SCOPE)
 def reverse_scope(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """There is none: exits are flags by now."""
     raise AssertionError("a scope in differentiated code: normalize_exits runs before autodiff")

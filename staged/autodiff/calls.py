@@ -27,6 +27,7 @@ from staged.autodiff.reverse import REVERSES, Reverse
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
+from staged.ir.structure import CALL, CUSTOM_VJP, FRAME_LOAD, FRAME_SAVE
 from staged.ir.types import FrameType, Type
 
 
@@ -45,7 +46,7 @@ class Pair:
     sums: tuple[int, ...]
 
 
-@REVERSES.rule("call")
+@REVERSES.rule(CALL)
 def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of a call: takes the cotangents of its results, adds to those of its arguments.
 
@@ -78,7 +79,7 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     types = [reverse.tangent_types.type(op.operands[number].type) for number in given]
     in_place = tuple((first_sum + number, len(pair.plain) + number) for number in range(len(pair.sums)))
     attrs = {"function": pair.backward, "in_place": in_place} if in_place else {"function": pair.backward}
-    call = reverse.builder.op("call", operands, types, attrs=attrs, where=op.where)
+    call = reverse.builder.op(CALL, operands, types, attrs=attrs, where=op.where)
     results = dict(zip(given, call.results, strict=True))
     params = reverse.pool.body(op.attrs["function"], op.where).block.params
     for number, result in results.items():
@@ -205,7 +206,7 @@ class _Writer:
         """Whether the forward function differs from the function itself."""
         extras = self.reverse.residuals.extras
         replaced = any(
-            op.name == "custom_vjp" or extra.function not in ("", op.attrs.get("function")) for op, extra in extras.items()
+            op.declared is CUSTOM_VJP or extra.function not in ("", op.attrs.get("function")) for op, extra in extras.items()
         )
         return bool(kept) or self.quiet or replaced
 
@@ -224,7 +225,7 @@ class _Writer:
         if kept:
             with prologue.open():
                 types = [inside.type for inside, _ in kept]
-                load = prologue.builder.op("frame_load", [frame], types, where=self.function.where)
+                load = prologue.builder.op(FRAME_LOAD, [frame], types, where=self.function.where)
                 for (inside, outside), result in zip(kept, load.results, strict=True):
                     result.hint = described(inside)
                     self.reverse.residuals.alias[outside] = result
@@ -241,7 +242,7 @@ class _Writer:
             left = [primal_copier.value(value) for value in kept]
             if self.pair is not None:
                 ((type, _),) = pair.residuals
-                save = builder.op("frame_save", left, [type], where=self.function.where)
+                save = builder.op(FRAME_SAVE, left, [type], where=self.function.where)
                 save.result.hint = "frame"
                 left = [save.result]
             builder.end("return", [*results, *left], None, block.end.where)
@@ -275,7 +276,7 @@ def _copy(value: Value) -> Value:
 # ---- forward mode -------------------------------------------------------------------------------
 
 
-@FORWARDS.rule("call")
+@FORWARDS.rule(CALL)
 def forward_call(forward: Forward, op: Op) -> None:
     """A call of the function with tangents.
 

@@ -9,9 +9,10 @@ from staged.autodiff.rules import no_forward
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier, inline_block
+from staged.ir.structure import CHECKPOINT, CUSTOM_VJP
 
 
-@REVERSES.rule("checkpoint")
+@REVERSES.rule(CHECKPOINT)
 def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of a `checkpoint`: it makes the primal again, from the captures, and reverses that.
 
@@ -36,13 +37,13 @@ def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
         builder.end("yield", gradients, None, op.where)
     types = [value.type for value in gradients]
     attrs = {"again": True}
-    again = builder.op("checkpoint", operands, types, attrs=attrs, blocks=[opened.block], where=op.where)
+    again = builder.op(CHECKPOINT, operands, types, attrs=attrs, blocks=[opened.block], where=op.where)
     for number, result in zip(wrt, again.results, strict=True):
         result.hint = d_name(op.operands[number])
         reverse.accumulate(env, op.operands[number], result)
 
 
-@REVERSES.rule("custom_vjp")
+@REVERSES.rule(CUSTOM_VJP)
 def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse that the user gives: the primal leaves what their forward function does, their backward takes that.
 
@@ -64,7 +65,7 @@ def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
         reverse.accumulate(env, op.operands[number], cotangent)
 
 
-@FORWARDS.rule("checkpoint")
+@FORWARDS.rule(CHECKPOINT)
 def forward_checkpoint(forward: Forward, op: Op) -> None:
     """A checkpoint of both, primal and tangents: its reverse makes both again.
 
@@ -91,7 +92,7 @@ def forward_checkpoint(forward: Forward, op: Op) -> None:
     forward.took(op, copy.results, [*op.results, *(None for _ in chosen)], chosen)
 
 
-@FORWARDS.rule("custom_vjp")
+@FORWARDS.rule(CUSTOM_VJP)
 def forward_custom(forward: Forward, op: Op) -> None:
     """Refused where it has tangents: the user gives a reverse derivative only."""
     forward.copied(op)
@@ -106,14 +107,14 @@ def settle(function: Function) -> Function:
 
     What a reverse makes again stays as it is, until equal ops have been merged (`inline_checkpoints`).
     """
-    if not any(op.name in ("checkpoint", "custom_vjp") for op in walk_ops(function.block)):
+    if not any(op.declared in (CHECKPOINT, CUSTOM_VJP) for op in walk_ops(function.block)):
         return function
     return function.with_block(_Settle(Builder()).block(function.block))
 
 
 class _Settle(Copier):
     def op(self, op: Op) -> None:
-        if op.name == "custom_vjp" or (op.name == "checkpoint" and not op.attrs.get("again")):
+        if op.declared is CUSTOM_VJP or (op.declared is CHECKPOINT and not op.attrs.get("again")):
             self.inline_op(op)
         else:
             super().op(op)

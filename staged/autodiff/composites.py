@@ -5,6 +5,7 @@ from __future__ import annotations
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Op, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.structure import COMPOSITE
 from staged.ops.composite import COMPOSITES
 
 
@@ -16,11 +17,11 @@ def open_composites(block: Block) -> Block:
 
     class Opener(Copier):
         def op(self, op: Op) -> None:
-            if op.name == "composite" and COMPOSITES[op.attrs["name"]].vjp is None:
+            if op.declared is COMPOSITE and COMPOSITES[op.attrs["name"]].vjp is None:
                 self.inline_op(op)
             else:
                 super().op(op)
 
-    if not any(op.name == "composite" for op in walk_ops(block)):
+    if not any(op.declared is COMPOSITE for op in walk_ops(block)):
         return block
     return Opener(Builder()).block(block)

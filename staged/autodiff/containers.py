@@ -6,11 +6,21 @@ from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward
 from staged.autodiff.reverse import REVERSES, Reverse
 from staged.ir.nodes import Op, Value
+from staged.ir.structure import (
+    FRAME_LOAD,
+    FRAME_NULL,
+    FRAME_SAVE,
+    SEQUENCE_ADD,
+    SEQUENCE_EMPTY,
+    SEQUENCE_GET,
+    SEQUENCE_SUM,
+    SEQUENCE_ZEROS,
+)
 
 # ---- reverse mode: sequences are linear ---------------------------------------------------------
 
 
-@REVERSES.rule("sequence_get")
+@REVERSES.rule(SEQUENCE_GET)
 def reverse_get(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Reading an element adds to that element's cotangent.
 
@@ -20,12 +30,12 @@ def reverse_get(reverse: Reverse, op: Op, env: Cotangents) -> None:
     cotangent = env.take(op.result)
     if cotangent is not None and sequence in reverse.active:
         before = reverse.or_zeros(env.get(sequence), sequence, op)
-        added = reverse.builder.op("sequence_add", [before, index, cotangent], [before.type], where=op.where)
+        added = reverse.builder.op(SEQUENCE_ADD, [before, index, cotangent], [before.type], where=op.where)
         added.result.hint = d_name(sequence)
         env.set(sequence, added.result)
 
 
-@REVERSES.rule("sequence_add")
+@REVERSES.rule(SEQUENCE_ADD)
 def reverse_add(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """What was added to an element has that element's cotangent."""
     sequence, index, element = op.operands
@@ -35,11 +45,11 @@ def reverse_add(reverse: Reverse, op: Op, env: Cotangents) -> None:
     reverse.accumulate(env, sequence, cotangent)
     if element in reverse.active:
         type = reverse.tangent_types.type(element.type)
-        read = reverse.builder.op("sequence_get", [cotangent, index], [type], where=op.where)
+        read = reverse.builder.op(SEQUENCE_GET, [cotangent, index], [type], where=op.where)
         reverse.accumulate(env, element, read.result)
 
 
-@REVERSES.rule("sequence_sum")
+@REVERSES.rule(SEQUENCE_SUM)
 def reverse_sum(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Each summand has the cotangent of the sum."""
     cotangent = env.take(op.result)
@@ -48,7 +58,7 @@ def reverse_sum(reverse: Reverse, op: Op, env: Cotangents) -> None:
             reverse.accumulate(env, operand, cotangent)
 
 
-@REVERSES.rule("sequence_zeros", "sequence_empty", "frame_null")
+@REVERSES.rule(SEQUENCE_ZEROS, SEQUENCE_EMPTY, FRAME_NULL)
 def reverse_nothing(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """A container that is computed from nothing ends its cotangent."""
     env.take(op.result)
@@ -57,7 +67,7 @@ def reverse_nothing(reverse: Reverse, op: Op, env: Cotangents) -> None:
 # ---- reverse mode: the cotangent of a frame is a frame ------------------------------------------
 
 
-@REVERSES.rule("frame_save")
+@REVERSES.rule(FRAME_SAVE)
 def reverse_save(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """The cotangents of the fields are loaded from the frame's cotangent."""
     cotangent = env.take(op.result)
@@ -65,12 +75,12 @@ def reverse_save(reverse: Reverse, op: Op, env: Cotangents) -> None:
         return
     fields = [op.operands[number] for number in reverse.tangent_types.fields(op.result.type)]
     types = [reverse.tangent_types.type(field.type) for field in fields]
-    loaded = reverse.builder.op("frame_load", [cotangent], types, where=op.where)
+    loaded = reverse.builder.op(FRAME_LOAD, [cotangent], types, where=op.where)
     for field, result in zip(fields, loaded.results, strict=True):
         reverse.accumulate(env, field, result)
 
 
-@REVERSES.rule("frame_load")
+@REVERSES.rule(FRAME_LOAD)
 def reverse_load(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """The cotangents of the fields are saved as the frame's cotangent.
 
@@ -81,14 +91,14 @@ def reverse_load(reverse: Reverse, op: Op, env: Cotangents) -> None:
     if frame in reverse.active:
         chosen = reverse.tangent_types.fields(frame.type)
         given = [reverse.or_zeros(cotangents[number], op.results[number], op) for number in chosen]
-        saved = reverse.builder.op("frame_save", given, [reverse.tangent_types.type(frame.type)], where=op.where)
+        saved = reverse.builder.op(FRAME_SAVE, given, [reverse.tangent_types.type(frame.type)], where=op.where)
         reverse.accumulate(env, frame, saved.result)
 
 
 # ---- forward mode -------------------------------------------------------------------------------
 
 
-@FORWARDS.rule("sequence_get")
+@FORWARDS.rule(SEQUENCE_GET)
 def forward_get(forward: Forward, op: Op) -> None:
     """The tangent of an element is the element of the tangent."""
     forward.copied(op)
@@ -97,7 +107,7 @@ def forward_get(forward: Forward, op: Op) -> None:
         forward.set(op.result, _on_tangents(forward, op, forward.tangents[sequence], forward.value(index)))
 
 
-@FORWARDS.rule("sequence_add")
+@FORWARDS.rule(SEQUENCE_ADD)
 def forward_add(forward: Forward, op: Op) -> None:
     """The tangent of what is added is added to the tangent.
 
@@ -114,7 +124,7 @@ def forward_add(forward: Forward, op: Op) -> None:
         forward.set(op.result, _on_tangents(forward, op, before, forward.value(index), tangent))
 
 
-@FORWARDS.rule("sequence_sum")
+@FORWARDS.rule(SEQUENCE_SUM)
 def forward_sum(forward: Forward, op: Op) -> None:
     """The sum of the tangents that there are."""
     forward.copied(op)
@@ -127,13 +137,13 @@ def forward_sum(forward: Forward, op: Op) -> None:
         forward.set(op.result, _on_tangents(forward, op, *given))
 
 
-@FORWARDS.rule("sequence_zeros", "sequence_empty", "frame_null")
+@FORWARDS.rule(SEQUENCE_ZEROS, SEQUENCE_EMPTY, FRAME_NULL)
 def forward_nothing(forward: Forward, op: Op) -> None:
     """A container that is computed from nothing has no tangent."""
     forward.copied(op)
 
 
-@FORWARDS.rule("frame_save")
+@FORWARDS.rule(FRAME_SAVE)
 def forward_save(forward: Forward, op: Op) -> None:
     """The tangent of a frame holds the tangents of all its float fields, zeros too: `forward_load` expects every one."""
     forward.copied(op)
@@ -143,7 +153,7 @@ def forward_save(forward: Forward, op: Op) -> None:
         forward.set(op.result, _on_tangents(forward, op, *given))
 
 
-@FORWARDS.rule("frame_load")
+@FORWARDS.rule(FRAME_LOAD)
 def forward_load(forward: Forward, op: Op) -> None:
     """The tangents of the fields are the fields of the frame's tangent."""
     forward.copied(op)

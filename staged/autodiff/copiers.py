@@ -8,12 +8,15 @@ from staged.autodiff.residuals import ExtraResults, Residuals
 from staged.autodiff.tangent_types import zeros_of
 from staged.errors import GradientError
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.function_pool import FunctionPool
 from staged.ir.functions import callees
-from staged.ir.nodes import FAIL, PURE, Block, Function, Op, Value, walk_ops
+from staged.ir.nodes import FAIL, PURE, Block, Function, Label, Op, Value, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.structure import ABSENT, CALL, CUSTOM_VJP, FRAME_NULL, IF, SEQUENCE_EMPTY
 from staged.ir.trips import COUNT, Integers
 from staged.ir.types import FrameType, SequenceType, dims_of
+from staged.ir.views import Loop
 
 
 class PrimalCopier(Copier):
@@ -39,9 +42,9 @@ class PrimalCopier(Copier):
 
     def op(self, op: Op) -> None:
         extra = self.extras.get(op)
-        if op.name == "call":
+        if op.declared is CALL:
             self.call(op, extra)
-        elif extra is not None and op.name == "custom_vjp":
+        elif extra is not None and op.declared is CUSTOM_VJP:
             self.custom(op, extra)
         elif self.quiet and self.is_silent(op):
             pass
@@ -52,7 +55,7 @@ class PrimalCopier(Copier):
                 self.define(op.results, self.builder.append(again).results)
             else:
                 super().op(op)
-        elif op.name == "if":
+        elif op.declared is IF:
             self.branches(op, extra)
         else:
             self.loop(op, extra)
@@ -72,7 +75,7 @@ class PrimalCopier(Copier):
             if origin is not None or (op.effects and not op.results):
                 self.missing.update((result, origin or op) for result in op.results)
                 return True
-        if op.name == "if" and any(block.end.kind == "raise" for block in op.blocks):
+        if op.declared is IF and any(block.end.kind == "raise" for block in op.blocks):
             for block in op.blocks:
                 if block.end.kind == "yield":
                     self.values.update(zip(op.results, self.inline(block, ()), strict=True))
@@ -119,28 +122,27 @@ class PrimalCopier(Copier):
 
     def absent(self, value: Value, op: Op) -> Value:
         """A value of the other branch's type that nobody reads; of no elements, where that branch says how many there are."""
-        for attrs in [size.attrs for block in op.blocks for size in block.ops if size.name == "dim"]:
+        for attrs in [size.attrs for block in op.blocks for size in block.ops if size.declared is prims.DIM]:
             if attrs["dim"] in dims_of(value.type):
                 nothing = self.builder.op("constant", [], [COUNT], attrs={"value": 0}, where=op.where).result
                 self.builder.op("dim", [nothing], [COUNT], attrs=attrs, where=op.where)
         if isinstance(value.type, SequenceType):
-            return self.builder.op("sequence_empty", [], [value.type], device=op.device, where=op.where).result
+            return self.builder.op(SEQUENCE_EMPTY, [], [value.type], device=op.device, where=op.where).result
         if isinstance(value.type, FrameType):
-            return self.builder.op("frame_null", [], [value.type], device=op.device, where=op.where).result
+            return self.builder.op(FRAME_NULL, [], [value.type], device=op.device, where=op.where).result
         if value.tensor.shape and not dims_of(value.type):
-            return self.builder.op("absent", [], [value.type], device=op.device, where=op.where).result
+            return self.builder.op(ABSENT, [], [value.type], device=op.device, where=op.where).result
         return zeros_of(self.builder, value.tensor, op)
 
     def loop(self, op: Op, extra: ExtraResults) -> None:
-        collected = op.attrs.get("collected", 0)
-        carried = len(op.results) - collected
+        loop = Loop(op)
+        carried = len(loop.carried)
         counting = extra.count is not None
         operands = [self.value(operand) for operand in op.operands]
         integers = Integers(self.builder, op.where)
         if counting:
             operands.append(integers.constant(0))
-        label = op.attrs["label"]
-        copied = self.labels[label] = type(label)(label.name)
+        copied = self.labels[loop.label] = Label(loop.label.name)
 
         def counted(block: Block, end: Callable[[Value | None], list[Value]]) -> Block:
             types = [param.type for param in block.params] + [COUNT] * counting
@@ -168,7 +170,7 @@ class PrimalCopier(Copier):
         types = [result.type for result in op.results]
         types[carried:carried] = [COUNT] * counting
         types += [outside.type for _, outside in extra.values]
-        attrs = {**op.attrs, "label": copied, "collected": collected + len(extra.values)}
+        attrs = {**op.attrs, "label": copied, "collected": loop.collecting + len(extra.values)}
         copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types, attrs=attrs))
         results = [*copy.results]
         if counting:
@@ -227,7 +229,7 @@ def is_loud(pool: FunctionPool, call: Op) -> bool:
     while pending:
         block = pool.body(pending.pop(), call.where).block
         for op in walk_ops(block):
-            if any(effect.kind == "io" for effect in op.effects) and op.name != "call":
+            if any(effect.kind == "io" for effect in op.effects) and op.declared is not CALL:
                 return True
         more = [callee for callee in callees(block) if callee not in reached]
         reached.update(more)

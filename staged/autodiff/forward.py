@@ -21,6 +21,7 @@ from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.op_table import OpTable
 from staged.ir.rewrite import Copier
+from staged.ir.structure import COMPOSITE
 from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
@@ -76,7 +77,7 @@ class Forward(Copier):
         self.context = RuleContext(builder, locate=lambda: self.where)
 
     def op(self, op: Op) -> None:
-        rule = FORWARDS.get(op.name)
+        rule = FORWARDS.get(op.declared)
         if rule is not None:
             rule(self, op)
         else:
@@ -164,7 +165,7 @@ class Forward(Copier):
                 self.define([old], [new])
 
 
-@FORWARDS.rule("composite")
+@FORWARDS.rule(COMPOSITE)
 def forward_composite(forward: Forward, op: Op) -> None:
     """One that has no derivative of its own is opened where it has tangents: its body has them then."""
     if not forward.touches(op) or COMPOSITES[op.attrs["name"]].is_one_op:

@@ -19,10 +19,12 @@ from staged.autodiff.reverse import differentiate
 from staged.autodiff.tangent_types import tangent_types
 from staged.errors import GradientError
 from staged.ir.builder import Builder
+from staged.ir.declaration import Declaration
 from staged.ir.function_pool import FunctionPool
 from staged.ir.functions import map_functions
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.rewrite import rewrite
+from staged.ir.structure import JVP, VJP
 
 Expand = Callable[[Op, Builder, FunctionPool], Sequence[Value]]
 """Emits what stands for a transform op, whose blocks are plain already, and returns the values of its results.
@@ -31,18 +33,18 @@ Functions that it needs of others (`call` ops in its blocks) it makes with the p
 """
 
 
-def fulfil_transforms(program: Function, others: Mapping[str, Expand] | None = None) -> Function:
+def fulfil_transforms(program: Function, others: Mapping[Declaration, Expand] | None = None) -> Function:
     """The program without transforms: each such op, innermost first, replaced by plain IR; functions that nobody calls any more go.
 
     `others` are transforms that this package does not know (`vmap`).
     Needs `normalize_exits` before: differentiated code has no early exits but `raise`.
     Raises: GradientError, with the user's line, where a derivative does not exist.
     """
-    table: dict[str, Expand] = {"vjp": expand_vjp, "jvp": expand_jvp, **(others or {})}
+    table: dict[Declaration, Expand] = {VJP: expand_vjp, JVP: expand_jvp, **(others or {})}
 
     def fulfil(function: Function) -> Function:
         def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
-            expand = table.get(op.name)
+            expand = table.get(op.declared)
             return None if expand is None else expand(op, builder, pool)
 
         return rewrite(function, rule)

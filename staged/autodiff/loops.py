@@ -9,28 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.autodiff.activity import carried_of, slots_reached
+from staged.autodiff.activity import slots_reached
 from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward, dot_name
 from staged.autodiff.residuals import Prologue
 from staged.autodiff.reverse import REVERSES, Reverse
 from staged.ir.nodes import End, Label, Op, Value
+from staged.ir.structure import FOR, SEQUENCE_GET, WHILE
 from staged.ir.trips import COUNT, Integers, static_trip_count
 from staged.ir.types import SequenceType
+from staged.ir.views import Loop
 
 
-@REVERSES.rule("for", "while")
+@REVERSES.rule(FOR, WHILE)
 def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of the loop `op`: takes the cotangents of its results, adds to those of what it read.
 
     Exact: it has as many iterations as the primal had, early exits included; without any the cotangents of the results are those of
     the initial values, and sums stay as they were.
     """
-    body = op.blocks[-1]
+    loop = Loop(op)
+    body = loop.body
     cotangents = [env.take(result) for result in op.results]
     if body.end.kind != "yield":
         return  # every iteration stops the program: there is nothing to come back from
-    carried, initial = carried_of(op)
+    carried, initial = loop.carried, loop.initial
     collected = [
         (yielded, cotangent)
         for yielded, cotangent in zip(body.end.operands[len(carried) :], cotangents[len(carried) :], strict=True)
@@ -51,7 +54,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         count, *d_next = opened.params
         for yielded, sequence in collected:
             assert isinstance(sequence.type, SequenceType)
-            element = builder.op("sequence_get", [sequence, count], [sequence.type.element], where=where).result
+            element = builder.op(SEQUENCE_GET, [sequence, count], [sequence.type.element], where=where).result
             reverse.accumulate(inner, yielded, element)
         for slot, cotangent in zip(slots, d_next, strict=True):
             reverse.accumulate(inner, body.end.operands[slot], cotangent)
@@ -72,26 +75,25 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
 
     start += [reverse.or_zeros(env.get(value), value, op) for value in sums]
     start += [op.results[down.slot] for down in handed_down]
-    label = op.attrs["label"]
-    loop = builder.op(
-        "for",
+    again = builder.op(
+        FOR,
         [last, minus_one, minus_one, *start],
         [value.type for value in start],
-        attrs={"label": Label(f"{label.name}_reverse")},
+        attrs={"label": Label(f"{loop.label.name}_reverse")},
         blocks=[opened.block],
         where=where,
     )
-    for value, result in zip(sums, loop.results[len(slots) :], strict=False):
+    for value, result in zip(sums, again.results[len(slots) :], strict=False):
         result.hint = d_name(value)
         env.set(value, result)
-    for slot, result in zip(slots, loop.results, strict=False):
+    for slot, result in zip(slots, again.results, strict=False):
         result.hint = d_name(initial[slot])
         reverse.accumulate(env, initial[slot], result)
 
 
 def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integers) -> Value:
     """The number of the primal's last iteration, -1 where it has none."""
-    if op.name == "while":
+    if op.declared is WHILE:
         trips = reverse.residuals.trip_count(op, env.made)
     else:
         static = static_trip_count(op)
@@ -101,25 +103,24 @@ def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integer
     return integers.binary("subtract", trips, integers.constant(1))
 
 
-@FORWARDS.rule("for", "while")
+@FORWARDS.rule(FOR, WHILE)
 def forward_loop(forward: Forward, op: Op) -> None:
     """The same loop, which carries and collects tangents too.
 
     Exact: it has as many iterations as the primal; without any its tangents are those of its initial values.
     """
-    body = op.blocks[-1]
-    carried, initial = carried_of(op)
+    loop = Loop(op)
+    body, carried, initial = loop.body, loop.carried, loop.initial
     count = len(carried)
     slots = forward.chosen(carried)
     collected = [number for number in forward.chosen(op.results) if number >= count]
     operands = [*map(forward.value, op.operands), *(forward.or_zeros(initial[slot], op) for slot in slots)]
     types = [forward.tangent_types.type(carried[slot].type) for slot in slots]
     hints = [dot_name(carried[slot]) for slot in slots]
-    label = op.attrs["label"]
-    forward.labels[label] = Label(label.name)
-    attrs = {**op.attrs, "label": forward.labels[label]}
+    forward.labels[loop.label] = Label(loop.label.name)
+    attrs = {**op.attrs, "label": forward.labels[loop.label]}
     if collected:
-        attrs["collected"] = op.attrs["collected"] + len(collected)
+        attrs["collected"] = loop.collecting + len(collected)
     blocks = []
     for block in op.blocks:
         param_types = [*(param.type for param in block.params), *types]

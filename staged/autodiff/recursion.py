@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from staged.autodiff.activity import Activity, carried_of, has_frames
+from staged.autodiff.activity import Activity, has_frames
 from staged.ir.function_pool import FunctionPool
 from staged.ir.functions import callees, components
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
+from staged.ir.structure import CALL, FRAME_LOAD, IF
+from staged.ir.views import Loop
 from staged.source import Position
 
 Group = dict[str, frozenset[int]]
@@ -48,7 +50,7 @@ def invariants(group: dict[str, Function]) -> Group:
         for name, function in group.items():
             passed = {function.params[number] for number in found[name]}
             for op in walk_ops(function.block):
-                if op.name == "call" and op.attrs["function"] in group:
+                if op.declared is CALL and op.attrs["function"] in group:
                     callee = found[op.attrs["function"]]
                     for number, operand in enumerate(op.operands):
                         if number in callee and operand not in passed:
@@ -79,7 +81,7 @@ def requests_within(
             ends = block.end.operands if block.end.kind == "return" else ()
             useful = useful_values(block, {ends[number] for number in read[name]}, reached)
             for op in walk_ops(block):
-                if op.name == "call" and op.attrs["function"] in bodies:
+                if op.declared is CALL and op.attrs["function"] in bodies:
                     callee = op.attrs["function"]
                     numbers = {number for number, operand in enumerate(op.operands) if operand in reached}
                     results = {number for number, result in enumerate(op.results) if result in useful}
@@ -95,7 +97,7 @@ def useful_values(block: Block, seeds: set[Value], active: set[Value]) -> set[Va
     A frame gets one wherever it is loaded.
     """
     ops = list(walk_ops(block))
-    loaded = [value for op in ops if op.name in ("frame_load", "call") for value in op.operands if has_frames(value)]
+    loaded = [value for op in ops if op.declared in (FRAME_LOAD, CALL) for value in op.operands if has_frames(value)]
     useful = {*seeds, *loaded} & active
     before = -1
     while before != (before := len(useful)):
@@ -105,9 +107,8 @@ def useful_values(block: Block, seeds: set[Value], active: set[Value]) -> set[Va
 
 
 def _needed_by(op: Op, useful: set[Value]) -> set[Value]:
-    if op.name in ("for", "while"):
-        carried, initial = carried_of(op)
-        body = op.blocks[-1]
+    if op.declared.is_loop:
+        body, carried, initial = Loop(op).body, Loop(op).carried, Loop(op).initial
         if body.end.kind != "yield":
             return set()
         found: set[Value] = set()
@@ -116,7 +117,7 @@ def _needed_by(op: Op, useful: set[Value]) -> set[Value]:
                 found |= {yielded, carried[slot], initial[slot]} if slot < len(carried) else {yielded}
         return found
     numbers = [number for number, result in enumerate(op.results) if result in useful]
-    if op.name == "if":
+    if op.declared is IF:
         ends = [branch.end.operands for branch in op.blocks if branch.end.kind == "yield"]
         return {end[number] for end in ends for number in numbers}
     return set(op.operands) if numbers else set()

@@ -21,18 +21,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from staged.autodiff.activity import carried_of
 from staged.ir.builder import Builder, OpenBlock
+from staged.ir.declaration import prims
 from staged.ir.nodes import PURE, Block, Op, Value
+from staged.ir.structure import COMPOSITE, FOR, SEQUENCE_GET
 from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
 from staged.ir.types import Dim, SequenceType, TensorType, dims_of
+from staged.ir.views import Loop
 from staged.ops.primitive import PRIMITIVES
 
 _CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source", "size"))
-_CHEAP_NAMES = frozenset(("index_check", "sequence_get"))
-"""Ops that are cheap in spite of their effect, or although they are no primitives."""
-_PASSING = frozenset(("cast", "index_check", "take"))
-"""Ops besides views whose result goes by the name of their first operand: it is some of it."""
 _MOST_RECOMPUTED = 12
 """Ops in a row that are worth redoing for one value: beyond, reading it back is cheaper."""
 _TOO_MUCH = _MOST_RECOMPUTED + 1
@@ -164,7 +162,7 @@ class _Fetcher:
 
     def fetch_all(self, needed: Iterable[Value]) -> list[tuple[Value, Value]]:
         wanted = dict.fromkeys(value for value in needed if value in self.made)
-        sizes = [op for op in self.block.ops if op.name == "dim"]
+        sizes = [op for op in self.block.ops if op.declared is prims.DIM]
         if not wanted and not sizes:
             return []
         order = [*self.block.params, *(result for op in self.block.ops for result in op.results)]
@@ -216,7 +214,7 @@ class _Fetcher:
         return self.op is not None and self.count is None
 
     def is_index(self, value: Value) -> bool:
-        return self.op is not None and self.op.name == "for" and value is self.block.params[0]
+        return self.op is not None and self.op.declared is FOR and value is Loop(self.op).index
 
     def cost(self, value: Value, for_array: bool) -> int:
         """How many ops it takes to make `value` again from what is at hand; more than any limit where that is not cheap.
@@ -272,7 +270,7 @@ class _Fetcher:
 
     def depends_on_size(self, op: Op) -> bool:
         """Whether an op works on a dimension that has its size here, another one in every iteration."""
-        own = {size.attrs["dim"] for size in self.block.ops if size.name == "dim"}
+        own = {size.attrs["dim"] for size in self.block.ops if size.declared is prims.DIM}
         mentioned = {dim for value in (*op.operands, *op.results) for dim in dims_of(value.type)}
         return bool(own & {*mentioned, *(attr for attr in op.attrs.values() if isinstance(attr, Dim))})
 
@@ -299,7 +297,7 @@ class _Fetcher:
         """
         if self.count is None or self.op is None or value.producer is None:
             return False
-        carried, _ = carried_of(self.op)
+        carried = Loop(self.op).carried
         kept = {inside for inside, _ in self.kept}
         for slot, param in enumerate(carried):
             if self.block.end.operands[slot] is value and param in kept:
@@ -351,15 +349,20 @@ def described(value: Value) -> str:
         return "taken"
     if producer is None:
         return ""
-    name = str(producer.attrs["name"]) if producer.name == "composite" else producer.name
-    if producer.name != "composite":
+    name = str(producer.attrs["name"]) if producer.declared is COMPOSITE else producer.name
+    if producer.declared is not COMPOSITE:
         primitive = PRIMITIVES.get(name)
-        if primitive is None or name == "constant":
+        if primitive is None or producer.declared is prims.CONSTANT:
             return ""
-        if producer.operands and (name in _PASSING or primitive.kind in ("view", "broadcast")):
+        if producer.operands and (_is_part(producer) or primitive.kind in ("view", "broadcast")):
             return described(producer.operands[0])
     of = producer.operands[0].hint if len(producer.operands) == 1 else ""
     return f"{name}_{of}" if of else name
+
+
+def _is_part(op: Op) -> bool:
+    """Whether the result is some of the first operand, or all of it in another dtype."""
+    return op.declared in (prims.CAST, prims.INDEX_CHECK, prims.TAKE)
 
 
 def _is_array(value: Value) -> bool:
@@ -382,8 +385,8 @@ def _is_cheap_made(value: Value) -> bool:
 def _is_cheap(op: Op) -> bool:
     if op.blocks or len(op.results) != 1:
         return False
-    if op.name in _CHEAP_NAMES:
-        return True
+    if op.declared in (prims.INDEX_CHECK, SEQUENCE_GET):
+        return True  # in spite of its effect, or although it is no primitive
     if op.effects:
         return False
     return op.declared.kind in _CHEAP_KINDS and not op.declared.expensive

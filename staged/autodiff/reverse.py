@@ -22,6 +22,7 @@ from staged.ir.builder import Builder, OpenBlock
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.op_table import OpTable
+from staged.ir.structure import CALL, FRAME_LOAD, SEQUENCE_SUM
 from staged.ir.types import SequenceType, TensorType
 from staged.ops.context import use_context
 from staged.source import Position
@@ -58,7 +59,7 @@ class Reverse:
         """Note the ops whose reverse is written in any case: who loads a frame gives one of cotangents back, if only of zeros."""
         found = False
         for op in block.ops:
-            loads = op.name in ("frame_load", "call") and any(v in self.active and has_frames(v) for v in op.operands)
+            loads = op.declared in (FRAME_LOAD, CALL) and any(v in self.active and has_frames(v) for v in op.operands)
             if any([loads, *(self.force(inner) for inner in op.blocks)]):
                 self.forced.add(op)
                 found = True
@@ -79,7 +80,7 @@ class Reverse:
 
     def op(self, op: Op, env: Cotangents) -> None:
         """The reverse of one op: by its rule in the table, or by the vjp that it declares."""
-        rule = REVERSES.get(op.name)
+        rule = REVERSES.get(op.declared)
         if rule is not None:
             rule(self, op, env)
         else:
@@ -101,7 +102,7 @@ class Reverse:
 
     def add(self, left: Value, right: Value) -> Value:
         if isinstance(left.type, SequenceType):
-            return self.builder.op("sequence_sum", [left, right], [left.type], where=self.where).result
+            return self.builder.op(SEQUENCE_SUM, [left, right], [left.type], where=self.where).result
         if not isinstance(left.type, TensorType):
             # A frame of frames: what a call keeps is loaded once, but a reverse of a reverse may both load it and hand it on.
             raise GradientError(

@@ -8,6 +8,7 @@ from typing import Any
 from staged.errors import GradientError
 from staged.ir.builder import Builder
 from staged.ir.nodes import Op, Value
+from staged.ir.structure import COMPOSITE
 from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES, Composite
 from staged.ops.context import bind
@@ -41,7 +42,7 @@ class RuleContext(RecordContext):
 
 def declared_of(op: Op) -> tuple[str, Primitive | Composite | None, dict[str, Any]]:
     """What declares the derivative of a primitive or of a composite: its name, the declaration, and the attributes of its rules."""
-    if op.name != "composite":
+    if op.declared is not COMPOSITE:
         return op.name, PRIMITIVES.get(op.name), dict(op.attrs)
     attrs = {key: value for key, value in op.attrs.items() if key != "name"}
     return op.attrs["name"], COMPOSITES.get(op.attrs["name"]), attrs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from staged.ir.builder import Builder
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Attrs, FrameRecord, Op, Value
+from staged.ir.structure import FRAME_NULL, SEQUENCE_ZEROS
 from staged.ir.types import FrameType, SequenceType, TensorType, Type
 
 
@@ -46,9 +47,9 @@ class TangentTypes:
         """
         wanted = self.type(like.type)
         if isinstance(wanted, SequenceType):
-            return builder.op("sequence_zeros", [like], [wanted], device=op.device, where=op.where).result
+            return builder.op(SEQUENCE_ZEROS, [like], [wanted], device=op.device, where=op.where).result
         if isinstance(wanted, FrameType):
-            return builder.op("frame_null", [], [wanted], device=op.device, where=op.where).result
+            return builder.op(FRAME_NULL, [], [wanted], device=op.device, where=op.where).result
         return zeros_of(builder, wanted, op)
 
     def _record(self, name: str) -> str:

@@ -6,13 +6,14 @@ from staged.batching.batch import BATCHED, Batch
 from staged.batching.lanes import element
 from staged.batching.values import emit, i64_scalar
 from staged.ir.nodes import Op
+from staged.ir.structure import ASSERT
 from staged.ir.types import i32
 from staged.ops.array import Array
 from staged.ops.promote import cast
 from staged.ops.reduction import all_
 
 
-@BATCHED.rule("assert")
+@BATCHED.rule(ASSERT)
 def assertion(batch: Batch, op: Op) -> None:
     """An assertion holds if it holds for every element; its message speaks of the first for which it does not."""
     if batch.size == 0:

@@ -15,8 +15,8 @@ from staged.ir.builder import Builder, OpenBlock
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Label, Op, Value
 from staged.ir.op_table import OpTable
+from staged.ir.structure import RAISE
 from staged.ir.types import Extent
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import RecordContext
 from staged.source import Position
 
@@ -92,13 +92,13 @@ class Batch:
             self.op(op)
 
     def op(self, op: Op) -> None:
-        control_flow = CONTROL_FLOW.get(op.name)
+        control_flow = CONTROL_FLOW.get(op.declared)
         if control_flow is not None:
             control_flow(self, op)
         elif not any(value in self.batched for value in (*op.operands, *op.results)):
             self.copied(op, [self.value(operand) for operand in op.operands], [value.type for value in op.results])
         else:
-            BATCHED.get(op.name, batch_primitive)(self, op)
+            BATCHED.get(op.declared, batch_primitive)(self, op)
 
     def copied(self, op: Op, operands: Sequence[Value], types: Sequence[Any], **changes: Any) -> None:
         """The same op on these operands."""
@@ -142,11 +142,11 @@ class Batch:
 
 def batch_primitive(batch: Batch, op: Op) -> None:
     """Emit the batched form of an op without blocks, by the rule of its name or kind."""
-    if any(effect.kind in ("io", "read", "write") for effect in op.effects) or op.name == "raise":
+    if any(effect.kind in ("io", "read", "write") for effect in op.effects) or op.declared is RAISE:
         raise batch.refuse(
             op, f"`{op.name}` of a mapped value inside a `vmap`", "return the value, and do this after the `vmap`"
         )
-    if op.name not in PRIMITIVES:
+    if op.declared.kind == "structured":
         raise batch.refuse(
             op,
             f"`{op.name}` of a mapped value inside a `vmap` cannot be batched",

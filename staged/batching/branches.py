@@ -7,13 +7,14 @@ from staged.batching.containers import placeholder
 from staged.batching.masks import Mask, ZeroMask
 from staged.batching.spread import is_container
 from staged.ir.nodes import Block, Op, Value, free_values
+from staged.ir.structure import ABSENT, COMPOSITE, FRAME_NULL, IF, SEQUENCE_EMPTY
 from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
 
 _HARMLESS_COMPOSITES = frozenset(("relu", "sigmoid", "softplus"))
 
 
-@CONTROL_FLOW.rule("if")
+@CONTROL_FLOW.rule(IF)
 def branches(batch: Batch, op: Op) -> None:
     """Emit the batched form of an `if`."""
     if op.operands[0] not in batch.batched:
@@ -67,7 +68,7 @@ def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None
         batch.builder.end(block.end.kind, given, None, block.end.where)
     with batch.builder.block() as orelse:
         batch.builder.end("yield", [placeholder(batch, result) for result in op.results], None, op.where)
-    made = batch.builder.op("if", [taken], types, blocks=[then.block, orelse.block], where=op.where)
+    made = batch.builder.op(IF, [taken], types, blocks=[then.block, orelse.block], where=op.where)
     return list(made.results) if block.end.kind == "yield" else None
 
 
@@ -76,9 +77,9 @@ def _is_harmless(op: Op) -> bool:
 
     Others run only if there is an element that they are meant for (see `masks.py`): NaN there times a cotangent of 0 is NaN.
     """
-    if op.name == "composite":
+    if op.declared is COMPOSITE:
         return op.attrs["name"] in _HARMLESS_COMPOSITES
-    return (op.declared.harmless or op.name == "absent") and not op.effects and not op.blocks
+    return (op.declared.harmless or op.declared is ABSENT) and not op.effects and not op.blocks
 
 
 def _container_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:
@@ -88,7 +89,7 @@ def _container_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Valu
     """
     yielded = [block.end.operands[number] for block in op.blocks]
     for mine, (value, other) in zip(given, (yielded, yielded[::-1]), strict=True):
-        if other.producer is not None and other.producer.name in ("sequence_empty", "frame_null"):
+        if other.producer is not None and other.producer.declared in (SEQUENCE_EMPTY, FRAME_NULL):
             return mine
         outside = other not in {result for block in op.blocks for inner in block.ops for result in inner.results}
         if outside and value is not other:

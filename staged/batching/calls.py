@@ -7,10 +7,11 @@ from staged.batching.spread import batched_values, is_container
 from staged.batching.values import batched_type
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op
+from staged.ir.structure import CALL
 from staged.ops.context import use_context
 
 
-@BATCHED.rule("call")
+@BATCHED.rule(CALL)
 def call(batch: Batch, op: Op) -> None:
     """Emit a call of the function's batched form, which is made once per set of mapped arguments."""
     mapped = tuple(operand in batch.batched for operand in op.operands)

@@ -11,13 +11,14 @@ from staged.batching.spread import batched_values
 from staged.batching.values import batched_type
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.structure import CHECKPOINT, COMPOSITE, CUSTOM_VJP
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.ops.promote import cast
 from staged.ops.reduction import sum_
 
 
-@BATCHED.rule("composite")
+@BATCHED.rule(COMPOSITE)
 def composite(batch: Batch, op: Op) -> None:
     """A composite stays one where its attributes say all; else its body is batched."""
     shift = SHIFTS.get(op.attrs["name"])
@@ -39,7 +40,7 @@ def composite(batch: Batch, op: Op) -> None:
     batch.define(op.results, results)
 
 
-@BATCHED.rule("checkpoint", "custom_vjp")
+@BATCHED.rule(CHECKPOINT, CUSTOM_VJP)
 
 def differentiable(batch: Batch, op: Op) -> None:
     """A `checkpoint` or `custom_vjp` whose blocks are batched in place: a derivative around asks for them."""
@@ -47,7 +48,7 @@ def differentiable(batch: Batch, op: Op) -> None:
     operands = [batch.value(operand) for operand in op.operands]
     types = [batched_type(result.type, batch.size, batch.pool) for result in op.results]
     blocks = [_batched_block(batch, block, mapped) for block in op.blocks[:2]]
-    if op.name == "custom_vjp":
+    if op.declared is CUSTOM_VJP:
         blocks.append(_batched_backward(batch, op, mapped))
     batch.copied(op, operands, types, blocks=blocks)
 

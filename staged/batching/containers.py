@@ -9,13 +9,24 @@ from staged.batching.masks import Mask
 from staged.batching.spread import is_container
 from staged.batching.values import batched_type
 from staged.ir.nodes import Op, Value
+from staged.ir.structure import (
+    ABSENT,
+    FRAME_LOAD,
+    FRAME_NULL,
+    FRAME_SAVE,
+    SEQUENCE_ADD,
+    SEQUENCE_EMPTY,
+    SEQUENCE_GET,
+    SEQUENCE_SUM,
+    SEQUENCE_ZEROS,
+)
 from staged.ir.types import FrameType, SequenceType, TensorType
 from staged.ops.source import zeros
 
 GRAD_HINT = "differentiate outside of the `vmap`, or loop a number of times that is the same for all elements"
 
 
-@BATCHED.rule("sequence_get")
+@BATCHED.rule(SEQUENCE_GET)
 def sequence_get(batch: Batch, op: Op) -> None:
     """An element for each element; where only some are meant, the others have that of one of these."""
     sequence, index = op.operands
@@ -28,7 +39,7 @@ def sequence_get(batch: Batch, op: Op) -> None:
     substitute(batch, op.results, masks)
 
 
-@BATCHED.rule("sequence_add")
+@BATCHED.rule(SEQUENCE_ADD)
 def sequence_add(batch: Batch, op: Op) -> None:
     """The elements that are not meant add zero."""
     sequence, index, element = op.operands
@@ -43,13 +54,13 @@ def sequence_add(batch: Batch, op: Op) -> None:
     batch.copied(op, operands, [batch.type_of(op.result)])
 
 
-@BATCHED.rule("sequence_sum", "sequence_zeros", "sequence_empty", "frame_save", "frame_null")
+@BATCHED.rule(SEQUENCE_SUM, SEQUENCE_ZEROS, SEQUENCE_EMPTY, FRAME_SAVE, FRAME_NULL)
 def container(batch: Batch, op: Op) -> None:
     """The same op on what is batched whole."""
     batch.copied(op, [batch.full(operand) for operand in op.operands], [batch.type_of(op.result)])
 
 
-@BATCHED.rule("frame_load")
+@BATCHED.rule(FRAME_LOAD)
 def frame_load(batch: Batch, op: Op) -> None:
     """Every field of a batched frame is batched."""
     (frame,) = op.operands
@@ -76,7 +87,7 @@ def substitute(batch: Batch, results: Sequence[Value], masks: Sequence[Mask]) ->
 # ---- stand-ins ----------------------------------------------------------------------------------
 
 
-@CONTROL_FLOW.rule("absent")
+@CONTROL_FLOW.rule(ABSENT)
 def absent(batch: Batch, op: Op) -> None:
     """Zeros: where elements differ in the branches that they take, it takes part in a choice."""
     type = batch.type_of(op.result)
@@ -87,8 +98,8 @@ def placeholder(batch: Batch, result: Value) -> Value:
     """A batched value of the type of `result`, which no element has."""
     type = batched_type(result.type, batch.size, batch.pool)
     if isinstance(type, FrameType):
-        return batch.builder.op("frame_null", [], [type], where=batch.where).result
+        return batch.builder.op(FRAME_NULL, [], [type], where=batch.where).result
     if isinstance(type, SequenceType):
-        return batch.builder.op("sequence_empty", [], [type], where=batch.where).result
+        return batch.builder.op(SEQUENCE_EMPTY, [], [type], where=batch.where).result
     assert isinstance(type, TensorType)
     return batch.context.value_of(zeros(type.shape, type.dtype))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from staged.batching.values import count_of, emit, i64_scalar
 from staged.ir.nodes import Label, Op
+from staged.ir.structure import FOR
 from staged.ir.types import Extent, TensorType, i64
 from staged.ops.array import Array
 from staged.ops.context import current_context
@@ -32,7 +33,7 @@ def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Ex
             written += emit("dynamic_update", [whole, row, lane, *(i64_scalar(0) for _ in result.shape)], {})
         builder.end("yield", [context.value_of(x) for x in written])
     loop = builder.op(
-        "for",
+        FOR,
         [*bounds, *initial],
         types,
         attrs={"label": Label("lanes")},

@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from staged.batching.batch import CONTROL_FLOW, Batch
 from staged.batching.masks import Mask
 from staged.batching.spread import counts_by_trips, is_container
 from staged.batching.values import i64_scalar, spread_to_all, unchecked
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value, free_values
+from staged.ir.structure import FOR, WHILE
 from staged.ir.types import TensorType, i64
+from staged.ir.views import Loop
 from staged.ops.array import Array
 from staged.ops.elementwise import greater, greater_equal, less, less_equal
 from staged.ops.reduction import any_, max_, min_
 
 
-@CONTROL_FLOW.rule("for", "while")
+@CONTROL_FLOW.rule(FOR, WHILE)
 def loop(batch: Batch, op: Op) -> None:
     """Emit the batched form of a `for` or `while`."""
-    if op.name == "while":
-        if op.blocks[0].end.operands[0] in batch.batched:
-            _while_any(batch, op)
-        else:
-            _alike(batch, op, [], lambda block: _condition(batch, block))
-    elif any(bound in batch.batched for bound in op.operands[:3]):
+    condition = Loop(op).condition
+    if condition is not None and condition.end.operands[0] in batch.batched:
+        _while_any(batch, op)
+    elif any(bound in batch.batched for bound in Loop(op).bounds):
         _for_any(batch, op)
     else:
-        _alike(batch, op, [batch.value(bound) for bound in op.operands[:3]], None)
-
-
-def _carried(op: Op) -> tuple[Sequence[Value], Sequence[Value]]:
-    """(initial values, body parameters) of what a loop carries."""
-    return (op.operands[3:], op.blocks[-1].params[1:]) if op.name == "for" else (op.operands, op.blocks[-1].params)
+        _alike(batch, op)
 
 
 # ---- all elements go on alike -------------------------------------------------------------------
 
 
-def _alike(batch: Batch, op: Op, bounds: list[Value], condition: Any) -> None:
-    initial, params = _carried(op)
-    operands = [
-        *bounds, *(batch.wanted(value, param in batch.batched) for value, param in zip(initial, params, strict=True))
-    ]  # fmt: skip
-    blocks = [condition(op.blocks[0])] if condition is not None else []
-    body = op.blocks[-1]
+def _alike(batch: Batch, op: Op) -> None:
+    loop = Loop(op)
+    body, params = loop.body, loop.carried
+    operands = [batch.value(bound) for bound in loop.bounds]
+    operands += [batch.wanted(v, param in batch.batched) for v, param in zip(loop.initial, params, strict=True)]
+    blocks = [] if loop.condition is None else [_condition(batch, loop.condition)]
     with batch.opened(body.params) as opened:
         batch.define(body.params, opened.params)
         batch.ops(body)
@@ -87,7 +81,7 @@ def _while_any(batch: Batch, op: Op) -> None:
         batch.builder.end("yield", [again, *kept, *collected], None, body.end.where)
     batch.where, batch.builder.device = where, device
     made = batch.builder.op(
-        "while",
+        WHILE,
         [active, *initial],
         [*types, *(batch.type_of(result) for result in op.results[len(initial) :])],
         attrs=batch.label(op),
@@ -107,14 +101,15 @@ def _asked(batch: Batch, condition: Block, values: Sequence[Value]) -> Value:
 def _for_any(batch: Batch, op: Op) -> None:
     """Runs until the last element is done; see `counts_by_trips` for the two ways of counting."""
     where, device = op.where, op.device
-    if op.operands[2] in batch.batched:
+    _, _, step = Loop(op).bounds
+    if step in batch.batched:
         raise batch.refuse(
             op, "the step of a loop under `vmap` differs between the elements", "use a `while`, or one step for all"
         )
     by_trips = counts_by_trips(op, batch.batched)
     bounds, mine = (_by_trips if by_trips else _by_indices)(batch, op)
-    carried = [batch.full(value) for value in _carried(op)[0]]
-    body = op.blocks[0]
+    carried = [batch.full(value) for value in Loop(op).initial]
+    body = Loop(op).body
     number = TensorType(i64) if by_trips else body.params[0].type
     hints = ["" if by_trips else body.params[0].hint, *(param.hint for param in body.params[1:])]
     with batch.builder.block([number, *(value.type for value in carried)], hints) as run:
@@ -124,7 +119,7 @@ def _for_any(batch: Batch, op: Op) -> None:
         batch.builder.end("yield", [*kept, *collected], None, body.end.where)
     batch.where, batch.builder.device = where, device
     made = batch.builder.op(
-        "for",
+        FOR,
         [*bounds, *carried],
         [batch.type_of(result) for result in op.results],
         attrs=batch.label(op),
@@ -143,7 +138,7 @@ def _masked_body(batch: Batch, op: Op, active: Value, carried: Sequence[Value]) 
             "a loop whose body always stops the program runs for different numbers of iterations under `vmap`",
             "write it as an `if`",
         )
-    _, params = _carried(op)
+    params = Loop(op).carried
     mask = Mask(batch.context, batch.size, active)
     batch.define(params, carried)
     with batch.under(mask, [*params, *free_values(body)]):
@@ -159,8 +154,8 @@ Counting = tuple[list[Value], Callable[[Array], tuple[Array, Array]]]
 
 def _by_indices(batch: Batch, op: Op) -> Counting:
     """From the outermost start to the outermost stop."""
-    own_start = op.operands[0] in batch.batched
-    first, last, step = (batch.context.handle(batch.value(bound)) for bound in op.operands[:3])
+    own_start = Loop(op).bounds[0] in batch.batched
+    first, last, step = (batch.context.handle(batch.value(bound)) for bound in Loop(op).bounds)
     up = _is_up(batch, op)
     if own_start:
         bounds = [_outermost(batch, first, not up), last, step]
@@ -171,7 +166,7 @@ def _by_indices(batch: Batch, op: Op) -> Counting:
 
 def _by_trips(batch: Batch, op: Op) -> Counting:
     """From 0 to the largest number of iterations."""
-    first, last, step = (batch.context.handle(batch.value(bound)) for bound in op.operands[:3])
+    first, last, step = (batch.context.handle(batch.value(bound)) for bound in Loop(op).bounds)
     span = last - first + step - (1 if _is_up(batch, op) else -1)
     trips = unchecked("floor_divide", [span, spread_to_all(step, span)])
     bounds = [i64_scalar(0), _outermost(batch, trips, True), i64_scalar(1)]
@@ -183,8 +178,8 @@ def _values(batch: Batch, bounds: Sequence[Array]) -> list[Value]:
 
 
 def _is_up(batch: Batch, op: Op) -> bool:
-    step = op.operands[2]
-    if step.producer is None or step.producer.name != "constant":
+    _, _, step = Loop(op).bounds
+    if step.producer is None or step.producer.declared is not prims.CONSTANT:
         raise batch.refuse(
             op,
             "a loop under `vmap` counts differently for each element, by a step that is not known while staging",

@@ -114,7 +114,7 @@ def _merged(*shapes: str) -> Rule:
     """Ops on (N, C, H, W): the axis joins N, if only the first operands have one; `shapes` name attributes with an N."""
 
     def rule(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-        count = len(operands) if op.name.startswith(("max_pool", "avg_pool")) else 1
+        count = len(operands) if op.declared.kind == "pooling" else 1
         n = operands[0].shape[1] if flags[0] else None
         if not all(flags[:count]) or any(flags[count:]) or not isinstance(size, int) or not isinstance(n, int):
             return each_lane(op, operands, flags, size)

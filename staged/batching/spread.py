@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.structure import CALL, FOR, IF, SEQUENCE_EMPTY, SEQUENCE_GET
 from staged.ir.types import FrameType, SequenceType
+from staged.ir.views import Loop
 
 
 def batched_values(block: Block, mapped: set[Value]) -> set[Value]:
@@ -31,11 +34,12 @@ def counts_by_trips(op: Op, batched: set[Value]) -> bool:
     Else it counts through the indices of all elements, each of which takes part while the index is one of its own; then
     the index is the same for all, but what an element collects need not begin with the first iteration.
     """
-    start, stop, step = op.operands[:3]
+    loop = Loop(op)
+    start, stop, step = loop.bounds
     if start not in batched:
         return False
-    number = step.producer.attrs["value"] if step.producer is not None and step.producer.name == "constant" else None
-    return stop in batched or number not in (1, -1) or op.attrs.get("collected", 0) > 0
+    number = step.producer.attrs["value"] if step.producer is not None and step.producer.declared is prims.CONSTANT else None
+    return stop in batched or number not in (1, -1) or loop.collecting > 0
 
 
 class _Spread:
@@ -60,13 +64,13 @@ class _Spread:
             self.op(op)
 
     def op(self, op: Op) -> None:
-        if op.name == "if":
+        if op.declared is IF:
             self.branches(op)
-        elif op.name in ("for", "while"):
+        elif op.declared.is_loop:
             self.loop(op)
-        elif op.name.startswith("sequence_"):
+        elif op.declared.is_of_sequences:
             self.sequence(op)
-        elif self.any(op.operands) or (op.name == "call" and self.any(op.results)):
+        elif self.any(op.operands) or (op.declared is CALL and self.any(op.results)):
             self.mark(op.results)
 
     def branches(self, op: Op) -> None:
@@ -82,30 +86,29 @@ class _Spread:
                     self.mark(tuple(value for value in block.end.operands if is_container(value)))
 
     def loop(self, op: Op) -> None:
-        first = 3 if op.name == "for" else 0
-        body = op.blocks[-1]
-        carried = len(body.params) - (1 if op.name == "for" else 0)
-        params = body.params[len(body.params) - carried :]
-        chains = [(op.operands[first + number], params[number], op.results[number]) for number in range(carried)]
+        loop = Loop(op)
+        body, params = loop.body, loop.carried
+        chains = list(zip(loop.initial, params, loop.final, strict=True))
         for initial, param, result in chains:
             self.pass_on(initial, param)
             self.pass_on(param, result)
-        if op.name == "while":
-            for param, asked in zip(params, op.blocks[0].params, strict=True):
+        condition = loop.condition
+        if condition is not None:
+            for param, asked in zip(params, condition.params, strict=True):
                 self.pass_on(param, asked)
         for block in op.blocks:
             self.block(block)
-        depends = self.any(op.operands[:first]) or (op.name == "while" and op.blocks[0].end.operands[0] in self.batched)
+        depends = self.any(loop.bounds if condition is None else condition.end.operands)
         if depends:
             # Elements go on for different numbers of iterations.
             self.mark(params)
             self.mark(op.results)
-        if op.name == "for" and counts_by_trips(op, self.batched):
-            self.mark(body.params[:1])
+        if op.declared is FOR and counts_by_trips(op, self.batched):
+            self.mark(loop.indices)
         if body.end.kind == "yield":
             for yielded, (_, param, _) in zip(body.end.operands, chains, strict=False):
                 self.pass_on(yielded, param)
-            for element, collected in zip(body.end.operands[carried:], op.results[carried:], strict=True):
+            for element, collected in zip(body.end.operands[len(params) :], loop.collected, strict=True):
                 # The elements are the same ones, for whichever reason the sequence is batched.
                 if element in self.batched:
                     self.batched.add(collected)
@@ -113,11 +116,11 @@ class _Spread:
                     self.batched.add(element)
 
     def sequence(self, op: Op) -> None:
-        if op.name == "sequence_get":
+        if op.declared is SEQUENCE_GET:
             if self.any(op.operands):
                 self.mark(op.results)
             return
         sequences = [value for value in (*op.operands, *op.results) if isinstance(value.type, SequenceType)]
         if self.any(op.operands) or self.any(op.results):
-            if op.name != "sequence_empty":
+            if op.declared is not SEQUENCE_EMPTY:
                 self.mark(tuple(sequences))

@@ -1,23 +1,25 @@
-"""Tables by op name that files enter themselves in, so that whoever looks an op up need not know them."""
+"""Tables by op that files enter themselves in, so that whoever looks an op up need not know them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
+from staged.ir.declaration import Declaration
+
 Rule = TypeVar("Rule")
 
 
-class OpTable(dict[str, Rule]):
-    """A rule for each op name that has one: `@REVERSES.rule("for", "while")` above a function enters it."""
+class OpTable(dict[Declaration, Rule]):
+    """A rule for each op that has one: `@REVERSES.rule(FOR, WHILE)` above a function enters it."""
 
-    def rule(self, *names: str) -> Callable[[Rule], Rule]:
-        """Enter what is decorated as the rule of the ops `names`."""
+    def rule(self, *ops: Declaration) -> Callable[[Rule], Rule]:
+        """Enter what is decorated as the rule of these ops."""
 
         def enter(rule: Rule) -> Rule:
-            taken = self.keys() & set(names)
+            taken = [op.name for op in ops if op in self]
             assert not taken, f"{taken} have a rule already"
-            self.update(dict.fromkeys(names, rule))
+            self.update(dict.fromkeys(ops, rule))
             return rule
 
         return enter
