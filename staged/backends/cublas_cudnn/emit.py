@@ -21,6 +21,7 @@ from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.contract import Emitted, Planner
+from staged.backends.cublas_cudnn.description import CUDA
 from staged.backends.cublas_cudnn.device import (
     check_macro,
     distinct,
@@ -109,7 +110,7 @@ def emit_program(function: Function, machine: Machine, plan: Planner, check_nan:
 
     `plan` makes the memory plan; it is asked once the kernels are known, since they say which buffers may be shared.
     """
-    return CudaProgramEmitter(join_launches(function), machine, check_nan).run(plan)
+    return CudaProgramEmitter(join_launches(function, CUDA), machine, check_nan).run(plan)
 
 
 class CudaProgramEmitter(CudaEntry):

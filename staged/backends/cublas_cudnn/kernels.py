@@ -12,9 +12,9 @@ from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.kernel_text import CUDA, CUDA_WORDS, CudaKernel
 from staged.backends.cublas_cudnn.library.contraction import Contractions
-from staged.backends.cublas_cudnn.library.loops import product_nest
 from staged.backends.cublas_cudnn.nest.kernel import emit_kernel
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernels
+from staged.backends.gpu_family.products import product_nest
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions

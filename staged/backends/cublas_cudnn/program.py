@@ -13,6 +13,7 @@ from staged.backends.c_family.program import ProgramEmitter, field_names
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Writer
 from staged.backends.contract import Emitted, Planner
+from staged.backends.cublas_cudnn.description import CUDA
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
     all_parts,
@@ -52,7 +53,7 @@ from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructure
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.functions import every_function
-from staged.ir.machine import CUDA, Machine
+from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.types import CPU, Device, FrameType, shape_text
 

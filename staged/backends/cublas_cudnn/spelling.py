@@ -9,11 +9,12 @@ from typing import Any
 from staged.backends.c_family.expr import Call, Expr
 from staged.backends.c_family.scalars import Need, spell
 from staged.backends.c_family.support.library import snippets
+from staged.backends.cublas_cudnn import permutation_text
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
 from staged.backends.cublas_cudnn.thread_support import thread_function
-from staged.backends.gpu_family import permutations
 from staged.backends.gpu_family.packs import pack_type
+from staged.backends.gpu_family.permutations import SNIPPET
 from staged.ir.types import DTYPES, DType, f32
 
 CUDA_MATHS = frozenset(
@@ -44,7 +45,7 @@ _WRONG = {
 _OWN: dict[str, tuple[tuple[str, ...], str]] = {
     "fail": ((), FAIL),
     "fail_not_finite": ((), FAIL_NOT_FINITE),
-    permutations.SNIPPET: (permutations.NEEDS, permutations.TEXT),
+    SNIPPET: (permutation_text.NEEDS, permutation_text.TEXT),
 }
 """Device functions that the host does not have, under the names of its snippets: which they call, and their text."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from staged.backends.c_family.expr import Conditional, Expr, Group, Infix, Literal, infix_sum
-from staged.ir.machine import CUDA, Gpu
+from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Memory, Schedule
 
 _KINDS = {Level.WARPS: "warp", Level.BLOCKS: "block", Level.LANES: "column"}
@@ -90,7 +90,7 @@ class Launch:
         return f"{self.items} item{'s' if self.items != 1 else ''}, {each}: {blocks}"
 
 
-def threads_for(items: int, gpu: Gpu = CUDA) -> int:
+def threads_for(items: int, gpu: Gpu) -> int:
     """Threads of a block where each item is one thread's: whole warps.
 
     Exact: any number is, up to the GPU's largest; whole warps are what costs nothing.
@@ -98,11 +98,11 @@ def threads_for(items: int, gpu: Gpu = CUDA) -> int:
     return 1 if items == 1 else min(gpu.block, max(1, -(-items // gpu.warp)) * gpu.warp)
 
 
-def launch_for(items: int, threads: int = 0, gpu: Gpu = CUDA) -> Launch:
+def launch_for(items: int, gpu: Gpu, threads: int = 0) -> Launch:
     """The launch for `items` independent items, in blocks of `threads` (0: as fits them); none is not launched at all.
 
     Exact: no fewer threads than items; those past the last one take none.
-    Raises: ValueError above 2^31 - 1 full blocks, more than any GPU has memory for.
+    Raises: ValueError above the GPU's largest grid of full blocks: more than it has memory for.
     """
     threads = threads or threads_for(items, gpu)
     blocks = -(-items // threads)
@@ -111,26 +111,26 @@ def launch_for(items: int, threads: int = 0, gpu: Gpu = CUDA) -> Launch:
     return Launch(items, blocks, threads)
 
 
-def launch_with_workspace(items: int, thread_bytes: int, gpu: Gpu = CUDA) -> Launch:
+def launch_with_workspace(items: int, thread_bytes: int, gpu: Gpu) -> Launch:
     """The launch for items whose threads need `thread_bytes` of workspace each.
 
     Exact: no two threads share workspace, and one thread's is free for its next item: a launch of fewer threads is strided.
     """
-    whole = launch_for(items, gpu=gpu)
+    whole = launch_for(items, gpu)
     threads = max(1, min(whole.threads, gpu.workspace_bytes // thread_bytes))
     blocks = max(1, gpu.workspace_bytes // (thread_bytes * threads))
     if blocks * threads >= whole.blocks * whole.threads:
         return whole
     if blocks * threads >= items:  # in smaller blocks
-        return launch_for(items, threads, gpu)
+        return launch_for(items, gpu, threads)
     return Launch(items, blocks, threads, strided=True)
 
 
-def launch_for_team(items: int, team: Team, block_bytes: int = 0, gpu: Gpu = CUDA) -> Launch:
+def launch_for_team(items: int, team: Team, gpu: Gpu, block_bytes: int = 0) -> Launch:
     """The launch for items that teams of threads share; each block needs `block_bytes` of workspace.
 
     Exact: a team is as large in a strided launch, so that its additions are in the same order.
-    Raises: ValueError above 2^31 - 1 blocks.
+    Raises: ValueError above the GPU's largest grid.
     """
     blocks = team.blocks(items)
     if block_bytes and blocks > max(1, gpu.workspace_bytes // block_bytes):
@@ -140,11 +140,11 @@ def launch_for_team(items: int, team: Team, block_bytes: int = 0, gpu: Gpu = CUD
     return Launch(items, blocks, team.block, how=str(team))
 
 
-def launch_of(schedule: Schedule, items: int, workspace: int, gpu: Gpu = CUDA) -> Launch:
+def launch_of(schedule: Schedule, items: int, workspace: int, gpu: Gpu) -> Launch:
     """The launch for `items` that run by a schedule, each with so many bytes of workspace.
 
     Exact: items are a multiple of a pack's lanes where the schedule has packs (`packs.py`), so that none is left over.
-    Raises: ValueError above 2^31 - 1 blocks.
+    Raises: ValueError above the GPU's largest grid.
     """
     bound = [d for d in schedule.directives if isinstance(d, Bind)]
     if len(bound) > 1:  # blocks first, then what a block's warps and lanes do
@@ -154,11 +154,11 @@ def launch_of(schedule: Schedule, items: int, workspace: int, gpu: Gpu = CUDA) -
     in_device_memory = Memory.DEVICE in schedule.places.values()
     team = Team.of(schedule)
     if team is not None:
-        return launch_for_team(items, team, workspace if in_device_memory else 0, gpu)
+        return launch_for_team(items, team, gpu, workspace if in_device_memory else 0)
     packs = schedule.packs_of()
     if in_device_memory:
         return launch_with_workspace(items, workspace, gpu)
-    return launch_for(items // packs.lanes if packs is not None else items, schedule.items.count, gpu)
+    return launch_for(items // packs.lanes if packs is not None else items, gpu, schedule.items.count)
 
 
 def counted(launch: Launch, count: Expr, grid: Expr) -> Launch:
@@ -185,7 +185,7 @@ def together(launches: Sequence[Launch]) -> Launch:
     return replace(launches[0], items=items, blocks=blocks, count=count, grid=grid)
 
 
-def check_grid(launches: Sequence[Launch], gpu: Gpu = CUDA) -> None:
+def check_grid(launches: Sequence[Launch], gpu: Gpu) -> None:
     """Raises: ValueError where launches that share a grid have more blocks than it can."""
     if sum(launch.blocks for launch in launches) > gpu.blocks:
         raise ValueError(f"{sum(launch.items for launch in launches)} items are more than one launch can have")

@@ -19,7 +19,7 @@ from staged.backends.gpu_family.schedule import schedule_part
 from staged.ir.builder import Builder
 from staged.ir.functions import map_functions
 from staged.ir.loops import Compute, Load, Nest, PositionOf, Store
-from staged.ir.machine import CUDA
+from staged.ir.machine import Gpu
 from staged.ir.nodes import Block, End, Function, Op, Value
 from staged.ir.rewrite import Copier
 from staged.ir.schedule import Level
@@ -28,10 +28,10 @@ from staged.ir.types import CPU
 
 MOST_MEMBERS = 64
 MOST_PARAMETERS = 256
-"""What one kernel may take: CUDA allows 4096 bytes."""
+"""What one kernel may take: 4096 bytes of arguments are what CUDA allows."""
 
 
-def join_launches(function: Function) -> Function:
+def join_launches(function: Function, gpu: Gpu) -> Function:
     """`function`, and what it calls, with alike, independent kernels of one element per thread as one `kernel` op each.
 
     A joined op's nest holds the arrays of all; its attr `joined` has the nests one by one.
@@ -39,12 +39,16 @@ def join_launches(function: Function) -> Function:
     Exact: members need nothing of one another, nor of what stands between; no operand of one is another's place; no
     op with effects moves.
     """
-    return map_functions(function, lambda each: each.with_block(_Joiner(Builder()).block(each.block)))
+    return map_functions(function, lambda each: each.with_block(_Joiner(Builder(), gpu).block(each.block)))
 
 
 class _Joiner(Copier):
+    def __init__(self, builder: Builder, gpu: Gpu) -> None:
+        super().__init__(builder)
+        self.gpu = gpu
+
     def contents(self, block: Block) -> None:
-        for step in _Plan().steps_of(block):
+        for step in _Plan(self.gpu).steps_of(block):
             for op in step.before:
                 self.op(op)
             if len(step.ops) == 1:
@@ -111,7 +115,8 @@ class _Step:
 class _Plan:
     """The ops of one block in their new order."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
         self.steps: list[_Step] = []
         self.made_at: dict[Value, int] = {}
         self.moved: set[Op] = set()
@@ -123,7 +128,7 @@ class _Plan:
         for op in block.ops:
             if op.blocks and not op.declared.is_opaque:
                 self.open.clear()  # nothing moves across loops and branches
-            key = _kind_of(op)
+            key = _kind_of(op, self.gpu)
             at = self.open.get(key) if key is not None else None
             if at is not None and self.joins(op, at):
                 for result in op.results:
@@ -188,7 +193,7 @@ def _is_fill(op: Op) -> bool:
     return op.name == "kernel" and not op.operands
 
 
-def _kind_of(op: Op) -> object:
+def _kind_of(op: Op, gpu: Gpu) -> object:
     """What kernels that may share a launch have in common; None for what shares none."""
     if op.name != "kernel" or op.device == CPU or op.effects or is_zero_fill(op):
         return None
@@ -201,6 +206,6 @@ def _kind_of(op: Op) -> object:
     (part,) = spread.parts
     if part.scratch or not all(isinstance(s, Load | Store | Compute | PositionOf) for s in part.body):
         return None
-    if schedule_part(part, {}, CUDA)[1].items.level is not Level.THREADS:
+    if schedule_part(part, {}, gpu)[1].items.level is not Level.THREADS:
         return None
     return op.device, op.attrs.get("fused"), len(op.operands), len(op.results)

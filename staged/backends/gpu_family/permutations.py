@@ -17,44 +17,9 @@ from staged.ir.schedule import Bind, Level, Memory, Place, Schedule, Share
 from staged.ir.types import i32
 
 SNIPPET = "block_permutation"
-NEEDS = ("st_random_bits",)
+"""The support function of a device that makes one."""
 MOST = 1 << 30
 """Elements up to which their numbers are `int`."""
-
-TEXT = """\
-// Whom element i is exchanged with, in a step that goes from the end to the beginning.
-static __device__ inline int st_chosen(int i, int64_t seed, int64_t stream, int64_t counter) {
-    return (int)((uint64_t)st_random_bits(seed, stream, counter, i) * ((uint64_t)i + 1) >> 32);
-}
-
-// 0 .. n - 1 in random order, by all threads of a block: Fisher-Yates from the end, each element followed back to where it
-// began. `heads` and `links` list the steps that choose a place, in any order.
-static __device__ inline void st_block_permutation(int64_t *order, int *heads, int *links, int n, int64_t seed,
-                                                   int64_t stream, int64_t counter) {
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        heads[i] = -1;
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        links[i] = atomicExch(&heads[st_chosen(i, seed, stream, counter)], i);
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        int place = st_chosen(i, seed, stream, counter), step = i;
-        for (;;) {
-            int before = n;  // the lowest step above that chose the place
-            for (int other = heads[place]; other >= 0; other = links[other]) {
-                before = other > step && other < before ? other : before;
-            }
-            if (before == n) {
-                break;
-            }
-            place = step = before;
-        }
-        order[i] = place;
-    }
-}
-"""
 
 
 def permutation_by_block(part: Part, gpu: Gpu) -> tuple[Part, Schedule] | None:

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from staged.backends.cublas_cudnn.description import CUDA
 from staged.backends.gpu_family.geometry import Team
 from staged.backends.gpu_family.mapping import Part, map_nest
 from staged.backends.gpu_family.schedule import schedule_part
@@ -27,7 +28,6 @@ from staged.ir.loops import (
     Tile,
     walk,
 )
-from staged.ir.machine import CUDA
 from staged.ir.types import f32, i64
 
 

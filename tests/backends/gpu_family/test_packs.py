@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from staged.backends.cublas_cudnn.description import CUDA
 from staged.backends.gpu_family.mapping import Part
 from staged.backends.gpu_family.packs import packed
 from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Load, Local, Store
-from staged.ir.machine import CUDA
 from staged.ir.types import f32, i64
 
 ROWS = 4096

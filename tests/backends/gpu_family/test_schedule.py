@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as sizes
 
+from staged.backends.cublas_cudnn.description import CUDA
 from staged.backends.gpu_family.geometry import launch_of
 from staged.backends.gpu_family.mapping import Part, map_nest
 from staged.backends.gpu_family.schedule import schedule_part
@@ -27,7 +28,7 @@ from staged.ir.loops import (
     Store,
     Tile,
 )
-from staged.ir.machine import CUDA, Gpu
+from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Schedule
 from staged.ir.types import f32
 
@@ -145,7 +146,7 @@ def test_the_machine_is_what_is_described() -> None:
 
 def units(schedule: Schedule, part: Part) -> Counter[tuple[int, ...]]:
     """How often each item (with each turn of a shared loop) is done, as the directives say, by all units of the launch."""
-    launch = launch_of(schedule, part.items, part.workspace_bytes)
+    launch = launch_of(schedule, part.items, part.workspace_bytes, CUDA)
     done: Counter[tuple[int, ...]] = Counter()
     bound = [d for d in schedule.directives if isinstance(d, Bind)]
     if len(bound) > 1:
@@ -191,4 +192,4 @@ def test_every_turn_of_a_row_is_done_once(rows: int, columns: int, down: bool) -
     assert set(done.values()) == {1}
     assert len(done) == part.items * (columns if schedule.shares else 1)
     if schedule.items.level is not Level.THREADS:
-        assert launch_of(schedule, part.items, 0).threads % CUDA.warp == 0
+        assert launch_of(schedule, part.items, 0, CUDA).threads % CUDA.warp == 0

@@ -131,7 +131,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a permutation follows the steps in another order",
-        f"{FAMILY}permutations.py",
+        f"{GPU}permutation_text.py",
         "before = other > step && other < before ? other : before;",
         "before = other > step ? other : before;",
         (f"{TESTS}test_random.py", "-k", "permutations"),

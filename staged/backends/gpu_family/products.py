@@ -1,4 +1,4 @@
-"""Matrix products of integers, which no library makes: a loop nest, whose elements are a thread each."""
+"""Matrix products without a library: a loop nest, whose elements are a thread each."""
 
 from __future__ import annotations
 
