@@ -7,11 +7,10 @@ from staged.batching.containers import placeholder
 from staged.batching.masks import Mask, ZeroMask
 from staged.batching.spread import is_container
 from staged.ir.nodes import Block, Op, Value, free_values
-from staged.ir.structure import ABSENT, COMPOSITE, FRAME_NULL, IF, SEQUENCE_EMPTY
+from staged.ir.structure import COMPOSITE, FRAME_NULL, IF, SEQUENCE_EMPTY
+from staged.ops.composite import COMPOSITES
 from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
-
-_HARMLESS_COMPOSITES = frozenset(("relu", "sigmoid", "softplus"))
 
 
 @CONTROL_FLOW.rule(IF)
@@ -78,8 +77,8 @@ def _is_harmless(op: Op) -> bool:
     Others run only if there is an element that they are meant for (see `masks.py`): NaN there times a cotangent of 0 is NaN.
     """
     if op.declared is COMPOSITE:
-        return op.attrs["name"] in _HARMLESS_COMPOSITES
-    return (op.declared.harmless or op.declared is ABSENT) and not op.effects and not op.blocks
+        return COMPOSITES[op.attrs["name"]].harmless
+    return op.declared.harmless and not op.effects and not op.blocks
 
 
 def _container_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:

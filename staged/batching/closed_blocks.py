@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from staged.batching.batch import BATCHED, Batch
-from staged.batching.rules import SHIFTS
 from staged.batching.spread import batched_values
 from staged.batching.values import batched_type
 from staged.ir.builder import OpenBlock
@@ -21,7 +20,7 @@ from staged.ops.reduction import sum_
 @BATCHED.rule(COMPOSITE)
 def composite(batch: Batch, op: Op) -> None:
     """A composite stays one where its attributes say all; else its body is batched."""
-    shift = SHIFTS.get(op.attrs["name"])
+    shift = COMPOSITES[op.attrs["name"]].shift
     flags = [operand in batch.batched for operand in op.operands]
     if shift is None or any(flags[1:]):
         body = op.blocks[0]
@@ -35,13 +34,12 @@ def composite(batch: Batch, op: Op) -> None:
     else:
         handles = [batch.context.handle(batch.value(operand)) for operand in op.operands]
         attrs = {key: value for key, value in op.attrs.items() if key != "name"}
-        made = COMPOSITES[op.attrs["name"]](*handles, **shift(attrs))
+        made = COMPOSITES[op.attrs["name"]](*handles, **shift(attrs, batch.size))
         results = [batch.context.value_of(result) for result in made]
     batch.define(op.results, results)
 
 
 @BATCHED.rule(CHECKPOINT, CUSTOM_VJP)
-
 def differentiable(batch: Batch, op: Op) -> None:
     """A `checkpoint` or `custom_vjp` whose blocks are batched in place: a derivative around asks for them."""
     mapped = [operand in batch.batched for operand in op.operands]

@@ -81,12 +81,6 @@ def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exten
     return [_pick(x, True, _checked(indices, x.shape[axis + 1], op.attrs.get("meaning", "index")), axis)]
 
 
-def gather_along(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    """`take_along` and its transpose: the leading axis is one of those that go along."""
-    full = [x if flag else repeat(x, size) for x, flag in zip(operands, flags, strict=True)]
-    return emit(op.name, full, {**op.attrs, "axis": op.attrs["axis"] + 1})
-
-
 def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     """`scatter` and `scatter_add`."""
     x, indices, updates = operands

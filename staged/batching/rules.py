@@ -1,4 +1,4 @@
-"""How primitives take a leading axis: a rule per kind, and one for each op that is not like its kind.
+"""How primitives take a leading axis: by the shift that they declare, or by a rule.
 
 A rule receives handles of the operands, and which of them have the axis; it returns results that all have it.
 """
@@ -6,9 +6,8 @@ A rule receives handles of the operands, and which of them have the axis; it ret
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from staged.batching.indexing import check, gather, gather_along, read_window, scatter, write_window
+from staged.batching.indexing import check, gather, read_window, scatter, write_window
 from staged.batching.lanes import each_lane
 from staged.batching.values import emit, repeat
 from staged.ir.nodes import Op
@@ -19,79 +18,16 @@ from staged.ops.primitive import PRIMITIVES
 Rule = Callable[[Op, Sequence[Array], Sequence[bool], Extent], Sequence[Array]]
 
 
-def _same(attrs: dict[str, Any]) -> dict[str, Any]:
-    return attrs
-
-
-def _axis(attrs: dict[str, Any]) -> dict[str, Any]:
-    return {**attrs, "axis": attrs["axis"] + 1}
-
-
-def _axes(attrs: dict[str, Any]) -> dict[str, Any]:
-    return {**attrs, "axes": tuple(axis + 1 for axis in attrs["axes"])}
-
-
-SHIFTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "relu": _same,
-    "sigmoid": _same,
-    "softplus": _same,
-    "silu": _same,
-    "gelu": _same,
-    "softmax": _axis,
-    "log_softmax": _axis,
-    "logsumexp": _axes,
-    "layer_norm": _axes,
-    "rms_norm": _axes,
-}
-"""Of composites whose derivative is better than their body's: how their attributes count axes behind a leading one."""
-
-
-# ---- by kind ------------------------------------------------------------------------------------
-
-
 def _all_full(operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> list[Array]:
     return [x if flag else repeat(x, size) for x, flag in zip(operands, flags, strict=True)]
 
 
-def elementwise(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    """Operands of one shape: those without the axis are repeated along it."""
-    attrs = {key: value for key, value in op.attrs.items() if key != "weak"}
-    return emit(op.name, _all_full(operands, flags, size), attrs)
-
-
-def broadcast(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    axes = (0, *(axis + 1 for axis in op.attrs["axes"]))
-    return emit(op.name, operands, {"shape": (size, *op.attrs["shape"]), "axes": axes})
-
-
-def reduction(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    """Sums and the like have `axes`, positions have an `axis`."""
-    return emit(op.name, operands, _axes(dict(op.attrs)) if "axes" in op.attrs else _axis(dict(op.attrs)))
-
-
-# ---- views --------------------------------------------------------------------------------------
-
-
-def _reshape(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    return emit(op.name, operands, {"shape": (size, *op.attrs["shape"])})
-
-
-def _permute(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    return emit(op.name, operands, {"axes": (0, *(axis + 1 for axis in op.attrs["axes"]))})
-
-
-def _slice(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    start, stop, step = (tuple(op.attrs[key]) for key in ("start", "stop", "step"))
-    return emit(op.name, operands, {"start": (0, *start), "stop": (size, *stop), "step": (1, *step)})
-
-
-def _pad(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    attrs = {**op.attrs, "low": (0, *op.attrs["low"]), "high": (0, *op.attrs["high"])}
-    return emit(op.name, operands, attrs)
-
-
-def _concat(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    return emit(op.name, _all_full(operands, flags, size), _axis(dict(op.attrs)))
+def shifted(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """The op itself, its axes counted behind the new one; element by element where its declaration does not say how."""
+    shift = PRIMITIVES[op.name].shift
+    if shift is None:
+        return each_lane(op, operands, flags, size)
+    return emit(op.name, _all_full(operands, flags, size), shift(dict(op.attrs), size))
 
 
 # ---- contractions and pooling -------------------------------------------------------------------
@@ -128,22 +64,13 @@ def _merged(*shapes: str) -> Rule:
     return rule
 
 
-_BY_KIND: dict[str, Rule] = {"elementwise": elementwise, "broadcast": broadcast, "reduction": reduction}
-
-_SPECIAL: dict[str, Rule] = {
+_RULES: dict[str, Rule] = {
     "index_check": check,
-    "reshape": _reshape,
-    "permute": _permute,
-    "slice": _slice,
-    "pad": _pad,
-    "concat": _concat,
     "dynamic_slice": read_window,
     "dynamic_update": write_window,
     "take": gather,
-    "take_along": gather_along,
     "scatter": scatter,
     "scatter_add": scatter,
-    "scatter_add_along": gather_along,
     "matmul": _matmul,
     "conv2d": _merged(),
     "conv2d_backward_input": _merged("input_shape"),
@@ -152,8 +79,9 @@ _SPECIAL: dict[str, Rule] = {
     "max_pool2d_backward": _merged("input_shape"),
     "avg_pool2d_backward": _merged("input_shape"),
 }
+"""Ops for which it is not enough to shift attributes."""
 
 
 def rule_of(op: Op) -> Rule:
-    """How a primitive takes a leading axis: by its name, by its kind, or one element after another."""
-    return _SPECIAL.get(op.name) or _BY_KIND.get(PRIMITIVES[op.name].kind, each_lane)
+    """How a primitive takes a leading axis: by a rule, by the shift that it declares, or one element after another."""
+    return _RULES.get(op.name, shifted)

@@ -230,6 +230,7 @@ SEQUENCE_SUM = structured(
 ABSENT = structured(
     "absent",
     results="value",
+    harmless=True,
     doc="An array that a branch does not have, because only the reverse of the other branch reads it: passed on, never "
     "computed with.",
 )

@@ -20,28 +20,33 @@ needs both rules, so that forward and reverse mode agree everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from staged.ir.declaration import Declaration, Kind
 from staged.ir.nodes import Effect, Op
 from staged.ops.array import Array
 from staged.ops.context import current_context
-from staged.ops.primitive import JvpRule, Slope, VjpRule, diagonal
+from staged.ops.primitive import JvpRule, Sample, ShiftRule, Slope, VjpRule, diagonal, same_attrs
 from staged.ops.promote import as_array, check_known
 from staged.ops.record import RecordContext
 
 Body = Callable[..., Array | tuple[Array, ...]]
 
 
-@dataclass(frozen=True, eq=False)
-class Composite:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Composite(Declaration):
     """A named function of arrays. The rules `vjp` and `jvp` are those of primitives; tuples for several results."""
 
-    name: str
+    kind: Kind = "composite"
     body: Body
     vjp: VjpRule | None = None
     jvp: JvpRule | None = None
+    shift: ShiftRule | None = None
+    """How `vmap` writes the composite for all elements at once, if its first operand alone is mapped; None: by the body."""
+    samples: tuple[Sample, ...] = ()
+    """Operands for the generated tests, whose floats are f64."""
 
     @property
     def is_one_op(self) -> bool:
@@ -102,18 +107,26 @@ COMPOSITES: dict[str, Composite] = {}
 
 
 def composite(
-    name: str, vjp: VjpRule | None = None, jvp: JvpRule | None = None, slopes: Sequence[Slope | None] | None = None
+    name: str,
+    vjp: VjpRule | None = None,
+    jvp: JvpRule | None = None,
+    slopes: Sequence[Slope | None] | None = None,
+    *,
+    samples: Iterable[Sample] = (),
+    **traits: Any,
 ) -> Callable[[Body], Composite]:
     """Make a composite of a body `f(*operands, **static)` and enter it into `COMPOSITES`.
 
-    `slopes`, one per operand, are the derivative of one that is elementwise: both of its rules.
+    `slopes`, one per operand, are the derivative of one that is elementwise: both of its rules; of a single operand, also its shift.
     """
     assert slopes is None or (vjp is None and jvp is None), "slopes are both rules"
     rules = {"vjp": vjp, "jvp": jvp} if slopes is None else diagonal(slopes)
+    if slopes is not None and len(slopes) == 1:
+        rules["shift"] = same_attrs
 
     def declare(body: Body) -> Composite:
         assert name not in COMPOSITES, f"composite {name} is declared twice"
-        COMPOSITES[name] = Composite(name, body, **rules)
+        COMPOSITES[name] = Composite(name=name, body=body, samples=tuple(samples), **{**rules, **traits})
         return COMPOSITES[name]
 
     return declare

@@ -29,6 +29,7 @@ from staged.ops.elementwise import (
     tanh,
     where,
 )
+from staged.ops.primitive import Sample, next_axes, next_axis
 from staged.ops.promote import (
     as_array,
     axes_of,
@@ -54,7 +55,7 @@ def as_float(x: Any, name: str) -> Array:
 # ---- activations ----------------------------------------------------------------------------------
 
 
-@composite("relu", slopes=[lambda t, y, x: where(y <= 0, 0.0, t)])
+@composite("relu", slopes=[lambda t, y, x: where(y <= 0, 0.0, t)], harmless=True, samples=[Sample(((4, 5),))])
 def _relu(x: Array) -> Array:
     # This way round NaN stays NaN, and the derivative at 0 is 0.
     return where(x <= 0, 0.0, x)
@@ -74,7 +75,7 @@ def leaky_relu(x: Any, negative_slope: float = 0.01) -> Array:
     return where(array > 0, array, array * negative_slope)
 
 
-@composite("sigmoid", slopes=[lambda t, y, x: t * (y * (1.0 - y))])
+@composite("sigmoid", slopes=[lambda t, y, x: t * (y * (1.0 - y))], harmless=True, samples=[Sample(((4, 5),))])
 def _sigmoid(x: Array) -> Array:
     # exp overflows to inf for very negative x, and 1 / inf is the 0 that is wanted.
     return 1.0 / (exp(-x) + 1.0)
@@ -92,7 +93,7 @@ def log_sigmoid(x: Any) -> Array:
     return -softplus(-as_float(x, "log_sigmoid"))
 
 
-@composite("softplus", slopes=[lambda t, y, x: t * sigmoid(x)])
+@composite("softplus", slopes=[lambda t, y, x: t * sigmoid(x)], harmless=True, samples=[Sample(((4, 5),))])
 def _softplus(x: Array) -> Array:
     return log1p(exp(-abs_(x))) + where(x > 0, x, 0.0)
 
@@ -108,7 +109,7 @@ def _silu_slope(t: Array, y: Array, x: Array) -> Array:
     return t * (s * (x * (1.0 - s) + 1.0))
 
 
-@composite("silu", slopes=[_silu_slope])
+@composite("silu", slopes=[_silu_slope], samples=[Sample(((4, 5),))])
 def _silu(x: Array) -> Array:
     return x / (exp(-x) + 1.0)
 
@@ -134,7 +135,7 @@ def _gelu_slope(t: Array, y: Array, x: Array, approximate: str) -> Array:
     return t * (below + x * (_NORMAL_PEAK * exp(-0.5 * square(x))))
 
 
-@composite("gelu", slopes=[_gelu_slope])
+@composite("gelu", slopes=[_gelu_slope], samples=[Sample(((4, 5),), {"approximate": way}) for way in ("none", "tanh")])
 def _gelu(x: Array, *, approximate: str) -> Array:
     if approximate == "tanh":
         return 0.5 * x * (tanh(_GELU_SCALE * (x + _GELU_CUBE * (x * square(x)))) + 1.0)
@@ -168,7 +169,13 @@ def _softmax_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
 
 
 # Its Jacobian is symmetric.
-@composite("softmax", vjp=_softmax_vjp, jvp=lambda ts, y, xs, axis: _softmax_vjp(ts[0], y, xs[0], axis)[0])
+@composite(
+    "softmax",
+    vjp=_softmax_vjp,
+    jvp=lambda ts, y, xs, axis: _softmax_vjp(ts[0], y, xs[0], axis)[0],
+    shift=next_axis,
+    samples=[Sample(((4, 5),), {"axis": 1})],
+)
 def _softmax(x: Array, *, axis: int) -> Array:
     e = exp(x - peak(x, (axis,)))
     return e / sum_(e, axis, keepdims=True)
@@ -190,7 +197,13 @@ def _log_softmax_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array
     return t - sum_(exp(y) * t, axis, keepdims=True)
 
 
-@composite("log_softmax", vjp=_log_softmax_vjp, jvp=_log_softmax_jvp)
+@composite(
+    "log_softmax",
+    vjp=_log_softmax_vjp,
+    jvp=_log_softmax_jvp,
+    shift=next_axis,
+    samples=[Sample(((4, 5),), {"axis": 0})],
+)
 def _log_softmax(x: Array, *, axis: int) -> Array:
     shifted = x - peak(x, (axis,))
     return shifted - log(sum_(exp(shifted), axis, keepdims=True))
@@ -228,7 +241,13 @@ def _logsumexp_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array],
     return sum_(tangents[0] * _shares(y, operands[0], axes), axes)
 
 
-@composite("logsumexp", vjp=_logsumexp_vjp, jvp=_logsumexp_jvp)
+@composite(
+    "logsumexp",
+    vjp=_logsumexp_vjp,
+    jvp=_logsumexp_jvp,
+    shift=next_axes,
+    samples=[Sample(((4, 5),), {"axes": (0,)})],
+)
 def _logsumexp(x: Array, *, axes: tuple[int, ...]) -> Array:
     top = finite_peak(x, axes)
     return log(sum_(exp(x - top), axes)) + reshape(top, tuple(e for a, e in enumerate(x.shape) if a not in axes))

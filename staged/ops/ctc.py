@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from staged.ir.types import TensorType, i64
 from staged.ops.array import Array
 from staged.ops.composite import composite
@@ -19,7 +21,7 @@ from staged.ops.elementwise import exp, log, logical_and, maximum, not_equal, wh
 from staged.ops.index import at_labels
 from staged.ops.loop import row, steps, with_row
 from staged.ops.losses import check_reduction, reduced
-from staged.ops.primitive import PRIMITIVES
+from staged.ops.primitive import PRIMITIVES, Sample
 from staged.ops.promote import as_array, broadcast, cast, constant, dtype_error, public, shape_error
 from staged.ops.reduction import max_, sum_
 from staged.ops.shape import concat, expand_dims, pad, reshape, slice_axis, stack
@@ -111,13 +113,25 @@ def _ctc_backward(*operands: Array, blank: int, given: str) -> Array:
     return bind(PRIMITIVES["scatter_add_along"], [zeros(log_probs.shape, log_probs.dtype), places, d_emissions], axis=2)
 
 
+_SAMPLE = Sample(
+    (
+        np.log(np.outer(np.linspace(0.9, 0.6, 4), [0.1, 0.4, 0.2, 0.3, 0.25, 0.05, 0.3, 0.4]).reshape(4, 2, 4)),
+        np.array([[1, 1], [2, 0]]),
+        np.array([4, 3]),
+        np.array([2, 1]),
+    ),
+    {"blank": 3},
+)
+"""4 steps of 2 texts over 4 symbols; the probabilities need not add up to 1."""
+
+
 def _ctc_vjp(cts: Any, results: Any, *operands: Array, blank: int) -> list[Array | None]:
     there = {letter: ct for letter, ct in zip("lp", cts, strict=True) if ct is not None}
     (d_log_probs,) = _ctc_backward(*there.values(), *operands, results[1], blank=blank, given="".join(there))
     return [d_log_probs, None, None, None]
 
 
-@composite("ctc_loss", vjp=_ctc_vjp)
+@composite("ctc_loss", vjp=_ctc_vjp, samples=[_SAMPLE])
 def _ctc(
     log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int
 ) -> tuple[Array, ...]:

@@ -710,6 +710,7 @@ _cast: Primitive = primitive(
     jvp=lambda tangents, y, operands, dtype, weak=False: (
         cast(tangents[0], dtype, weak) if tangents[0] is not None and dtype.is_float else None
     ),
+    shift=lambda attrs, size: {"dtype": attrs["dtype"]},
     samples=[
         Sample(((2, 3),), {"dtype": f64}, dtypes=_SAMPLE_DTYPES[ANY]),
         Sample(((2, 3),), {"dtype": f32}, dtypes=(f64, i64), differentiate=()),

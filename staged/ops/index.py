@@ -19,7 +19,7 @@ from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.elementwise import select, where
-from staged.ops.primitive import BadSample, Primitive, Sample, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
 from staged.ops.promote import (
     as_array,
     axis_of,
@@ -281,6 +281,7 @@ _take_along_op: Primitive = primitive(
     jvp=lambda tangents, y, operands, axis, meaning="index": (
         None if tangents[0] is None else bind(_take_along_op, [tangents[0], operands[1]], axis=axis)
     ),
+    shift=next_axis,
     samples=[
         Sample(((2, 3), np.array([[1], [-1]])), {"axis": 1}, dtypes=_DTYPES),
         Sample(((3, 2), np.array([[0, 1], [2, 2], [0, 0], [1, -3]], np.int32)), {"axis": 0}),
@@ -473,6 +474,7 @@ _scatter_add_along_op: Primitive = primitive(
     effects=FAIL,
     vjp=lambda ct, y, x, indices, updates, axis: [ct, None, bind(_take_along_op, [ct, indices], axis=axis)],
     jvp=_scatter_jvp(lambda: _scatter_add_along_op),
+    shift=next_axis,
     samples=[
         Sample(((2, 3), np.array([[1], [-1]]), (2, 1)), {"axis": 1}, dtypes=_NUMBERS),
         Sample(((3, 2), np.array([[0, 1], [2, 2], [0, 0], [1, -3]], np.int32), (4, 2)), {"axis": 0}),

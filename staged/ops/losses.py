@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from staged.errors import ArgumentError
 from staged.ir.types import shape_text
 from staged.ops.array import Array
@@ -16,6 +18,7 @@ from staged.ops.composite import composite
 from staged.ops.composites import as_float, finite_peak, log_softmax, softplus
 from staged.ops.elementwise import abs_, exp, log, maximum, select, square, stop_gradient, where
 from staged.ops.index import at_labels
+from staged.ops.primitive import Sample
 from staged.ops.promote import (
     as_array,
     broadcast,
@@ -35,6 +38,8 @@ from staged.ops.source import full, is_class, zeros_like
 from staged.source import here
 
 _REDUCTIONS = ("mean", "sum", "none")
+_ROWS = ((4, 5), np.array([0, 4, 2, 2], np.int32))
+"""Operands of a sample: a row of logits per label."""
 
 
 def check_reduction(name: str, reduction: str) -> None:
@@ -102,7 +107,7 @@ def _cross_entropy_jvp(tangents: Any, results: Any, operands: Any, reduction: st
     return reduced(t_log_sum - _picked(t, labels), reduction), t_log_sum, zeros_like(results[2])
 
 
-@composite("cross_entropy", vjp=_cross_entropy_vjp, jvp=_cross_entropy_jvp)
+@composite("cross_entropy", vjp=_cross_entropy_vjp, jvp=_cross_entropy_jvp, samples=[Sample(_ROWS, {"reduction": "mean"})])
 def _cross_entropy(logits: Array, labels: Array, *, reduction: str) -> tuple[Array, ...]:
     """The loss; then, by row, log(sum(exp(logits - peak))) and the peak, a constant to derivatives.
 
@@ -184,7 +189,7 @@ def _nll_jvp(tangents: Any, y: Array, operands: Any, reduction: str) -> Array:
     return reduced(-_picked(tangents[0], operands[1]), reduction)
 
 
-@composite("nll_loss", vjp=_nll_vjp, jvp=_nll_jvp)
+@composite("nll_loss", vjp=_nll_vjp, jvp=_nll_jvp, samples=[Sample(_ROWS, {"reduction": "sum"})])
 def _nll_loss(log_probs: Array, labels: Array, *, reduction: str) -> Array:
     return reduced(-_picked(log_probs, labels), reduction)
 
@@ -298,7 +303,11 @@ def _slope_of_target(t: Array, y: Array, p: Array, target: Array) -> Array:
     return t * (_log_from(1.0 - p) - _log_from(p))
 
 
-@composite("binary_cross_entropy", slopes=[_slope_of_probability, _slope_of_target])
+@composite(
+    "binary_cross_entropy",
+    slopes=[_slope_of_probability, _slope_of_target],
+    samples=[Sample(((4, 5), (4, 5)), low=0.1, high=0.9)],
+)
 def _binary_cross_entropy(p: Array, target: Array) -> Array:
     return -(target * _log_from(p) + (1.0 - target) * _log_from(1.0 - p))
 

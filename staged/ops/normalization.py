@@ -16,6 +16,7 @@ from staged.ops.array import Array
 from staged.ops.composite import composite
 from staged.ops.composites import as_float, spread
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square, stop_gradient, where
+from staged.ops.primitive import Sample, next_axes
 from staged.ops.promote import as_array, broadcast, cast, check_argument, check_known, is_number, public, shape_error
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
 from staged.ops.shape import flatten, reshape
@@ -83,7 +84,12 @@ def _layer_norm_vjp(cts: Any, results: Any, x: Array, *affine: Array, axes: Any,
     return [d_x, *d_affine]
 
 
-@composite("layer_norm", vjp=_layer_norm_vjp)
+@composite(
+    "layer_norm",
+    vjp=_layer_norm_vjp,
+    shift=next_axes,
+    samples=[Sample(((4, 5), (5,), (5,)), {"axes": (1,), "eps": 1e-5, "parts": "wb"})],
+)
 def _layer_norm(x: Array, *affine: Array, axes: Any, eps: float, parts: str) -> tuple[Array, ...]:
     centre = mean(x, axes)
     centred = x - spread(centre, x.shape, axes)
@@ -133,7 +139,12 @@ def _rms_norm_vjp(cts: Any, results: Any, x: Array, *weight: Array, axes: Any, e
     return [d_x, d_weight] if weight else [d_x]
 
 
-@composite("rms_norm", vjp=_rms_norm_vjp)
+@composite(
+    "rms_norm",
+    vjp=_rms_norm_vjp,
+    shift=next_axes,
+    samples=[Sample(((4, 5), (5,)), {"axes": (1,), "eps": 1e-5})],
+)
 def _rms_norm(x: Array, *weight: Array, axes: Any, eps: float) -> tuple[Array, ...]:
     rstd = rsqrt(mean(square(x), axes) + eps)
     y = x * spread(rstd, x.shape, axes)
@@ -174,7 +185,10 @@ def _scaled(centred: Array, rstd: Array, affine: Sequence[Array], parts: str) ->
     return y + _per_channel(affine[-1], y.ndim) if "b" in parts else y
 
 
-@composite("batch_norm_inference")
+@composite(
+    "batch_norm_inference",
+    samples=[Sample(((4, 5), (5,), (5,), (5,), (5,)), {"eps": 1e-5, "parts": "wb"}, low=0.2, high=2.0)],
+)
 def _batch_norm_inference(
     x: Array, centre: Array, variance: Array, *affine: Array, eps: float, parts: str
 ) -> Array:
@@ -214,7 +228,9 @@ def _batch_norm_vjp(cts: Any, results: Any, x: Array, *affine: Array, eps: float
     return [d_x, *d_affine]
 
 
-@composite("batch_norm_training", vjp=_batch_norm_vjp)
+@composite(
+    "batch_norm_training", vjp=_batch_norm_vjp, samples=[Sample(((4, 5), (5,), (5,)), {"eps": 1e-5, "parts": "wb"})]
+)
 def _batch_norm_training(x: Array, *affine: Array, eps: float, parts: str) -> tuple[Array, ...]:
     axes = _samples(x)
     centre = mean(x, axes)

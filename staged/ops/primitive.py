@@ -22,7 +22,7 @@ import numpy as np
 
 from staged.ir.declaration import Declaration, declare
 from staged.ir.nodes import PURE, Attrs, Effect
-from staged.ir.types import DType, TensorType, Type, f32, f64
+from staged.ir.types import DType, Extent, TensorType, Type, f32, f64
 
 InferRule = Callable[..., TensorType | tuple[Type, ...]]
 """`infer(*operand_types, **attrs)`: the type of the result, or a tuple of types for several results."""
@@ -39,6 +39,25 @@ JvpRule = Callable[..., Any]
 
 Slope = Callable[..., Any]
 """`slope(t, result, *operands, **attrs)`: the part of an elementwise derivative that `t`, of one operand, brings; linear in t."""
+
+
+ShiftRule = Callable[[dict[str, Any], Extent], dict[str, Any]]
+"""`shift(attrs, size)`: the attributes of an op whose operands and results all have a leading axis of `size` more."""
+
+
+def same_attrs(attrs: dict[str, Any], size: Extent) -> dict[str, Any]:
+    """The shift of an op whose attributes name no axis."""
+    return attrs
+
+
+def next_axis(attrs: dict[str, Any], size: Extent) -> dict[str, Any]:
+    """The shift of an op with an `axis`."""
+    return {**attrs, "axis": attrs["axis"] + 1}
+
+
+def next_axes(attrs: dict[str, Any], size: Extent) -> dict[str, Any]:
+    """The shift of an op with some `axes`."""
+    return {**attrs, "axes": tuple(axis + 1 for axis in attrs["axes"])}
 
 
 def diagonal(slopes: Sequence[Slope | None]) -> dict[str, Any]:
@@ -94,6 +113,8 @@ class Primitive(Declaration):
     jvp: JvpRule | None = None
     effects: tuple[Effect, ...] | Callable[[Sequence[Type], Attrs], tuple[Effect, ...]] = PURE
     """What it does besides giving results; a function of operand types and attributes where they decide."""
+    shift: ShiftRule | None = None
+    """How `vmap` writes the op for all elements at once; None: by a rule in `batching/`, or by a loop over the elements."""
     samples: tuple[Sample, ...] = ()
     bad: tuple[BadSample, ...] = ()
     doc: str = ""
@@ -117,6 +138,8 @@ def primitive(**fields: Any) -> Primitive:
     """Declare a primitive: makes it and enters it into `PRIMITIVES`."""
     for key in ("samples", "bad"):
         fields[key] = tuple(fields.get(key, ()))
+    if fields["kind"] == "elementwise":
+        fields.setdefault("shift", same_attrs)
     declared = PRIMITIVES[fields["name"]] = declare(Primitive(**fields))
     return declared
 

@@ -20,10 +20,18 @@ from staged.ops.composites import as_float, relu, sigmoid
 from staged.ops.contraction import matrix_product
 from staged.ops.elementwise import select, square, tanh
 from staged.ops.loop import named, row, steps, with_row
+from staged.ops.primitive import Sample
 from staged.ops.promote import as_array, cast, dtype_error, public, shape_error
 from staged.ops.reduction import sum_
 from staged.ops.shape import concat, flatten, reshape, slice_axis, split
 from staged.ops.source import zeros, zeros_like
+
+
+def _sample(gates: int, states: int, **attrs: Any) -> Sample:
+    """Operands of a recurrent composite: 3 steps of a batch of 2, with 2 inputs and 2 states."""
+    wide = 2 * gates
+    return Sample(((3, 2, 2), *[(2, 2)] * states, (wide, 2), (wide, 2), (wide,), (wide,)), attrs)
+
 
 # ---- what the three share -------------------------------------------------------------------------
 
@@ -114,7 +122,7 @@ def _lstm_vjp(cts: Any, results: Any, *operands: Array, reverse: bool) -> list[A
     )
 
 
-@composite("lstm", vjp=_lstm_vjp)
+@composite("lstm", vjp=_lstm_vjp, samples=[_sample(4, 2, reverse=True)])
 def _lstm(
     x: Array, h0: Array, c0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse: bool
 ) -> tuple[Array, ...]:
@@ -197,7 +205,7 @@ def _gru_vjp(cts: Any, results: Any, *operands: Array, reverse: bool) -> list[Ar
     )
 
 
-@composite("gru", vjp=_gru_vjp)
+@composite("gru", vjp=_gru_vjp, samples=[_sample(3, 1, reverse=False)])
 def _gru(x: Array, h0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse: bool) -> tuple[Array, ...]:
     """(ys, last h), then the gates (T, N, 3 H), and what the state gives to the candidates (T, N, H)."""
     count = x.shape[0]
@@ -263,7 +271,7 @@ def _rnn_vjp(cts: Any, results: Any, *operands: Array, reverse: bool, nonlineari
     )
 
 
-@composite("rnn", vjp=_rnn_vjp)
+@composite("rnn", vjp=_rnn_vjp, samples=[_sample(1, 1, reverse=False, nonlinearity="tanh")])
 def _rnn(
     x: Array, h0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse: bool, nonlinearity: str
 ) -> tuple[Array, ...]:

@@ -17,7 +17,7 @@ from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64,
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.elementwise import BOOLS, NUMBERS, divide, maximum, not_equal, select, sqrt, square
-from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive
+from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, next_axes, next_axis, primitive
 from staged.ops.promote import (
     as_array,
     axes_of,
@@ -83,6 +83,7 @@ def _reduce(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **
         kind="reduction",
         infer=_infer(name, kinds, needs_element),
         reference=reference,
+        shift=next_axes,
         samples=samples,
         bad=bad,
         **fields,
@@ -270,6 +271,7 @@ def _position(name: str, reference: Callable[..., Any], which: str) -> Primitive
         kind="reduction",
         infer=infer,
         reference=lambda x, axis: np.asarray(reference(x, axis=axis), dtype=np.int64),
+        shift=next_axis,
         samples=[
             Sample(((2, 3),), {"axis": 1}, dtypes=_NUMBER_DTYPES),
             Sample(((3, 2, 2),), {"axis": 0}, dtypes=_NUMBER_DTYPES),

@@ -14,7 +14,7 @@ from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32
 from staged.ops.array import METHODS, Array, static_hint
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
-from staged.ops.primitive import BadSample, Primitive, Sample, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
 from staged.ops.promote import (
     as_array,
     axes_of,
@@ -72,6 +72,10 @@ _broadcast_op: Primitive = primitive(
         cast(sum_(ct, tuple(axis for axis in range(len(shape)) if axis not in axes)), x.dtype, x.type.weak)
     ],
     jvp=lambda tangents, y, operands, shape, axes: bind(_broadcast_op, [tangents[0]], shape=shape, axes=axes),
+    shift=lambda attrs, size: {
+        "shape": (size, *attrs["shape"]),
+        "axes": (0, *(axis + 1 for axis in attrs["axes"])),
+    },
     samples=[
         Sample(((3,),), {"shape": (2, 3), "axes": (1,)}, dtypes=_DTYPES),
         Sample(((2,),), {"shape": (2, 3), "axes": (0,)}),
@@ -140,6 +144,7 @@ _reshape_op: Primitive = primitive(
     reference=lambda x, shape: x.reshape(shape),
     vjp=lambda ct, y, x, shape: [bind(_reshape_op, [ct], shape=x.shape)],
     jvp=lambda tangents, y, operands, shape: bind(_reshape_op, [tangents[0]], shape=shape),
+    shift=lambda attrs, size: {"shape": (size, *attrs["shape"])},
     samples=[
         Sample(((2, 3),), {"shape": (3, 2)}, dtypes=_DTYPES),
         Sample(((2, 3),), {"shape": (6,)}),
@@ -273,6 +278,7 @@ _permute_op: Primitive = primitive(
     reference=lambda x, axes: np.transpose(x, axes),
     vjp=lambda ct, y, x, axes: [bind(_permute_op, [ct], axes=_inverse(axes))],
     jvp=lambda tangents, y, operands, axes: bind(_permute_op, [tangents[0]], axes=axes),
+    shift=lambda attrs, size: {"axes": (0, *(axis + 1 for axis in attrs["axes"]))},
     samples=[
         Sample(((2, 3),), {"axes": (1, 0)}, dtypes=_DTYPES),
         Sample(((2, 3, 4),), {"axes": (2, 0, 1)}),
@@ -438,6 +444,11 @@ _slice_op: Primitive = primitive(
     reference=_slice_reference,
     vjp=lambda ct, y, x, start, stop, step: [embed(ct, x.shape, start, step)],
     jvp=lambda tangents, y, operands, **attrs: bind(_slice_op, [tangents[0]], **attrs),
+    shift=lambda attrs, size: {
+        "start": (0, *attrs["start"]),
+        "stop": (size, *attrs["stop"]),
+        "step": (1, *attrs["step"]),
+    },
     samples=[
         Sample(((4, 5),), {"start": (1, 0), "stop": (3, 5), "step": (1, 1)}, dtypes=_DTYPES),
         Sample(((5, 6),), {"start": (4, 1), "stop": (-1, 6), "step": (-1, 2)}),
@@ -529,6 +540,7 @@ _pad_op: Primitive = primitive(
     reference=lambda x, low, high, value: np.pad(x, tuple(zip(low, high, strict=True)), constant_values=value),
     vjp=lambda ct, y, x, low, high, value: [_unpad(ct, x, low)],
     jvp=lambda tangents, y, operands, low, high, value: bind(_pad_op, [tangents[0]], low=low, high=high, value=0),
+    shift=lambda attrs, size: {**attrs, "low": (0, *attrs["low"]), "high": (0, *attrs["high"])},
     samples=[
         Sample(((2, 3),), {"low": (1, 0), "high": (0, 2), "value": 0}, dtypes=_DTYPES),
         Sample(((3,),), {"low": (1,), "high": (1,), "value": -1.5}),
@@ -622,6 +634,7 @@ _concat_op: Primitive = primitive(
     reference=lambda *xs, axis: np.concatenate(xs, axis=axis),
     vjp=_concat_vjp,
     jvp=_concat_jvp,
+    shift=next_axis,
     samples=[
         Sample(((2, 3), (1, 3)), {"axis": 0}, dtypes=_DTYPES),
         Sample(((2, 1), (2, 2), (2, 3)), {"axis": 1}),

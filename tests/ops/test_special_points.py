@@ -6,6 +6,7 @@ convention it is torch's. The rules may not make a NaN where torch has none.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ from staged.eager import EagerContext, wrap
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.ops.primitive import PRIMITIVES
-from tests.ops.test_composites import CASES
+from tests.ops.test_composites import CASES, composite_of
 
 INF, NAN = math.inf, math.nan
 POINTS = np.array(
@@ -315,7 +316,7 @@ def test_forward_mode_of_a_composite_agrees_with_its_reverse_rule(name, kind) ->
     """<ct, J t> = <J^T ct, t>: forward mode by the jvp or by the body, reverse mode by the vjp rule."""
     operands, attrs = CASES[name]
     rng = np.random.default_rng(5)
-    context, one = EagerContext(), COMPOSITES[name]
+    context, one = EagerContext(), composite_of(name)
     with use_context(context):
         arrays = [wrap(rows_of(np.asarray(operand), kind)) for operand in operands]
         tangents = [wrap(rng.standard_normal(a.shape)) if a.dtype.is_float else None for a in arrays]
@@ -335,8 +336,8 @@ def test_a_composite_with_both_rules_is_one_op_to_eager_derivatives() -> None:
     """A rule that is planted wrong shows in eager mode too: it is the rule that is used, in both modes, not the body."""
     relu = COMPOSITES["relu"]
     assert relu.is_one_op
-    doubled = type(relu)(
-        "relu", relu.body, lambda *a, **k: [2.0 * c for c in relu.vjp(*a, **k)], lambda *a, **k: 2.0 * relu.jvp(*a, **k)
+    doubled = dataclasses.replace(
+        relu, vjp=lambda *a, **k: [2.0 * c for c in relu.vjp(*a, **k)], jvp=lambda *a, **k: 2.0 * relu.jvp(*a, **k)
     )
     forward, reverse = both_modes(lambda x: doubled(x)[0], np.array([1.0, -1.0]))
     np.testing.assert_array_equal(forward, [2.0, 0.0])
