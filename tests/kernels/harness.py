@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from staged.backends.c_family.contraction_call import emit_contraction
+from staged.backends.c_family.cpu_nest.kernel import emit_kernel
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.nest.kernel import emit_kernel
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Names
 from staged.ir.builder import Builder

@@ -11,8 +11,8 @@ from typing import Literal
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec
+from staged.backends.c_family.cpu_nest.epilogue import emit_epilogue, input_name, output_name
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
-from staged.backends.c_family.nest.epilogue import emit_epilogue, input_name, output_name
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.ir.loops import Nest

@@ -8,9 +8,9 @@ from dataclasses import replace
 from staged.backends.c_family.code.dialect import C, Dialect
 from staged.backends.c_family.code.shape import shape_of as code_shape
 from staged.backends.c_family.contraction_call import emit_contraction
+from staged.backends.c_family.cpu_nest.kernel import emit_kernel
 from staged.backends.c_family.kernel_shape import shape_of
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.nest.kernel import emit_kernel
 from staged.backends.c_family.writer import Names
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op

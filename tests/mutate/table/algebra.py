@@ -402,14 +402,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "of 0.0 and -0.0 a vector has the other one than a scalar",
-        "staged/backends/c_family/vectors.py",
+        "staged/backends/c_family/cpu_nest/vectors.py",
         'loses = ("<" if name == "maximum" else ">") + ("" if swapped else "=")',
         'loses = "<" if name == "maximum" else ">"',
         ("tests/ops/test_exact.py", "-k", "extremes_of_zeros"),
     ),
     Mutant(
         "of a vector and a number the wrong zero wins",
-        "staged/backends/c_family/vectors.py",
+        "staged/backends/c_family/cpu_nest/vectors.py",
         'beats = (">" if name == "maximum" else "<") + ("=" if swapped and dtype.is_float else "")',
         'beats = ">" if name == "maximum" else "<"',
         ("tests/ops/test_exact.py", "-k", "extremes_of_zeros"),

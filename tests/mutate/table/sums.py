@@ -3,7 +3,7 @@
 from tests.mutate.mutant import Mutant
 
 CASCADE = "staged/ir/cascade.py"
-TOTALS = "staged/backends/c_family/nest/vector_totals.py"
+TOTALS = "staged/backends/c_family/cpu_nest/vector_totals.py"
 TILE = "staged/backends/c_family/contraction/tile.py"
 CONV = "staged/backends/c_family/contraction/conv2d.py"
 

@@ -15,8 +15,8 @@ from staged.backends.c_family.code.tree import CodeBuilder, Declare, Parameter, 
 from staged.backends.c_family.code.types import INDEX, CType, Space, pointer, scalar
 from staged.backends.c_family.expr import Expr, Infix, Literal, Name, Scaled, Variable, infix_sum, literal, scaled
 from staged.backends.c_family.kernel_text import Site
-from staged.backends.c_family.nest_uses import count_uses
-from staged.backends.c_family.vectors import Vec
+from staged.backends.c_family.nest.uses import count_uses
+from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.writer import Names, c_identifier
 from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Local, Loop, Nest, Operand, Statement, Store, Tile
 from staged.ir.schedule import Schedule
@@ -43,7 +43,7 @@ class Lowering:
         self.index_type = INDEX
         """What counts iterations and elements."""
         self.arrays: dict[ArrayRef, Expr] = {}
-        self.values: dict[Local, Vec] = {}
+        self.values: dict[Local, Value] = {}
         self.axes: dict[Axis, Expr] = {}
         """Where each loop that is open is."""
         self.ranges: dict[Axis, Range] = {}
@@ -94,7 +94,7 @@ class Lowering:
         return variable
 
     def bind(
-        self, target: Local, value: Vec, type: Callable[[DType], CType], in_place: bool, named: bool = False
+        self, target: Local, value: Value, type: Callable[[DType], CType], in_place: bool, named: bool = False
     ) -> None:
         """Give `target` its value: in place where it is used once here, else as a constant, whose type `type` says."""
         direct, nested = self.uses.get(target, (0, 0))
@@ -103,19 +103,19 @@ class Lowering:
             return
         variable = self.element(target.name, type(value.dtype))
         self.code.add(Declare(variable, value.expr))
-        self.values[target] = Vec(variable, value.dtype, value.varies)
+        self.values[target] = Value(variable, value.dtype, value.lanes)
 
     def bind_scalar(self, target: Local, expr: Expr, in_place: bool = True, named: bool = False) -> None:
         """The same for a number."""
-        self.bind(target, Vec(expr, target.dtype, False), scalar, in_place, named)
+        self.bind(target, Value(expr, target.dtype), scalar, in_place, named)
 
     def size(self, dim: Dim) -> Expr:
         """The parameter that holds the size of a dimension."""
         return self.values[self.nest.counts[dim]].expr
 
-    def operand(self, operand: Operand) -> Vec:
+    def operand(self, operand: Operand) -> Value:
         if isinstance(operand, Constant):
-            return Vec(self.number(operand), operand.dtype, False)
+            return Value(self.number(operand), operand.dtype)
         return self.values[operand]
 
     def number(self, constant: Constant) -> Expr:
@@ -129,7 +129,7 @@ class Lowering:
         for source in self.nest.inputs:
             if isinstance(source, Local):
                 found.append(self.variable(source.name, scalar(source.dtype)))
-                self.values[source] = Vec(found[-1], source.dtype, False)
+                self.values[source] = Value(found[-1], source.dtype)
             else:
                 found.append(self.variable(source.name, global_pointer(source.dtype, is_const=True)))
                 self.arrays[source] = found[-1]

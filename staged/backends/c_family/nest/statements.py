@@ -9,9 +9,9 @@ from staged.backends.c_family.code.tree import Assign, Declare, Do, If, Jump
 from staged.backends.c_family.code.types import INDEX
 from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Group, Index, Infix, Junction, Literal, Name
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
-from staged.backends.c_family.nest_uses import may_stop
+from staged.backends.c_family.nest.uses import may_stop
+from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.scalars import Need, random_call, spell
-from staged.backends.c_family.vectors import Vec
 from staged.backends.c_family.writer import c_string
 from staged.ir.loops import (
     OUT_OF_RANGE,
@@ -71,7 +71,7 @@ class Statements:
         guards = low.open_guards(s.guards)
         if guards is None:
             assert s.fill is not None
-            low.values[s.target] = Vec(low.number(s.fill), s.array.dtype, False)
+            low.values[s.target] = Value(low.number(s.fill), s.array.dtype)
             return
         element: Expr = Index(low.arrays[s.array], low.index(s.index))
         if guards:
@@ -131,7 +131,7 @@ class Statements:
         words, site = Literal(c_string(OUT_OF_RANGE[s.meaning])), Literal(str(low.site(s.where)))
         fail = Call("st_fail", (self.record, Name("ST_INDEX_ERROR"), site, words, said, limit))
         low.code.add(If(outside(place, extent), (Do(fail), Jump("return"))))
-        low.values[s.target] = Vec(place, i64, False)
+        low.values[s.target] = Value(place, i64)
 
     def guarded(self, s: Guarded) -> None:
         with self.low.branch(self.low.condition(s.bounds)):

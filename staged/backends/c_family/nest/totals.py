@@ -9,8 +9,8 @@ from staged.backends.c_family.code.tree import Assign, Declare, If
 from staged.backends.c_family.code.types import INDEX, scalar
 from staged.backends.c_family.expr import Expr, Infix, Junction, Literal, Name, Variable
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
+from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.scalars import EXTREMES, spell
-from staged.backends.c_family.vectors import Vec
 from staged.ir.loops import Accumulate, Loop, Reduction, Tile, identity, walk
 from staged.ir.types import DType
 
@@ -58,9 +58,9 @@ class Totals:
 
     def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
         """The total is the value of the reduction from here on."""
-        self.low.values[reduction.target] = Vec(self.open[reduction].variable, reduction.target.dtype, False)
+        self.low.values[reduction.target] = Value(self.open[reduction].variable, reduction.target.dtype)
 
-    def take_place(self, s: Accumulate, total: Total, value: Vec) -> None:
+    def take_place(self, s: Accumulate, total: Total, value: Value) -> None:
         assert s.position is not None and total.best is not None
         best, x, op = total.best, self.plain(value), s.reduction.op
         terms: list[Expr] = [Infix("<", total.variable, ZERO)]
@@ -71,7 +71,7 @@ class Totals:
         place = Assign(total.variable, self.low.index(s.position))
         self.low.code.add(If(any_of(terms), (Assign(best, x), place)))
 
-    def take_in(self, op: str, total: Expr, value: Vec, dtype: DType) -> None:
+    def take_in(self, op: str, total: Expr, value: Value, dtype: DType) -> None:
         """One more number into a total."""
         low, x = self.low, value.expr
         if op in ("sum", "prod"):
@@ -89,11 +89,11 @@ class Totals:
             wins = [Infix(EXTREMES[op], x, total), *([Infix("!=", x, x)] if dtype.is_float else [])]
             low.code.add(If(any_of(wins), (Assign(total, x),)))
 
-    def is_least(self, op: str, value: Vec) -> bool:
+    def is_least(self, op: str, value: Value) -> bool:
         """Whether a value is a constant that is beyond no other integer: compilers warn of a comparison that is never true."""
         return not value.dtype.is_float and str(value.expr) == str(self.low.number(identity(op, value.dtype)))
 
-    def plain(self, value: Vec) -> Expr:
+    def plain(self, value: Value) -> Expr:
         """A number that may be repeated."""
         if isinstance(value.expr, Name | Literal):
             return value.expr

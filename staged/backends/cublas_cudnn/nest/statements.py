@@ -10,8 +10,8 @@ from staged.backends.c_family.code.types import INDEX, CType, Space, pointer, wo
 from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Name, Prefix, Variable
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.statements import Statements, outside
+from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.scalars import is_checked
-from staged.backends.c_family.vectors import Vec
 from staged.backends.cublas_cudnn.failures import RECORD, failure_of
 from staged.backends.cublas_cudnn.spelling import spell_in_cuda
 from staged.ir.loops import Axis, CheckIndex, Compute, Constant, PositionOf, Statement, Store
@@ -44,7 +44,7 @@ class DeviceStatements:
         # Others of a team wait for this thread, and what is made here may say to a library how much there is.
         goes_on = s.extent != 0 or self.in_team
         low.code.add(If(outside(index, extent), (fail, Assign(index, ZERO) if goes_on else Jump("return"))))
-        low.values[s.target] = Vec(index, i64, False)
+        low.values[s.target] = Value(index, i64)
 
     def position(self, s: PositionOf) -> None:
         if s.target.dtype is not i64 or self.low.index_type == INDEX:

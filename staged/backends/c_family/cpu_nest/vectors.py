@@ -8,10 +8,10 @@ function boundary by value (the ABI of wide vectors depends on compiler flags), 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Literal, Name, Prefix, literal
+from staged.backends.c_family.nest.value import Value, is_zero
 from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS, OWN_MATHS
 from staged.backends.c_family.support.lanes import HALVES, lanes_snippet
 from staged.backends.c_family.support.math import function_snippet
@@ -20,18 +20,6 @@ from staged.ir.types import DType, bool_, f32
 
 VECTOR_FUNCTIONS = OWN_MATHS | {"sqrt", "floor", "ceil", "round", "trunc"}
 """Ops with a function `st_<op>_f32v(f32v *y, const f32v *x)` in the support library; others go lane by lane."""
-
-
-@dataclass(frozen=True, slots=True)
-class Vec:
-    """A vector (or scalar, `lanes` 1 meaning the same number in every lane) in the text.
-
-    `dtype` is what it means; a bool vector is a mask of signed integers of the loop's mask width.
-    """
-
-    expr: Expr
-    dtype: DType
-    varies: bool
 
 
 class VectorTypes:
@@ -51,6 +39,10 @@ class VectorTypes:
             return f"{dtype}v"
         self.snippets.add(lanes_snippet(dtype, self.lanes))
         return f"{dtype}x{self.lanes}"
+
+    def vector(self, expr: Expr, dtype: DType) -> Value:
+        """An expression that is a vector."""
+        return Value(expr, dtype, self.lanes)
 
     def type(self, dtype: DType) -> str:
         if dtype.is_bool:
@@ -77,9 +69,9 @@ class VectorSpeller:
         self.named = named
         """Gives a mask a name, so that it can be written twice."""
 
-    def splat(self, value: Vec) -> Expr:
+    def splat(self, value: Value) -> Expr:
         """The same number in every lane, keeping its sign and NaN."""
-        if value.varies:
+        if value.is_vector:
             return value.expr
         if value.dtype.is_bool:
             bits = self.types.mask_bits
@@ -99,7 +91,7 @@ class VectorSpeller:
             return Infix("!=", self.convert(bytes_, self.types.mask()), Literal("0"))
         return Prefix("*", Cast(f"const {self.types.type(dtype)}_u *", address))
 
-    def store(self, dtype: DType, address: Expr, value: Vec) -> tuple[Expr, Expr]:
+    def store(self, dtype: DType, address: Expr, value: Value) -> tuple[Expr, Expr]:
         """(target, value) of the assignment that stores a vector."""
         if dtype.is_bool:
             narrow = self.types.name("u8", 1)
@@ -116,15 +108,15 @@ class VectorSpeller:
             return mask
         return self.convert(mask, self.types.mask(dtype.size))
 
-    def select(self, mask: Vec, yes: Vec, no: Vec) -> Expr:
+    def select(self, mask: Value, yes: Value, no: Value) -> Expr:
         dtype = yes.dtype
         if dtype.is_bool:
             m, a, b = self.named(self.splat(mask)), self.splat(yes), self.splat(no)
             return Infix("|", Infix("&", m, a), Infix("&", Prefix("~", m), b))
         type, bits = self.types.type(dtype), self.types.mask(dtype.size)
-        if not no.varies and is_zero(no.expr):
+        if not no.is_vector and is_zero(no.expr):
             return Cast(type, Infix("&", self.mask_for(self.splat(mask), dtype), Cast(bits, self.splat(yes))))
-        if not yes.varies and is_zero(yes.expr):
+        if not yes.is_vector and is_zero(yes.expr):
             return Cast(
                 type, Infix("&", Prefix("~", self.mask_for(self.splat(mask), dtype)), Cast(bits, self.splat(no)))
             )
@@ -142,7 +134,7 @@ class VectorSpeller:
             return mask
         return self.convert(mask, self.types.mask())
 
-    def spell(self, name: str, operands: Sequence[Vec], result: DType, attrs: Mapping[str, Any]) -> Expr | None:
+    def spell(self, name: str, operands: Sequence[Value], result: DType, attrs: Mapping[str, Any]) -> Expr | None:
         """The op as one expression; None where it needs a function call (see `function`)."""
         x = operands[0]
         dtype = x.dtype
@@ -158,7 +150,7 @@ class VectorSpeller:
                 sign = COMPARISONS[name]
                 return Infix(turned.get(sign, sign), a, b)
             return self.compare(
-                COMPARISONS[name], dtype, self.splat(x) if not x.varies else x.expr, self.other(operands[1])
+                COMPARISONS[name], dtype, self.splat(x) if not x.is_vector else x.expr, self.other(operands[1])
             )
         if dtype.is_bool:
             ops = {"logical_and": "&", "logical_or": "|", "logical_xor": "^", **BITWISE, "maximum": "|", "minimum": "&"}
@@ -179,7 +171,7 @@ class VectorSpeller:
             return Infix("/", x.expr, operands[1].expr)
         if name == "negative":
             return (
-                Prefix("-", x.expr) if dtype.is_float else self.wrapping("-", dtype, Vec(Literal("0"), dtype, False), x)
+                Prefix("-", x.expr) if dtype.is_float else self.wrapping("-", dtype, Value(Literal("0"), dtype), x)
             )
         if name == "square":
             return Infix("*", x.expr, x.expr) if dtype.is_float else self.wrapping("*", dtype, x, x)
@@ -190,9 +182,9 @@ class VectorSpeller:
         if name == "abs":
             if dtype.is_float:
                 return self.absolute(x.expr, dtype)
-            minus = self.wrapping("-", dtype, Vec(Literal("0"), dtype, False), x)
+            minus = self.wrapping("-", dtype, Value(Literal("0"), dtype), x)
             return self.select(
-                Vec(self.compare("<", dtype, x.expr, Literal("0")), bool_, True), Vec(minus, dtype, True), x
+                self.types.vector(self.compare("<", dtype, x.expr, Literal("0")), bool_), self.types.vector(minus, dtype), x
             )
         if name in ("maximum", "minimum"):
             return self.extreme(name, operands[0], operands[1])
@@ -203,46 +195,46 @@ class VectorSpeller:
         most = Literal("INT32_MAX" if dtype.size == 4 else "INT64_MAX")
         return Cast(self.types.type(dtype), Infix("&", Cast(bits, x), most))
 
-    def extreme(self, name: str, a: Vec, b: Vec) -> Expr:
+    def extreme(self, name: str, a: Value, b: Value) -> Expr:
         """maximum or minimum; NaN where one of the two is NaN."""
         dtype = a.dtype
         # Of 0.0 and -0.0 it is the second one, as in scalar code: where the operands change places, the first one left.
-        swapped = not a.varies
+        swapped = not a.is_vector
         if swapped:
             a, b = b, a
-        if dtype.is_float and not b.varies and isinstance(b.expr, Literal):
+        if dtype.is_float and not b.is_vector and isinstance(b.expr, Literal):
             # A known number: the one comparison is false for NaN, which therefore stays.
             loses = ("<" if name == "maximum" else ">") + ("" if swapped else "=")
-            return self.select(Vec(self.compare(loses, dtype, a.expr, b.expr), bool_, True), b, a)
+            return self.select(self.types.vector(self.compare(loses, dtype, a.expr, b.expr), bool_), b, a)
         beats = (">" if name == "maximum" else "<") + ("=" if swapped and dtype.is_float else "")
         wins = Infix(beats, a.expr, self.other(b))
         if dtype.is_float:
             wins = Infix("|", wins, Infix("!=", a.expr, a.expr))
         mask = wins if dtype.size * 8 == self.types.mask_bits else self.convert(wins, self.types.mask())
-        return self.select(Vec(mask, bool_, True), a, b)
+        return self.select(self.types.vector(mask, bool_), a, b)
 
-    def other(self, value: Vec) -> Expr:
+    def other(self, value: Value) -> Expr:
         return value.expr
 
-    def wrapping(self, op: str, dtype: DType, a: Vec, b: Vec) -> Expr:
+    def wrapping(self, op: str, dtype: DType, a: Value, b: Value) -> Expr:
         if dtype.kind == "u":
             return Infix(op, a.expr, b.expr)
         unsigned = self.types.unsigned(dtype)
 
-        def cast(v: Vec) -> Expr:
-            return Cast(unsigned if v.varies else f"u{dtype.c_name}", v.expr)
+        def cast(v: Value) -> Expr:
+            return Cast(unsigned if v.is_vector else f"u{dtype.c_name}", v.expr)
 
         return Cast(self.types.type(dtype), Infix(op, cast(a), cast(b)))
 
-    def cast(self, x: Vec, result: DType) -> Expr:
+    def cast(self, x: Value, result: DType) -> Expr:
         source = x.dtype
         if source is result:
             return x.expr
         if result.is_bool:
             return self.compare("!=", source, x.expr, literal(0, source))
         if source.is_bool:
-            one = Vec(literal(1, result), result, False)
-            return self.select(x, one, Vec(literal(0, result), result, False))
+            one = Value(literal(1, result), result)
+            return self.select(x, one, Value(literal(0, result), result))
         return self.convert(x.expr, self.types.type(result))
 
     def function(self, name: str, dtype: DType) -> str | None:
@@ -257,7 +249,3 @@ class VectorSpeller:
         """Whether `function` has one."""
         half = dtype is f32 and self.types.lanes in HALVES
         return name in VECTOR_FUNCTIONS and dtype.is_float and (self.types.is_native(dtype) or half)
-
-
-def is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Literal) and expr.text in ("0", "0.0", "0.0f")

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from staged.backends.c_family.code.tree import Comment
 from staged.backends.c_family.code.types import INDEX, SHORT_INDEX
+from staged.backends.c_family.cpu_nest.vector_plan import feeds, may_repeat
+from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
+from staged.backends.c_family.cpu_nest.vector_totals import VectorTotals
 from staged.backends.c_family.expr import Conditional, Expr, Infix, Literal
 from staged.backends.c_family.nest.loops import Loops
 from staged.backends.c_family.nest.lowering import ZERO, Range
-from staged.backends.c_family.nest.vector_statements import VectorStatements
-from staged.backends.c_family.nest.vector_totals import VectorTotals
-from staged.backends.c_family.vector_plan import feeds, may_repeat
 from staged.ir.loops import ArrayRef, Loop, Store, segments
 
 

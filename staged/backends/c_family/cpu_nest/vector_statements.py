@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from staged.backends.c_family.code.tree import Assign, Declare, Do
 from staged.backends.c_family.code.types import SHORT_INDEX, CType, lanes
+from staged.backends.c_family.cpu_nest.vectors import VectorSpeller, VectorTypes
 from staged.backends.c_family.expr import (
     Call,
     Cast,
@@ -24,8 +25,8 @@ from staged.backends.c_family.expr import (
 )
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.statements import Statements
+from staged.backends.c_family.nest.value import Value, is_zero
 from staged.backends.c_family.scalars import spell
-from staged.backends.c_family.vectors import Vec, VectorSpeller, VectorTypes, is_zero
 from staged.ir.loops import Axis, Bound, Compute, Load, LoadPair, Operand, PositionOf, Store, StorePair
 from staged.ir.types import DType
 
@@ -39,6 +40,7 @@ class VectorStatements:
         self.low = low
         self.scalars = scalars
         self.types = VectorTypes(vector_bytes, low.schedule.lanes, low.schedule.item_bytes)
+        self.vector = self.types.vector
         self.speller = VectorSpeller(self.types, low.need, self.named_mask)
         self.axis: Axis | None = None
         """The axis whose neighbours are taken in vectors."""
@@ -66,9 +68,9 @@ class VectorStatements:
         """A mask that may be written twice."""
         return mask if isinstance(mask, Name) else self.low.constant("mask", CType(self.types.mask()), mask)
 
-    def settled(self, value: Vec) -> Name | Index:
+    def settled(self, value: Value) -> Name | Index:
         """A vector in memory, whose address can be taken."""
-        if value.varies and isinstance(value.expr, Name | Index):
+        if value.is_vector and isinstance(value.expr, Name | Index):
             return value.expr
         return self.low.constant("x", self.type(value.dtype), self.speller.splat(value))
 
@@ -90,12 +92,12 @@ class VectorStatements:
         if guards:
             assert s.fill is not None
             condition = low.condition(guards)
-            fill = self.speller.splat(Vec(low.number(s.fill), dtype, False))
+            fill = self.speller.splat(Value(low.number(s.fill), dtype))
             if not dtype.is_bool:
                 # What is read may lie at any address: a type of its own to the compiler.
                 vector = Cast(self.types.type(dtype), vector)
             vector = Conditional(condition, vector, fill)
-        low.bind(s.target, Vec(vector, dtype, True), self.type, low.loads_in_place and not guards)
+        low.bind(s.target, self.vector(vector, dtype), self.type, low.loads_in_place and not guards)
 
     def store(self, s: Store) -> None:
         low = self.low
@@ -105,7 +107,7 @@ class VectorStatements:
         value = low.operand(s.value)
         self.write(s.array.dtype, address(low.arrays[s.array], low.index(s.index)), value)
 
-    def write(self, dtype: DType, place: Expr, value: Vec) -> None:
+    def write(self, dtype: DType, place: Expr, value: Value) -> None:
         """A vector to an address."""
         target, vector = self.speller.store(dtype, place, value)
         self.low.code.add(Assign(target, vector))
@@ -115,9 +117,9 @@ class VectorStatements:
         operands = [low.operand(o) for o in s.operands]
         if s.declared.kind == "random" and self.axis is not None and s.operands[-1] in self.drawn:
             self.draw(s, [o.expr for o in operands])
-        elif not any(o.varies for o in operands):
+        elif not any(o.is_vector for o in operands):
             if s.op == "add" and all(is_zero(o.expr) for o in operands):  # where guards leave nothing but what fills
-                low.values[s.target] = Vec(operands[0].expr, s.target.dtype, False)
+                low.values[s.target] = Value(operands[0].expr, s.target.dtype)
             else:
                 self.scalars.compute(s)
         else:
@@ -125,7 +127,7 @@ class VectorStatements:
             if vector is None:
                 self.call(s, operands)
                 return
-            value = Vec(vector, s.target.dtype, True)
+            value = self.vector(vector, s.target.dtype)
             low.bind(s.target, value, self.type, True, s.target.name != s.op)
 
     def position(self, s: PositionOf) -> None:
@@ -138,11 +140,11 @@ class VectorStatements:
         number = self.scalars.number_of(s)
         if s.target.name == ELEMENT:
             # Random numbers: a vector of them is made from the number of its first element.
-            low.values[s.target] = Vec(number, dtype, False)
+            low.values[s.target] = Value(number, dtype)
             self.drawn.add(s.target)
             return
         steps = Items(tuple(literal(lane * stride, dtype) for lane in range(self.lanes)), self.types.type(dtype))
-        low.bind(s.target, Vec(Infix("+", number, steps), dtype, True), self.type, False)
+        low.bind(s.target, self.vector(Infix("+", number, steps), dtype), self.type, False)
 
     # ---- random numbers and functions ----
 
@@ -155,7 +157,7 @@ class VectorStatements:
         result = self.result(s)
         low.code.add(Do(Call(function, (Prefix("&", result), *operands))))
 
-    def call(self, s: Compute, operands: Sequence[Vec]) -> None:
+    def call(self, s: Compute, operands: Sequence[Value]) -> None:
         """A function on vectors: by pointers, or lane by lane."""
         low, dtype = self.low, s.target.dtype
         whole = [self.settled(o) for o in operands]
@@ -181,7 +183,7 @@ class VectorStatements:
         low = self.low
         variable = low.element(s.target.name, self.type(s.target.dtype))
         low.code.add(Declare(variable, is_const=False))
-        low.values[s.target] = Vec(variable, s.target.dtype, True)
+        low.values[s.target] = self.vector(variable, s.target.dtype)
         return variable
 
     # ---- pairs of neighbours ----
@@ -199,7 +201,7 @@ class VectorStatements:
             low.code.add(Declare(variable, self.speller.load(dtype, place)))
         for offset, target in enumerate((s.first, s.second)):
             picks = [2 * lane + offset for lane in range(self.lanes)]
-            value = Vec(self.shuffled(dtype, whole[0], whole[1], picks), dtype, True)
+            value = self.vector(self.shuffled(dtype, whole[0], whole[1], picks), dtype)
             low.bind(target, value, self.type, False)
 
     def store_pair(self, s: StorePair) -> None:
@@ -212,7 +214,7 @@ class VectorStatements:
         for half in (0, 1):
             picks = [lane for n in range(count) for lane in (half * count + n, self.lanes + half * count + n)]
             place = address(array, low.index(s.index + half * self.lanes))
-            self.write(dtype, place, Vec(self.shuffled(dtype, one, other, picks), dtype, True))
+            self.write(dtype, place, self.vector(self.shuffled(dtype, one, other, picks), dtype))
 
     def shuffled(self, dtype: DType, x: Expr, y: Expr, picks: Sequence[int]) -> Expr:
         """Lanes of two vectors."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from staged.backends.c_family.code.tree import Assign, Declare, Do
 from staged.backends.c_family.code.types import scalar
+from staged.backends.c_family.cpu_nest.vector_plan import feeding_loop, may_repeat
+from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
 from staged.backends.c_family.expr import Call, Expr, Index, Infix, Items, Literal, Prefix, Variable
 from staged.backends.c_family.nest.lowering import ZERO
 from staged.backends.c_family.nest.totals import PLACES, Totals
-from staged.backends.c_family.nest.vector_statements import VectorStatements
+from staged.backends.c_family.nest.value import Value, is_zero
 from staged.backends.c_family.support.lanes import reduce_snippet
-from staged.backends.c_family.vector_plan import feeding_loop, may_repeat
-from staged.backends.c_family.vectors import Vec, is_zero
 from staged.ir.loops import (
     Accumulate,
     Compute,
@@ -49,6 +49,7 @@ class VectorTotals:
     def __init__(self, vectors: VectorStatements, totals: Totals) -> None:
         self.low = vectors.low
         self.vectors = vectors
+        self.vector = vectors.vector
         self.totals = totals
         self.open: dict[Reduction, VectorTotal] = {}
         self.unrolled: Expr | None = None
@@ -66,7 +67,7 @@ class VectorTotals:
             self.totals.start(reduction, loop)
             return
         start = low.number(identity(reduction.op, dtype))
-        splat, type = vectors.speller.splat(Vec(start, dtype, False)), vectors.type(dtype)
+        splat, type = vectors.speller.splat(Value(start, dtype)), vectors.type(dtype)
         if is_wide:
             number = low.variable(reduction.target.name, type)
             low.code.add(Declare(number, splat, is_const=False))
@@ -96,7 +97,7 @@ class VectorTotals:
 
     def varies_inside(self, reduction: Reduction, loop: Loop | Tile) -> bool:
         """In a loop over vectors across rows: whether what is taken in differs by lane."""
-        varying = {local for local, v in self.low.values.items() if v.varies}
+        varying = {local for local, v in self.low.values.items() if v.is_vector}
         axis = self.vectors.axis
         assert axis is not None
         for s in walk(loop.body):
@@ -129,7 +130,7 @@ class VectorTotals:
                 value = self.without_repeated(value, dtype)
             self.combine(op, Index(total.vectors, self.unrolled or ZERO), value, dtype)
 
-    def without_repeated(self, value: Vec, dtype: DType) -> Vec:
+    def without_repeated(self, value: Value, dtype: DType) -> Value:
         """`value` with 0 in the lanes whose items are in the sum already.
 
         Exact: the lanes that are in the sum already become +0, also where they hold NaN or infinity.
@@ -137,17 +138,17 @@ class VectorTotals:
         low, mask = self.low, self.vectors.types.mask()
         lanes = Items(tuple(Literal(str(lane)) for lane in range(self.vectors.lanes)), mask)
         is_new = low.constant("is_new", self.vectors.type(bool_), Infix(">=", lanes, Literal(str(self.repeated))))
-        zero = Vec(low.number(identity("sum", dtype)), dtype, False)
-        return Vec(self.vectors.speller.select(Vec(is_new, bool_, True), value, zero), dtype, True)
+        zero = Value(low.number(identity("sum", dtype)), dtype)
+        return self.vector(self.vectors.speller.select(self.vector(is_new, bool_), value, zero), dtype)
 
-    def combine(self, op: str, target: Expr, value: Vec, dtype: DType) -> None:
+    def combine(self, op: str, target: Expr, value: Value, dtype: DType) -> None:
         """One more vector into a vector of totals."""
         low, speller = self.low, self.vectors.speller
         if op == "sum":
             if dtype.is_float:
                 low.code.add(Assign(target, value.expr, "+"))
             else:
-                low.code.add(Assign(target, speller.wrapping("+", dtype, Vec(target, dtype, True), value)))
+                low.code.add(Assign(target, speller.wrapping("+", dtype, self.vector(target, dtype), value)))
             return
         x = self.vectors.settled(value)
         name = "maximum" if op == "max" else "minimum"
@@ -155,14 +156,14 @@ class VectorTotals:
         if function is not None:
             low.code.add(Do(Call(function, tuple(Prefix("&", each) for each in (target, x, target)))))
         else:
-            low.code.add(Assign(target, speller.extreme(name, Vec(x, dtype, True), Vec(target, dtype, True))))
+            low.code.add(Assign(target, speller.extreme(name, self.vector(x, dtype), self.vector(target, dtype))))
 
     def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
         total, low, dtype = self.open.get(reduction), self.low, reduction.target.dtype
         if total is None:
             self.totals.finish(reduction, loop)
             return
-        low.values[reduction.target] = Vec(total.number, dtype, total.vectors is None)
+        low.values[reduction.target] = Value(total.number, dtype, self.vectors.lanes if total.vectors is None else 1)
         if total.vectors is None:
             return
         feeding = feeding_loop(reduction, loop, low.schedule)
@@ -172,12 +173,12 @@ class VectorTotals:
             keep = (left + 1) // 2
             for n in range(left - keep):
                 one, other = (Index(total.vectors, Literal(str(number))) for number in (n, n + keep))
-                self.combine(reduction.op, one, Vec(other, dtype, True), dtype)
+                self.combine(reduction.op, one, self.vector(other, dtype), dtype)
             left = keep
         if not self.vectors.types.is_native(dtype):
             with self.vectors.each_lane() as lane:
                 element = Index(Index(total.vectors, ZERO), lane)
-                self.totals.take_in(reduction.op, total.number, Vec(element, dtype, False), dtype)
+                self.totals.take_in(reduction.op, total.number, Value(element, dtype), dtype)
             return
         function = reduce_snippet(reduction.op, dtype.name)
         low.need(function)
@@ -185,4 +186,4 @@ class VectorTotals:
         if total.is_whole:
             low.code.add(Declare(total.number, horizontal))
         else:
-            self.totals.take_in(reduction.op, total.number, Vec(horizontal, dtype, False), dtype)
+            self.totals.take_in(reduction.op, total.number, Value(horizontal, dtype), dtype)

@@ -6,11 +6,11 @@ from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Function, Parameter, Unused
 from staged.backends.c_family.code.types import INDEX, scalar
 from staged.backends.c_family.code.uses import mentioned
+from staged.backends.c_family.cpu_nest.kernel import CpuNest
 from staged.backends.c_family.expr import Index, Infix, Variable, address
 from staged.backends.c_family.kernel_text import Site
-from staged.backends.c_family.nest.kernel import CpuNest
 from staged.backends.c_family.nest.lowering import ZERO, global_pointer
-from staged.backends.c_family.vectors import Vec
+from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.writer import c_identifier
 from staged.ir.loops import ArrayRef, Load, Local, Loop, Nest, walk
 from staged.ir.machine import Machine
@@ -43,7 +43,7 @@ def emit_epilogue(
         type = scalar(source.dtype) if is_number else global_pointer(source.dtype, is_const=True)
         inputs.append(Variable(input_name(number, source), type))
         if isinstance(source, Local):
-            low.values[source] = Vec(inputs[-1], source.dtype, False)
+            low.values[source] = Value(inputs[-1], source.dtype)
         else:
             low.arrays[source] = inputs[-1]
     outputs = [Variable(output_name(n, output), global_pointer(output.dtype)) for n, output in enumerate(nest.outputs)]

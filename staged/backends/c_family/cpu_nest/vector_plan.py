@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.backends.c_family.vectors import VectorSpeller
+from staged.backends.c_family.cpu_nest.vectors import VectorSpeller
 from staged.ir.loops import Accumulate, ArrayRef, Compute, Load, Loop, PositionOf, Reduction, Store, Tile, walk
 from staged.ir.schedule import Schedule
 

@@ -16,16 +16,16 @@ from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Declare, Function, Parameter, Statement, Unused
 from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar, word
 from staged.backends.c_family.code.uses import mentioned
+from staged.backends.c_family.cpu_nest.vector_loops import VectorLoops
+from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
+from staged.backends.c_family.cpu_nest.vector_totals import VectorTotals
 from staged.backends.c_family.expr import Cast, Expr, Infix, Literal, Variable
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
 from staged.backends.c_family.nest.loops import Loops
 from staged.backends.c_family.nest.lowering import Lowering
 from staged.backends.c_family.nest.statements import Statements
 from staged.backends.c_family.nest.totals import Totals
-from staged.backends.c_family.nest.vector_loops import VectorLoops
-from staged.backends.c_family.nest.vector_statements import VectorStatements
-from staged.backends.c_family.nest.vector_totals import VectorTotals
-from staged.backends.c_family.nest_uses import may_stop
+from staged.backends.c_family.nest.uses import may_stop
 from staged.ir.buffers import aligned
 from staged.ir.loops import ArrayRef, Load, Loop, Nest, Tile, dims_in, walk
 from staged.ir.machine import Machine

@@ -1,0 +1,1 @@
+"""Nests on a CPU: vectors of the compiler's where a schedule asks for them, workspace and ranges of items."""

@@ -1,0 +1,27 @@
+"""What a local of a nest is in the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staged.backends.c_family.expr import Expr, Literal
+from staged.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An expression of a `dtype`: one number, or a vector of as many `lanes`; a vector of bools is a mask."""
+
+    expr: Expr
+    dtype: DType
+    lanes: int = 1
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether its lanes may differ."""
+        return self.lanes > 1
+
+
+def is_zero(expr: Expr) -> bool:
+    """Whether an expression is the literal 0 of some type."""
+    return isinstance(expr, Literal) and expr.text in ("0", "0.0", "0.0f")
