@@ -32,6 +32,7 @@ from staged.errors import (
 from staged.frontend.effects import check_effect
 from staged.frontend.generator import OF_THREAD, Generator
 from staged.frontend.try_ import is_anything_waited_for, is_waited_for
+from staged.ir.declaration import prims
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import Context, Whole, context_or_none, current_context, set_default_context, use_context
@@ -354,9 +355,9 @@ def drawn(generator: Generator) -> tuple[int, int]:
 
 def _raised_by_python(primitive: Primitive, operands: Arrays, result: Any) -> ProgramError | None:
     """What Python raises for an operator on two of its floats, where a program goes on with an infinity or NaN."""
-    if primitive.name in ("divide", "floor_divide", "remainder"):
+    if primitive in (prims.DIVIDE, prims.FLOOR_DIVIDE, prims.REMAINDER):
         return None if operands[1]._data else ProgramZeroDivisionError("float division by zero", where=here())
-    if primitive.name != "pow" or not np.isinf(result):
+    if primitive is not prims.POW or not np.isinf(result):
         return None
     base, exponent = (operand._data for operand in operands)
     if base == 0:

@@ -17,6 +17,7 @@ from typing import Any
 import staged.artifact as artifacts
 from staged.artifact import Artifact, Parameter, Site
 from staged.depth import goes_deep
+from staged.ir.declaration import prims
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, walk_ops
@@ -65,7 +66,7 @@ def _places(function: Function) -> list[Position]:
     for op in _ops(function):
         if op.where is not None:
             found[op.where] = None
-        if op.name == "gpu_func":
+        if op.declared is prims.GPU_FUNC:
             found.update(dict.fromkeys(op.attrs["kernel"].positions()))
     return list(found)
 

@@ -19,6 +19,7 @@ from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.strings import Part, encode, message_parts
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import IO, Op
+from staged.ir.structure import PROGRESS_END
 from staged.ops.array import Array
 from staged.ops.formatting import format_value, parse_spec
 from staged.ops.promote import as_array
@@ -91,7 +92,7 @@ class Bar:
         if self.trace is not None:
             attrs = {"id": self.number, "leave": self.leave}
             self.trace.emit_op(
-                Op("progress_end", [], [], attrs=attrs, effects=IO, device=self.trace.builder.device, where=here())
+                Op(PROGRESS_END, [], [], attrs=attrs, effects=IO, device=self.trace.builder.device, where=here())
             )
         elif self.drawing is not None:
             self.drawing.end(self.leave)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from staged.autodiff.rules import closed_over, no_forward
 from staged.errors import GradientError
 from staged.frontend.try_ import unheard
+from staged.ir.declaration import prims
 from staged.ops.array import METHODS, Array
 from staged.ops.context import Whole
 from staged.ops.primitive import Primitive
@@ -91,7 +92,7 @@ class Tape:
 
     def note(self, node: Node, outer: tuple[Level, ...]) -> None:
         # Only what depends on the primals. The node keeps its arrays alive, so ids stay unique.
-        if node.primitive.name == "stop_gradient":
+        if node.primitive is prims.STOP_GRADIENT:
             return
         if any(id(operand) in self.active for operand in node.operands):
             self.nodes.append(node)

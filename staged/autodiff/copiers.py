@@ -124,8 +124,8 @@ class PrimalCopier(Copier):
         """A value of the other branch's type that nobody reads; of no elements, where that branch says how many there are."""
         for attrs in [size.attrs for block in op.blocks for size in block.ops if size.declared is prims.DIM]:
             if attrs["dim"] in dims_of(value.type):
-                nothing = self.builder.op("constant", [], [COUNT], attrs={"value": 0}, where=op.where).result
-                self.builder.op("dim", [nothing], [COUNT], attrs=attrs, where=op.where)
+                nothing = self.builder.op(prims.CONSTANT, [], [COUNT], attrs={"value": 0}, where=op.where).result
+                self.builder.op(prims.DIM, [nothing], [COUNT], attrs=attrs, where=op.where)
         if isinstance(value.type, SequenceType):
             return self.builder.op(SEQUENCE_EMPTY, [], [value.type], device=op.device, where=op.where).result
         if isinstance(value.type, FrameType):

@@ -331,7 +331,7 @@ class _Fetcher:
             history = f"{described(value) or 'value'}_history"
             outside = Value(SequenceType(value.type, trip_bound(self.op)), history)
             get = self.prologue.builder.op(
-                "sequence_get", [outside, self.count], [value.type], device=self.op.device, where=self.op.where
+                SEQUENCE_GET, [outside, self.count], [value.type], device=self.op.device, where=self.op.where
             )
             get.result.hint = value.hint
             self.residuals.alias[value] = get.result

@@ -19,6 +19,7 @@ from staged.autodiff.rules import RuleContext, declared_of, refusal
 from staged.autodiff.tangent_types import tangent_types
 from staged.errors import GradientError
 from staged.ir.builder import Builder, OpenBlock
+from staged.ir.declaration import prims
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.op_table import OpTable
@@ -110,7 +111,7 @@ class Reverse:
                 where=self.where,
                 hint="take one of the two derivatives in forward mode: `st.jvp` of what `st.grad` gives",
             )
-        return self.builder.op("accumulate", [left, right], [left.type], where=self.where).result
+        return self.builder.op(prims.ACCUMULATE, [left, right], [left.type], where=self.where).result
 
     # ---- straight code ----
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Attrs, FrameRecord, Op, Value
 from staged.ir.structure import FRAME_NULL, SEQUENCE_ZEROS
@@ -87,8 +88,8 @@ def zeros_of(builder: Builder, type: TensorType, op: Op) -> Value:
     """Zeros of a tensor type."""
     number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
     scalar = TensorType(type.dtype, (), type.weak)
-    zero = builder.op("constant", [], [scalar], attrs={"value": number}, device=op.device, where=op.where).result
+    zero = builder.op(prims.CONSTANT, [], [scalar], attrs={"value": number}, device=op.device, where=op.where).result
     if not type.shape:
         return zero
     attrs: Attrs = {"shape": type.shape, "axes": ()}
-    return builder.op("broadcast_to", [zero], [type], attrs=attrs, device=op.device, where=op.where).result
+    return builder.op(prims.BROADCAST_TO, [zero], [type], attrs=attrs, device=op.device, where=op.where).result

@@ -27,6 +27,7 @@ from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.truth import truth
 from staged.ir.nodes import FAIL, Op, Value
+from staged.ir.structure import ASSERT, RAISE
 from staged.ops.array import Array
 from staged.ops.context import context_or_none
 from staged.source import here
@@ -112,7 +113,7 @@ def require(condition: Any, error: type[BaseException], message: Any) -> None:
 
 def _emit_check(trace: TraceContext, operands: list[Value], parts: tuple[Any, ...], kind: str) -> None:
     attrs = {"parts": parts, "kind": kind}
-    trace.emit_op(Op("assert", operands, [], attrs=attrs, effects=FAIL, device=trace.builder.device, where=here()))
+    trace.emit_op(Op(ASSERT, operands, [], attrs=attrs, effects=FAIL, device=trace.builder.device, where=here()))
 
 
 @operator
@@ -149,7 +150,7 @@ def raise_(error: Any, arguments: tuple[Any, ...], cause: Any) -> Signal:
     where = here()
     trace.emit_op(
         Op(
-            "raise",
+            RAISE,
             operands,
             [],
             attrs={"parts": attr, "kind": name},

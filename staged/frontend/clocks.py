@@ -9,6 +9,7 @@ from typing import Any
 from staged.frontend.calls import BUILTINS
 from staged.frontend.tracing import current_trace
 from staged.ir.nodes import IO, Op
+from staged.ir.structure import CLOCK
 from staged.ir.types import TensorType, f64, i64
 from staged.source import here
 
@@ -33,7 +34,7 @@ def _reader(function: Callable[[], Any]) -> Callable[[], Any]:
         if trace is None:
             return function()
         type_ = TensorType(i64 if counts else f64, (), True)
-        op = Op("clock", [], [type_], attrs={"clock": clock}, effects=IO, where=here())
+        op = Op(CLOCK, [], [type_], attrs={"clock": clock}, effects=IO, where=here())
         (result,) = trace.emit_op(op)
         return result
 

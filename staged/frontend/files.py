@@ -19,6 +19,7 @@ from staged.frontend.strings import Part, StagedString, encode, parts_of
 from staged.frontend.targets import Files
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import FAIL, IO, Op
+from staged.ir.structure import FILE_OPEN, PRINT
 from staged.ir.types import CPU, TensorType, i64
 from staged.ops.array import StagedArray
 from staged.source import here
@@ -63,7 +64,7 @@ def open_(
     path = file if isinstance(file, str | StagedString) else os.fspath(file)
     operands, parts = encode(trace, parts_of(path))
     op = Op(
-        "file_open",
+        FILE_OPEN,
         operands,
         [TensorType(i64)],
         attrs={"parts": parts, "mode": _MODES[mode]},
@@ -137,7 +138,7 @@ def emit_write(trace: TraceContext, file: StagedFile, parts: list[Part], end: st
     operands, attr = encode(trace, parts)
     trace.emit_op(
         Op(
-            "print",
+            PRINT,
             [*operands, trace.value_of(file.number)],
             [],
             attrs={"parts": attr, "end": end, "file": "file"},

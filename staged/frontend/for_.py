@@ -20,6 +20,7 @@ from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value
+from staged.ir.structure import FOR
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.source import Position, here
@@ -158,7 +159,7 @@ def record_for(
 
     def build(target: LoopTarget, block: OpenBlock, initial: list[Value]) -> Op:
         return Op(
-            "for",
+            FOR,
             [*bounds, *initial],
             target.types,
             attrs={"label": target.label},

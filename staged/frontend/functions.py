@@ -9,6 +9,7 @@ from staged.ir.fingerprint import function_fingerprint
 from staged.ir.functions import callees, map_functions, unused_name, with_call_effects
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.rewrite import rewrite
+from staged.ir.structure import CALL
 
 
 def reachable(functions: Mapping[str, Function], block: Block) -> dict[str, Function]:
@@ -35,7 +36,7 @@ def finish_functions(program: Function, functions: Mapping[str, Function]) -> Fu
         names[name] = unused_name(functions[name].name, used)
 
     def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
-        if op.name != "call":
+        if op.declared is not CALL:
             return None
         called = names[stands_for[op.attrs["function"]]]
         return builder.append(op.replace(attrs={**op.attrs, "function": called})).results

@@ -21,6 +21,7 @@ from staged.frontend.truth import truth
 from staged.frontend.variable import Variable
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import End, Op, Value
+from staged.ir.structure import IF
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
 from staged.source import Position, here
@@ -324,7 +325,7 @@ class StagedIf:
             types = [value.type for value in values]
             blocks[index].ending = End("yield", tuple(values), None, ends[index] or self.where)
         op = Op(
-            "if",
+            IF,
             [condition],
             types,
             blocks=[block.block for block in blocks],

@@ -12,6 +12,7 @@ from staged.frontend.files import StagedFile, emit_write
 from staged.frontend.strings import Part, encode, parts_of
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import IO, Op
+from staged.ir.structure import PRINT
 from staged.source import here
 
 
@@ -46,7 +47,7 @@ def emit_print(trace: TraceContext, parts: list[Part], end: str) -> None:
     operands, attr = encode(trace, parts)
     trace.emit_op(
         Op(
-            "print",
+            PRINT,
             operands,
             [],
             attrs={"parts": attr, "end": end, "file": "stdout"},

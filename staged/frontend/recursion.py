@@ -31,6 +31,7 @@ from staged.frontend.variable import Variable, key_of, read_variable, write_vari
 from staged.ir.builder import Builder
 from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values
 from staged.ir.rewrite import Copier
+from staged.ir.structure import CALL
 from staged.ir.types import TensorType, dims_of
 from staged.ops.array import StagedArray
 from staged.source import Position, here, position_of_function
@@ -369,7 +370,7 @@ def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> 
     operands += [trace.value_of(read_variable(trace, variable)) for variable in instance.state]
     operands += instance.captures
     op = Op(
-        "call",
+        CALL,
         operands,
         [*instance.result.types, *instance.written_types],
         attrs={"function": instance.name},

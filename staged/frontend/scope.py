@@ -12,6 +12,7 @@ from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import TraceContext
 from staged.ir.nodes import Label, Op
+from staged.ir.structure import SCOPE
 from staged.source import Position, here
 
 MAX_TRIES = 30
@@ -86,7 +87,7 @@ def _traced_in_scope(
             carry, result = target.next_carry(), target.result
             continue
         op = Op(
-            "scope",
+            SCOPE,
             [],
             target.types,
             attrs={"label": target.label},

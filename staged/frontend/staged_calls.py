@@ -27,6 +27,7 @@ from staged.frontend.signals import NeedsFunctionError
 from staged.frontend.targets import StateTarget
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import Block, End, Op, free_values
+from staged.ir.structure import CALL_BEGIN, CALL_END
 from staged.source import here, position_of_function
 
 SHALLOW = 32
@@ -100,7 +101,7 @@ def _marked_call(
 ) -> Any:
     """The call in place, between markers: where it is made alike several times it may become a function after all."""
     number = next(trace.of(Functions).numbers)
-    begin = Op("call_begin", [], [], attrs={"function": program_name(function), "call": number}, where=here())
+    begin = Op(CALL_BEGIN, [], [], attrs={"function": program_name(function), "call": number}, where=here())
     trace.emit_op(begin)
     block, start = trace.block, len(trace.block.ops)
     value = plain_call(function, args, kwargs)
@@ -112,7 +113,7 @@ def _marked_call(
     captures = free_values(Block((), recorded, End("yield")))
     attrs = {"call": number, "names": tuple(names.get(value, "") for value in captures)}
     # It says where the function was defined; the beginning, where it is called.
-    trace.emit_op(Op("call_end", [], [], attrs=attrs, where=position_of_function(function)))
+    trace.emit_op(Op(CALL_END, [], [], attrs=attrs, where=position_of_function(function)))
     return value
 
 

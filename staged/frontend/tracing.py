@@ -29,6 +29,7 @@ from staged.frontend.signals import Body, Target
 from staged.frontend.strict import Strict
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder, OpenBlock
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value, VariableRef
 from staged.ir.types import Dim, TensorType, Type, dims_of, dtype_of
 from staged.ops.array import Array, StagedArray
@@ -172,7 +173,7 @@ class TraceContext(RecordContext):
         if self.dims:
             for dim in {dim: None for array in (*operands, *results) for dim in dims_of(array.type)}:
                 self.check_dim(dim, current)
-            if primitive.name == "extent":
+            if primitive is prims.EXTENT:
                 self.check_dim(attrs["dim"], current)
         for result in results:
             home[result.value] = current

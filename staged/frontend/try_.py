@@ -23,7 +23,9 @@ from staged.frontend.signals import (
 from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import current_trace
 from staged.ir.builder import OpenBlock
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value, walk_ops
+from staged.ir.structure import ASSERT
 from staged.ir.trips import constant_of
 from staged.ir.types import TensorType
 from staged.ops.context import context_or_none
@@ -134,7 +136,7 @@ def _raises(op: Op) -> tuple[type[BaseException], ...]:
     if not isinstance(result.type, TensorType) or not result.type.weak or not result.type.dtype.is_float:
         return ()
     second = constant_of(op.operands[1])
-    if op.name == "pow":
+    if op.declared is prims.POW:
         return (OverflowError,) if second is not None and second >= 0 else (OverflowError, ZeroDivisionError)
     return () if second else (ZeroDivisionError,)
 
@@ -191,18 +193,18 @@ def _stops_with(op: Op) -> type[BaseException] | None:
     """The exception of Python with which the program may stop at `op`."""
     if not any(effect.kind == "fail" for effect in op.effects):
         return None
-    if op.name in ("floor_divide", "remainder"):
+    if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER):
         return None if constant_of(op.operands[1]) else ZeroDivisionError
-    if op.name == "assert":
+    if op.declared is ASSERT:
         return next(error for error, (name, _) in KINDS.items() if name == op.attrs["kind"])
-    if op.name == "dim":
+    if op.declared is prims.DIM:
         return ValueError
     if op.name.startswith("file_"):
         return OSError
-    if op.name == "index_check" and "of" in op.attrs:
+    if op.declared is prims.INDEX_CHECK and "of" in op.attrs:
         return ValueError
-    if op.name in ("index_check", "take", "take_along", "scatter", "scatter_add", "scatter_add_along"):
-        known = all(v.producer is not None and v.producer.name == "constant" for v in op.operands if _is_index(v))
+    if op.declared in (prims.INDEX_CHECK, prims.TAKE, prims.TAKE_ALONG, prims.SCATTER, prims.SCATTER_ADD, prims.SCATTER_ADD_ALONG):
+        known = all(v.producer is not None and v.producer.declared is prims.CONSTANT for v in op.operands if _is_index(v))
         return None if known else IndexError
     return None
 

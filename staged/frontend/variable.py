@@ -12,6 +12,7 @@ from staged.errors import DTypeError, LeakError, ShapeError, StagingError
 from staged.frontend.effects import check_effect, note_own
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import Effect, Op, VariableRef
+from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.types import TensorType, dims_of, f32, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import current_context
@@ -299,7 +300,7 @@ def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray
         trace.strict.check_variable(trace, variable, reference.device)
     if level == 0:
         op = Op(
-            "variable_read",
+            VARIABLE_READ,
             [],
             [variable.type],
             attrs={"variable": reference},
@@ -336,7 +337,7 @@ def write_variable(trace: TraceContext, variable: Variable, value: Array) -> Non
         trace.strict.check_variable(trace, variable, reference.device)
     trace.emit_op(
         Op(
-            "variable_write",
+            VARIABLE_WRITE,
             [trace.value_of(value)],
             [],
             attrs={"variable": reference},

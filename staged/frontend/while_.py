@@ -22,6 +22,7 @@ from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.truth import truth
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.structure import WHILE
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.source import here
@@ -143,7 +144,7 @@ def _record(
 
     def build(target: LoopTarget, block: OpenBlock, initial: list[Value]) -> Op:
         return Op(
-            "while",
+            WHILE,
             initial,
             target.types,
             attrs={"label": target.label},

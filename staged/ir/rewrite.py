@@ -10,6 +10,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Label, Op, Value
+from staged.ir.structure import COMPOSITE
 
 Mapping = MutableMapping[Value, Value]
 
@@ -45,7 +46,7 @@ class Copier:
             self.labels[label] = fresh
             attrs = {**attrs, "label": fresh}
         blocks: Sequence[Block] = op.blocks
-        if blocks and not (self.moves and op.name == "composite" and not any(block.free for block in blocks)):
+        if blocks and not (self.moves and op.declared is COMPOSITE and not any(block.free for block in blocks)):
             blocks = [self.block(block) for block in blocks]
         copy = Op(
             op.declared,

@@ -52,14 +52,14 @@ class Integers:
         self.where = where
 
     def constant(self, number: int) -> Value:
-        return self.builder.op("constant", [], [COUNT], attrs={"value": number}, where=self.where).result
+        return self.builder.op(prims.CONSTANT, [], [COUNT], attrs={"value": number}, where=self.where).result
 
     def weak(self, value: Value) -> Value:
         """`value` with the type of the others."""
         if value.type == COUNT:
             return value
         attrs = {"dtype": i64, "weak": True}
-        return self.builder.op("cast", [value], [COUNT], attrs=attrs, where=self.where).result
+        return self.builder.op(prims.CAST, [value], [COUNT], attrs=attrs, where=self.where).result
 
     def binary(self, name: str, left: Value, right: Value) -> Value:
         """One of add, subtract, multiply, maximum, floor_divide."""
@@ -94,5 +94,5 @@ class Integers:
         wanted = Loop(op).index.tensor
         if value.type != wanted:
             attrs = {"dtype": wanted.dtype, "weak": wanted.weak}
-            value = self.builder.op("cast", [value], [wanted], attrs=attrs, where=self.where).result
+            value = self.builder.op(prims.CAST, [value], [wanted], attrs=attrs, where=self.where).result
         return value

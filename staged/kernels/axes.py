@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from staged.ir.declaration import prims
 from staged.ir.loops import Axis
 from staged.ir.nodes import Op, Value
 from staged.ir.numbers import Number, as_held, same_number
@@ -267,7 +268,7 @@ class Analysis:
         table, indices = op.operands
         axis = op.attrs["axis"]
         extent = shape_of(table)[axis]
-        if op.name == "take":
+        if op.declared is prims.TAKE:
             rank = len(shape_of(indices))
             self.visit(indices, dims[axis : axis + rank])
             self.visit(table, (*dims[:axis], self.phantom(extent), *dims[axis + rank :]))

@@ -8,6 +8,7 @@ Until here code could ask for a size without knowing which value holds it: compo
 from __future__ import annotations
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.types import Dim
@@ -18,7 +19,7 @@ def resolve_extents(function: Function) -> Function:
 
     Exact: the count of the `dim` op around; a size of 0 makes loops of no turns.
     """
-    if not any(op.name == "extent" for op in walk_ops(function.block)):
+    if not any(op.declared is prims.EXTENT for op in walk_ops(function.block)):
         return function
     return function.with_block(_Resolver(Builder()).block(function.block))
 
@@ -35,15 +36,15 @@ class _Resolver(Copier):
         return copy
 
     def op(self, op: Op) -> None:
-        if op.name == "extent":
+        if op.declared is prims.EXTENT:
             dim = op.attrs["dim"]
             if isinstance(dim, Dim):
                 self.values[op.result] = self.sizes[dim]
             else:
                 attrs = {"value": dim}
-                made = self.builder.op("constant", [], [op.result.type], attrs=attrs, device=op.device, where=op.where)
+                made = self.builder.op(prims.CONSTANT, [], [op.result.type], attrs=attrs, device=op.device, where=op.where)
                 self.values[op.result] = made.result
             return
         super().op(op)
-        if op.name == "dim":
+        if op.declared is prims.DIM:
             self.sizes[op.attrs["dim"]] = self.value(op.result)

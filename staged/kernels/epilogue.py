@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from staged.ir.declaration import prims
 from staged.ir.loops import Affine, Axis, Load, LoadPair, Local, Loop, Nest, Statement, map_indices, walk
 from staged.ir.nodes import Block, Op
 from staged.kernels.axes import AxisConflict
@@ -18,9 +19,9 @@ from staged.kernels.lower import Lowering, find_in_place
 def matrix_shape(root: Op) -> tuple[int, int, int]:
     """(batch, rows, columns) of a contraction's result."""
     shape = extents(root.results[0])
-    if root.name == "matmul":
+    if root.declared is prims.MATMUL:
         return prod(shape[:-2]), shape[-2], shape[-1]
-    if root.name == "conv2d_backward_weight":
+    if root.declared is prims.CONV2D_BACKWARD_WEIGHT:
         return 1, shape[0], prod(shape[1:])
     return shape[0], shape[1], prod(shape[2:])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -298,13 +299,13 @@ class Evaluation:
         table, indices = op.operands
         axis = op.attrs["axis"]
         rank = len(extents(indices))
-        along = at if op.name == "take_along" else at[axis : axis + rank]
+        along = at if op.declared is prims.TAKE_ALONG else at[axis : axis + rank]
         index = self.eval(indices, along)
         checked = Local("index", i64)
         extent = shape_of(table)[axis]
         check = CheckIndex(checked, index, extent, op.where, op.attrs.get("meaning", "index"))
         checking = self.put(check, self.operand_axes((index,)))
-        after = at[axis + 1 :] if op.name == "take_along" else at[axis + rank :]
+        after = at[axis + 1 :] if op.declared is prims.TAKE_ALONG else at[axis + rank :]
         result = self.eval(table, (*at[:axis], Affine.of(checked), *after))
         # Known where the index is checked and the element read, whichever is further in; a number is known everywhere.
         reading = self.scope_of(result) if isinstance(result, Local) and result in self.axes_of else checking

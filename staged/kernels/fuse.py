@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from staged.errors import UnsupportedError
 from staged.ir.cascade import cascade_sums
+from staged.ir.declaration import prims
 from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, End, Function, Op, Value, free_values
-from staged.ir.structure import LIBRARY
+from staged.ir.structure import CONTRACTION, KERNEL, LIBRARY
 from staged.ir.types import CPU, Dim, dims_of, i64
 from staged.ir.zeros import is_zeros
 from staged.kernels.axes import AxisConflict
@@ -63,7 +64,7 @@ class _BlockFuser:
         self.machine = machine
         self.takes_epilogue = takes_epilogue
         self.values: dict[Value, Value] = dict(outer)
-        self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.name == "dim"}
+        self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.declared is prims.DIM}
         """The sizes of dimensions, here and in the blocks around."""
         self.groups = Groups(block, self.sizes, takes_epilogue)
         self.log = log
@@ -116,8 +117,8 @@ class _BlockFuser:
             return value
         if (kept := _kept_alike(value)) is not None:
             return self.value(kept)
-        if is_scalar(value) or op.name == "constant" and isinstance(op.attrs["value"], tuple) or is_view(op):
-            if is_scalar(value) and op.name == "reshape" and op.device != CPU:
+        if is_scalar(value) or op.declared is prims.CONSTANT and isinstance(op.attrs["value"], tuple) or is_view(op):
+            if is_scalar(value) and op.declared is prims.RESHAPE and op.device != CPU:
                 raise AssertionError("the host does not read a number of a device: kernels read the element that holds it")
             self.append(op, op.replace(operands=[self.value(operand) for operand in op.operands]))
         else:
@@ -146,7 +147,7 @@ class _BlockFuser:
             nest, scheduled = cascade_sums(nest, scheduled)
         attrs |= {"nest": nest, "schedule": scheduled}
         op = Op(
-            "kernel",
+            KERNEL,
             operands,
             [value.type for value in results],
             attrs=attrs,
@@ -173,7 +174,7 @@ class _BlockFuser:
         clone = Clone(is_boundary)
         body = clone.block(ops, results)
         types = [value.type for value in results]
-        draft = Op("kernel", list(clone.params), types, attrs={"name": _name(ops, results)}, blocks=[body])
+        draft = Op(KERNEL, list(clone.params), types, attrs={"name": _name(ops, results)}, blocks=[body])
         nest = tile_transposes(lower(draft))
         counts = {dim: clone.param(self.sizes[dim]) for dim in dims_in(nest.body)}
         if counts:
@@ -207,7 +208,7 @@ class _BlockFuser:
         for value in (*root.operands, *root.results):
             shape_of(value)
         sizes = [self.sizes[dim] for dim in dims]
-        if len(sizes) > 1 or sizes and root.name != "matmul":
+        if len(sizes) > 1 or sizes and root.declared is not prims.MATMUL:
             raise UnsupportedError(
                 f"`{root.name}` takes arrays with one dimension whose size is known when the program runs, and only matrix "
                 f"products do; got {', '.join(str(value.type) for value in root.operands)}",
@@ -223,7 +224,7 @@ class _BlockFuser:
             attrs["schedule"] = schedule(attrs["nest"], self.machine)
         types = [value.type for value in results]
         last = node.ops[-1]
-        op = Op("contraction", operands, types, attrs=attrs, blocks=[body], device=root.device, where=last.where)
+        op = Op(CONTRACTION, operands, types, attrs=attrs, blocks=[body], device=root.device, where=last.where)
         self.finish(op, node.ops[0], results)
 
 
@@ -265,15 +266,15 @@ def _wanted_in_memory(block: Block, known: dict[Block, list[Value]]) -> list[Val
 def _as_kept(value: Value) -> Value:
     """A number of a device as the array of one element that holds it there."""
     made = value.producer
-    if made is None or made.name != "reshape" or made.device == CPU or not is_scalar(value):
+    if made is None or made.declared is not prims.RESHAPE or made.device == CPU or not is_scalar(value):
         return value
     return made.operands[0]
 
 
 def _kept_alike(value: Value) -> Value | None:
     """What a reshape back from a number was: on a device numbers are arrays of one element."""
-    number = value.producer.operands[0] if value.producer is not None and value.producer.name == "reshape" else None
-    if number is None or number.producer is None or number.producer.name != "reshape":
+    number = value.producer.operands[0] if value.producer is not None and value.producer.declared is prims.RESHAPE else None
+    if number is None or number.producer is None or number.producer.declared is not prims.RESHAPE:
         return None
     kept = number.producer.operands[0]
     return kept if is_scalar(number) and kept.type == value.type else None
@@ -281,10 +282,10 @@ def _kept_alike(value: Value) -> Value | None:
 
 def _number_put_by(op: Op) -> Value | None:
     """The array of one element that an op puts into another, where it is made of a number."""
-    if op.name != "dynamic_update" or op.device != CPU:
+    if op.declared is not prims.DYNAMIC_UPDATE or op.device != CPU:
         return None
     update, made = op.operands[1], op.operands[1].producer
-    if made is None or made.name not in ("reshape", "broadcast_to") or update.tensor.size != 1:
+    if made is None or made.declared not in (prims.RESHAPE, prims.BROADCAST_TO) or update.tensor.size != 1:
         return None
     return update if is_scalar(made.operands[0]) else None
 

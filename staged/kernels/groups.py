@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import FAIL, Block, Op, Value, free_values, walk_ops
 from staged.ir.storage import changed_operands
 from staged.ir.types import CPU, Dim, Extent, TensorType, dims_of
@@ -409,11 +410,11 @@ class Groups:
             return False
         if not is_inlined(op):
             return True
-        if op.name == "constant":
+        if op.declared is prims.CONSTANT:
             return isinstance(op.attrs["value"], tuple)
         if op.declared.is_move and op.device == CPU and next(iter(inside)).device != CPU and not _is_constant(op):
             return True  # the host's: a kernel of a device takes the number that it makes
-        if op.name == "reshape" and squeezed(op.operands[0]) == squeezed(op.results[0]):
+        if op.declared is prims.RESHAPE and squeezed(op.operands[0]) == squeezed(op.results[0]):
             return False  # the kernel reads what it is of, which it may read as that, too
         return is_view(op) and self.is_boundary(op.operands[0], inside) and not is_scalar(op.operands[0])
 
@@ -546,12 +547,12 @@ def is_view(op: Op) -> bool:
     Exact: steps of 1, and at most one axis cut that is not whole behind leading axes of one element; no scalar has
     memory to look at.
     """
-    if op.name in ("reshape", "stop_gradient"):
+    if op.declared in (prims.RESHAPE, prims.STOP_GRADIENT):
         return not is_scalar(op.operands[0]) and not is_scalar(op.results[0])
-    if op.name not in ("slice", "dynamic_slice") or is_scalar(op.results[0]):
+    if op.declared not in (prims.SLICE, prims.DYNAMIC_SLICE) or is_scalar(op.results[0]):
         return False
     before, after = shape_of(op.operands[0]), shape_of(op.results[0])
-    if op.name == "slice" and any(step != 1 for step in op.attrs.get("step", ())):
+    if op.declared is prims.SLICE and any(step != 1 for step in op.attrs.get("step", ())):
         return False
     # One element of some leading axes, a range of the next, all of the rest.
     leading = 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from staged.errors import UnsupportedError
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -82,7 +83,7 @@ class _Parts:
             held = self.inputs[self.number[value]]
             assert isinstance(held, Local)
             return held
-        assert value.producer is not None and value.producer.name == "constant", "a number that no one gives"
+        assert value.producer is not None and value.producer.declared is prims.CONSTANT, "a number that no one gives"
         return Constant(value.producer.attrs["value"], value.tensor.dtype)
 
     def nest(
@@ -166,7 +167,7 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
     first, in_place = p.begin()
     if p.op.operands[1] not in p.number:  # a number, as an array of one element
         made = p.op.operands[1].producer
-        assert made is not None and made.name in ("reshape", "broadcast_to")
+        assert made is not None and made.declared in (prims.RESHAPE, prims.BROADCAST_TO)
         element = p.element(made.operands[0])
         return p.nest(name, [first, *loops(axes, [Store(out, target, element)])], False, in_place)
     value, load = p.load(p.array(1), source)
@@ -192,7 +193,7 @@ def _scatter(name: str, p: _Parts) -> Nest:
         p.array(2), Affine.of(outer, place.extent * after) + Affine.of(place, after) + Affine.of(inner)
     )
     target = Affine.of(outer, extent * after) + Affine.of(checked, after) + Affine.of(inner)
-    write = p.add_to(out, target, update) if p.op.name == "scatter_add" else [Store(out, target, update)]
+    write = p.add_to(out, target, update) if p.op.declared is prims.SCATTER_ADD else [Store(out, target, update)]
     first, in_place = p.begin()
     body = [first, *loops([outer, place], [load_index, check, Loop(inner, (load, *write))])]
     return p.nest(name, body, False, in_place)

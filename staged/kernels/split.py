@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from math import prod
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.rewrite import rewrite
 from staged.ir.types import TensorType
@@ -45,7 +46,7 @@ def _split(op: Op, builder: Builder) -> Sequence[Value] | None:
             return None
         shape = (shape[0] // piece, piece)
         type = TensorType(x.tensor.dtype, shape)
-        x = builder.op("reshape", [x], [type], attrs={"shape": shape}, device=op.device, where=op.where).result
+        x = builder.op(prims.RESHAPE, [x], [type], attrs={"shape": shape}, device=op.device, where=op.where).result
     first = next(axis for axis in reversed(range(len(shape))) if prod(shape[axis:]) >= PIECE)
     if first == 0:
         return None

@@ -26,6 +26,7 @@ from typing import Any
 
 from staged.ir.declaration import Declaration, Kind
 from staged.ir.nodes import Effect, Op
+from staged.ir.structure import COMPOSITE
 from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.ops.primitive import JvpRule, Sample, ShiftRule, Slope, VjpRule, diagonal, same_attrs
@@ -86,7 +87,7 @@ class Composite(Declaration):
             effects.update(dict.fromkeys(op.effects))
         return context.emit(
             Op(
-                "composite",
+                COMPOSITE,
                 values,
                 [value.type for value in yielded],
                 attrs={"name": self.name, **attrs},

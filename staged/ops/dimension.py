@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ProgramValueError, ShapeError
+from staged.ir.declaration import prims
 from staged.ir.nodes import FAIL, Value
 from staged.ir.types import Dim, Extent, TensorType, f32, i64
 from staged.ops.array import StagedArray
@@ -74,7 +75,7 @@ extent_op: Primitive = primitive(
 def bound_dim(value: Value) -> Dim | None:
     """The Dim of which `value` is the size: what `dim` and `extent` give."""
     producer = value.producer
-    if producer is None or producer.name not in ("dim", "extent"):
+    if producer is None or producer.declared not in (prims.DIM, prims.EXTENT):
         return None
     dim: Dim = producer.attrs["dim"]
     return dim

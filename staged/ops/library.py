@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.structure import LIBRARY
 from staged.ir.types import TensorType
 from staged.ops.array import Array
 from staged.ops.context import current_context
@@ -42,7 +43,7 @@ def library_call(
     assert isinstance(context, RecordContext), "calls of libraries are recorded by a pass"
     values = [context.value_of(operand) for operand in operands]
     where = context.locate()
-    op = Op("library", values, types, attrs={"call": name, **attrs}, device=context.builder.device, where=where)
+    op = Op(LIBRARY, values, types, attrs={"call": name, **attrs}, device=context.builder.device, where=where)
     for result, hint in zip(op.results, hints, strict=bool(hints)):
         result.hint = hint
     return context.emit(op)

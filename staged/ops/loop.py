@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staged.ir.nodes import Label, Op
+from staged.ir.structure import FOR
 from staged.ir.types import TensorType, i64
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind, current_context
@@ -55,7 +56,7 @@ def steps(
         assert [value.type for value in made] == types, "a carried array changes its type"
         builder.end("yield", made)
     op = Op(
-        "for",
+        FOR,
         [start, stop, step, *values],
         types,
         attrs={"label": Label("t")},

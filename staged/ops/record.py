@@ -13,6 +13,7 @@ import numpy as np
 
 from staged.errors import LeakError, StagedError
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import FAIL, PURE, Op, Value
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
@@ -106,7 +107,7 @@ class RecordContext(Context):
         if array.size > MAX_CONSTANT:
             return self.lift(array)
         attr = array.item() if array.ndim == 0 else tuple(array.reshape(-1).tolist())
-        op = self.builder.op("constant", [], [type], attrs={"value": attr}, where=self.locate())
+        op = self.builder.op(prims.CONSTANT, [], [type], attrs={"value": attr}, where=self.locate())
         return StagedArray(op.result, self)
 
     def lift(self, array: Any) -> Array:

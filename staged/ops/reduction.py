@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
+from staged.ir.declaration import prims
 from staged.ir.loops import NO_ELEMENTS
 from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
@@ -315,7 +316,7 @@ def _apply(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
     axes = axes_of(axis, x.ndim, op.name)
     if not axes:
         return x
-    if op.name in ("max", "min"):
+    if op in (prims.MAX, prims.MIN):
         _check_elements(op.name, x, axes)
     return keep_dims(bind(op, [x], axes=axes), x.shape, axes, keepdims)
 

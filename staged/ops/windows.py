@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Value
 from staged.ir.types import Extent, i64
 from staged.ops.array import Array, StagedArray
@@ -51,25 +52,25 @@ def _form_of(value: Value) -> _Form:
     itself: _Form = {value: 1}
     if op is None:
         return itself
-    if op.name == "constant" and isinstance(op.attrs["value"], int):
+    if op.declared is prims.CONSTANT and isinstance(op.attrs["value"], int):
         return {None: op.attrs["value"]}
-    if op.name == "cast" and value.tensor.dtype is i64 and op.operands[0].tensor.dtype.is_integer:
+    if op.declared is prims.CAST and value.tensor.dtype is i64 and op.operands[0].tensor.dtype.is_integer:
         return _form_of(op.operands[0])
     if value.tensor.dtype is not i64:
         return itself
     if op.name in _REPEATABLE:
         return {(op.name, tuple(frozenset(_form_of(operand).items()) for operand in op.operands)): 1}
-    if op.name not in ("add", "subtract", "multiply", "negative"):
+    if op.declared not in (prims.ADD, prims.SUBTRACT, prims.MULTIPLY, prims.NEGATIVE):
         return itself
     forms = [_form_of(operand) for operand in op.operands]
-    if op.name == "negative":
+    if op.declared is prims.NEGATIVE:
         return _sum({}, forms[0], -1)
     left, right = forms
-    if op.name == "multiply":
+    if op.declared is prims.MULTIPLY:
         if not set(left) - {None}:
             left, right = right, left
         return itself if set(right) - {None} else _sum({}, left, right.get(None, 0))
-    return _sum(left, right, 1 if op.name == "add" else -1)
+    return _sum(left, right, 1 if op.declared is prims.ADD else -1)
 
 
 def _sum(a: _Form, b: _Form, factor: int) -> _Form:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from staged.errors import StagedError
+from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import Op, Value
 from staged.ir.numbers import Number, as_held, fits, limits
 from staged.ir.ranges import Ranges
@@ -34,20 +35,20 @@ class Emitter(Protocol):
     def full(self, type: TensorType, number: Number) -> Value: ...
 
     def place(
-        self, name: str, operands: Sequence[Value], types: Sequence[Type], attrs: Any, effects: Any
+        self, declared: Declaration, operands: Sequence[Value], types: Sequence[Type], attrs: Any, effects: Any
     ) -> Sequence[Value]: ...
 
 
 Rule = Callable[[Op, Emitter], Value | None]
-RULES: dict[str, list[Rule]] = defaultdict(list)
+RULES: dict[Declaration, list[Rule]] = defaultdict(list)
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Enter a rule for the ops of these names."""
+def rule(*declarations: Declaration) -> Callable[[Rule], Rule]:
+    """Enter a rule for these ops."""
 
     def enter(function: Rule) -> Rule:
-        for name in names:
-            RULES[name].append(function)
+        for declared in declarations:
+            RULES[declared].append(function)
         return function
 
     return enter
@@ -59,9 +60,9 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 def number_of(value: Value) -> Number | None:
     """The number that every element of `value` is, if that is known."""
     producer = value.producer
-    while producer is not None and producer.name == "broadcast_to":
+    while producer is not None and producer.declared is prims.BROADCAST_TO:
         producer = producer.operands[0].producer
-    if producer is None or producer.name != "constant":
+    if producer is None or producer.declared is not prims.CONSTANT:
         return None
     number = producer.attrs["value"]
     return number if isinstance(number, bool | int | float) else None
@@ -71,13 +72,13 @@ def adds_nothing(number: Number | None, op: Op) -> bool:
     """Whether a sum with this number is the other operand: an integer 0, the float -0.0 (-0.0 + 0.0 is 0.0), any 0 of a cotangent."""
     if number is None or number != 0:
         return False
-    return op.name == "accumulate" or not op.result.tensor.dtype.is_float or math.copysign(1.0, number) < 0
+    return op.declared is prims.ACCUMULATE or not op.result.tensor.dtype.is_float or math.copysign(1.0, number) < 0
 
 
-def made_by(value: Value, name: str) -> Op | None:
-    """The op that makes `value`, if it is a `name`."""
+def made_by(value: Value, declared: Declaration) -> Op | None:
+    """The op that makes `value`, if it is one of this declaration."""
     producer = value.producer
-    return producer if producer is not None and producer.name == name else None
+    return producer if producer is not None and producer.declared is declared else None
 
 
 def fold_constants(op: Op, emit: Emitter) -> Value | None:
@@ -99,7 +100,7 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
         for n, v in zip(numbers, op.operands, strict=True)
         if n is not None
     ]
-    if op.name in ("floor_divide", "remainder", "pow") and not given[-1] > 0:
+    if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.POW) and not given[-1] > 0:
         return None
     try:
         with np.errstate(all="ignore"):
@@ -122,14 +123,14 @@ def empty_result(op: Op, emit: Emitter) -> Value | None:
     type_ = op.result.type
     if op.effects or op.name not in PRIMITIVES or not isinstance(type_, TensorType) or not type_.is_static:
         return None
-    if type_.size or op.name == "constant":
+    if type_.size or op.declared is prims.CONSTANT:
         return None
-    if op.name == "broadcast_to" and op.operands[0].producer and op.operands[0].producer.name == "constant":
+    if op.declared is prims.BROADCAST_TO and op.operands[0].producer and op.operands[0].producer.declared is prims.CONSTANT:
         return None  # it is that already
     return emit.full(type_, 0)
 
 
-@rule("sum", "prod", "any", "all")
+@rule(prims.SUM, prims.PROD, prims.ANY, prims.ALL)
 def reduction_of_nothing(op: Op, emit: Emitter) -> Value | None:
     """sum over no elements  ->  0, prod  ->  1, any  ->  False, all  ->  True
 
@@ -138,10 +139,10 @@ def reduction_of_nothing(op: Op, emit: Emitter) -> Value | None:
     (x,) = op.operands
     if not x.tensor.is_static or x.tensor.size:
         return None
-    return emit.full(op.result.tensor, 1 if op.name in ("prod", "all") else 0)
+    return emit.full(op.result.tensor, 1 if op.declared in (prims.PROD, prims.ALL) else 0)
 
 
-@rule("sum", "prod", "max", "min", "any", "all")
+@rule(prims.SUM, prims.PROD, prims.MAX, prims.MIN, prims.ANY, prims.ALL)
 def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
     """sum(x) over axes of one element, or over none  ->  reshape(x), for a sum of floats + 0
 
@@ -155,12 +156,12 @@ def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
 
 def _from_zero(op: Op, x: Value, emit: Emitter) -> Value:
     """What a sum that came to `x` gives: a sum of floats begins at 0.0, so that it is never -0.0."""
-    if op.name != "sum" or not x.tensor.dtype.is_float:
+    if op.declared is not prims.SUM or not x.tensor.dtype.is_float:
         return x
     return emit.emit("add", [x, emit.full(x.tensor, 0.0)])
 
 
-@rule("matmul", "conv2d", "conv2d_backward_input", "conv2d_backward_weight")
+@rule(prims.MATMUL, prims.CONV2D, prims.CONV2D_BACKWARD_INPUT, prims.CONV2D_BACKWARD_WEIGHT)
 def product_of_nothing(op: Op, emit: Emitter) -> Value | None:
     """x @ y, where one of them has no elements  ->  0
 
@@ -171,7 +172,7 @@ def product_of_nothing(op: Op, emit: Emitter) -> Value | None:
     return emit.full(op.result.tensor, 0)
 
 
-@rule("argmax", "argmin")
+@rule(prims.ARGMAX, prims.ARGMIN)
 def position_of_one(op: Op, emit: Emitter) -> Value | None:
     """argmax(x) along an axis of one element  ->  0
 
@@ -182,7 +183,7 @@ def position_of_one(op: Op, emit: Emitter) -> Value | None:
     return emit.full(op.result.tensor, 0)
 
 
-@rule("add", "accumulate")
+@rule(prims.ADD, prims.ACCUMULATE)
 def add_zero(op: Op, emit: Emitter) -> Value | None:
     """x + 0  ->  x
 
@@ -194,21 +195,21 @@ def add_zero(op: Op, emit: Emitter) -> Value | None:
     return b if adds_nothing(number_of(a), op) else None
 
 
-@rule("add", "accumulate")
+@rule(prims.ADD, prims.ACCUMULATE)
 def add_negative(op: Op, emit: Emitter) -> Value | None:
     """x + -y  ->  x - y
 
     Exact: IEEE defines x - y as x + -y; integers wrap around alike.
     """
     a, b = op.operands
-    if turned := made_by(b, "negative"):
+    if turned := made_by(b, prims.NEGATIVE):
         return emit.emit("subtract", [a, turned.operands[0]])
-    if turned := made_by(a, "negative"):
+    if turned := made_by(a, prims.NEGATIVE):
         return emit.emit("subtract", [b, turned.operands[0]])
     return None
 
 
-@rule("subtract")
+@rule(prims.SUBTRACT)
 def subtract_zero(op: Op, emit: Emitter) -> Value | None:
     """x - 0  ->  x;  0 - x  ->  -x;  x - -y  ->  x + y
 
@@ -220,11 +221,11 @@ def subtract_zero(op: Op, emit: Emitter) -> Value | None:
         return a
     if adds_nothing(left, op):
         return emit.emit("negative", [b])
-    turned = made_by(b, "negative")
+    turned = made_by(b, prims.NEGATIVE)
     return emit.emit("add", [a, turned.operands[0]]) if turned else None
 
 
-@rule("multiply")
+@rule(prims.MULTIPLY)
 def multiply_by_one(op: Op, emit: Emitter) -> Value | None:
     """x * 1  ->  x;  x * -1  ->  -x;  for integers x * 0  ->  0
 
@@ -241,14 +242,14 @@ def multiply_by_one(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
-@rule("multiply")
+@rule(prims.MULTIPLY)
 def multiply_negatives(op: Op, emit: Emitter) -> Value | None:
     """-a * -b  ->  a * b;  -a * number  ->  a * -number
 
     Exact: the sign of a float's product is that of its factors, zeros included; integers wrap around, the number too.
     """
     a, b = op.operands
-    left, right = made_by(a, "negative"), made_by(b, "negative")
+    left, right = made_by(a, prims.NEGATIVE), made_by(b, prims.NEGATIVE)
     if left and right:
         return emit.emit("multiply", [left.operands[0], right.operands[0]])
     for turned, other in ((left, b), (right, a)):
@@ -258,7 +259,7 @@ def multiply_negatives(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
-@rule("divide")
+@rule(prims.DIVIDE)
 def divide_by_number(op: Op, emit: Emitter) -> Value | None:
     """x / 1  ->  x;  x / 2^n  ->  x * 2^-n
 
@@ -276,20 +277,20 @@ def divide_by_number(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
-@rule("negative")
+@rule(prims.NEGATIVE)
 def negative_of_negative(op: Op, emit: Emitter) -> Value | None:
     """-(-x)  ->  x;  -(a - b)  ->  b - a
 
     Exact: -(-x) always; the other for integers, as -(a - a) of floats is -0.0.
     """
     (x,) = op.operands
-    if turned := made_by(x, "negative"):
+    if turned := made_by(x, prims.NEGATIVE):
         return turned.operands[0]
-    difference = None if x.tensor.dtype.is_float else made_by(x, "subtract")
+    difference = None if x.tensor.dtype.is_float else made_by(x, prims.SUBTRACT)
     return emit.emit("subtract", difference.operands[::-1]) if difference else None
 
 
-@rule("maximum", "minimum")
+@rule(prims.MAXIMUM, prims.MINIMUM)
 def extremum_of_same(op: Op, emit: Emitter) -> Value | None:
     """maximum(x, x)  ->  x;  and where the ranges of two indices do not overlap, the one that wins
 
@@ -309,10 +310,10 @@ def extremum_of_same(op: Op, emit: Emitter) -> Value | None:
         larger, smaller = b, a
     else:
         return None
-    return larger if op.name == "maximum" else smaller
+    return larger if op.declared is prims.MAXIMUM else smaller
 
 
-@rule("floor_divide", "remainder")
+@rule(prims.FLOOR_DIVIDE, prims.REMAINDER)
 def division_that_cannot_fail(op: Op, emit: Emitter) -> Value | None:
     """n // 3 that may stop the program  ->  n // 3 that cannot
 
@@ -321,13 +322,13 @@ def division_that_cannot_fail(op: Op, emit: Emitter) -> Value | None:
     number = number_of(op.operands[1])
     if not op.effects or not number:
         return None
-    return emit.place(op.name, op.operands, [op.result.type], op.attrs, ())[0]
+    return emit.place(op.declared, op.operands, [op.result.type], op.attrs, ())[0]
 
 
 # ---- bools and choices --------------------------------------------------------------------------
 
 
-@rule("select")
+@rule(prims.SELECT)
 def select_known(op: Op, emit: Emitter) -> Value | None:
     """select(True, a, b)  ->  a;  select(c, a, a)  ->  a;  select(not c, a, b)  ->  select(c, b, a)
 
@@ -339,11 +340,11 @@ def select_known(op: Op, emit: Emitter) -> Value | None:
     number = number_of(condition)
     if number is not None:
         return a if number else b
-    inverted = made_by(condition, "logical_not")
+    inverted = made_by(condition, prims.LOGICAL_NOT)
     return emit.emit("select", [inverted.operands[0], b, a]) if inverted else None
 
 
-@rule("logical_and", "logical_or")
+@rule(prims.LOGICAL_AND, prims.LOGICAL_OR)
 def logic_with_known(op: Op, emit: Emitter) -> Value | None:
     """x and True  ->  x;  x and False  ->  False;  x and x  ->  x;  the same for `or`
 
@@ -355,11 +356,11 @@ def logic_with_known(op: Op, emit: Emitter) -> Value | None:
     for x, other in ((a, b), (b, a)):
         number = number_of(other)
         if number is not None:
-            return x if bool(number) == (op.name == "logical_and") else other
+            return x if bool(number) == (op.declared is prims.LOGICAL_AND) else other
     return None
 
 
-@rule("bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift")
+@rule(prims.BITWISE_OR, prims.BITWISE_XOR, prims.BITWISE_LEFT_SHIFT, prims.BITWISE_RIGHT_SHIFT)
 def bits_with_nothing(op: Op, emit: Emitter) -> Value | None:
     """n | 0  ->  n;  n ^ 0  ->  n;  n << 0  ->  n;  n >> 0  ->  n
 
@@ -372,20 +373,20 @@ def bits_with_nothing(op: Op, emit: Emitter) -> Value | None:
     return b if number_of(a) == 0 and "shift" not in op.name else None
 
 
-@rule("logical_not")
+@rule(prims.LOGICAL_NOT)
 def not_of_not(op: Op, emit: Emitter) -> Value | None:
     """not not x  ->  x
 
     Exact: of bools.
     """
-    inverted = made_by(op.operands[0], "logical_not")
+    inverted = made_by(op.operands[0], prims.LOGICAL_NOT)
     return inverted.operands[0] if inverted else None
 
 
 # ---- casts --------------------------------------------------------------------------------------
 
 
-@rule("cast")
+@rule(prims.CAST)
 def cast_of_cast(op: Op, emit: Emitter) -> Value | None:
     """A cast to its own type  ->  x;  a number  ->  the number;  cast(cast(x, wider), t)  ->  cast(x, t)
 
@@ -399,7 +400,7 @@ def cast_of_cast(op: Op, emit: Emitter) -> Value | None:
     number = number_of(x)
     if number is not None and not (wanted.dtype.is_integer and isinstance(number, float)):
         return emit.full(wanted, as_held(number, x.tensor.dtype))
-    inner = made_by(x, "cast")
+    inner = made_by(x, prims.CAST)
     if inner is None:
         return None
     (source,) = inner.operands
@@ -423,7 +424,7 @@ def _holds(wide: DType, narrow: DType) -> bool:
 # ---- reductions ---------------------------------------------------------------------------------
 
 
-@rule("max", "min", "any", "all")
+@rule(prims.MAX, prims.MIN, prims.ANY, prims.ALL)
 def extreme_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     """max of x over axes along which it was only repeated  ->  x, repeated along the others
 
@@ -436,7 +437,7 @@ def extreme_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     return emit.emit("broadcast_to", [x], shape=shape, axes=axes)
 
 
-@rule("argmax", "argmin")
+@rule(prims.ARGMAX, prims.ARGMIN)
 def place_in_broadcast(op: Op, emit: Emitter) -> Value | None:
     """argmax of x over an axis along which it was only repeated  ->  0
 
@@ -447,7 +448,7 @@ def place_in_broadcast(op: Op, emit: Emitter) -> Value | None:
 
 def _past_repeats(op: Op) -> tuple[Value, int, tuple[Extent, ...], tuple[int, ...]] | None:
     """What a reduction's operand repeats along all reduced axes, how often (not 0 times), and shape and axes of what is left."""
-    repeat = made_by(op.operands[0], "broadcast_to")
+    repeat = made_by(op.operands[0], prims.BROADCAST_TO)
     if repeat is None:
         return None
     shape, placed = repeat.attrs["shape"], repeat.attrs["axes"]
@@ -459,7 +460,7 @@ def _past_repeats(op: Op) -> tuple[Value, int, tuple[Extent, ...], tuple[int, ..
     return repeat.operands[0], times, tuple(shape[axis] for axis in left), tuple(left.index(axis) for axis in placed)
 
 
-@rule("sum")
+@rule(prims.SUM)
 def sum_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     """sum of x over axes along which it was only repeated  ->  x times how often
 

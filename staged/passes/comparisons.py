@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.numbers import fits, limits
 from staged.passes.algebra import Emitter, made_by, number_of, rule
 
 
-@rule("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+@rule(prims.EQUAL, prims.NOT_EQUAL, prims.LESS, prims.LESS_EQUAL, prims.GREATER, prims.GREATER_EQUAL)
 def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
     """n == n  ->  True;  n < n  ->  False;  not for floats, where NaN differs from itself
 
@@ -17,10 +18,10 @@ def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
     a, b = op.operands
     if a is not b or a.tensor.dtype.is_float:
         return None
-    return emit.full(op.result.tensor, op.name in ("equal", "less_equal", "greater_equal"))
+    return emit.full(op.result.tensor, op.declared in (prims.EQUAL, prims.LESS_EQUAL, prims.GREATER_EQUAL))
 
 
-@rule("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+@rule(prims.EQUAL, prims.NOT_EQUAL, prims.LESS, prims.LESS_EQUAL, prims.GREATER, prims.GREATER_EQUAL)
 def compare_with_limit(op: Op, emit: Emitter) -> Value | None:
     """n < 0  ->  False, of an unsigned n;  n <= 255  ->  True, of a byte, cast to another dtype too;  n == 256  ->  False
 
@@ -31,10 +32,10 @@ def compare_with_limit(op: Op, emit: Emitter) -> Value | None:
     first, second = _limits_of(a), _limits_of(b)
     if first is None or second is None:
         return None
-    if op.name in ("equal", "not_equal"):
+    if op.declared in (prims.EQUAL, prims.NOT_EQUAL):
         apart = first[1] < second[0] or second[1] < first[0]
-        return emit.full(op.result.tensor, op.name == "not_equal") if apart else None
-    strict = op.name in ("less", "greater")
+        return emit.full(op.result.tensor, op.declared is prims.NOT_EQUAL) if apart else None
+    strict = op.declared in (prims.LESS, prims.GREATER)
     if first[1] < second[0] or not strict and first[1] == second[0]:
         return emit.full(op.result.tensor, True)
     if first[0] > second[1] or strict and first[0] == second[1]:
@@ -49,7 +50,7 @@ def _limits_of(value: Value) -> tuple[int, int] | None:
         return None
     if number is not None:
         return int(number), int(number)
-    cast = made_by(value, "cast")
+    cast = made_by(value, prims.CAST)
     return limits(cast.operands[0].tensor.dtype if cast is not None and _keeps_integers(cast) else dtype)
 
 
@@ -59,7 +60,7 @@ def _keeps_integers(cast: Op) -> bool:
     return not source.is_float and fits(limits(source), cast.result.tensor.dtype)
 
 
-@rule("equal", "not_equal")
+@rule(prims.EQUAL, prims.NOT_EQUAL)
 def compare_masked(op: Op, emit: Emitter) -> Value | None:
     """(n & 3) == 4  ->  False;  (n | 3) == 4  ->  False;  the same for `!=`, where no n can have these bits
 
@@ -70,14 +71,14 @@ def compare_masked(op: Op, emit: Emitter) -> Value | None:
         wanted, maker = number_of(other), masked.producer
         if wanted is None or other.tensor.dtype.is_float or maker is None:
             continue
-        while maker.name == "cast" and _keeps_integers(maker) and maker.operands[0].producer is not None:
+        while maker.declared is prims.CAST and _keeps_integers(maker) and maker.operands[0].producer is not None:
             maker = maker.operands[0].producer
-        if maker.name not in ("bitwise_and", "bitwise_or"):
+        if maker.declared not in (prims.BITWISE_AND, prims.BITWISE_OR):
             continue
         for mask in map(number_of, maker.operands):
             if mask is None:
                 continue
-            impossible = int(wanted) & ~int(mask) if maker.name == "bitwise_and" else int(mask) & ~int(wanted)
+            impossible = int(wanted) & ~int(mask) if maker.declared is prims.BITWISE_AND else int(mask) & ~int(wanted)
             if impossible:
-                return emit.full(op.result.tensor, op.name == "not_equal")
+                return emit.full(op.result.tensor, op.declared is prims.NOT_EQUAL)
     return None

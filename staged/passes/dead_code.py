@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, End, Function, Label, Op, Value
 from staged.ir.rewrite import Copier
+from staged.ir.structure import FOR, IF, WHILE
 from staged.ir.types import Dim, dims_of
 
 _LOOPS = frozenset(("for", "while"))
@@ -80,11 +82,11 @@ class _Live:
             self.exits.setdefault(block.end.target, []).append(block.end)
         for op in block.ops:
             self.around[op] = owner
-            if op.name == "dim":
+            if op.declared is prims.DIM:
                 self.sizes.setdefault(op.attrs["dim"], []).append(op.result)
             if op.name in _LOOPS:
                 for inner in op.blocks:
-                    skip = 1 if op.name == "for" else 0
+                    skip = 1 if op.declared is FOR else 0
                     self.owner.update((param, (op, index)) for index, param in enumerate(inner.params[skip:]))
             inside = [self.survey(inner, op) for inner in op.blocks]
             self.effects[op] = bool(op.effects) or (any(inside) and has_effects(op))
@@ -115,17 +117,17 @@ class _Live:
             for value in (*op.operands, *op.results):
                 for dim in dims_of(value.type):
                     self.need(self.sizes.get(dim, ()))
-            if op.name == "extent":
+            if op.declared is prims.EXTENT:
                 self.need(self.sizes.get(op.attrs["dim"], ()))
-        if op.name == "if":
+        if op.declared is IF:
             self.need(op.operands[:1])
-        elif op.name == "for":
+        elif op.declared is FOR:
             self.need(op.operands[:3])
         elif op.name not in _NARROW:
             self.need(op.operands)
         for number, block in enumerate(op.blocks):
             self.enter(block)
-            if (op.name == "while" and number == 0) or op.name not in _NARROW or block.end.kind in ("return", "raise"):
+            if (op.declared is WHILE and number == 0) or op.name not in _NARROW or block.end.kind in ("return", "raise"):
                 self.need(block.end.operands)
             # What other ends pass on is live slot by slot: see `slot` and `yields`.
 
@@ -146,12 +148,12 @@ class _Live:
     def slot(self, op: Op, index: int) -> None:
         """A carried value of a loop, or a collected one."""
         carried = len(op.results) - op.attrs.get("collected", 0)
-        first = 3 if op.name == "for" else 0
+        first = 3 if op.declared is FOR else 0
         body = op.blocks[-1]
         self.need(op.results[index : index + 1])
         if index < carried:
             self.need(op.operands[first + index : first + index + 1])
-            skip = 1 if op.name == "for" else 0
+            skip = 1 if op.declared is FOR else 0
             for block in op.blocks:
                 self.need(block.params[skip + index : skip + index + 1])
             for end in self.exits.get(op.attrs["label"], ()):
@@ -193,8 +195,8 @@ class _Sweep(Copier):
         if op.name in _LOOPS:
             count = len(op.results) - op.attrs.get("collected", 0)
             carried = [index for index in kept if index < count]
-            first = 3 if op.name == "for" else 0
-            skip = 1 if op.name == "for" else 0
+            first = 3 if op.declared is FOR else 0
+            skip = 1 if op.declared is FOR else 0
             operands = operands[:first] + [operands[first + index] for index in carried]
             attrs["collected"] = len(kept) - len(carried)
             if not attrs["collected"]:
@@ -208,7 +210,7 @@ class _Sweep(Copier):
             with self.builder.block([p.type for p in params], [p.hint for p in params]) as opened:
                 self.values.update(zip(params, opened.params, strict=True))
                 self.contents(block)
-                if block.end.kind == "yield" and not (op.name == "while" and number == 0):
+                if block.end.kind == "yield" and not (op.declared is WHILE and number == 0):
                     left = [self.value(block.end.operands[index]) for index in kept]
                     self.builder.end("yield", left, None, block.end.where)
                 else:

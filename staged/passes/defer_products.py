@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.functions import components, function_table, recursive_functions, with_call_effects
 from staged.ir.nodes import Block, Effect, Function, Op, Value, VariableRef, walk_blocks, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.structure import CALL, FOR, IF, SCOPE, VARIABLE_READ, VARIABLE_WRITE, WHILE
 from staged.ir.types import CPU, TensorType, bool_, i64
 from staged.source import Position
 
@@ -87,7 +89,7 @@ class _Sums:
         self.refused: set[Slot] = set()
         for function in group.values():
             for op in walk_ops(function.block):
-                if op.name == "call" and op.attrs["function"] in group:
+                if op.declared is CALL and op.attrs["function"] in group:
                     for param, result in op.attrs.get("in_place", ()):
                         self.in_place[op.attrs["function"], param] = result
 
@@ -123,7 +125,7 @@ class _Sums:
     def follow(self, block: Block, name: str) -> None:
         """Note what the sums become on their way; a value of two sums refuses both."""
         for op in block.ops:
-            if op.name == "add":
+            if op.declared is prims.ADD:
                 left, right = (self.members.get(operand) for operand in op.operands)
                 if left is not None and right is not None:
                     self.refused |= {left, right}
@@ -133,7 +135,7 @@ class _Sums:
                     other = op.operands[1 if left is not None else 0]
                     if _is_outer(other) and other.producer is not None and other.producer.device == CPU:
                         self.products.setdefault(slot, {})[op] = other.producer
-            elif op.name == "call" and op.attrs["function"] in self.group:
+            elif op.declared is CALL and op.attrs["function"] in self.group:
                 for param, result in op.attrs.get("in_place", ()):
                     taken = (op.attrs["function"], param)
                     slot = self.members.get(op.operands[param])
@@ -144,7 +146,7 @@ class _Sums:
                         continue
                     self.above[self.find(slot)] = self.find(taken)
                     self.members[op.results[result]] = slot
-            elif op.name == "if":
+            elif op.declared is IF:
                 for inner in op.blocks:
                     self.follow(inner, name)
                 for number, result_value in enumerate(op.results):
@@ -162,12 +164,12 @@ class _Sums:
             self.refused |= {self.members[value] for value in values if value in self.members}
 
         for op in walk_ops(function.block):
-            if op.name == "call" and op.attrs["function"] in self.group:
+            if op.declared is CALL and op.attrs["function"] in self.group:
                 pairs = {param for param, _ in op.attrs.get("in_place", ())}
                 refuse(value for number, value in enumerate(op.operands) if number not in pairs)
-            elif op.name != "add":
+            elif op.declared is not prims.ADD:
                 refuse(op.operands)
-            if op.name in ("for", "while", "scope"):
+            if op.declared in (FOR, WHILE, SCOPE):
                 for inner in op.blocks:
                     for block in walk_blocks(inner):
                         refuse(operand for each in block.ops for operand in each.operands)
@@ -189,7 +191,7 @@ def _is_large(type: Any) -> bool:
 def _is_outer(value: Value) -> bool:
     """Whether a value is the product of a column and a row."""
     product = value.producer
-    if product is None or product.name != "matmul":
+    if product is None or product.declared is not prims.MATMUL:
         return False
     left, right = (operand.tensor for operand in product.operands)
     inner = (
@@ -232,7 +234,7 @@ class _Deferrer(Copier):
             self.values[op.result].hint = op.result.hint
             return
         super().op(op)
-        if op.name == "call":
+        if op.declared is CALL:
             self.where = op.where
             for param, result in op.attrs.get("in_place", ()):
                 queue_of = self.queues.get((op.attrs["function"], param))
@@ -296,28 +298,28 @@ class _Deferrer(Copier):
                 self.builder.end("yield", branch())
             blocks.append(opened.block)
         types = [value.type for value in blocks[0].end.operands]
-        return self.builder.op("if", [condition], types, blocks=blocks, where=self.where).results
+        return self.builder.op(IF, [condition], types, blocks=blocks, where=self.where).results
 
     def emit(self, name: str, operands: list[Value], type: TensorType, attrs: dict[str, Any] | None = None) -> Value:
         attrs = {"shape": type.shape} if name == "reshape" else attrs or {}
         return self.builder.op(name, operands, [type], attrs=attrs, where=self.where).result
 
     def number(self, value: int) -> Value:
-        return self.builder.op("constant", [], [TensorType(i64)], attrs={"value": value}, where=self.where).result
+        return self.builder.op(prims.CONSTANT, [], [TensorType(i64)], attrs={"value": value}, where=self.where).result
 
     def zeros(self, type: TensorType) -> Value:
         if not type.shape:
             return self.number(0)
-        zero = self.builder.op("constant", [], [TensorType(type.dtype)], attrs={"value": 0.0}, where=self.where).result
+        zero = self.builder.op(prims.CONSTANT, [], [TensorType(type.dtype)], attrs={"value": 0.0}, where=self.where).result
         return self.emit("broadcast_to", [zero], type, {"shape": type.shape, "axes": ()})
 
     def read(self, variable: VariableRef, note: str = "") -> Value:
         """The Variable's value; with a note for people who read the program."""
         attrs, effects = {"variable": variable} | ({"note": note} if note else {}), (Effect("read", variable),)
-        op = self.builder.op("variable_read", [], [variable.type], attrs=attrs, effects=effects, where=self.where)
+        op = self.builder.op(VARIABLE_READ, [], [variable.type], attrs=attrs, effects=effects, where=self.where)
         op.result.hint = variable.name
         return op.result
 
     def write(self, variable: VariableRef, value: Value) -> None:
         attrs, effects = {"variable": variable}, (Effect("write", variable),)
-        self.builder.op("variable_write", [value], [], attrs=attrs, effects=effects, where=self.where)
+        self.builder.op(VARIABLE_WRITE, [value], [], attrs=attrs, effects=effects, where=self.where)

@@ -6,6 +6,7 @@ from staged.ir.builder import Builder
 from staged.ir.functions import components, every_function, function_table, recursive_functions
 from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.structure import CALL
 from staged.ir.types import CPU
 
 
@@ -40,7 +41,7 @@ class _Inliner(Copier):
         self.plain = plain
 
     def op(self, op: Op) -> None:
-        function = self.plain.get(op.attrs["function"]) if op.name == "call" else None
+        function = self.plain.get(op.attrs["function"]) if op.declared is CALL else None
         if function is None:
             super().op(op)
             return

@@ -5,6 +5,7 @@ Elements are copied, bit by bit; the line of a docstring that begins with `Exact
 
 from __future__ import annotations
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.types import Dim, TensorType, i64
 from staged.passes.algebra import Emitter, made_by, number_of, rule
@@ -12,7 +13,7 @@ from staged.passes.algebra import Emitter, made_by, number_of, rule
 # ---- shapes -------------------------------------------------------------------------------------
 
 
-@rule("broadcast_to")
+@rule(prims.BROADCAST_TO)
 def broadcast_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     """broadcast(x) to its own shape  ->  x;  broadcast(broadcast(x))  ->  broadcast(x), past added extents of one
 
@@ -22,10 +23,10 @@ def broadcast_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     shape, axes = op.attrs["shape"], op.attrs["axes"]
     if x.tensor.shape == shape and tuple(axes) == tuple(range(len(shape))):
         return x
-    if inner := made_by(x, "broadcast_to"):
+    if inner := made_by(x, prims.BROADCAST_TO):
         composed = tuple(axes[axis] for axis in inner.attrs["axes"])
         return emit.emit("broadcast_to", [inner.operands[0]], shape=shape, axes=composed)
-    if inner := made_by(x, "reshape"):
+    if inner := made_by(x, prims.RESHAPE):
         source = inner.operands[0]
         kept = [axis for axis, extent in enumerate(x.tensor.shape) if extent != 1]
         if tuple(x.tensor.shape[axis] for axis in kept) == source.tensor.shape:
@@ -33,7 +34,7 @@ def broadcast_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
-@rule("reshape")
+@rule(prims.RESHAPE)
 def reshape_of_reshape(op: Op, emit: Emitter) -> Value | None:
     """reshape(x) to its own shape  ->  x;  reshape(reshape(x))  ->  reshape(x);  of one number  ->  that number
 
@@ -42,12 +43,12 @@ def reshape_of_reshape(op: Op, emit: Emitter) -> Value | None:
     (x,) = op.operands
     if x.tensor.shape == op.attrs["shape"]:
         return x
-    if inner := made_by(x, "reshape"):
+    if inner := made_by(x, prims.RESHAPE):
         return emit.emit("reshape", [inner.operands[0]], shape=op.attrs["shape"])
     return _of_number(op, emit)
 
 
-@rule("permute")
+@rule(prims.PERMUTE)
 def permute_of_permute(op: Op, emit: Emitter) -> Value | None:
     """permute in order  ->  x;  permute(permute(x))  ->  permute(x);  moving only extents of one  ->  reshape
 
@@ -57,7 +58,7 @@ def permute_of_permute(op: Op, emit: Emitter) -> Value | None:
     axes = tuple(op.attrs["axes"])
     if axes == tuple(range(len(axes))):
         return x
-    if inner := made_by(x, "permute"):
+    if inner := made_by(x, prims.PERMUTE):
         composed = tuple(inner.attrs["axes"][axis] for axis in axes)
         return emit.emit("permute", [inner.operands[0]], axes=composed)
     found = _of_number(op, emit)
@@ -69,7 +70,7 @@ def permute_of_permute(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
-@rule("slice")
+@rule(prims.SLICE)
 def slice_of_all(op: Op, emit: Emitter) -> Value | None:
     """x[:]  ->  x;  a slice of one number  ->  that number
 
@@ -81,7 +82,7 @@ def slice_of_all(op: Op, emit: Emitter) -> Value | None:
     return _of_number(op, emit)
 
 
-@rule("pad")
+@rule(prims.PAD)
 def pad_by_nothing(op: Op, emit: Emitter) -> Value | None:
     """pad by zero elements  ->  x
 
@@ -90,7 +91,7 @@ def pad_by_nothing(op: Op, emit: Emitter) -> Value | None:
     return op.operands[0] if op.operands[0].tensor.shape == op.result.tensor.shape else None
 
 
-@rule("pad")
+@rule(prims.PAD)
 def pad_of_one_element(op: Op, emit: Emitter) -> Value | None:
     """pad(u) of a single element  ->  dynamic_update(full, u, place)
 
@@ -106,7 +107,7 @@ def pad_of_one_element(op: Op, emit: Emitter) -> Value | None:
     return emit.emit("dynamic_update", [emit.full(op.result.tensor, op.attrs["value"]), piece, *start])
 
 
-@rule("concat")
+@rule(prims.CONCAT)
 def concat_of_one(op: Op, emit: Emitter) -> Value | None:
     """concat of one array  ->  it
 
@@ -115,13 +116,13 @@ def concat_of_one(op: Op, emit: Emitter) -> Value | None:
     return op.operands[0] if len(op.operands) == 1 else None
 
 
-@rule("concat")
+@rule(prims.CONCAT)
 def concat_of_concats(op: Op, emit: Emitter) -> Value | None:
     """concat(concat(x, y), z) along one axis  ->  concat(x, y, z)
 
     Exact: elements are copied, in the same order; along another axis the inner one stays.
     """
-    inner = [made_by(x, "concat") for x in op.operands]
+    inner = [made_by(x, prims.CONCAT) for x in op.operands]
     if not any(made is not None and made.attrs["axis"] == op.attrs["axis"] for made in inner):
         return None
     pieces: list[Value] = []
@@ -135,7 +136,7 @@ def _of_number(op: Op, emit: Emitter) -> Value | None:
     return None if number is None else emit.full(op.result.tensor, number)
 
 
-@rule("matmul")
+@rule(prims.MATMUL)
 def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
     """matmul(transpose(a), b)  ->  matmul(a, b, transpose_a=True)
 
@@ -145,7 +146,7 @@ def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
     operands, attrs = list(op.operands), dict(op.attrs)
     changed = False
     for number, flag in enumerate(("transpose_a", "transpose_b")):
-        transpose = made_by(operands[number], "permute")
+        transpose = made_by(operands[number], prims.PERMUTE)
         if transpose is not None:
             axes = tuple(transpose.attrs["axes"])
             rank = len(axes)
@@ -159,14 +160,14 @@ def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
 # ---- indices ------------------------------------------------------------------------------------
 
 
-@rule("dynamic_slice", "dynamic_update")
+@rule(prims.DYNAMIC_SLICE, prims.DYNAMIC_UPDATE)
 def start_of_whole_axis(op: Op, emit: Emitter) -> Value | None:
     """A slice of a whole axis  ->  one that starts at 0
 
     Exact: starts are in range (an `index_check` that would stop the program stays), and 0 is the only one in range.
     """
-    sizes = op.attrs["sizes"] if op.name == "dynamic_slice" else op.operands[1].tensor.shape
-    given = op.operands[1:] if op.name == "dynamic_slice" else op.operands[2:]
+    sizes = op.attrs["sizes"] if op.declared is prims.DYNAMIC_SLICE else op.operands[1].tensor.shape
+    given = op.operands[1:] if op.declared is prims.DYNAMIC_SLICE else op.operands[2:]
     extents = op.operands[0].tensor.shape
     starts = [
         emit.full(start.tensor, 0) if size == extent and number_of(start) is None else start
@@ -177,7 +178,7 @@ def start_of_whole_axis(op: Op, emit: Emitter) -> Value | None:
     return emit.emit(op.name, [*op.operands[: -len(starts)], *starts], **op.attrs)
 
 
-@rule("index_check")
+@rule(prims.INDEX_CHECK)
 def index_known_to_fit(op: Op, emit: Emitter) -> Value | None:
     """An index whose range is within the extent, with room for the window behind it  ->  the index without a check
 
@@ -193,20 +194,20 @@ def index_known_to_fit(op: Op, emit: Emitter) -> Value | None:
     return index if index.type == op.result.type else None
 
 
-@rule("dynamic_slice")
+@rule(prims.DYNAMIC_SLICE)
 def read_what_was_written(op: Op, emit: Emitter) -> Value | None:
     """dynamic_slice(dynamic_update(x, u, start), start)  ->  u, where all of u is read
 
     Exact: elements are copied; both starts are the same values.
     """
     x, *start = op.operands
-    update = made_by(x, "dynamic_update")
+    update = made_by(x, prims.DYNAMIC_UPDATE)
     if update is None or list(update.operands[2:]) != start or update.operands[1].type != op.result.type:
         return None
     return update.operands[1]
 
 
-@rule("stop_gradient")
+@rule(prims.STOP_GRADIENT)
 def forget_stop_gradient(op: Op, emit: Emitter) -> Value | None:
     """stop_gradient(x)  ->  x, where no transform is left that would ask
 

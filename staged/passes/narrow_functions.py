@@ -8,6 +8,7 @@ from staged.ir.builder import Builder
 from staged.ir.functions import callees, every_function, function_table, result_types
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value, walk_blocks, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.structure import CALL, FRAME_LOAD, FRAME_SAVE
 from staged.ir.types import FrameType, dims_of
 
 Slot = tuple[str, int]
@@ -44,7 +45,7 @@ def calls_of(program: Function) -> Iterator[tuple[Function, Op]]:
     """Every call of the program, with the function that makes it."""
     for function in every_function(program):
         for op in walk_ops(function.block):
-            if op.name == "call":
+            if op.declared is CALL:
                 yield function, op
 
 
@@ -117,12 +118,12 @@ class _Narrow:
             if slot is not None:
                 self.params.add((slot[0], self.first[slot]))
             producer = value.producer
-            if producer is not None and producer.name == "call":
+            if producer is not None and producer.declared is CALL:
                 self.results.add((producer.attrs["function"], value.index))
 
         for op in walk_ops(function.block):
             for number, operand in enumerate(op.operands):
-                if op.name != "call":
+                if op.declared is not CALL:
                     read(operand)
                     continue
                 name = op.attrs["function"]
@@ -175,7 +176,7 @@ class _Caller(Copier):
         self.results = results
 
     def op(self, op: Op) -> None:
-        if op.name != "call":
+        if op.declared is not CALL:
             super().op(op)
             return
         name = op.attrs["function"]
@@ -213,9 +214,9 @@ class _NarrowFrames:
             used: set[Value] = set()
             for op in walk_ops(function.block):
                 used.update(op.operands)
-                if op.name == "frame_save":
+                if op.declared is FRAME_SAVE:
                     self.saves.setdefault(_record_of(op.result), []).append(op)
-                elif op.name == "frame_load":
+                elif op.declared is FRAME_LOAD:
                     loads.append(op)
             for block in walk_blocks(function.block):
                 used.update(block.end.operands)
@@ -258,12 +259,12 @@ class _FrameCopier(Copier):
         self.first = first
 
     def op(self, op: Op) -> None:
-        if op.name == "frame_save":
+        if op.declared is FRAME_SAVE:
             kept = self.kept[_record_of(op.result)]
             operands = [self.value(op.operands[number]) for number in kept]
             copy = self.builder.append(op.replace(operands=operands))
             self.values[op.result] = copy.result
-        elif op.name == "frame_load":
+        elif op.declared is FRAME_LOAD:
             name = _record_of(op.operands[0])
             kept = self.kept[name]
             types = [op.results[number].type for number in kept]

@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.functions import callees, function_table
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, walk_blocks
 from staged.ir.rewrite import Copier
+from staged.ir.structure import CALL, FOR, IF, SCOPE, WHILE
 from staged.ir.trips import Integers, static_trip_count
 from staged.ir.types import TensorType, Type, bool_
 
@@ -158,7 +160,7 @@ class _Inside(Copier):
         """The ops of `block` from number `first`, into the current block; `then` is asked to go on from its end."""
         for number in range(first, len(block.ops)):
             op = block.ops[number]
-            if op.name == "scope" or exits_of(op):
+            if op.declared is SCOPE or exits_of(op):
 
                 def rest(number: int = number) -> Given:
                     return self.contents_of(block, frame, then, number + 1)
@@ -169,13 +171,13 @@ class _Inside(Copier):
 
     def op(self, op: Op) -> None:
         """Copy an op that control does not leave; exits inside it end inside it."""
-        if op.name in ("for", "while"):
+        if op.declared.is_loop:
             self.loop(op, ())
         elif op.name in TRANSFORMS:
             blocks = [_normal_block(self.builder, block, self.twins) for block in op.blocks]
             copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], blocks=blocks))
             self.values.update(zip(op.results, copy.results, strict=True))
-        elif op.name == "call":
+        elif op.declared is CALL:
             attrs = {**op.attrs, "function": self.twins.get(op.attrs["function"], op.attrs["function"])}
             copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], attrs=attrs))
             self.values.update(zip(op.results, copy.results, strict=True))
@@ -218,10 +220,10 @@ class _Inside(Copier):
 
     def leaving(self, op: Op, frame: _Frame, rest: Callable[[], Given]) -> Given:
         """An `if`, loop or scope with exits to labels around it, then `rest`."""
-        if op.name == "if":
+        if op.declared is IF:
             return self.leaving_if(op, frame, rest)
         ways = tuple(exits_of(op))
-        if op.name == "scope":
+        if op.declared is SCOPE:
             inner = _Frame(tuple(result.type for result in op.results), ways, op.attrs["label"])
             given = self.contents_of(op.blocks[0], inner, lambda end: self.finish(inner, end))
             if given is None:
@@ -268,7 +270,7 @@ class _Inside(Copier):
         return self.decide(condition, blocks, frame, op)
 
     def decide(self, condition: Value, blocks: Sequence[Block], frame: _Frame, op: Op) -> Given:
-        made = self.builder.op("if", [condition], frame.types, blocks=blocks, device=op.device, where=op.where)
+        made = self.builder.op(IF, [condition], frame.types, blocks=blocks, device=op.device, where=op.where)
         if all(block.end.kind == "raise" for block in blocks):
             self.builder.end("raise", (), None, op.where)
             return None
@@ -303,7 +305,7 @@ class _Inside(Copier):
         """A loop without exits inside it; returns its results, and the flags and values of `ways` out of it."""
         label = op.attrs["label"]
         body = op.blocks[-1]
-        skip = 1 if op.name == "for" else 0
+        skip = 1 if op.declared is FOR else 0
         carried = tuple(param.type for param in body.params[skip:])
         assert not op.attrs.get("collected"), "exits are normalised before anything is collected"
         stops = bool(ways) or _breaks(body, label)
@@ -322,7 +324,7 @@ class _Inside(Copier):
             return list(copy.results), []
 
         integers = Integers(self.builder, op.where)
-        counting = op.name == "for"
+        counting = op.declared is FOR
         bound = static_trip_count(op) if counting else op.attrs.get("bound")
         trips = integers.trips(op.replace(operands=[self.value(v) for v in op.operands])) if counting else None
         initial = [self.value(operand) for operand in op.operands[3 * counting :]]
@@ -336,7 +338,7 @@ class _Inside(Copier):
                 if trips is not None:
                     # Comparing two counters, which are weak, gives a weak bool.
                     weak = TensorType(bool_, (), weak=True)
-                    more = self.builder.op("less", [condition.params[-1], trips], [weak], where=op.where).result
+                    more = self.builder.op(prims.LESS, [condition.params[-1], trips], [weak], where=op.where).result
                 else:
                     first = op.blocks[0]
                     self.values.update(zip(first.params, condition.params, strict=False))
@@ -346,11 +348,11 @@ class _Inside(Copier):
                     (more,) = answer
                 self.builder.end("yield", [more])
             with self.builder.block() as stopped:
-                no = self.builder.op("constant", [], [more.type], attrs={"value": False}, where=op.where).result
+                no = self.builder.op(prims.CONSTANT, [], [more.type], attrs={"value": False}, where=op.where).result
                 self.builder.end("yield", [no])
             stop = condition.params[len(carried)]
             branches = [stopped.block, running.block]
-            going = self.builder.op("if", [stop], [more.type], blocks=branches, where=op.where)
+            going = self.builder.op(IF, [stop], [more.type], blocks=branches, where=op.where)
             self.builder.end("yield", [going.result])
 
         with self.builder.block(types, hints) as opened:
@@ -365,7 +367,7 @@ class _Inside(Copier):
         if bound is not None:
             attrs["bound"] = bound
         loop = self.builder.op(
-            "while", initial, types, attrs=attrs, blocks=[condition.block, opened.block], device=op.device, where=op.where
+            WHILE, initial, types, attrs=attrs, blocks=[condition.block, opened.block], device=op.device, where=op.where
         )
         self.define(op.results, loop.results[: len(op.results)])
         results = list(loop.results)
@@ -379,7 +381,7 @@ class _Inside(Copier):
     # ---- small values ----
 
     def flag(self, value: bool) -> Value:
-        return self.builder.op("constant", [], [FLAG], attrs={"value": value}).result
+        return self.builder.op(prims.CONSTANT, [], [FLAG], attrs={"value": value}).result
 
     def absent(self, types: Sequence[Type]) -> list[Value]:
         """Zeros for what a path does not give; nobody reads them."""
@@ -388,10 +390,10 @@ class _Inside(Copier):
             assert isinstance(type, TensorType)
             number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
             scalar = TensorType(type.dtype, (), type.weak)
-            value = self.builder.op("constant", [], [scalar], attrs={"value": number}).result
+            value = self.builder.op(prims.CONSTANT, [], [scalar], attrs={"value": number}).result
             if type.shape:
                 attrs = {"shape": type.shape, "axes": ()}
-                value = self.builder.op("broadcast_to", [value], [type], attrs=attrs).result
+                value = self.builder.op(prims.BROADCAST_TO, [value], [type], attrs=attrs).result
             values.append(value)
         return values
 
@@ -448,7 +450,7 @@ def _calls(block: Block, within: bool) -> list[tuple[str, bool]]:
     """What a block calls, and whether it does so inside of a transform."""
     found = []
     for op in block.ops:
-        if op.name == "call":
+        if op.declared is CALL:
             found.append((op.attrs["function"], within))
         for inner in op.blocks:
             found += _calls(inner, within or op.name in TRANSFORMS)

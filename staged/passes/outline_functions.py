@@ -14,6 +14,7 @@ from staged.ir.fingerprint import Canonical
 from staged.ir.functions import every_function, map_functions, unused_name, with_call_effects
 from staged.ir.nodes import Block, Function, Label, Op, Value, walk_blocks, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.structure import CALL, CALL_BEGIN, CALL_END
 from staged.ir.types import CPU, dims_of
 
 FEWEST_OPS = 24
@@ -90,9 +91,9 @@ def _innermost(block: Block) -> Iterator[_Range]:
     begin: int | None = None
     last_use: dict[Value, int] | None = None
     for index, op in enumerate(block.ops):
-        if op.name == "call_begin":
+        if op.declared is CALL_BEGIN:
             begin = index
-        elif op.name == "call_end":
+        elif op.declared is CALL_END:
             if begin is not None and block.ops[begin].attrs["call"] == op.attrs["call"]:
                 ops = list(block.ops[begin + 1 : index])
                 if not any(
@@ -179,9 +180,9 @@ def _unmatched(program: Function) -> set[Op]:
         for block in walk_blocks(function.block):
             open_: list[Op] = []
             for op in block.ops:
-                if op.name == "call_begin":
+                if op.declared is CALL_BEGIN:
                     open_.append(op)
-                elif op.name == "call_end":
+                elif op.declared is CALL_END:
                     while open_ and open_[-1].attrs["call"] != op.attrs["call"]:
                         found.add(open_.pop())
                     if open_:
@@ -221,7 +222,7 @@ class _Replacer(Copier):
     def call(self, found: _Range) -> None:
         values = [found.value(number) for number in found.returns]
         op = self.builder.op(
-            "call",
+            CALL,
             [self.value(value) for value in found.captures],
             [value.type for value in values],
             attrs={"function": found.function},

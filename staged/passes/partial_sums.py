@@ -7,12 +7,13 @@ the sign that adds nothing, bit by bit.
 
 from __future__ import annotations
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.types import TensorType, i64
 from staged.passes.algebra import Emitter, adds_nothing, made_by, number_of, rule
 
 
-@rule("add", "accumulate")
+@rule(prims.ADD, prims.ACCUMULATE)
 def add_side_by_side(op: Op, emit: Emitter) -> Value | None:
     """pad(u) + pad(v), where v begins in the axis where u ends  ->  pad(concat(u, v))
 
@@ -32,13 +33,13 @@ def add_side_by_side(op: Op, emit: Emitter) -> Value | None:
     joined = emit.emit("concat", [piece for _, _, piece in pieces], axis=axis)
     low, high = ([0] * op.result.tensor.ndim for _ in range(2))
     low[axis], high[axis] = pieces[0][0], whole - pieces[1][1]
-    fills = [pad.attrs["value"] for x in op.operands if (pad := made_by(x, "pad"))]
+    fills = [pad.attrs["value"] for x in op.operands if (pad := made_by(x, prims.PAD))]
     return emit.emit("pad", [joined], low=tuple(low), high=tuple(high), value=fills[0])
 
 
 def _place_along_axis(x: Value, total: Op) -> tuple[int, int, int, Value] | None:
     """(axis, begin, end, u) if `x` is `u` at that place of an axis, and around it what adds nothing to `total`."""
-    op = made_by(x, "pad")
+    op = made_by(x, prims.PAD)
     if op is None or not adds_nothing(op.attrs["value"], total):
         return None
     axes = [axis for axis, around in enumerate(zip(op.attrs["low"], op.attrs["high"], strict=True)) if any(around)]
@@ -49,7 +50,7 @@ def _place_along_axis(x: Value, total: Op) -> tuple[int, int, int, Value] | None
     return axes[0], begin, begin + extent, piece
 
 
-@rule("add", "accumulate")
+@rule(prims.ADD, prims.ACCUMULATE)
 def add_into_place(op: Op, emit: Emitter) -> Value | None:
     """x + dynamic_update(zeros, u, start)  ->  dynamic_update(x, dynamic_slice(x, start) + u, start)
 
@@ -57,7 +58,7 @@ def add_into_place(op: Op, emit: Emitter) -> Value | None:
     Exact: for integers, and floats in an array of -0.0; of cotangents every zero is nothing.
     """
     for total, term in (op.operands, op.operands[::-1]):
-        update = made_by(term, "dynamic_update")
+        update = made_by(term, prims.DYNAMIC_UPDATE)
         if update is not None and adds_nothing(number_of(update.operands[0]), op):
             _, piece, *start = update.operands
             before = emit.emit("dynamic_slice", [total, *start], sizes=piece.tensor.shape)
@@ -65,7 +66,7 @@ def add_into_place(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
-@rule("add", "accumulate")
+@rule(prims.ADD, prims.ACCUMULATE)
 def add_into_slice(op: Op, emit: Emitter) -> Value | None:
     """x + pad(u), where u is a small part of x  ->  dynamic_update(x, dynamic_slice(x, place) + u, place)
 
@@ -73,7 +74,7 @@ def add_into_slice(op: Op, emit: Emitter) -> Value | None:
     Exact: as for `add_into_place`.
     """
     for total, term in (op.operands, op.operands[::-1]):
-        pad = made_by(term, "pad")
+        pad = made_by(term, prims.PAD)
         if pad is None or not adds_nothing(pad.attrs["value"], op):
             continue
         (piece,) = pad.operands
@@ -84,24 +85,24 @@ def add_into_slice(op: Op, emit: Emitter) -> Value | None:
     return None
 
 
-@rule("add", "accumulate")
+@rule(prims.ADD, prims.ACCUMULATE)
 def add_into_scattered(op: Op, emit: Emitter) -> Value | None:
     """x + scatter_add(zeros, indices, u)  ->  scatter_add(x, indices, u), where the indices are checked already
 
     Why: as for `add_into_place`; the gradient of an embedding touches few of its rows.
     Exact: for integers, which add up to the same in any order; cotangents are added in any order. Of `add` of floats it is not.
     """
-    if op.name == "add" and op.result.tensor.dtype.is_float:
+    if op.declared is prims.ADD and op.result.tensor.dtype.is_float:
         return None
     for total, term in (op.operands, op.operands[::-1]):
-        for name in ("scatter_add", "scatter_add_along"):
-            scatter = made_by(term, name)
+        for declared in (prims.SCATTER_ADD, prims.SCATTER_ADD_ALONG):
+            scatter = made_by(term, declared)
             if scatter is not None and not scatter.effects and number_of(scatter.operands[0]) == 0:
-                return emit.place(name, [total, *scatter.operands[1:]], [op.result.type], scatter.attrs, ())[0]
+                return emit.place(declared, [total, *scatter.operands[1:]], [op.result.type], scatter.attrs, ())[0]
     return None
 
 
-@rule("accumulate")
+@rule(prims.ACCUMULATE)
 def accumulate_is_add(op: Op, emit: Emitter) -> Value | None:
     """accumulate(a, b)  ->  a + b, where no rule above has found that one of them is mostly nothing
 

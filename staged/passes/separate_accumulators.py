@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.rewrite import Copier
 from staged.ir.storage import is_tensor
+from staged.ir.structure import CALL, FOR
 
 
 def separate_accumulators(function: Function) -> Function:
@@ -21,10 +23,10 @@ def separate_accumulators(function: Function) -> Function:
 class _Filler(Copier):
     def op(self, op: Op) -> None:
         places: list[int] = []
-        if op.name == "call":
+        if op.declared is CALL:
             places = [param for param, _ in op.attrs.get("in_place", ())]
-        elif op.name in ("for", "while"):
-            places = list(range(3 if op.name == "for" else 0, len(op.operands)))
+        elif op.declared.is_loop:
+            places = list(range(3 if op.declared is FOR else 0, len(op.operands)))
         fresh = {number: made for number in places if (made := self.filled(op.operands[number])) is not None}
         if not fresh:
             super().op(op)
@@ -38,9 +40,9 @@ class _Filler(Copier):
     def filled(self, value: Value) -> Value | None:
         """The same constant again, if it is one."""
         producer = value.producer
-        if producer is None or producer.name != "broadcast_to" or not is_tensor(value):
+        if producer is None or producer.declared is not prims.BROADCAST_TO or not is_tensor(value):
             return None
         number = producer.operands[0].producer
-        if number is None or number.name != "constant":
+        if number is None or number.declared is not prims.CONSTANT:
             return None
         return self.builder.append(producer.replace(operands=[self.value(producer.operands[0])])).result

@@ -10,11 +10,13 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import Declaration, prims
 from staged.ir.functions import every_function, map_functions
 from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.numbers import Number, as_held
 from staged.ir.ranges import Ranges
 from staged.ir.rewrite import Copier
+from staged.ir.structure import FOR, IF, VARIABLE_READ
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ops.primitive import PRIMITIVES
@@ -81,14 +83,14 @@ class Simplifier(Copier):
         self.where, self.device = op.where, op.device
         types = [result.type for result in op.results]
         operands = [self.value(operand) for operand in op.operands]
-        results = self.place(op.name, operands, types, op.attrs, op.effects)
+        results = self.place(op.declared, operands, types, op.attrs, op.effects)
         self.define(op.results, results)
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: Any) -> Value:
         """The result of an op that a rule asks for, simplified in its turn."""
         primitive = PRIMITIVES[name]
         types = primitive.result_types([operand.type for operand in operands], attrs)
-        (result,) = self.place(name, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs))
+        (result,) = self.place(primitive, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs))
         return result
 
     def full(self, type: TensorType, number: Number) -> Value:
@@ -98,23 +100,23 @@ class Simplifier(Copier):
         """
         number = as_held(number, type.dtype)
         scalar = TensorType(type.dtype, (), type.weak)
-        (value,) = self.place("constant", (), [scalar], {"value": number}, PURE)
+        (value,) = self.place(prims.CONSTANT, (), [scalar], {"value": number}, PURE)
         if type.shape:
-            (value,) = self.place("broadcast_to", (value,), [type], {"shape": type.shape, "axes": ()}, PURE)
+            (value,) = self.place(prims.BROADCAST_TO, (value,), [type], {"shape": type.shape, "axes": ()}, PURE)
         return value
 
     def place(
-        self, name: str, operands: Sequence[Value], types: Sequence[Type], attrs: Attrs, effects: tuple[Effect, ...]
+        self, declared: Declaration, operands: Sequence[Value], types: Sequence[Type], attrs: Attrs, effects: tuple[Effect, ...]
     ) -> Sequence[Value]:
         """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made.
 
         Exact: an equal one stands before it in this block or one around it, so that it has run. Of effects only checks are
         merged: where the first one passed, the second one does; and reads of a number that the function never writes.
         """
-        op = Op(name, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
+        op = Op(declared, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
         if len(types) == 1:
             found = fold_constants(op, self) or empty_result(op, self)
-            for rule in RULES.get(name, ()):
+            for rule in RULES.get(declared, ()):
                 if found is not None:
                     break
                 found = rule(op, self)
@@ -123,7 +125,7 @@ class Simplifier(Copier):
         if op.effects and not _only_checks(op) and not self.reads_what_stays(op):
             self.builder.append(op)
             return op.results
-        key = (name, tuple(operands), _frozen(op.attrs), tuple(types), op.device)
+        key = (declared, tuple(operands), _frozen(op.attrs), tuple(types), op.device)
         results = self.known.get(key)
         if results is None:
             self.builder.append(op)
@@ -133,7 +135,7 @@ class Simplifier(Copier):
 
     def reads_what_stays(self, op: Op) -> bool:
         """Whether an op reads a number that is the same all through the function: a seed, a learning rate."""
-        if op.name != "variable_read" or self.written is None or op.results[0].tensor.shape:
+        if op.declared is not VARIABLE_READ or self.written is None or op.results[0].tensor.shape:
             return False
         return op.attrs["variable"] not in self.written
 
@@ -143,7 +145,7 @@ class Simplifier(Copier):
         Exact: the same number. Of an array that a Python number became the elements adopt no dtype; the number itself does.
         """
         if isinstance(found.type, TensorType) and isinstance(type, TensorType) and found.type.weak != type.weak:
-            (found,) = self.place("cast", (found,), [type], {"dtype": found.type.dtype, "weak": type.weak}, PURE)
+            (found,) = self.place(prims.CAST, (found,), [type], {"dtype": found.type.dtype, "weak": type.weak}, PURE)
         assert found.type == type, f"a rule turns {op} into {found.type}"
         return found
 
@@ -168,21 +170,21 @@ class Simplifier(Copier):
         Exact: a constant condition takes its branch, unless that leaves the block; a loop of no turns gives what it began with (one
         that collects has an empty sequence to give, and stays).
         """
-        if op.name == "if":
+        if op.declared is IF:
             decided = constant_of(self.value(op.operands[0]))
             if decided is not None:
                 taken = op.blocks[0 if decided else 1]
                 if taken.end.kind == "yield":
                     self.take(op, taken)
                     return
-        elif op.name == "for":
+        elif op.declared is FOR:
             bounds = [self.value(operand) for operand in op.operands]
             trips = static_trip_count(op.replace(operands=bounds))
             if trips == 0 and not op.attrs.get("collected"):
                 self.values.update(zip(op.results, bounds[3:], strict=True))
                 return
             self.index_ranges[op.blocks[0]] = self.ranges.of_index(bounds)
-        if op.name in ("for", "while"):
+        if op.declared.is_loop:
             op = self.without_constants(op)
         known = self.known
         if op.name in _CLOSED:
@@ -210,13 +212,13 @@ class Simplifier(Copier):
             return
         yields = [block.end.operands for block in copy.blocks]
         first = 0
-        if op.name in ("for", "while"):
+        if op.declared.is_loop:
             yields, first = yields[-1:], len(op.results) - op.attrs.get("collected", 0)
-        elif op.name != "if":
+        elif op.declared is not IF:
             return
         met: dict[tuple[Value, ...], Value] = {}
         for old, inside in list(zip(op.results, zip(*yields, strict=True), strict=True))[first:]:
-            if op.name == "if" and inside[0] is inside[1]:
+            if op.declared is IF and inside[0] is inside[1]:
                 self.values[old] = inside[0]
             else:
                 self.values[old] = met.setdefault(inside, self.values[old])
@@ -228,7 +230,7 @@ class Simplifier(Copier):
         Exact: every way to the next iteration and out of the loop passes it on, `break` and `continue` too; of no turns it is the
         initial value anyway.
         """
-        skip, first = (1, 3) if op.name == "for" else (0, 0)
+        skip, first = (1, 3) if op.declared is FOR else (0, 0)
         body = op.blocks[-1]
         count = len(op.results) - op.attrs.get("collected", 0)
         exits = _exits(body, op.attrs["label"])

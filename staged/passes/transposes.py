@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import Function, Op, walk_blocks
 from staged.ir.rewrite import Copier
 
@@ -37,17 +38,17 @@ class _Folder(Copier):
             "transpose_a": not product.attrs.get("transpose_b", False),
             "transpose_b": not product.attrs.get("transpose_a", False),
         }
-        made = Op("matmul", [b, a], [op.result.type], attrs=attrs, device=op.device, where=product.where)
+        made = Op(prims.MATMUL, [b, a], [op.result.type], attrs=attrs, device=op.device, where=product.where)
         made.result.hint = op.result.hint
         self.builder.append(made)
         self.values[op.result] = made.result
 
     def product_behind(self, op: Op) -> Op | None:
-        if op.name != "permute":
+        if op.declared is not prims.PERMUTE:
             return None
         axes = tuple(op.attrs["axes"])
         rank = len(axes)
         product = op.operands[0].producer
-        if product is None or product.name != "matmul" or axes != (*range(rank - 2), rank - 1, rank - 2):
+        if product is None or product.declared is not prims.MATMUL or axes != (*range(rank - 2), rank - 1, rank - 2):
             return None
         return product if self.uses[product.result] == 1 else None

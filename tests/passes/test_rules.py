@@ -57,8 +57,8 @@ def counted() -> Iterator[Counter[str]]:
         return run
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, made in list(algebra.RULES.items()):
-            patch.setitem(algebra.RULES, name, [noted(one) for one in made])
+        for declared, made in list(algebra.RULES.items()):
+            patch.setitem(algebra.RULES, declared, [noted(one) for one in made])
         for name in ("fold_constants", "empty_result"):
             patch.setattr(simplify_module, name, noted(getattr(algebra, name)))
         yield fired

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.types import TensorType, bool_, f32, f64, i32, i64
 from staged.ir.verifier import verify
@@ -300,7 +301,7 @@ def test_division_by_a_known_number_cannot_fail() -> None:
 def test_a_planted_wrong_rule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     from staged.passes import algebra
 
-    monkeypatch.setitem(algebra.RULES, "exp", [lambda op, emit: op.operands[0]])
+    monkeypatch.setitem(algebra.RULES, prims.EXP, [lambda op, emit: op.operands[0]])
     with pytest.raises(AssertionError, match="Not equal"):
         clean(lambda p, x: (e.exp(x),), F)
 

@@ -32,6 +32,7 @@ from staged.backends.c_family.support.clock import CLOCK_NAMES
 from staged.backends.c_family.value_uses import collected_into, count_uses, only_uses
 from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
+from staged.ir.declaration import prims
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.ranges import Ranges
@@ -85,7 +86,7 @@ class BodyEmitter:
         self.home: dict[Value, Block] = {}
         self.only_use = only_uses(function)
         self.ranges = Ranges()
-        self.has_loops = any(op.name in ("for", "while") for op in structural_ops(function.block))
+        self.has_loops = any(op.declared.is_loop for op in structural_ops(function.block))
         self.last_where: Position | None = None
         self.collected_into = collected_into(function)
         self.loop_trip: dict[Op, str] = {}
@@ -265,10 +266,10 @@ class BodyEmitter:
 
     def view_offset(self, op: Op, source: Value) -> Expr | None:
         """Elements from the start of what is viewed, None for the very start."""
-        if op.name in ("reshape", "stop_gradient"):
+        if op.declared in (prims.RESHAPE, prims.STOP_GRADIENT):
             return None
         strides = _strides(source.tensor.shape)
-        if op.name == "slice":
+        if op.declared is prims.SLICE:
             offset = sum(start * stride for start, stride in zip(op.attrs["start"], strides, strict=True))
             return Literal(str(offset)) if offset else None
         terms = []

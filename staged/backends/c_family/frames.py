@@ -12,6 +12,7 @@ from staged.ir.functions import components, every_function, function_table
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
 from staged.ir.sequences import takes_store
 from staged.ir.storage import is_absent, is_tensor, structural_ops, where_made
+from staged.ir.structure import CALL, FRAME_SAVE
 from staged.ir.types import CPU, FrameType, SequenceType, TensorType, Type, shape_text
 from staged.source import Position
 
@@ -297,7 +298,7 @@ class FrameEmitter(ResidualEmitter):
     def takes_store(self, block: Block) -> bool:
         """Whether anything in `block` takes memory of the store."""
         return any(
-            takes_store(op, self.plan.handles) or (op.name == "call" and op.attrs["function"] in self.storing)
+            takes_store(op, self.plan.handles) or (op.declared is CALL and op.attrs["function"] in self.storing)
             for op in structural_ops(block)
         )
 
@@ -318,7 +319,7 @@ def storing_functions(program: Function, plans: Mapping[str, Plan]) -> frozenset
     table = function_table(program)
     for group in components(program):
         ops = [(op, plans[name].handles) for name in group for op in structural_ops(table[name].block)]
-        if any(takes_store(op, handles) or (op.name == "call" and op.attrs["function"] in found) for op, handles in ops):
+        if any(takes_store(op, handles) or (op.declared is CALL and op.attrs["function"] in found) for op, handles in ops):
             found.update(group)
     return frozenset(found)
 
@@ -328,7 +329,7 @@ def field_origins(program: Function) -> dict[str, list[Position | None]]:
     found: dict[str, list[Position | None]] = {}
     for function in every_function(program):
         for op in structural_ops(function.block):
-            if op.name == "frame_save":
+            if op.declared is FRAME_SAVE:
                 assert isinstance(op.result.type, FrameType)
                 found.setdefault(op.result.type.name, [where_made(value) for value in op.operands])
     return found

@@ -18,6 +18,7 @@ from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
 from staged.ir.nodes import Function, Value
 from staged.ir.storage import is_tensor, structural_blocks, structural_ops
+from staged.ir.structure import CALL
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type, shape_text
 
 Pairs = tuple[tuple[int, int], ...]
@@ -45,7 +46,7 @@ def called_functions(program: Function) -> dict[str, Called]:
     in_place: dict[str, set[Pairs]] = {}
     for function in every_function(program):
         for op in structural_ops(function.block):
-            if op.name == "call":
+            if op.declared is CALL:
                 pairs = tuple(pair for pair in op.attrs.get("in_place", ()) if is_tensor(op.operands[pair[0]]))
                 in_place.setdefault(op.attrs["function"], set()).add(pairs)
     found = {}

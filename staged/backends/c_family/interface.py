@@ -15,6 +15,7 @@ from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function, Op, VariableRef, walk_ops
 from staged.ir.storage import structural_blocks
+from staged.ir.structure import VARIABLE_WRITE
 from staged.ir.types import CPU, DTYPES, Device, TensorType, shape_text
 
 
@@ -41,7 +42,7 @@ def written_variables(program: Function) -> set[VariableRef]:
         op.attrs["variable"]
         for function in every_function(program)
         for op in walk_ops(function.block)
-        if op.name == "variable_write"
+        if op.declared is VARIABLE_WRITE
     }
 
 
@@ -53,7 +54,7 @@ def is_set_first(program: Function, variable: VariableRef) -> bool:
         return any(effect.target is variable for each in (op, *inner) for effect in each.effects)
 
     first = next((op for op in program.block.ops if touches(op)), None)
-    return first is not None and first.name == "variable_write"
+    return first is not None and first.declared is VARIABLE_WRITE
 
 
 def result_tensors(function: Function) -> list[TensorType]:

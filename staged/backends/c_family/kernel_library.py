@@ -14,6 +14,7 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.writer import Names
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
+from staged.ir.structure import CONTRACTION
 from staged.source import Position
 
 
@@ -32,7 +33,7 @@ class KernelLibrary:
     def kernel(self, op: Op) -> KernelText:
         """The C function for a `kernel` or `contraction` op."""
         name = self.names.fresh(str(op.attrs.get("name") or "kernel"))
-        if op.name == "contraction":
+        if op.declared is CONTRACTION:
             made = emit_contraction(op, name, self.machine, self.site)
         else:
             made = emit_kernel(op, name, self.machine, self.site, self.dialect)

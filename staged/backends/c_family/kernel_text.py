@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from staged.backends.c_family.code.tree import Function
 from staged.backends.c_family.support.library import Snippet
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op
 from staged.source import Position
 
@@ -76,6 +77,6 @@ def kernel_comments(op: Op) -> list[str]:
 
 def _is_number(op: Op) -> bool:
     """Whether an op makes one number, or repeats one."""
-    if op.name == "broadcast_to":
+    if op.declared is prims.BROADCAST_TO:
         return op.operands[0].producer is not None and _is_number(op.operands[0].producer)
-    return op.name == "constant"
+    return op.declared is prims.CONSTANT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from staged.backends.c_family.messages import Values, statements
 from staged.backends.c_family.writer import Writer
 from staged.ir.nodes import Op
+from staged.ir.structure import PROGRESS_END, PROGRESS_START
 
 
 def emit_progress(w: Writer, op: Op, text: Values) -> tuple[str, ...]:
@@ -13,13 +14,13 @@ def emit_progress(w: Writer, op: Op, text: Values) -> tuple[str, ...]:
     The bar is a C local of the block that starts it: its loop and its end stand in the same block.
     """
     bar = f"progress_{op.attrs['id']}"
-    if op.name == "progress_end":
+    if op.declared is PROGRESS_END:
         w.line(f"st_progress_end(host, &{bar}, {'true' if op.attrs['leave'] else 'false'});")
         return ("progress",)
     # The first operand counts; the others are for the text.
     count = text.operand(op.operands[0])
     made = statements(op.attrs["parts"], op.operands[1:], text)
-    if op.name == "progress_start":
+    if op.declared is PROGRESS_START:
         w.line(f"st_progress {bar} = {{0}};")
         header, name, call = "", "label", f"st_progress_start(host, &{bar}, {count}, &text);"
     else:

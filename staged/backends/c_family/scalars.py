@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Infix, Literal, Name, Prefix, literal
 from staged.backends.c_family.writer import c_string
+from staged.ir.declaration import prims
 from staged.ir.loops import NO_ELEMENTS
 from staged.ir.nodes import Op
 from staged.ir.types import DType, Extent, f32
@@ -55,11 +56,11 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
     """A 0-d op as a C expression. One that may fail reports to `host`: the caller looks there afterwards."""
     dtypes = [operand.tensor.dtype for operand in op.operands]
     result = op.results[0].tensor.dtype
-    if op.name in ("stop_gradient", "to_device", "reshape", "broadcast_to", "permute", "sum", "prod", "max", "min", "any", "all"):
+    if op.declared.is_move or op.declared.combine or op.declared is prims.TO_DEVICE:
         return operands[0]  # of one element
-    if op.name in ("argmax", "argmin", "iota"):
+    if op.declared in (prims.ARGMAX, prims.ARGMIN, prims.IOTA):
         return literal(0, result)
-    if op.name == "index_check":
+    if op.declared is prims.INDEX_CHECK:
         extent = program.extent(op.attrs["extent"])
         report = (Name("host"), Literal(str(program.site_of(op.where))))
         if "of" in op.attrs:

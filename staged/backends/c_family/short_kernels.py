@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
+from staged.ir.structure import KERNEL
 from staged.ir.types import bound
 from staged.ir.zeros import is_zeros
 
@@ -14,7 +16,7 @@ MOST_BYTES = 1 << 20
 
 def is_zero_fill(op: Op) -> bool:
     """Whether a kernel does nothing but fill its only result with zeros."""
-    return op.name == "kernel" and len(op.results) == 1 and is_zeros(op.blocks[0].end.operands[0])
+    return op.declared is KERNEL and len(op.results) == 1 and is_zeros(op.blocks[0].end.operands[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,14 @@ class ElementWrite:
 
 def element_write(op: Op) -> ElementWrite | None:
     """What a kernel does that puts a number into an array; None for any other."""
-    if op.name != "kernel" or len(op.results) != 1 or op.effects:
+    if op.declared is not KERNEL or len(op.results) != 1 or op.effects:
         return None
     block = op.blocks[0]
     update = block.end.operands[0].producer
-    if update is None or update.name != "dynamic_update" or update.operands[1].tensor.size != 1:
+    if update is None or update.declared is not prims.DYNAMIC_UPDATE or update.operands[1].tensor.size != 1:
         return None
     array, value = update.operands[0], update.operands[1]
-    while value not in block.params and value.producer is not None and value.producer.name in ("reshape", "broadcast_to"):
+    while value not in block.params and value.producer is not None and value.producer.declared in (prims.RESHAPE, prims.BROADCAST_TO):
         value = value.producer.operands[0]
     if array not in block.params or value not in block.params or value.tensor.shape:
         return None

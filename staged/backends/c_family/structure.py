@@ -21,10 +21,12 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.writer import Writer
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer
+from staged.ir.declaration import prims
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Label, Op, Value
 from staged.ir.numbers import fits
 from staged.ir.storage import is_absent, is_tensor, root_of, view_of
+from staged.ir.structure import ABSENT
 from staged.ir.types import SequenceType, TensorType, i64
 from staged.ir.views import Loop
 
@@ -75,7 +77,7 @@ class StructureEmitter(CallEmitter):
                 self.sizes = around  # dimensions of its blocks have no size after it
         elif op.results and view_of(op.results[0]) is not None:
             self.emit_view(op)
-        elif op.name == "reshape" and is_tensor(op.operands[0]):
+        elif op.declared is prims.RESHAPE and is_tensor(op.operands[0]):
             self.emit_element(op)
         elif all(not is_tensor(result) for result in op.results) and all(not is_tensor(o) for o in op.operands):
             self.emit_scalar(op)
@@ -287,7 +289,7 @@ class StructureEmitter(CallEmitter):
         end = block.end
         if end.kind == "yield":
             assert owner is not None
-            if owner.name in ("for", "while"):
+            if owner.declared.is_loop:
                 frame = self.frames[owner.attrs["label"]]
                 count = len(frame.carried)
                 # First what this turn leaves behind: the carried values are about to be overwritten.
@@ -374,7 +376,7 @@ def _mentions(expression: Expr, names: set[str]) -> bool:
 
 def _is_empty(block: Block, owner: Op, emitter: StructureEmitter) -> bool:
     """Whether a branch has nothing to write: no ops, and yields what is already in place."""
-    if any(op.name != "absent" for op in block.ops) or block.end.kind != "yield":
+    if any(op.declared is not ABSENT for op in block.ops) or block.end.kind != "yield":
         return False
     for result, operand in zip(owner.results, block.end.operands, strict=True):
         if is_absent(operand):

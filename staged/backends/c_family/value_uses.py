@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.storage import structural_blocks, structural_ops
+from staged.ir.structure import IF
 from staged.ir.types import SequenceType
 
 
@@ -46,7 +47,7 @@ def collected_into(function: Function) -> dict[Value, tuple[Op, Value]]:
 def _enter(value: Value, collector: tuple[Op, Value], into: dict[Value, tuple[Op, Value]]) -> None:
     """Note who collects `value`, and with it what it is in the branches of an `if`."""
     into[value] = collector
-    if value.producer is not None and value.producer.name == "if":
+    if value.producer is not None and value.producer.declared is IF:
         for block in value.producer.blocks:
             if block.end.kind == "yield":
                 _enter(block.end.operands[value.index], collector, into)

@@ -15,9 +15,11 @@ from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.nest.kernel import emit_kernel
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernels
 from staged.backends.gpu_family.products import product_nest
+from staged.ir.declaration import prims
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
+from staged.ir.structure import CONTRACTION, LIBRARY
 from staged.ir.types import CPU
 
 
@@ -39,14 +41,14 @@ class CudaLibrary:
 
     def kernel(self, op: Op) -> KernelText:
         """The text for an op that is one step. Raises UnsupportedError, with the Python line, for what has none."""
-        if op.name == "gpu_func":
+        if op.declared is prims.GPU_FUNC:
             return self.thread_kernels.kernel(op)
-        if op.name == "library":
+        if op.declared is LIBRARY:
             return self.contractions.whole(op)
         name = str(op.attrs.get("name") or "kernel")
         if op.device == CPU:
             return self.host.kernel(op)
-        if op.name == "contraction":
+        if op.declared is CONTRACTION:
             call = self.contractions.call(op, name)
             if call is not None:
                 return call

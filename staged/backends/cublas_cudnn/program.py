@@ -55,6 +55,7 @@ from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, walk_ops
+from staged.ir.structure import FRAME_SAVE
 from staged.ir.types import CPU, Device, FrameType, shape_text
 
 
@@ -328,7 +329,7 @@ class CudaProgram(ProgramEmitter):
         return "; ".join(shown) or "workspace of kernels"
 
     def makers_of_frames(self) -> list[str]:
-        saved = [op for each in every_function(self.function) for op in walk_ops(each.block) if op.name == "frame_save"]
+        saved = [op for each in every_function(self.function) for op in walk_ops(each.block) if op.declared is FRAME_SAVE]
         made = {op.result.type.name for op in saved if isinstance(op.result.type, FrameType)}
         records = [record for record in self.function.frames if record.name in made]
         return frame_makers(records, self.frame_names, self.frame_fields, self.site(self.function.where), self.devices)

@@ -21,8 +21,10 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.ir.buffers import Plan
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.storage import is_tensor, view_of
+from staged.ir.structure import VARIABLE_WRITE
 from staged.ir.types import CPU, TensorType
 
 LEAST_CALLS = 4
@@ -48,7 +50,7 @@ def runs_of(block: Block, kernels: Mapping[Op, KernelText], plan: Plan) -> list[
         elif is_call(op, kernels):
             calls += 1
             writes = writes or any(_outlives(result, plan) for result in op.results)
-        elif op.name == "variable_write":
+        elif op.declared is VARIABLE_WRITE:
             writes = True
     found.append(range(start, len(block.ops)))
     return [run for run in found if sum(is_call(block.ops[n], kernels) for n in run) >= LEAST_CALLS]
@@ -85,7 +87,7 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
 def _takes_fixed_numbers(op: Op) -> bool:
     """Whether the numbers that a library is given are written in the text: it reads them when it is called, once for all."""
     numbers = [operand for operand in op.operands if not is_tensor(operand)]
-    return all(value.producer is not None and value.producer.name == "constant" for value in numbers)
+    return all(value.producer is not None and value.producer.declared is prims.CONSTANT for value in numbers)
 
 
 def _may_stop(op: Op, kernels: Mapping[Op, KernelText]) -> bool:

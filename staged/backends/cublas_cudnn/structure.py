@@ -28,6 +28,7 @@ from staged.ir.buffers import Buffer, Stack
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
 from staged.ir.storage import is_tensor, root_of
+from staged.ir.structure import CALL, COPY
 from staged.ir.types import CPU, Device, DType, FrameType, TensorType, dims_of
 from staged.source import Position
 
@@ -143,9 +144,9 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def op(self, op: Op, block: Block) -> None:
         self.is_idle = False
         super().op(op, block)
-        if op.blocks and not op.declared.is_opaque or op.name == "call":
+        if op.blocks and not op.declared.is_opaque or op.declared is CALL:
             self.current = None
-        if op.name != "copy":
+        if op.declared is not COPY:
             self.is_idle = False  # it may have waited on one of its ways only
 
     # ---- runs of a loop's turn ----
@@ -427,7 +428,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
 
 def _comes_from(op: Op) -> Device | None:
     """The device of which an op is a copy to the host, of something that has elements."""
-    if op.name != "copy" or op.device != CPU or not op.operands[0].tensor.size:
+    if op.declared is not COPY or op.device != CPU or not op.operands[0].tensor.size:
         return None
     source: Device = op.attrs["source"]
     return source

@@ -24,6 +24,7 @@ from staged.ir.nodes import Block, End, Function, Op, Value
 from staged.ir.rewrite import Copier
 from staged.ir.schedule import Level
 from staged.ir.storage import is_tensor, root_of, view_of
+from staged.ir.structure import CONTRACTION, KERNEL, VARIABLE_READ
 from staged.ir.types import CPU
 
 MOST_MEMBERS = 64
@@ -78,7 +79,7 @@ class _Joiner(Copier):
         attrs = {**ops[0].attrs, "name": name, "nest": nest, "joined": tuple(nests)}
         operands = [self.value(operand) for op in ops for operand in op.operands]
         types = [result.type for result in old]
-        made = Op("kernel", operands, types, attrs=attrs, blocks=[body], device=ops[0].device, where=ops[0].where)
+        made = Op(KERNEL, operands, types, attrs=attrs, blocks=[body], device=ops[0].device, where=ops[0].where)
         self.builder.append(made)
         for before, after in zip(old, made.results, strict=True):
             self.values[before] = after
@@ -166,7 +167,7 @@ class _Plan:
         op = value.producer
         if made < at or op in needed:
             return True
-        if op is None or made == at or (op.blocks and op.name != "contraction") or not self.is_movable(op, at):
+        if op is None or made == at or (op.blocks and op.declared is not CONTRACTION) or not self.is_movable(op, at):
             return False
         if not all(self.can_be_there(operand, at, needed) for operand in op.operands):
             return False
@@ -175,27 +176,27 @@ class _Plan:
 
     def is_movable(self, op: Op, at: int) -> bool:
         """Whether an op means the same before the step, and is no work or a product: a view, a number, a Variable not written since."""
-        if op.name == "variable_read":
+        if op.declared is VARIABLE_READ:
             read = {effect.target for effect in op.effects} | {op.attrs["variable"]}
             between = (o for step in self.steps[at : self.made_at[op.result]] for o in step.ops)
             return not any(effect.kind == "write" and effect.target in read for o in between for effect in o.effects)
         if op.effects:
             return False
-        if op.name == "contraction":
+        if op.declared is CONTRACTION:
             return op.device != CPU
         return (
-            view_of(op.results[0]) is not None if is_tensor(op.results[0]) else op.device == CPU and op.name != "kernel"
+            view_of(op.results[0]) is not None if is_tensor(op.results[0]) else op.device == CPU and op.declared is not KERNEL
         )
 
 
 def _is_fill(op: Op) -> bool:
     """Whether a kernel reads nothing."""
-    return op.name == "kernel" and not op.operands
+    return op.declared is KERNEL and not op.operands
 
 
 def _kind_of(op: Op, gpu: Gpu) -> object:
     """What kernels that may share a launch have in common; None for what shares none."""
-    if op.name != "kernel" or op.device == CPU or op.effects or is_zero_fill(op):
+    if op.declared is not KERNEL or op.device == CPU or op.effects or is_zero_fill(op):
         return None
     nest: Nest = op.attrs["nest"]
     if nest.counts or not all(is_tensor(result) for result in op.results):

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd, prod
 
 from staged.backends.gpu_family.mapping import Part
+from staged.ir.declaration import prims
 from staged.ir.loops import Accumulate, ArrayRef, Axis, Compute, Load, PositionOf, Statement, Store
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op, Value
@@ -117,7 +118,7 @@ def address_alignment(value: Value) -> int:
     Buffers start at multiples of ALIGNED, views at an offset, elements of sequences at multiples of their own size.
     """
     op = value.producer
-    if op is not None and op.name in ("reshape", "stop_gradient", "slice", "dynamic_slice"):
+    if op is not None and op.declared in (prims.RESHAPE, prims.STOP_GRADIENT, prims.SLICE, prims.DYNAMIC_SLICE):
         source = op.operands[0]
         if not source.tensor.shape:
             return 1
@@ -125,7 +126,7 @@ def address_alignment(value: Value) -> int:
         stride = value.tensor.dtype.size
         for number in reversed(range(source.tensor.ndim if "slice" in op.name else 0)):
             extent = bound(source.tensor.shape[number])
-            if op.name == "slice":
+            if op.declared is prims.SLICE:
                 offsets.append(stride * op.attrs["start"][number])
             elif op.attrs["sizes"][number] != extent:
                 offsets.append(stride)

@@ -14,6 +14,7 @@ the windows are added up in the order of the loops on the host: the bits are the
 from __future__ import annotations
 
 from staged.backends.gpu_family.mapping import Part
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -85,7 +86,7 @@ def pooling_as_gather(op: Op) -> Part | None:
     plane = Axis("plane", n * channels)
     y, x = _Side("y", height, rows, ky, sy, py), _Side("x", width, columns, kx, sx, px)
     window = _along(plane, rows * columns) + y.window * columns + x.window
-    is_mean = pooling.name == "avg_pool2d_backward"
+    is_mean = pooling.declared is prims.AVG_POOL2D_BACKWARD
     bounds = (*y.window_bounds, *x.window_bounds, *((*y.kernel_bounds, *x.kernel_bounds) if is_mean else ()))
     several = y.turn.extent * x.turn.extent > 1
     guards = () if several else bounds

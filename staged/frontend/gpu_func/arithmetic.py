@@ -13,6 +13,7 @@ import numpy as np
 from staged.errors import StagedError, StagingError
 from staged.frontend.gpu_func.ranges import Facts, interval
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import Value
 from staged.ir.numbers import fits
 from staged.ir.thread_kernel import Argument, Compute, Const, Expression, Local, Shuffle, walk
@@ -99,7 +100,7 @@ class _Translation:
         if value not in self.made:
             op = value.producer
             assert op is not None and isinstance(value.type, TensorType)
-            if op.name == "constant":
+            if op.declared is prims.CONSTANT:
                 self.made[value] = Const(op.attrs["value"], value.type)
             elif op.name not in PRIMITIVES or PRIMITIVES[op.name].kind != "elementwise":
                 raise _no_number(self.function, self.where)

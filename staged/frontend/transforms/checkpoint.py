@@ -12,6 +12,7 @@ from staged.frontend.tracing import current_trace
 from staged.frontend.transforms.leaves import Outputs, name_of, plain
 from staged.frontend.transforms.recording import record
 from staged.ir.nodes import Op
+from staged.ir.structure import CHECKPOINT
 from staged.ops.array import StagedArray
 from staged.source import here
 
@@ -47,7 +48,7 @@ def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
         )
         block, captures = recording.closed()
         op = Op(
-            "checkpoint",
+            CHECKPOINT,
             captures,
             [value.type for value in recording.yields],
             blocks=[block],

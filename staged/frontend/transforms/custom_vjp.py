@@ -17,6 +17,7 @@ from staged.frontend.transforms.leaves import Outputs, is_array, name_of
 from staged.frontend.transforms.recording import Recording, close, record
 from staged.frontend.variable import Variable
 from staged.ir.nodes import Block, End, Op, Value, free_values
+from staged.ir.structure import CUSTOM_VJP
 from staged.ir.types import TensorType
 from staged.ops.array import METHODS, Array
 from staged.ops.context import current_context
@@ -224,7 +225,7 @@ def _record(trace: TraceContext, call_: _Call) -> Any:
     blocks.append(_backward_block(backward, len(kept), outside))
     wrt = tuple(index for index, array in enumerate(call_.arrays) if array.dtype.is_float)
     op = Op(
-        "custom_vjp",
+        CUSTOM_VJP,
         captures,
         [value.type for value in primal.yields],
         attrs={"name": name, "outputs": count, "wrt": wrt},

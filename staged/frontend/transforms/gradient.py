@@ -15,6 +15,7 @@ from staged.frontend.transforms.plain_runs import counted
 from staged.frontend.transforms.recording import name_results, record
 from staged.frontend.variable import Variable
 from staged.ir.nodes import Op
+from staged.ir.structure import VJP
 from staged.ops.array import METHODS, Array
 from staged.ops.context import current_context
 from staged.ops.promote import as_array
@@ -238,7 +239,7 @@ def _record(trace: TraceContext, target: _Target) -> Any:
     yields = recording.yields
     one = trace.value_of(trace.constant(1.0, yields[0].tensor))
     op = Op(
-        "vjp",
+        VJP,
         [*captures, one],
         [*(value.type for value in yields), *(primal.type for primal in primals)],
         attrs={"wrt": tuple(range(len(primals))), "outputs": len(yields), "of": (0,)},

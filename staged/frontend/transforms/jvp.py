@@ -11,6 +11,7 @@ from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.transforms.leaves import Primals, matching, name_of
 from staged.frontend.transforms.primal_call import PrimalCall
 from staged.ir.nodes import Op
+from staged.ir.structure import JVP
 from staged.ir.types import TensorType
 from staged.ops.array import Array
 from staged.ops.context import current_context
@@ -56,7 +57,7 @@ def _record(trace: TraceContext, primal: PrimalCall, along: list[Array | None]) 
     yields = recording.yields
     floats = [index for index, value in enumerate(yields) if _is_float(value.type)]
     op = Op(
-        "jvp",
+        JVP,
         [*captures, *(trace.value_of(tangent) for tangent in along if tangent is not None)],
         [*(value.type for value in yields), *(yields[index].type for index in floats)],
         attrs={

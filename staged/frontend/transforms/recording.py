@@ -20,6 +20,7 @@ from staged.frontend.variable import Variable, key_of, write_variable
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Op, Value, free_values, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.structure import RAISE
 from staged.ops.array import StagedArray
 from staged.source import Position
 
@@ -169,7 +170,7 @@ def without_effects(block: Block, name: str) -> Block:
 
     def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
         kinds = {effect.kind for effect in op.effects}
-        if op.blocks or not kinds or op.name == "raise":
+        if op.blocks or not kinds or op.declared is RAISE:
             return None
         if "io" in kinds and op.results:
             raise GradientError(

@@ -10,6 +10,7 @@ from staged.frontend.transforms.leaves import Outputs, Primals, matching, name_o
 from staged.frontend.transforms.primal_call import PrimalCall
 from staged.frontend.transforms.recording import Recording, inline, name_results, without_effects
 from staged.ir.nodes import Op
+from staged.ir.structure import VJP
 from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.source import Position, here
@@ -65,7 +66,7 @@ def _pullback(
         block, captures = quiet.closed()
         primals, yields = recording.primals, block.end.operands
         op = Op(
-            "vjp",
+            VJP,
             [*captures, *(trace.value_of(cotangent) for cotangent in found if cotangent is not None)],
             [*(value.type for value in yields), *(value.type for value in primals)],
             attrs={"wrt": tuple(range(len(primals))), "outputs": len(yields), "of": tuple(of)},

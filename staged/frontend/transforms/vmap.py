@@ -17,6 +17,7 @@ from staged.frontend.transforms.leaves import Outputs, is_array, name_of, plain
 from staged.frontend.transforms.recording import effects_in, record
 from staged.frontend.variable import Variable
 from staged.ir.nodes import Op
+from staged.ir.structure import VMAP
 from staged.ir.types import Extent, TensorType
 from staged.ops.array import METHODS, Array
 from staged.ops.context import current_context, use_context
@@ -186,7 +187,7 @@ def _record(
     axes = [axes[place] for place in outputs.places]
     block, captures = recording.closed()
     op = Op(
-        "vmap",
+        VMAP,
         captures,
         [TensorType(value.tensor.dtype, (given.size, *value.tensor.shape)) for value in recording.yields],
         attrs={

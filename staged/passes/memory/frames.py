@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.storage import is_tensor
+from staged.ir.structure import FRAME_SAVE
 from staged.ir.types import CPU, Device
 from staged.passes.memory.groups import Groups
 
@@ -24,7 +25,7 @@ def join_frames(function: Function, groups: Groups, devices: Mapping[Value, Devi
     """
     fields = {}
     for op in function.block.ops:
-        if op.name == "frame_save":
+        if op.declared is FRAME_SAVE:
             for number, value in enumerate(op.operands):
                 group = groups.of.get(value)
                 if group is None or group.buffer is not None or group.variable is not None or not is_tensor(value):

@@ -81,7 +81,7 @@ class _Backward:
             for value in op.results:
                 self.close(value, r.finish[op], live)
             if op.blocks and not op.declared.is_opaque:
-                if op.name in ("for", "while"):
+                if op.declared.is_loop:
                     self.loop(op, live)
                 else:
                     self.branches(op, live)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan
+from staged.ir.declaration import prims
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
@@ -29,6 +30,19 @@ from staged.ir.storage import (
     structural_ops,
     view_of,
     where_made,
+)
+from staged.ir.structure import (
+    CALL,
+    COPY,
+    FOR,
+    FRAME_SAVE,
+    IF,
+    KERNEL,
+    SCOPE,
+    SEQUENCE_GET,
+    VARIABLE_READ,
+    VARIABLE_WRITE,
+    WHILE,
 )
 from staged.ir.types import CPU, Device, SequenceType, TensorType
 from staged.ir.views import Branch, Loop
@@ -100,7 +114,7 @@ class _Planner:
             if root is not value and root in intervals:
                 intervals[root] = merged(intervals[root] + intervals[value])
         for op in reversed(list(structural_ops(self.function.block))):
-            if op.name == "sequence_get" and isinstance(op.result.type, SequenceType):
+            if op.declared is SEQUENCE_GET and isinstance(op.result.type, SequenceType):
                 outer = op.operands[0]  # what is read from a part of it is read from all of it
                 intervals[outer] = merged(intervals[outer] + intervals[op.result])
 
@@ -110,9 +124,9 @@ class _Planner:
         calls: dict[VariableRef, list[int]] = {}
         reads: list[Op] = []
         for op in structural_ops(self.function.block):
-            if op.name == "variable_write":
+            if op.declared is VARIABLE_WRITE:
                 writes.setdefault(op.attrs["variable"], []).append(self.live.start[op])
-            elif op.name == "variable_read":
+            elif op.declared is VARIABLE_READ:
                 reads.append(op)
             for variable in _written_by_call(op):
                 calls.setdefault(variable, []).append(self.live.start[op])
@@ -131,7 +145,7 @@ class _Planner:
         passed = {block for op in self.branches() for block, _ in Branch(op).ends()}
         for block in structural_blocks(self.function.block):
             self.read.update(() if block in passed else block.end.operands)
-            self.read.update(value for op in block.ops if op.name != "frame_save" for value in op.operands)
+            self.read.update(value for op in block.ops if op.declared is not FRAME_SAVE for value in op.operands)
 
     def make_groups(self) -> None:
         for number, param in enumerate(self.function.params):
@@ -170,10 +184,10 @@ class _Planner:
             for result in op.results:
                 if view_of(result) is not None:
                     continue
-                if op.name == "constant" and is_tensor(result):
+                if op.declared is prims.CONSTANT and is_tensor(result):
                     name, type = result.hint or "constant", result.tensor
                     self.groups.pin(result, Buffer(name, type, "constant", type.nbytes))
-                elif op.name == "variable_read" and is_tensor(result) and op not in self.copied:
+                elif op.declared is VARIABLE_READ and is_tensor(result) and op not in self.copied:
                     self.groups.add(self.groups.of_variable[op.attrs["variable"]], result)
                 else:
                     self.own_group(result)
@@ -205,7 +219,7 @@ class _Planner:
             for index, param, initial in self.carried(op):
                 self.groups.hold(param, start, self.live.block_start[op.blocks[0]])
                 self.groups.allow(initial, param, start)
-                if op.name == "while":
+                if op.declared is WHILE:
                     condition, body = op.blocks
                     # The body reads what the condition saw, and so does whoever reads the loop's result.
                     seen = condition.params[index]
@@ -249,14 +263,14 @@ class _Planner:
                 self.groups.try_join(op.operands[operand], op.results[result])
 
     def loops(self) -> list[Op]:
-        return [op for op in structural_ops(self.function.block) if op.name in ("for", "while")]
+        return [op for op in structural_ops(self.function.block) if op.declared.is_loop]
 
     def branches(self) -> list[Op]:
-        return [op for op in structural_ops(self.function.block) if op.name in ("if", "scope")]
+        return [op for op in structural_ops(self.function.block) if op.declared in (IF, SCOPE)]
 
     def carried(self, op: Op) -> list[tuple[int, Value, Value]]:
         """(index, parameter of the body, initial value) of each carried tensor of a loop."""
-        is_for = op.name == "for"
+        is_for = op.declared is FOR
         params = op.blocks[-1].params[1:] if is_for else op.blocks[-1].params
         initial = op.operands[3:] if is_for else op.operands
         return [(i, p, v) for i, (p, v) in enumerate(zip(params, initial, strict=True)) if p in self.groups.of]
@@ -269,7 +283,7 @@ class _Planner:
         """
         ops = list(structural_ops(self.function.block))
         for op in ops:
-            if op.name != "variable_write" or not is_tensor(op.operands[0]):
+            if op.declared is not VARIABLE_WRITE or not is_tensor(op.operands[0]):
                 continue
             variable, value = op.attrs["variable"], root_of(op.operands[0])
             written = self.live.start[op]
@@ -298,7 +312,7 @@ class _Planner:
             if between and (op.blocks and not op.declared.is_opaque or _may_stop(op)):
                 return False
             if op is producer:
-                if not producer.declared.is_opaque and producer.name != "copy":
+                if not producer.declared.is_opaque and producer.declared is not COPY:
                     return False
                 between = True
         return False
@@ -339,8 +353,8 @@ class _Planner:
     def join_updates(self) -> None:
         """An array that is changed in part stays where it is: else all of it would be copied."""
         for op in structural_ops(self.function.block):
-            inside = op.blocks[0].ops if op.name == "kernel" else [op]
-            if op.name in ("kernel", "gpu_func") and any(map(changed_operands, inside)):
+            inside = op.blocks[0].ops if op.declared is KERNEL else [op]
+            if op.declared in (KERNEL, prims.GPU_FUNC) and any(map(changed_operands, inside)):
                 for result, operand in self.aliases(op):
                     if is_tensor(op.results[result]):
                         self.groups.try_join(op.results[result], root_of(op.operands[operand]))
@@ -434,7 +448,7 @@ class _Planner:
 
 def _in_place(op: Op) -> list[tuple[int, int]]:
     """The (result, operand) pairs of a call that may share a buffer: the callee turns one into the other."""
-    if op.name != "call":
+    if op.declared is not CALL:
         return []
     roots = [root_of(operand) for operand in op.operands if is_tensor(operand)]
     return [
@@ -448,7 +462,7 @@ def _in_place(op: Op) -> list[tuple[int, int]]:
 def _role_in_call(value: Value) -> str:
     """For what a call gives and the user has no name for: where it comes from."""
     producer = value.producer
-    if producer is None or producer.name != "call" or value.hint:
+    if producer is None or producer.declared is not CALL or value.hint:
         return ""
     return f"result of `{producer.attrs['function']}`"
 
@@ -459,13 +473,13 @@ def _writes(op: Op, variable: VariableRef) -> bool:
 
 def _written_by_call(op: Op) -> list[VariableRef]:
     """The Variables that a call may write."""
-    effects = op.effects if op.name == "call" else ()
+    effects = op.effects if op.declared is CALL else ()
     return [effect.target for effect in effects if effect.kind == "write" and effect.target is not None]
 
 
 def _is_made(value: Value) -> bool:
     """Whether an op of the function computes the value (it is no parameter)."""
-    return value.producer is not None and value.producer.name != "variable_read"
+    return value.producer is not None and value.producer.declared is not VARIABLE_READ
 
 
 def _may_stop(op: Op) -> bool:

@@ -9,6 +9,18 @@ from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.sequences import Handles
 from staged.ir.storage import structural_blocks, structural_ops
+from staged.ir.structure import (
+    CALL,
+    FOR,
+    FRAME_LOAD,
+    FRAME_SAVE,
+    IF,
+    SCOPE,
+    SEQUENCE_ADD,
+    SEQUENCE_EMPTY,
+    SEQUENCE_GET,
+    SEQUENCE_SUM,
+)
 from staged.ir.types import CPU, Device, SequenceType, TensorType, Type, i64
 from staged.ir.views import Branch, Loop
 from staged.passes.memory.liveness import Liveness
@@ -94,10 +106,10 @@ def _sequences_of_branches(function: Function) -> dict[Value, list[Value]]:
     """For a sequence that is the result of an `if`: the sequences that the branches yield for it."""
     found: dict[Value, list[Value]] = {}
     for op in structural_ops(function.block):
-        for result in op.results if op.name == "if" else ():
+        for result in op.results if op.declared is IF else ():
             if isinstance(result.type, SequenceType):
                 yields = [block.end.operands[result.index] for block in op.blocks if block.end.kind == "yield"]
-                found[result] = [value for value in yields if value.producer and value.producer.name != "sequence_empty"]
+                found[result] = [value for value in yields if value.producer and value.producer.declared is not SEQUENCE_EMPTY]
     return found
 
 
@@ -126,9 +138,9 @@ def copied_handles(function: Function, live: Liveness, handles: Handles) -> froz
     _extend_elements(function, live, handles)
     known_elsewhere = set(function.params)
     for op in structural_ops(function.block):
-        if op.name in ("call", "frame_load", "sequence_get"):
+        if op.declared in (CALL, FRAME_LOAD, SEQUENCE_GET):
             known_elsewhere.update(op.results)
-        if op.name in ("call", "frame_save"):
+        if op.declared in (CALL, FRAME_SAVE):
             known_elsewhere.update(op.operands)
         collected = op.attrs.get("collected", 0)
         if collected:
@@ -152,22 +164,22 @@ def copied_handles(function: Function, live: Liveness, handles: Handles) -> froz
 def _takers(function: Function, live: Liveness) -> Iterator[tuple[object, list[tuple[int, Value]], int]]:
     """(op or end, the operands that it takes over, position)."""
     for op in structural_ops(function.block):
-        if op.name in ("sequence_add", "sequence_sum"):
+        if op.declared in (SEQUENCE_ADD, SEQUENCE_SUM):
             yield op, [(0, op.operands[0])], live.start[op]
-        elif op.name in ("for", "while"):
-            first = 3 if op.name == "for" else 0
+        elif op.declared.is_loop:
+            first = 3 if op.declared is FOR else 0
             yield op, list(enumerate(op.operands))[first:], live.start[op]
             for block, end in Loop(op).ends():
                 carried = len(op.operands) - first
                 yield end, list(enumerate(end.operands[:carried])), live.block_end[block]
-        elif op.name in ("if", "scope"):
+        elif op.declared in (IF, SCOPE):
             for block, end in Branch(op).ends():
                 yield end, list(enumerate(end.operands)), live.block_end[block]
 
 
 def _extend_elements(function: Function, live: Liveness, handles: Handles) -> None:
     """A sequence is needed as long as the sequences that are its elements."""
-    gets = [op for op in structural_ops(function.block) if op.name == "sequence_get" and op.result in handles.changed]
+    gets = [op for op in structural_ops(function.block) if op.declared is SEQUENCE_GET and op.result in handles.changed]
     for op in reversed(gets):
         outer = op.operands[0]
         spans = live.intervals.get(op.result, [])

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Block, End, Function, Value
 from staged.ir.storage import is_tensor, root_of, structural_blocks, structural_ops
+from staged.ir.structure import FOR
 from staged.ir.types import CPU, Device
 from staged.ir.views import Loop
 from staged.passes.memory.liveness import Liveness
@@ -42,9 +43,9 @@ def staging_buffers(
             if source in written and source is not outputs[index]:
                 stage(block, block.end, index, operand)
     for op in structural_ops(function.block):
-        if op.name not in ("for", "while"):
+        if not op.declared.is_loop:
             continue
-        skip = 1 if op.name == "for" else 0
+        skip = 1 if op.declared is FOR else 0
         carried = op.blocks[-1].params[skip:]
         for block, end in Loop(op).ends():
             targets = {place[param] for param in carried if param in place}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from staged.ir.nodes import Block, Function, Label, Op, VariableRef
+from staged.ir.structure import CALL, FOR, IF, SCOPE, VARIABLE_WRITE, WHILE
 from staged.passes.memory.liveness import Interval, Liveness
 
 
@@ -103,18 +104,18 @@ class _Flow:
             if effect.kind in ("fail", "io"):
                 self.uses[start] |= self.at_stop
             elif effect.target is not None and effect.target in self.bit:
-                if op.name == "variable_write":
+                if op.declared is VARIABLE_WRITE:
                     self.writes[start] |= self.bit[effect.target]
                 else:
                     self.uses[start] |= self.bit[effect.target]
-        if op.name == "call":
+        if op.declared is CALL:
             self.uses[start] |= self.at_stop  # there may be loops in it
         if op.declared.is_opaque or not op.blocks:
             return
         starts = [self.live.block_start[block] for block in op.blocks]
-        if op.name in ("for", "while"):
+        if op.declared.is_loop:
             self.uses[starts[-1]] |= self.at_stop  # each turn may be the last
-        if op.name == "for":
+        if op.declared is FOR:
             head = [starts[0], finish]
             # A `continue` goes where the end of the body goes.
             label = op.attrs["label"]
@@ -123,7 +124,7 @@ class _Flow:
             if op.blocks[0].end.kind != "yield":
                 self.next[self.live.block_end[op.blocks[0]]] += head
             self.block(op.blocks[0], head)
-        elif op.name == "while":
+        elif op.declared is WHILE:
             label = op.attrs["label"]
             self.goes_on[label], self.leaves[label] = starts[0], finish
             self.next[start].append(starts[0])
@@ -132,7 +133,7 @@ class _Flow:
         else:
             if "label" in op.attrs:
                 self.leaves[op.attrs["label"]] = finish
-            self.next[start] += starts if op.name in ("if", "scope") else [*starts, finish]
+            self.next[start] += starts if op.declared in (IF, SCOPE) else [*starts, finish]
             for block in op.blocks:
                 self.block(block, [finish])
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, End, Function, Op, Value
+from staged.ir.structure import ASSERT, RAISE, VARIABLE_WRITE, WHILE
 from staged.ir.types import CPU, Device, SequenceType
 from staged.passes.placement.devices import (
     LOOPS,
@@ -91,7 +93,7 @@ class PlannedCopies:
             if op in self.placement.runs_on:
                 for number, operand in enumerate(op.operands):
                     device = operand_device(op, number, self.placement.runs_on[op])
-                    name = op.attrs["variable"].name if op.name == "variable_write" else ""
+                    name = op.attrs["variable"].name if op.declared is VARIABLE_WRITE else ""
                     self.use(operand, device, _why(op, number), op.where, here, name)
             return
         if op.name in LOOPS:
@@ -104,7 +106,7 @@ class PlannedCopies:
             for operand in op.operands:
                 self.use(operand, CPU, "decision", op.where, here)
         for number, block in enumerate(op.blocks):
-            is_condition = op.name == "while" and number == 0
+            is_condition = op.declared is WHILE and number == 0
             self.visit(block, here, () if is_condition else op.results, op.name in LOOPS)
 
     def use(
@@ -147,14 +149,14 @@ class PlannedCopies:
 
 def operand_device(op: Op, number: int, device: Device) -> Device:
     """Where an op wants its operand: where it runs, but the host decides which piece of an array is meant."""
-    return CPU if op.name in ("dynamic_slice", "dynamic_update") and is_number(op.operands[number]) else device
+    return CPU if op.declared in (prims.DYNAMIC_SLICE, prims.DYNAMIC_UPDATE) and is_number(op.operands[number]) else device
 
 
 def _why(op: Op, number: int) -> str:
     if op.name.startswith(("print", "progress")):
         return "print"
-    if op.name == "raise":
+    if op.declared is RAISE:
         return "message"
-    if op.name in ("assert", "index_check", "dim") or operand_device(op, number, op.device) != op.device:
+    if op.declared in (ASSERT, prims.INDEX_CHECK, prims.DIM) or operand_device(op, number, op.device) != op.device:
         return "decision"
     return {"variable_write": "variable", "to_device": "to"}.get(op.name, "value")

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from staged.ir.declaration import prims
 from staged.ir.functions import every_function, function_table
 from staged.ir.nodes import Block, Function, Label, Op, Value
+from staged.ir.structure import (
+    CALL,
+    COMPOSITE,
+    FOR,
+    FRAME_LOAD,
+    FRAME_SAVE,
+    KERNEL,
+    SEQUENCE_GET,
+    VARIABLE_WRITE,
+    WHILE,
+)
 from staged.ir.types import CPU, FrameType, TensorType
 
 _INDEXED = frozenset(("dynamic_slice", "dynamic_update"))
@@ -47,7 +59,7 @@ def _reaching(program: Function, read: list[Value]) -> frozenset[Value]:
 def _ops(block: Block) -> Iterator[Op]:
     for op in block.ops:
         yield op
-        if op.name not in ("composite", "kernel"):
+        if op.declared not in (COMPOSITE, KERNEL):
             for inner in op.blocks:
                 yield from _ops(inner)
 
@@ -62,11 +74,11 @@ def _passes(op: Op) -> bool:
 
 def _read_there(op: Op) -> Sequence[Value]:
     """The operands that the device needs for the sake of this op alone."""
-    if op.device == CPU or op.blocks and op.name != "composite" or _passes(op) or op.name == "sequence_get":
+    if op.device == CPU or op.blocks and op.declared is not COMPOSITE or _passes(op) or op.declared is SEQUENCE_GET:
         return ()
-    if op.name == "variable_write":
+    if op.declared is VARIABLE_WRITE:
         return op.operands
-    if not op.results or op.name in ("call", "frame_save", "frame_load", "index_check", "dim"):
+    if not op.results or op.declared in (CALL, FRAME_SAVE, FRAME_LOAD, prims.INDEX_CHECK, prims.DIM):
         return ()
     if op.name in _INDEXED:
         return [operand for operand in op.operands if isinstance(operand.type, TensorType) and operand.type.shape]
@@ -85,8 +97,8 @@ def _flows(program: Function) -> Iterator[tuple[Value, Sequence[Value]]]:
         for op in _ops(function.block):
             label = op.attrs.get("label")
             if isinstance(label, Label):
-                targets[label] = op.blocks[-1].params[1:] if op.name == "for" else op.results
-                if op.name == "while":
+                targets[label] = op.blocks[-1].params[1:] if op.declared is FOR else op.results
+                if op.declared is WHILE:
                     targets[label] = op.blocks[-1].params
         for block, owner in _blocks(function.block):
             end = block.end
@@ -94,22 +106,22 @@ def _flows(program: Function) -> Iterator[tuple[Value, Sequence[Value]]]:
                 returned.setdefault(function.name, []).append(end.operands)
             elif end.target is not None:
                 yield from _pairs(targets[end.target], end.operands)
-            elif end.kind == "yield" and owner is not None and not (owner.name == "while" and block is owner.blocks[0]):
+            elif end.kind == "yield" and owner is not None and not (owner.declared is WHILE and block is owner.blocks[0]):
                 yield from _pairs(owner.results, end.operands)
         for op in _ops(function.block):
-            if op.name in ("for", "while"):
-                carried = op.blocks[-1].params[1:] if op.name == "for" else op.blocks[-1].params
-                initial = op.operands[3:] if op.name == "for" else op.operands
+            if op.declared.is_loop:
+                carried = op.blocks[-1].params[1:] if op.declared is FOR else op.blocks[-1].params
+                initial = op.operands[3:] if op.declared is FOR else op.operands
                 for others in (initial, op.results):
                     yield from _pairs(carried, others)
                 yield from _pairs(op.results, carried)
-                if op.name == "while":
+                if op.declared is WHILE:
                     yield from _pairs(op.blocks[0].params, carried)
-            elif op.name == "call":
+            elif op.declared is CALL:
                 calls.append(op)
-            elif op.name == "frame_save":
+            elif op.declared is FRAME_SAVE:
                 saved.setdefault(_frame(op.result), []).append(op)
-            elif op.name == "frame_load":
+            elif op.declared is FRAME_LOAD:
                 loaded.setdefault(_frame(op.operands[0]), []).append(op)
             elif op.name.startswith("sequence_"):
                 for result in op.results:
@@ -132,7 +144,7 @@ def _flows(program: Function) -> Iterator[tuple[Value, Sequence[Value]]]:
 def _blocks(block: Block, owner: Op | None = None) -> Iterator[tuple[Block, Op | None]]:
     yield block, owner
     for op in block.ops:
-        if op.name not in ("composite", "kernel"):
+        if op.declared not in (COMPOSITE, KERNEL):
             for inner in op.blocks:
                 yield from _blocks(inner, op)
 

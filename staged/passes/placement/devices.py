@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from staged.ir.declaration import prims
 from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_blocks, walk_ops
 from staged.ir.sequences import holds_frames
 from staged.ir.storage import is_tensor, root_of
+from staged.ir.structure import (
+    ABSENT,
+    CALL,
+    FOR,
+    FRAME_LOAD,
+    FRAME_SAVE,
+    IF,
+    SCOPE,
+    SEQUENCE_EMPTY,
+    VARIABLE_READ,
+    VARIABLE_WRITE,
+    WHILE,
+)
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
 from staged.ir.views import Branch
 from staged.passes.placement.device_reads import computed_on_device, read_on_device
@@ -85,7 +99,7 @@ class Placement:
         if root in self.params:
             if is_tensor(root):
                 self.live_on(root, device)
-        elif root.producer is not None and root.producer.name == "variable_read" and value.tensor.shape:
+        elif root.producer is not None and root.producer.declared is VARIABLE_READ and value.tensor.shape:
             self.keep_on(root.producer.attrs["variable"], device)
 
     def live_on(self, value: Value, device: Device) -> None:
@@ -124,7 +138,7 @@ class Placement:
                 self.constants.update(op.results)
                 continue
             device = self.runs_on[op] = self.device(op)
-            if op.name == "variable_write":
+            if op.declared is VARIABLE_WRITE:
                 self.keep_on(op.attrs["variable"], self.of(op.operands[0]))
             elif device != CPU:
                 for operand in op.operands:
@@ -157,22 +171,22 @@ class Placement:
         found = {field for fields in self.fields.values() for field in fields if is_number(field)}
         for function in every_function(program):
             for op in walk_ops(function.block):
-                if op.name == "frame_load":
+                if op.declared is FRAME_LOAD:
                     given = zip(op.results, self.given_by(op), strict=True)
                     found -= {field for result, field in given if result in self.read_on_device}
         return found
 
     def taken_by(self, op: Op) -> tuple[Value, ...]:
         """What the operands of a call become, or those of `frame_save`."""
-        if op.name == "call":
+        if op.declared is CALL:
             return self.functions[op.attrs["function"]].params
-        return self.fields[_frame_of(op.result)] if op.name == "frame_save" else ()
+        return self.fields[_frame_of(op.result)] if op.declared is FRAME_SAVE else ()
 
     def given_by(self, op: Op) -> tuple[Value, ...]:
         """What becomes the results of a call, or of `frame_load`."""
-        if op.name == "call":
+        if op.declared is CALL:
             return self.results[op.attrs["function"]]
-        return self.fields[_frame_of(op.operands[0])] if op.name == "frame_load" else ()
+        return self.fields[_frame_of(op.operands[0])] if op.declared is FRAME_LOAD else ()
 
     def visit_structured(self, op: Op) -> None:
         self.runs_on[op] = CPU
@@ -184,10 +198,10 @@ class Placement:
         label = op.attrs.get("label")
         if isinstance(label, Label):
             self.targets[label] = carried if op.name in LOOPS else op.results
-        if op.name == "while":
+        if op.declared is WHILE:
             self.visit(op.blocks[0], ())
             self.visit(op.blocks[1], op.results)
-        elif op.name == "for":
+        elif op.declared is FOR:
             self.visit(op.blocks[0], op.results)
         else:
             if isinstance(label, Label):
@@ -213,26 +227,26 @@ class Placement:
 
     def note_names(self, op: Op, carried: Sequence[Value]) -> None:
         """All names of one carried value live in one place, whichever of its turns, or of its ways out, is seen first."""
-        others = [op.results, op.blocks[0].params] if op.name == "while" else [op.results]
+        others = [op.results, op.blocks[0].params] if op.declared is WHILE else [op.results]
         for names in others:
             for name, value in zip(names, carried, strict=False):
                 if not self.is_record_of_decisions(name):
                     self.carried[name] = value
 
     def is_constant(self, op: Op) -> bool:
-        if op.name == "constant":
+        if op.declared is prims.CONSTANT:
             return not isinstance(op.attrs["value"], tuple)
-        if op.name in ("absent", "sequence_empty"):
+        if op.declared in (ABSENT, SEQUENCE_EMPTY):
             return True
-        if op.name == "iota":
+        if op.declared is prims.IOTA:
             return not op.operands
         return op.declared.is_move and all(operand in self.constants for operand in op.operands)
 
     def device(self, op: Op) -> Device:
         """Where an op without control flow runs."""
-        if op.name in ("variable_read", "variable_write"):
+        if op.declared in (VARIABLE_READ, VARIABLE_WRITE):
             return self.of_variable(op.attrs["variable"])
-        if not op.results or op.name == "constant" or any(effect.kind == "io" for effect in op.effects):
+        if not op.results or op.declared is prims.CONSTANT or any(effect.kind == "io" for effect in op.effects):
             return CPU
         sequence = next((v for v in (*op.operands, *op.results) if isinstance(v.type, SequenceType)), None)
         if sequence is not None:
@@ -241,9 +255,9 @@ class Placement:
         elsewhere = next((device for device in around if device != CPU), CPU)
         if all(is_number(value) for value in (*op.operands, *op.results)):
             # An index that picks a piece is the host's: it knows where the piece is.
-            moves = op.device != CPU and (op.declared.kind == "elementwise" or op.declared.is_view) and op.name != "index_check"
-            return elsewhere if moves else CPU
-        if op.name == "to_device":
+            moves = op.declared.kind == "elementwise" or op.declared.is_view
+            return elsewhere if moves and op.device != CPU and op.declared is not prims.INDEX_CHECK else CPU
+        if op.declared is prims.TO_DEVICE:
             return op.device
         if op.declared.is_view and around[0] != CPU:
             return CPU if op in self.on_host_anyway else around[0]
@@ -277,7 +291,7 @@ def _pieces_of_what_the_host_takes(program: Function) -> set[Op]:
 def _run_once(block: Block) -> Iterator[Op]:
     """The branches that run at most once in a call of the program: those inside no loop and no function."""
     for op in block.ops:
-        if op.name in ("if", "scope"):
+        if op.declared in (IF, SCOPE):
             yield op
             for inner in op.blocks:
                 yield from _run_once(inner)
@@ -299,8 +313,8 @@ def is_number(value: Value) -> bool:
 
 def carried_params(op: Op) -> tuple[Value, ...]:
     """The body's parameters for what a loop carries."""
-    return op.blocks[-1].params[1:] if op.name == "for" else op.blocks[-1].params
+    return op.blocks[-1].params[1:] if op.declared is FOR else op.blocks[-1].params
 
 
 def initial_operands(op: Op) -> tuple[Value, ...]:
-    return op.operands[3:] if op.name == "for" else op.operands
+    return op.operands[3:] if op.declared is FOR else op.operands

@@ -20,9 +20,21 @@ from dataclasses import dataclass, replace
 
 from staged.errors import UnsupportedError
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.functions import every_function, map_functions
 from staged.ir.nodes import FAIL, Block, Effect, End, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.rewrite import rewrite
+from staged.ir.structure import (
+    ASSERT,
+    COPY,
+    IF,
+    RAISE,
+    SEQUENCE_ADD,
+    SEQUENCE_GET,
+    VARIABLE_READ,
+    VARIABLE_WRITE,
+    WHILE,
+)
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.passes.placement.copies import PlannedCopies, operand_device
 from staged.passes.placement.devices import (
@@ -72,17 +84,17 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
     first: dict[VariableRef, Op] = {}
     ops = [op for each in (function, *function.functions) for op in walk_ops(each.block)]
     for op in ops:
-        if op.name in ("variable_read", "variable_write"):
+        if op.declared in (VARIABLE_READ, VARIABLE_WRITE):
             first.setdefault(op.attrs["variable"], op)
     for variable in function.variables:
         if variable.outer and variable.device != CPU:
             where = first[variable].where if variable in first else None
             found.append(Transfer(variable.name, CPU, variable.device, variable.type.nbytes, "resident", where))
     in_loops = {
-        inner for op in ops if op.name in LOOPS for block in op.blocks for inner in walk_ops(block) if inner.name == "copy"
+        inner for op in ops if op.name in LOOPS for block in op.blocks for inner in walk_ops(block) if inner.declared is COPY
     }
     for op in ops:
-        if op.name == "copy":
+        if op.declared is COPY:
             attrs, size = op.attrs, op.operands[0].tensor.nbytes
             where = op.where
             found.append(Transfer(attrs["what"], attrs["source"], op.device, size, attrs["why"], where, op in in_loops))
@@ -103,25 +115,25 @@ def _report_where_it_fails(op: Op, builder: Builder) -> Sequence[Value] | None:
 
     Why: what the message shows is copied to the host only when the program stops.
     """
-    if op.name != "assert" or op.device == CPU or len(op.operands) == 1:
+    if op.declared is not ASSERT or op.device == CPU or len(op.operands) == 1:
         return None
     condition, *shown = op.operands
     kind, parts = op.attrs["kind"], op.attrs["parts"]
     words = ("assertion failed: ", *parts) if kind == "assertion" else parts
-    failed = builder.op("logical_not", [condition], [condition.type], device=op.device, where=op.where).result
+    failed = builder.op(prims.LOGICAL_NOT, [condition], [condition.type], device=op.device, where=op.where).result
     with builder.block([], []) as report:
         attrs = {"parts": words, "kind": kind}
-        builder.op("raise", shown, [], attrs=attrs, effects=FAIL, device=op.device, where=op.where)
+        builder.op(RAISE, shown, [], attrs=attrs, effects=FAIL, device=op.device, where=op.where)
         builder.end("raise", (), None, op.where)
     with builder.block([], []) as go_on:
         builder.end("yield", ())
-    builder.op("if", [failed], [], blocks=[report.block, go_on.block], device=op.device, where=op.where)
+    builder.op(IF, [failed], [], blocks=[report.block, go_on.block], device=op.device, where=op.where)
     return ()
 
 
 def _nothing_to_move(op: Op, builder: Builder) -> Sequence[Value] | None:
     """to_device(x)  ->  x, where all is on the host."""
-    return op.operands if op.name == "to_device" else None
+    return op.operands if op.declared is prims.TO_DEVICE else None
 
 
 def place(program: Function) -> Function:
@@ -136,7 +148,7 @@ def place(program: Function) -> Function:
     """
     ops = [op for function in every_function(program) for op in walk_ops(function.block)]
     if all(op.device == CPU for op in ops):
-        moves = any(op.name == "to_device" for op in ops)
+        moves = any(op.declared is prims.TO_DEVICE for op in ops)
         return map_functions(program, lambda function: rewrite(function, _nothing_to_move)) if moves else program
     program = map_functions(program, lambda function: rewrite(function, _report_where_it_fails))
     placement = Placement(program)
@@ -229,7 +241,7 @@ class _Placer:
             type = value.type if planned.device == CPU else on_device(value.type)
             what = planned.name if planned.name and not value.hint else _name_of(value)
             attrs = {"what": what, "source": home, "why": planned.why}
-            op = Op("copy", [self.values[value]], [type], attrs=attrs, device=planned.device, where=planned.where)
+            op = Op(COPY, [self.values[value]], [type], attrs=attrs, device=planned.device, where=planned.where)
             op.result.hint = value.hint
             self.ops.append(op)
             self.copies[value, planned.device] = op.result
@@ -287,15 +299,15 @@ class _Placer:
 
     def op(self, op: Op) -> None:
         device = self.placement.runs_on[op]
-        if op.name in ("variable_read", "variable_write"):
+        if op.declared in (VARIABLE_READ, VARIABLE_WRITE):
             self.touch(op, device)
-        elif op.name == "to_device":
+        elif op.declared is prims.TO_DEVICE:
             self.values[op.result] = self.use(op.operands[0], device)
         elif op.name in PASSING:
             self.passing(op)
         elif op.name in STRUCTURED:
             self.structured(op)
-        elif op.name == "sequence_add":
+        elif op.declared is SEQUENCE_ADD:
             sequence, index, element = op.operands
             operands = [self.use(sequence, device), self.use(index, CPU), self.element(element, device, op.where)]
             types = [self.type_at(result) for result in op.results]
@@ -348,15 +360,15 @@ class _Placer:
     def number_on_device(self, op: Op, device: Device) -> None:
         """An op whose result is one number, kept on the device as an array of one element."""
         types = [on_device(result.type) for result in op.results]
-        if op.name == "sequence_get":
+        if op.declared is SEQUENCE_GET:
             operands = [self.use(operand, device) for operand in op.operands]
             self.finish(op, op.replace(operands=operands, device=device, result_types=types))
         elif op.declared.kind == "elementwise":
             operands = [self.element(operand, device, op.where) for operand in op.operands]
             self.finish(op, op.replace(operands=operands, device=device, result_types=types))
-        elif op.name in ("reshape", "stop_gradient"):
+        elif op.declared in (prims.RESHAPE, prims.STOP_GRADIENT):
             source = self.element(op.operands[0], device, op.where)
-            made = Op("reshape", [source], types, attrs={"shape": (1,)}, device=device, where=op.where)
+            made = Op(prims.RESHAPE, [source], types, attrs={"shape": (1,)}, device=device, where=op.where)
             self.finish(op, made)
         elif op.declared.kind == "reduction" and op.operands[0].tensor.shape:
             source = self.use(op.operands[0], device)
@@ -392,7 +404,7 @@ class _Placer:
             operands = [self.use(value, CPU) for value in op.operands]
         blocks = []
         for number, block in enumerate(op.blocks):
-            is_condition = op.name == "while" and number == 0
+            is_condition = op.declared is WHILE and number == 0
             blocks.append(self.block(block, () if is_condition else op.results))
         types = [self.type_at(result) for result in op.results]
         self.finish(op, op.replace(operands=operands, attrs=attrs, blocks=blocks, device=CPU, result_types=types))

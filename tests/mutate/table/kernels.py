@@ -75,8 +75,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "every second element is a view",
         GROUPS,
-        'if op.name == "slice" and any(step != 1 for step in op.attrs.get("step", ())):',
-        'if op.name == "slice" and any(step < 1 for step in op.attrs.get("step", ())):',
+        'if op.declared is prims.SLICE and any(step != 1 for step in op.attrs.get("step", ())):',
+        'if op.declared is prims.SLICE and any(step < 1 for step in op.attrs.get("step", ())):',
         ON_FUSION,
     ),
     Mutant(

@@ -16,6 +16,7 @@ from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGE
 from staged.backends.cublas_cudnn.library.form import MOVES
 from staged.backends.cublas_cudnn.library.running import Places, Running, running_statistics
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.structure import COMPOSITE
 from staged.ir.types import TensorType
 from staged.ir.users import Users
 from staged.ops.array import Array
@@ -168,6 +169,6 @@ def _reach_kernel(values: Sequence[Value], users: Users) -> bool:
 
 
 def _is_kernel(op: Op) -> bool:
-    if op.name == "composite":
+    if op.declared is COMPOSITE:
         return op.attrs["name"] not in (TRAINING, BACKWARD)
     return op.name in PRIMITIVES and PRIMITIVES[op.name].kind in FUSED_KINDS

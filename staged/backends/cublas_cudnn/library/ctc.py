@@ -21,7 +21,9 @@ from math import prod
 
 from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS
 from staged.backends.cublas_cudnn.library.reverses import Kept, nobody_else_reads, reverses_of
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Function, Op, Value
+from staged.ir.structure import COMPOSITE
 from staged.ir.types import TensorType, f32, i32
 from staged.ir.users import Users
 from staged.ops.array import Array
@@ -146,17 +148,17 @@ def _is_normalized(value: Value) -> bool:
         if op is None or value.tensor.shape[-1:] != (classes,):
             return False
         last = value.tensor.ndim - 1
-        if op.name == "composite":
+        if op.declared is COMPOSITE:
             return bool(op.attrs["name"] == "log_softmax" and op.attrs["axis"] == last)
-        keeps_rows = op.name in ("reshape", "stop_gradient") or op.name == "permute" and op.attrs["axes"][last] == last
-        if not keeps_rows:
+        is_view = op.declared in (prims.RESHAPE, prims.STOP_GRADIENT)
+        if not is_view and not (op.declared is prims.PERMUTE and op.attrs["axes"][last] == last):
             return False
         value = op.operands[0]
 
 
 def _paths_of(op: Op) -> Sequence[Value]:
     """The paths that an op reads, if it is the reverse of a loss for the cotangent of that alone."""
-    is_reverse = op.name == "composite" and op.attrs["name"] == BACKWARD and op.attrs["given"] == "l"
+    is_reverse = op.declared is COMPOSITE and op.attrs["name"] == BACKWARD and op.attrs["given"] == "l"
     return op.operands[-1:] if is_reverse else ()
 
 

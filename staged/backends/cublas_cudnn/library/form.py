@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import DType, f32
 
@@ -165,7 +166,7 @@ class _Matcher:
         if value.producer is None:
             fits = value is not self.product and value.tensor == self.product.tensor
             return (self.numbers[value], Scale()) if fits else None
-        if value.producer.name == "multiply":
+        if value.producer.declared is prims.MULTIPLY:
             for x, y in _orders(value.producer):
                 array, scale = self.array(x), self.number(y)
                 if array is not None and scale is not None:
@@ -179,7 +180,7 @@ class _Matcher:
         while op is not None and op.name in MOVES:
             (source,) = op.operands
             shape = source.tensor.shape
-            if op.name == "broadcast_to":
+            if op.declared is prims.BROADCAST_TO:
                 # Where the axis of the bias came from: the source has it, everything else is one long.
                 axes = tuple(op.attrs["axes"])
                 if axis not in axes:
@@ -212,7 +213,7 @@ def number_everywhere(value: Value, moves: Collection[str] = MOVES) -> float | N
     """The number that `value` is everywhere, seen through ops that move or repeat elements."""
     while value.producer is not None and value.producer.name in moves:
         value = value.producer.operands[0]
-    if value.producer is None or value.producer.name != "constant":
+    if value.producer is None or value.producer.declared is not prims.CONSTANT:
         return None
     number = value.producer.attrs["value"]
     return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else None
@@ -220,13 +221,13 @@ def number_everywhere(value: Value, moves: Collection[str] = MOVES) -> float | N
 
 def _relu_of(op: Op) -> Value | None:
     """x, where `op` makes relu(x): `maximum(x, 0)`, or 0 where x <= 0."""
-    if op.name == "maximum":
+    if op.declared is prims.MAXIMUM:
         return next((x for x, y in _orders(op) if number_everywhere(y) == 0.0), None)
     condition, then, other = op.operands
     test = condition.producer
-    if test is None or number_everywhere(then) != 0.0 or test.name not in ("less_equal", "greater_equal"):
+    if test is None or number_everywhere(then) != 0.0 or test.declared not in (prims.LESS_EQUAL, prims.GREATER_EQUAL):
         return None
-    small, large = test.operands if test.name == "less_equal" else test.operands[::-1]
+    small, large = test.operands if test.declared is prims.LESS_EQUAL else test.operands[::-1]
     return other if small is other and number_everywhere(large) == 0.0 else None
 
 
@@ -246,7 +247,7 @@ def _inputs_of_tanh(value: Value) -> Iterator[Value]:
     """Candidates for the x of `0.5 * x * (tanh(...) + 1)`."""
     if value.producer is not None:
         for factor in value.producer.operands:
-            if factor.producer is not None and factor.producer.name == "multiply":
+            if factor.producer is not None and factor.producer.declared is prims.MULTIPLY:
                 yield from factor.producer.operands
 
 

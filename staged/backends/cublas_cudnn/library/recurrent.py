@@ -19,6 +19,7 @@ from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGE
 from staged.backends.cublas_cudnn.library.reverses import Kept, nobody_else_reads, reverses_of
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.ir.options import DeviceOptions
+from staged.ir.structure import CALL, COMPOSITE
 from staged.ir.types import TensorType
 from staged.ir.users import Users
 from staged.ops.array import Array
@@ -155,7 +156,7 @@ def _layer_of(op: Op) -> str:
 
 def _kept_by(op: Op) -> Sequence[Value]:
     """What an op reads that a layer has kept, if it is a reverse, of no cotangent but those that cuDNN takes."""
-    is_reverse = op.name == "composite" and op.attrs["name"] in REVERSES and set(op.attrs["given"]) <= set(COTANGENTS)
+    is_reverse = op.declared is COMPOSITE and op.attrs["name"] in REVERSES and set(op.attrs["given"]) <= set(COTANGENTS)
     return op.operands[len(op.operands) - LAYERS[_layer_of(op)].kept :] if is_reverse else ()
 
 
@@ -182,7 +183,7 @@ def _fits(operands: Sequence[Value], results: Sequence[Value]) -> bool:
 def _is_reverse(user: Op, forward: Op, layer: Layer) -> bool:
     """Whether an op is the reverse of a layer, of these very operands and results, and of no cotangent but those cuDNN takes."""
     name = forward.attrs["name"]
-    if user.name != "composite" or user.attrs["name"] != f"{name}_backward" or user.device != forward.device:
+    if user.declared is not COMPOSITE or user.attrs["name"] != f"{name}_backward" or user.device != forward.device:
         return False
     given = user.attrs["given"]
     first, kept = len(given), len(given) + len(forward.operands)
@@ -200,4 +201,4 @@ def _is_next(forward: Op, reverse: Op, block: Block) -> bool:
     if reverse not in block.ops:
         return False
     between = block.ops[block.ops.index(forward) + 1 : block.ops.index(reverse)]
-    return not any(op.name == "call" for op in walk_ops(Block((), between, block.end)))
+    return not any(op.declared is CALL for op in walk_ops(Block((), between, block.end)))

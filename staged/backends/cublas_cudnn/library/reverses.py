@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from staged.ir.nodes import Block, Op, Value, walk_ops
 from staged.ir.storage import is_absent
+from staged.ir.structure import IF, SEQUENCE_GET
 from staged.ir.users import Users
 
 LOOPS = ("for", "while")
@@ -62,7 +63,7 @@ def nobody_else_reads(values: Collection[Value], kept: Kept, users: Users) -> bo
         for user in users.get(value, ()):
             if user is None:
                 passed_on += 1
-            elif user not in kept.reverses and not (user.name == "sequence_get" and user.result in own):
+            elif user not in kept.reverses and not (user.declared is SEQUENCE_GET and user.result in own):
                 return False
         if passed_on != sum(block.end.operands[number] is value for block, number in kept.route.ends):
             return False
@@ -76,13 +77,13 @@ def _source(value: Value, route: Route) -> Value:
         op = value.producer
         if op is None:
             return value
-        if op.name == "sequence_get":
+        if op.declared is SEQUENCE_GET:
             value = op.operands[0]
             continue
         blocks = [block for block in op.blocks if block.end.kind == "yield"]
         if op.name in LOOPS and value.index >= len(op.results) - op.attrs.get("collected", 0):
             blocks = blocks[-1:]
-        elif op.name == "if":
+        elif op.declared is IF:
             blocks = [block for block in blocks if not is_absent(block.end.operands[value.index])]
         else:
             return value

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from staged.backends.cublas_cudnn.library.form import MOVES, number_everywhere
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.users import Users
 
@@ -66,9 +67,9 @@ def _updates(value: Value, users: Users, places: Places, scale: float) -> Iterat
     for user in users.get(value, ()):
         if user is None or user not in places:
             continue
-        if user.name == "stop_gradient":
+        if user.declared is prims.STOP_GRADIENT:
             yield from _updates(user.result, users, places, scale)
-        elif user.name == "multiply":
+        elif user.declared is prims.MULTIPLY:
             number = number_everywhere(_other(user, value), REPEATS)
             if number is None:
                 continue
@@ -81,10 +82,10 @@ def _updates(value: Value, users: Users, places: Places, scale: float) -> Iterat
 def _sums(part: Op, users: Users, places: Places, factor: float) -> Iterator[_Update]:
     """The updates that add `part`, which is `factor` times what is new."""
     for user in users.get(part.result, ()):
-        if user is None or user.name != "add" or user not in places:
+        if user is None or user.declared is not prims.ADD or user not in places:
             continue
         kept = _other(user, part.result).producer
-        if kept is None or kept.name != "multiply":
+        if kept is None or kept.declared is not prims.MULTIPLY:
             continue
         for old in kept.operands:
             number = number_everywhere(_other(kept, old), REPEATS)
@@ -104,7 +105,7 @@ def _is_only_for(value: Value, update: Op, users: Users) -> bool:
     for user in users.get(value, ()):
         if user is update or user is not None and user.attrs.get("name") == "batch_norm_backward":
             continue
-        if user is None or user.name not in ("multiply", "stop_gradient", "add") or len(user.results) != 1:
+        if user is None or user.declared not in (prims.MULTIPLY, prims.STOP_GRADIENT, prims.ADD) or len(user.results) != 1:
             return False
         if not _is_only_for(user.result, update, users):
             return False

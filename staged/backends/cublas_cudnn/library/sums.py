@@ -21,8 +21,10 @@ from staged.backends.cublas_cudnn.library.cublaslt import (
     write_bias_pointer,
     write_matmul,
 )
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.options import DeviceOptions
+from staged.ir.structure import COMPOSITE
 from staged.ir.types import f32
 from staged.ir.users import Users
 from staged.ops.array import Array
@@ -96,7 +98,7 @@ class WeightGradients:
 
     def is_pair(self, total: Op, product: Op | None, block: Block) -> bool:
         """Whether a sum and a product are the gradients of a bias and a weight, and better off in one call."""
-        if product is None or total.name != "sum" or product.name != "matmul":
+        if product is None or total.declared is not prims.SUM or product.declared is not prims.MATMUL:
             return False
         (summed,), (a, b) = total.operands, product.operands
         fits = (
@@ -122,7 +124,7 @@ class WeightGradients:
 
 
 def _behind_reshapes(value: Value) -> Value:
-    while value.producer is not None and value.producer.name in ("reshape", "stop_gradient"):
+    while value.producer is not None and value.producer.declared in (prims.RESHAPE, prims.STOP_GRADIENT):
         value = value.producer.operands[0]
     return value
 
@@ -132,7 +134,7 @@ def _is_of_kernel(value: Value) -> bool:
     op = _behind_reshapes(value).producer
     if op is None or op.declared.is_view:
         return False
-    if op.name == "composite":
+    if op.declared is COMPOSITE:
         return op.attrs["name"] not in _CALLS
     return op.name in PRIMITIVES and PRIMITIVES[op.name].kind not in _APART
 

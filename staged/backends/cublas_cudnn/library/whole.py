@@ -17,6 +17,7 @@ from staged.backends.cublas_cudnn.library.recurrent import Recurrent
 from staged.backends.cublas_cudnn.library.sums import WeightGradients
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
+from staged.ir.structure import COMPOSITE
 from staged.ir.types import CPU
 from staged.ir.users import users_of
 from staged.ops.library import FindWay, Way
@@ -45,7 +46,7 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
     def find(op: Op, block: Block) -> Way | None:
         if op.device == CPU:
             return None
-        find_one = ways.get(op.attrs["name"] if op.name == "composite" else op.name)
+        find_one = ways.get(op.attrs["name"] if op.declared is COMPOSITE else op.name)
         return find_one(op, block) if find_one is not None else None
 
     return find
