@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from staged.autodiff.activity import ACTIVE, Activity
+from staged.autodiff.copiers import EXTENDED, PrimalCopier
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward
-from staged.autodiff.residuals import Prologue
+from staged.autodiff.residuals import ExtraResults, Prologue
 from staged.autodiff.reverse import REVERSES, Reverse, made_in
 from staged.ir.builder import OpenBlock
-from staged.ir.nodes import Op
+from staged.ir.nodes import Op, Value
 from staged.ir.structure import IF, SCOPE
+
+
+@ACTIVE.rule(IF)
+def active_branches(activity: Activity, op: Op, active: set[Value]) -> None:
+    """A result is active if either branch yields an active value for it."""
+    for branch in op.blocks:
+        activity.visit(branch, active)
+        if branch.end.kind == "yield":
+            activity.mark(op.results, branch.end.operands, active)
 
 
 @REVERSES.rule(IF)
@@ -52,6 +63,29 @@ def reverse_branches(reverse: Reverse, op: Op, env: Cotangents) -> None:
     for value, result in zip(outward, again.results, strict=True):
         result.hint = d_name(value)
         env.set(value, result)
+
+
+@EXTENDED.rule(IF)
+def extended_branches(copier: PrimalCopier, op: Op, extra: ExtraResults) -> None:
+    """Each branch yields its own residuals, and `absent` placeholders for the other branch's."""
+    blocks = []
+    for branch in op.blocks:
+        own = made_in(branch)
+        for inner in branch.ops:
+            if inner in copier.extras:
+                own.update(copier.extras[inner].stand_ins)
+        with copier.builder.block() as opened:
+            copier.contents(branch)
+            if branch.end.kind == "yield":
+                given = [copier.value(operand) for operand in branch.end.operands]
+                given += [copier.value(v) if v in own else copier.absent(v, op) for v, _ in extra.values]
+                copier.builder.end("yield", given, None, branch.end.where)
+            else:
+                copier.end(branch)
+        blocks.append(opened.block)
+    operands = [copier.value(operand) for operand in op.operands]
+    results = [*op.results, *(outside for _, outside in extra.values)]
+    copier.extended(op, operands, results, blocks=blocks)
 
 
 @FORWARDS.rule(IF)

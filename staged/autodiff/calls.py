@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from staged.autodiff.activity import has_frames
+from staged.autodiff.activity import ACTIVE, Activity, has_frames
 from staged.autodiff.composites import open_composites
-from staged.autodiff.copiers import PrimalCopier, ReverseCopier, is_loud
+from staged.autodiff.copiers import EXTENDED, PrimalCopier, ReverseCopier, is_loud
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward, activity_of, dot_name
 from staged.autodiff.recursion import DerivativeRequests, Group, group_of, requests_within
-from staged.autodiff.residuals import Prologue, described
+from staged.autodiff.residuals import ExtraResults, Prologue, described
 from staged.autodiff.reverse import REVERSES, Reverse
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.function_pool import FunctionPool
@@ -44,6 +44,15 @@ class Pair:
     seeds: tuple[int, ...]
     plain: tuple[int, ...]
     sums: tuple[int, ...]
+
+
+@ACTIVE.rule(CALL)
+def active_call(activity: Activity, op: Op, active: set[Value]) -> None:
+    """The results that are active inside of the function."""
+    numbers = tuple(number for number, operand in enumerate(op.operands) if operand in active)
+    if numbers or (activity.forward and any(has_frames(result) for result in op.results)):
+        found = activity.results(op, numbers)
+        active.update(result for number, result in enumerate(op.results) if number in found)
 
 
 @REVERSES.rule(CALL)
@@ -93,6 +102,13 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     for number, result in results.items():
         if moves or has_frames(op.operands[number]):
             reverse.accumulate(env, op.operands[number], result)
+
+
+@EXTENDED.rule(CALL)
+def extended_call(copier: PrimalCopier, op: Op, extra: ExtraResults) -> None:
+    """A call of the forward function, which returns what the reverse needs."""
+    operands = [copier.value(operand) for operand in op.operands]
+    copier.extended(op, operands, [*op.results, *extra.own], attrs={**op.attrs, "function": extra.function})
 
 
 def is_from_outside(value: Value, env: Cotangents) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from staged.autodiff.activity import ACTIVE, Activity
+from staged.autodiff.copiers import EXTENDED, PrimalCopier
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward, dot_name
+from staged.autodiff.residuals import ExtraResults
 from staged.autodiff.reverse import REVERSES, Reverse, differentiate
-from staged.autodiff.rules import no_forward
+from staged.autodiff.rules import closed_over, no_forward
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier, inline_block
@@ -43,6 +46,16 @@ def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
         reverse.accumulate(env, op.operands[number], result)
 
 
+@ACTIVE.rule(CUSTOM_VJP)
+def active_custom(activity: Activity, op: Op, active: set[Value]) -> None:
+    """Every result depends on each argument; what is read past the arguments must not be active."""
+    wrt = op.attrs["wrt"]
+    if any(value in active for number, value in enumerate(op.operands) if number not in wrt):
+        raise closed_over(op.attrs.get("name", "a function"), op.where)
+    if any(op.operands[number] in active for number in wrt):
+        activity.mark_results(op, active)
+
+
 @REVERSES.rule(CUSTOM_VJP)
 def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse that the user gives: the primal leaves what their forward function does, their backward takes that.
@@ -63,6 +76,13 @@ def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
     given = inline_block(reverse.builder, backward, [*extra.own, *floats])
     for number, cotangent in zip(op.attrs["wrt"], given, strict=True):
         reverse.accumulate(env, op.operands[number], cotangent)
+
+
+@EXTENDED.rule(CUSTOM_VJP)
+def extended_custom(copier: PrimalCopier, op: Op, extra: ExtraResults) -> None:
+    """The user's forward function takes the place of the primal."""
+    given = copier.inline(op.blocks[1], [copier.value(operand) for operand in op.operands])
+    copier.define([*op.results, *extra.own], given)
 
 
 @FORWARDS.rule(CHECKPOINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from staged.autodiff.activity import ACTIVE, Activity
 from staged.autodiff.cotangents import Cotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward
 from staged.autodiff.reverse import REVERSES, Reverse
@@ -16,6 +17,21 @@ from staged.ir.structure import (
     SEQUENCE_SUM,
     SEQUENCE_ZEROS,
 )
+
+# ---- activity -----------------------------------------------------------------------------------
+
+
+@ACTIVE.rule(FRAME_SAVE)
+def active_save(activity: Activity, op: Op, active: set[Value]) -> None:
+    """In forward mode every frame is active: its tangent is a frame that is saved and loaded wherever it is."""
+    if activity.forward or any(operand in active for operand in op.operands):
+        activity.mark_results(op, active)
+
+
+@ACTIVE.rule(SEQUENCE_ZEROS)
+def active_zeros(activity: Activity, op: Op, active: set[Value]) -> None:
+    """Zeros depend on no element of the sequence whose lengths they have."""
+
 
 # ---- reverse mode: sequences are linear ---------------------------------------------------------
 

@@ -1,8 +1,9 @@
-"""The primal as it is finally emitted, with the extra results that its reverse needs; and the reverse, put in its place."""
+"""The copies that are finally emitted: the primal with the extra results that its reverse needs, and the reverse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from staged.autodiff.residuals import ExtraResults, Residuals
 from staged.autodiff.tangent_types import zeros_of
@@ -11,12 +12,18 @@ from staged.ir.builder import Builder
 from staged.ir.declaration import prims
 from staged.ir.function_pool import FunctionPool
 from staged.ir.functions import callees
-from staged.ir.nodes import FAIL, PURE, Block, Function, Label, Op, Value, walk_ops
+from staged.ir.nodes import FAIL, PURE, Function, Op, Value, walk_ops
+from staged.ir.op_table import OpTable
 from staged.ir.rewrite import Copier
-from staged.ir.structure import ABSENT, CALL, CUSTOM_VJP, FRAME_NULL, IF, SEQUENCE_EMPTY
-from staged.ir.trips import COUNT, Integers
+from staged.ir.structure import ABSENT, CALL, FRAME_NULL, IF, SEQUENCE_EMPTY
+from staged.ir.trips import COUNT
 from staged.ir.types import FrameType, SequenceType, dims_of
-from staged.ir.views import Loop
+
+ExtendedRule = Callable[["PrimalCopier", Op, ExtraResults], None]
+"""Copies an op of the primal with the extra results that its reverse needs."""
+
+EXTENDED: OpTable[ExtendedRule] = OpTable()
+"""The rules of the ops that can have extra results."""
 
 
 class PrimalCopier(Copier):
@@ -24,7 +31,7 @@ class PrimalCopier(Copier):
 
     Exact: every op of the primal is copied in its order, so that results keep their bits and effects happen once; extra results
     are yielded beside the others, of a branch that does not make them as `absent`, which its reverse does not read.
-    With `quiet` what others see is not copied: prints happen and checks are made when the primal itself runs.
+    `quiet`: the primal is being recomputed, so its effects are left out: it has printed and checked when it ran itself.
     """
 
     def __init__(self, builder: Builder, residuals: Residuals, pool: FunctionPool, quiet: bool = False) -> None:
@@ -33,7 +40,7 @@ class PrimalCopier(Copier):
         self.pool = pool
         self.quiet = quiet
         self.missing: dict[Value, Op] = {}
-        """What is read from outside of the program (a clock) is not read again, nor what is made of it; by value, who read it."""
+        """Values that are not recomputed, since they come from outside of the program (a clock), and the op that reads there."""
 
     def value(self, value: Value) -> Value:
         if value in self.missing:
@@ -41,24 +48,20 @@ class PrimalCopier(Copier):
         return super().value(value)
 
     def op(self, op: Op) -> None:
+        if self.quiet and self.is_silent(op):
+            return
         extra = self.extras.get(op)
-        if op.declared is CALL:
-            self.call(op, extra)
-        elif extra is not None and op.declared is CUSTOM_VJP:
-            self.custom(op, extra)
-        elif self.quiet and self.is_silent(op):
-            pass
-        elif extra is None:
-            if self.quiet and op.effects == FAIL and not op.blocks:
-                # What has been checked is not checked again.
-                again = op.replace(operands=[self.value(operand) for operand in op.operands], effects=PURE)
-                self.define(op.results, self.builder.append(again).results)
-            else:
-                super().op(op)
-        elif op.declared is IF:
-            self.branches(op, extra)
+        if extra is not None:
+            EXTENDED[op.declared](self, op, extra)
+        elif self.quiet:
+            self.again(op)
         else:
-            self.loop(op, extra)
+            super().op(op)
+
+    def extended(self, op: Op, operands: Sequence[Value], results: Sequence[Value], **changes: Any) -> None:
+        """Append `op` with other operands and results, each for one of `results`: those of `op`, and stand-ins of the reverse."""
+        copy = self.builder.append(op.replace(operands=operands, result_types=[v.type for v in results], **changes))
+        self.define(results, copy.results)
 
     # ---- once is enough ----
 
@@ -68,6 +71,8 @@ class PrimalCopier(Copier):
         Exact: the primal has run before, with the same values, and has not stopped; what reads from outside of the program
         (a clock) is refused where it is needed.
         """
+        if op.declared is CALL:
+            return False
         if not op.blocks:
             origin = next((self.missing[operand] for operand in op.operands if operand in self.missing), None)
             if origin is None and any(effect.kind == "io" for effect in op.effects):
@@ -84,44 +89,20 @@ class PrimalCopier(Copier):
                     return True
         return False
 
-    # ---- functions and rules given by the user ----
-
-    def call(self, op: Op, extra: ExtraResults | None) -> None:
-        """A call for whose reverse the function leaves something calls another one, that does."""
-        own = [] if extra is None else extra.own
-        name = op.attrs["function"] if extra is None else extra.function
-        if extra is None and self.quiet:
-            name = quiet_function(self.pool, op)
+    def again(self, op: Op) -> None:
+        """Copy what the primal has done before: a call without its effects, a check that holds already."""
         operands = [self.value(operand) for operand in op.operands]
-        types = [*(result.type for result in op.results), *(stand_in.type for stand_in in own)]
-        attrs = {**op.attrs, "function": name}
-        copy = self.builder.append(op.replace(operands=operands, attrs=attrs, result_types=types))
-        self.define([*op.results, *own], copy.results)
+        if op.declared is CALL:
+            self.extended(op, operands, op.results, attrs={**op.attrs, "function": quiet_function(self.pool, op)})
+        elif op.effects == FAIL and not op.blocks:
+            self.extended(op, operands, op.results, effects=PURE)
+        else:
+            super().op(op)
 
-    def custom(self, op: Op, extra: ExtraResults) -> None:
-        """The user's forward function takes the place of the primal."""
-        given = self.inline(op.blocks[1], [self.value(operand) for operand in op.operands])
-        self.define([*op.results, *extra.own], given)
-
-    # ---- control flow ----
-
-    def branches(self, op: Op, extra: ExtraResults) -> None:
-        blocks = [self.augmented(block, lambda block: self.of_branch(block, extra, op)) for block in op.blocks]
-        types = [result.type for result in op.results] + [outside.type for _, outside in extra.values]
-        operands = [self.value(operand) for operand in op.operands]
-        copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types))
-        self.define([*op.results, *(outside for _, outside in extra.values)], copy.results)
-
-    def of_branch(self, block: Block, extra: ExtraResults, op: Op) -> list[Value]:
-        """What a branch yields besides its results: its own residuals, and nothing in particular for those of the other."""
-        own = {*block.params, *(result for inner in block.ops for result in inner.results)}
-        for inner in block.ops:
-            if inner in self.extras:
-                own.update(self.extras[inner].stand_ins)
-        return [self.value(value) if value in own else self.absent(value, op) for value, _ in extra.values]
+    # ---- for the rules ----
 
     def absent(self, value: Value, op: Op) -> Value:
-        """A value of the other branch's type that nobody reads; of no elements, where that branch says how many there are."""
+        """An unused value of the other branch's type; of no elements, where that branch says how many there are."""
         for attrs in [size.attrs for block in op.blocks for size in block.ops if size.declared is prims.DIM]:
             if attrs["dim"] in dims_of(value.type):
                 nothing = self.builder.op(prims.CONSTANT, [], [COUNT], attrs={"value": 0}, where=op.where).result
@@ -133,63 +114,6 @@ class PrimalCopier(Copier):
         if value.tensor.shape and not dims_of(value.type):
             return self.builder.op(ABSENT, [], [value.type], device=op.device, where=op.where).result
         return zeros_of(self.builder, value.tensor, op)
-
-    def loop(self, op: Op, extra: ExtraResults) -> None:
-        loop = Loop(op)
-        carried = len(loop.carried)
-        counting = extra.count is not None
-        operands = [self.value(operand) for operand in op.operands]
-        integers = Integers(self.builder, op.where)
-        if counting:
-            operands.append(integers.constant(0))
-        copied = self.labels[loop.label] = Label(loop.label.name)
-
-        def counted(block: Block, end: Callable[[Value | None], list[Value]]) -> Block:
-            types = [param.type for param in block.params] + [COUNT] * counting
-            hints = [param.hint for param in block.params] + ["trips"] * counting
-            with self.builder.block(types, hints) as opened:
-                self.values.update(zip(block.params, opened.params, strict=False))
-                self.contents(block)
-                if block.end.kind == "yield":
-                    values = end(opened.params[-1] if counting else None)
-                    self.builder.end("yield", values, None, block.end.where)
-                else:
-                    self.end(block)
-            return opened.block
-
-        def of_body(trips: Value | None) -> list[Value]:
-            given = [self.value(operand) for operand in op.blocks[-1].end.operands]
-            count = [] if trips is None else [integers.binary("add", trips, integers.constant(1))]
-            return given[:carried] + count + given[carried:] + [self.value(inside) for inside, _ in extra.values]
-
-        def of_condition(block: Block) -> list[Value]:
-            return [self.value(operand) for operand in block.end.operands]
-
-        blocks = [counted(block, lambda _, block=block: of_condition(block)) for block in op.blocks[:-1]]  # type: ignore[misc]
-        blocks.append(counted(op.blocks[-1], of_body))
-        types = [result.type for result in op.results]
-        types[carried:carried] = [COUNT] * counting
-        types += [outside.type for _, outside in extra.values]
-        attrs = {**op.attrs, "label": copied, "collected": loop.collecting + len(extra.values)}
-        copy = self.builder.append(op.replace(operands=operands, blocks=blocks, result_types=types, attrs=attrs))
-        results = [*copy.results]
-        if counting:
-            assert extra.count is not None
-            trips = results.pop(carried)
-            trips.hint = "trips"
-            self.values[extra.count] = trips
-        self.define([*op.results, *(outside for _, outside in extra.values)], results)
-
-    def augmented(self, block: Block, more: Callable[[Block], list[Value]]) -> Block:
-        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
-            self.values.update(zip(block.params, opened.params, strict=True))
-            self.contents(block)
-            if block.end.kind == "yield":
-                given = [self.value(operand) for operand in block.end.operands]
-                self.builder.end("yield", given + more(block), None, block.end.where)
-            else:
-                self.end(block)
-        return opened.block
 
 
 class ReverseCopier(Copier):

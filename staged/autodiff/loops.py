@@ -7,18 +7,34 @@ iteration k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from staged.autodiff.activity import slots_reached
+from staged.autodiff.activity import ACTIVE, Activity
+from staged.autodiff.copiers import EXTENDED, PrimalCopier
 from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward, dot_name
-from staged.autodiff.residuals import Prologue
+from staged.autodiff.residuals import ExtraResults, Prologue
 from staged.autodiff.reverse import REVERSES, Reverse
-from staged.ir.nodes import End, Label, Op, Value
+from staged.ir.nodes import End, Label, Op, Value, free_values
 from staged.ir.structure import FOR, SEQUENCE_GET, WHILE
 from staged.ir.trips import COUNT, Integers, static_trip_count
 from staged.ir.types import SequenceType
 from staged.ir.views import Loop
+
+
+@ACTIVE.rule(FOR, WHILE)
+def active_loop(activity: Activity, op: Op, active: set[Value]) -> None:
+    """Carried values are followed until nothing changes."""
+    loop = Loop(op)
+    body, carried = loop.body, loop.carried
+    activity.mark(carried, loop.initial, active)
+    while True:
+        activity.visit(body, active)
+        if body.end.kind != "yield" or not activity.mark(carried, body.end.operands, active):
+            break
+    if body.end.kind == "yield":
+        activity.mark(loop.collected, body.end.operands[len(carried) :], active)
+    activity.mark(loop.final, carried, active)
 
 
 @REVERSES.rule(FOR, WHILE)
@@ -40,7 +56,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         if cotangent is not None
     ]
     seeds = {slot for slot in range(len(carried)) if cotangents[slot] is not None}
-    slots = slots_reached(op, seeds, [yielded for yielded, _ in collected], reverse.active)
+    slots = _slots_reached(op, seeds, [yielded for yielded, _ in collected], reverse.active)
     if not slots and not collected and op not in reverse.forced:
         return
     builder, where, device = reverse.builder, op.where, op.device
@@ -91,6 +107,27 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         reverse.accumulate(env, initial[slot], result)
 
 
+def _slots_reached(op: Op, seeds: set[int], outputs: Iterable[Value], active: set[Value]) -> list[int]:
+    """Which carried values of a loop get a cotangent in some iteration, if the results `seeds` have one.
+
+    `outputs` are values of the body that have cotangents of their own (collected ones). A carried value that feeds one
+    that has a cotangent has one itself in the iteration before; others are not carried.
+    """
+    body, carried = Loop(op).body, Loop(op).carried
+    slots = set(seeds)
+    while True:
+        useful = {body.end.operands[slot] for slot in slots} | set(outputs)
+        for inner in reversed(body.ops):
+            if any(result in useful for result in inner.results):
+                useful.update(inner.operands)
+                for block in inner.blocks:
+                    useful.update(free_values(block))
+        more = {slot for slot, param in enumerate(carried) if param in useful and param in active} - slots
+        if not more:
+            return sorted(slot for slot in slots if carried[slot] in active)
+        slots |= more
+
+
 def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integers) -> Value:
     """The number of the primal's last iteration, -1 where it has none."""
     if op.declared is WHILE:
@@ -101,6 +138,34 @@ def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integer
             return integers.constant(static - 1)
         trips = integers.trips(op)
     return integers.binary("subtract", trips, integers.constant(1))
+
+
+@EXTENDED.rule(FOR, WHILE)
+def extended_loop(copier: PrimalCopier, op: Op, extra: ExtraResults) -> None:
+    """The loop collects residuals, and carries a count of its iterations where the reverse needs their number."""
+    loop, builder = Loop(op), copier.builder
+    carried = len(loop.carried)
+    count = [] if extra.count is None else [extra.count]
+    integers = Integers(builder, op.where)
+    operands = [*map(copier.value, op.operands), *(integers.constant(0) for _ in count)]
+    label = copier.labels[loop.label] = Label(loop.label.name)
+    blocks = []
+    for block in op.blocks:
+        types = [value.type for value in (*block.params, *count)]
+        with builder.block(types, [value.hint for value in (*block.params, *count)]) as opened:
+            copier.values.update(zip(block.params, opened.params, strict=False))
+            copier.contents(block)
+            if block is loop.body and block.end.kind == "yield":
+                given = [copier.value(operand) for operand in block.end.operands]
+                more = [integers.binary("add", opened.params[-1], integers.constant(1)) for _ in count]
+                left = [copier.value(inside) for inside, _ in extra.values]
+                builder.end("yield", [*given[:carried], *more, *given[carried:], *left], None, block.end.where)
+            else:
+                copier.end(block)
+        blocks.append(opened.block)
+    results = [*loop.final, *count, *loop.collected, *(outside for _, outside in extra.values)]
+    attrs = {**op.attrs, "label": label, "collected": loop.collecting + len(extra.values)}
+    copier.extended(op, operands, results, blocks=blocks, attrs=attrs)
 
 
 @FORWARDS.rule(FOR, WHILE)

@@ -5,12 +5,27 @@ from __future__ import annotations
 from staged.batching.batch import CONTROL_FLOW, Batch
 from staged.batching.containers import placeholder
 from staged.batching.masks import Mask, ZeroMask
-from staged.batching.spread import is_container
+from staged.batching.spread import SPREADS, Spread, is_container
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.structure import COMPOSITE, FRAME_NULL, IF, SEQUENCE_EMPTY
 from staged.ops.composite import COMPOSITES
 from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
+
+
+@SPREADS.rule(IF)
+def spread_branches(spread: Spread, op: Op) -> None:
+    """A result depends on what the branches yield for it, and on the condition that chose it."""
+    for block in op.blocks:
+        spread.block(block)
+        if block.end.kind == "yield":
+            for value, result in zip(block.end.operands, op.results, strict=True):
+                spread.pass_on(value, result)
+    if op.operands[0] in spread.batched:
+        spread.mark(op.results)
+        for block in op.blocks:
+            if block.end.kind == "yield":
+                spread.mark(tuple(value for value in block.end.operands if is_container(value)))
 
 
 @CONTROL_FLOW.rule(IF)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from staged.batching.batch import BATCHED, Batch
-from staged.batching.spread import batched_values, is_container
+from staged.batching.spread import SPREADS, Spread, batched_values, is_container
 from staged.batching.values import batched_type
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op
 from staged.ir.structure import CALL
 from staged.ops.context import use_context
+
+
+@SPREADS.rule(CALL)
+def spread_call(spread: Spread, op: Op) -> None:
+    """The results are batched together: they are those of the function's batched form."""
+    if spread.any(op.operands) or spread.any(op.results):
+        spread.mark(op.results)
 
 
 @BATCHED.rule(CALL)

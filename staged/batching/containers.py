@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from staged.batching.batch import BATCHED, CONTROL_FLOW, Batch
 from staged.batching.masks import Mask
-from staged.batching.spread import is_container
+from staged.batching.spread import SPREADS, Spread, is_container
 from staged.batching.values import batched_type
 from staged.ir.nodes import Op, Value
 from staged.ir.structure import (
@@ -24,6 +24,13 @@ from staged.ir.types import FrameType, SequenceType, TensorType
 from staged.ops.source import zeros
 
 GRAD_HINT = "differentiate outside of the `vmap`, or loop a number of times that is the same for all elements"
+
+
+@SPREADS.rule(SEQUENCE_ADD, SEQUENCE_SUM, SEQUENCE_ZEROS)
+def spread_sequence(spread: Spread, op: Op) -> None:
+    """Sequences are batched together with those that they are made of."""
+    if spread.any(op.operands) or spread.any(op.results):
+        spread.mark(tuple(value for value in (*op.operands, *op.results) if isinstance(value.type, SequenceType)))
 
 
 @BATCHED.rule(SEQUENCE_GET)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from staged.batching.batch import CONTROL_FLOW, Batch
 from staged.batching.masks import Mask
-from staged.batching.spread import counts_by_trips, is_container
+from staged.batching.spread import SPREADS, Spread, is_container
 from staged.batching.values import i64_scalar, spread_to_all, unchecked
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value, free_values
@@ -16,6 +16,53 @@ from staged.ir.views import Loop
 from staged.ops.array import Array
 from staged.ops.elementwise import greater, greater_equal, less, less_equal
 from staged.ops.reduction import any_, max_, min_
+
+
+@SPREADS.rule(FOR, WHILE)
+def spread_loop(spread: Spread, op: Op) -> None:
+    """What is carried is alike from iteration to iteration; all of it depends on the bounds, or on the condition."""
+    loop = Loop(op)
+    body, params = loop.body, loop.carried
+    chains = list(zip(loop.initial, params, loop.final, strict=True))
+    for initial, param, result in chains:
+        spread.pass_on(initial, param)
+        spread.pass_on(param, result)
+    condition = loop.condition
+    if condition is not None:
+        for param, asked in zip(params, condition.params, strict=True):
+            spread.pass_on(param, asked)
+    for block in op.blocks:
+        spread.block(block)
+    depends = spread.any(loop.bounds if condition is None else condition.end.operands)
+    if depends:
+        # Elements go on for different numbers of iterations.
+        spread.mark(params)
+        spread.mark(op.results)
+    if op.declared is FOR and counts_by_trips(op, spread.batched):
+        spread.mark(loop.indices)
+    if body.end.kind == "yield":
+        for yielded, (_, param, _) in zip(body.end.operands, chains, strict=False):
+            spread.pass_on(yielded, param)
+        for element, collected in zip(body.end.operands[len(params) :], loop.collected, strict=True):
+            # The elements are the same ones, for whichever reason the sequence is batched.
+            if element in spread.batched:
+                spread.batched.add(collected)
+            elif collected in spread.batched and is_container(element):
+                spread.batched.add(element)
+
+
+def counts_by_trips(op: Op, batched: set[Value]) -> bool:
+    """Whether a `for` whose bounds differ counts iterations, and each element has an index of its own.
+
+    Else it counts through the indices of all elements, each of which takes part while the index is one of its own; then
+    the index is the same for all, but what an element collects need not begin with the first iteration.
+    """
+    loop = Loop(op)
+    start, stop, step = loop.bounds
+    if start not in batched:
+        return False
+    number = step.producer.attrs["value"] if step.producer is not None and step.producer.declared is prims.CONSTANT else None
+    return stop in batched or number not in (1, -1) or loop.collecting > 0
 
 
 @CONTROL_FLOW.rule(FOR, WHILE)
