@@ -11,12 +11,15 @@ import numpy as np
 
 from staged.artifact import Parameter
 from staged.errors import ProgramMemoryError
-from staged.frontend.resident import BorrowedArray, DeviceArray, LoadedArray, find_kept
+from staged.frontend.resident import BorrowedArray, DeviceArray, LoadedArray, find_kept, set_dlpack_reader
 from staged.frontend.variable import Variable
 from staged.ir.types import CPU, Device, shape_text
 from staged.remote import Remote
+from staged.runtime.cuda.borrowed import device_interface
 from staged.runtime.languages import ProgramOnDevices
 from staged.source import Position
+
+set_dlpack_reader(device_interface)
 
 
 def input_places(
@@ -36,7 +39,7 @@ def _input_place(
     value: Any, device: Device, parameter: Parameter, program: ProgramOnDevices, where: Position | None
 ) -> Any:
     if isinstance(value, BorrowedArray) and value.device == device:
-        return program.borrowed(str(device), value.address, value.stream)
+        return program.borrowed(str(device), value.address, value.stream, value)
     if isinstance(value, LoadedArray) and value.device == device:
         return value.remote
     if not isinstance(value, DeviceArray) or value.device != device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -151,11 +151,13 @@ class _Described(DeviceArray):
 class BorrowedArray(_Described):
     """An array of another library's that lies on a device: a program with its input there reads it in place."""
 
-    __slots__ = ("address", "owner", "stream")
+    __slots__ = ("address", "lease", "owner", "stream")
 
     def __init__(self, owner: Any, interface: dict[str, Any], device: Device) -> None:
         super().__init__(tuple(interface["shape"]), np.dtype(interface["typestr"]), device)
         self.owner = owner
+        self.lease = interface.get("lease")
+        """What keeps the elements there besides."""
         self.address = int(interface["data"][0] or 0)
         self.stream = interface.get("stream")
         """Whose work on the elements must be over before they are read; None where it is."""
@@ -192,35 +194,50 @@ class LoadedArray(_Described):
 
 
 def borrowed(value: Any, what: str) -> BorrowedArray | None:
-    """An array that offers its elements on a device by `__cuda_array_interface__`; None for one that does not.
+    """An array that offers its elements on a device by `__cuda_array_interface__`, or by DLPack; None for one that does not.
 
     Raises: DTypeError for elements that do not lie in C's order, or have a mask.
     """
-    if not hasattr(type(value), "__cuda_array_interface__"):
-        return None
-    interface = getattr(
-        value, "__cuda_array_interface__", None
-    )  # a tensor of the host has the property, without a value
+    if hasattr(type(value), "__cuda_array_interface__"):
+        # A tensor of the host has the property, without a value.
+        interface = getattr(value, "__cuda_array_interface__", None)
+    else:
+        interface = _dlpack_reader(value, what)
     if interface is None:
         return None
     made = BorrowedArray(value, interface, _device_of_owner(value))
-    steps, step = [], made.dtype.itemsize
-    for extent in reversed(made.shape):
-        steps.append(step)
-        step *= extent
-    strides = interface.get("strides")
-    if (
-        interface.get("mask") is not None
-        or strides is not None
-        and made.size
-        and tuple(strides) != tuple(reversed(steps))
-    ):
+    if interface.get("mask") is not None or not _is_contiguous(made, interface.get("strides")):
         raise DTypeError(
             f"{what} is a {type(value).__name__} on {made.device} whose elements are not one after another",
             where=here(),
             hint="make a contiguous one first, such as `x.contiguous()` of PyTorch's or `cupy.ascontiguousarray(x)`",
         )
     return made
+
+
+def _is_contiguous(array: DeviceArray, strides: Sequence[int] | None) -> bool:
+    """Whether elements that are `strides` bytes apart stand one after another. That of an axis of one element says nothing."""
+    if strides is None or not array.size:
+        return True
+    step = array.dtype.itemsize
+    for extent, stride in zip(reversed(array.shape), reversed(strides), strict=True):
+        if extent > 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def _no_reader(value: Any, what: str) -> dict[str, Any] | None:
+    return None
+
+
+_dlpack_reader: Callable[[Any, str], dict[str, Any] | None] = _no_reader
+
+
+def set_dlpack_reader(reader: Callable[[Any, str], dict[str, Any] | None]) -> None:
+    """Let `reader` say what DLPack offers on a device, in the words of `__cuda_array_interface__`."""
+    global _dlpack_reader
+    _dlpack_reader = reader
 
 
 def _device_of_owner(value: Any) -> Device:

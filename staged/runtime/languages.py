@@ -41,8 +41,8 @@ class ProgramOnDevices(LoadedProgram, Protocol):
     def place_on(self, device: str, nbytes: int) -> Remote:
         """New memory there. Raises: ProgramMemoryError if the device has no room."""
 
-    def borrowed(self, device: str, address: int, stream: int | None) -> Any:
-        """Another library's array there, once the work of `stream` on it is over."""
+    def borrowed(self, device: str, address: int, stream: int | None, owner: Any) -> Any:
+        """Another library's array there, once the work of `stream` on it is over; it is there as long as `owner` lives."""
 
 
 class Language(Protocol):

@@ -11,6 +11,7 @@
 | `interface.py`| functions of the CUDA runtime for use from Python                                       |
 | `resident.py` | arrays that stay on a device between calls                                              |
 | `arriving.py` | arrays that come to a device beside its work                                            |
+| `borrowed.py` | arrays of other libraries on a device                                                   |
 | `program.py`  | a loaded program with kernels                                                           |
 | `loading.py`  | a program that can be called, on whichever device there is                              |
 

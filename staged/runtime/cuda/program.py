@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from staged.runtime.cuda.resident import BorrowedPlace, DeviceCopy, note_stop
+from staged.runtime.cuda.borrowed import BorrowedPlace
+from staged.runtime.cuda.resident import DeviceCopy, note_stop
 from staged.runtime.guard import APART_MODE, ffi
 from staged.runtime.native import NativeProgram
 
@@ -41,6 +43,6 @@ class CudaProgram(NativeProgram):
         """New memory there for an array. Raises: ProgramMemoryError if the device has no room."""
         return DeviceCopy(device, nbytes)
 
-    def borrowed(self, device: str, address: int, stream: int | None) -> BorrowedPlace:
-        """Another library's array there, once the work of `stream` on it is over."""
-        return BorrowedPlace(device, address, stream)
+    def borrowed(self, device: str, address: int, stream: int | None, owner: Any) -> BorrowedPlace:
+        """Another library's array there, once the work of `stream` on it is over; it is there as long as `owner` lives."""
+        return BorrowedPlace(device, address, stream, owner)

@@ -14,7 +14,6 @@ from staged.runtime.cuda.interface import Runtime, current_runtime
 from staged.runtime.guard import ffi
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
-_LEGACY_STREAM = 1  # as the protocol calls the null stream
 TO_DEVICE, _TO_HOST, _BETWEEN_DEVICES = 1, 2, 3  # cudaMemcpyHostToDevice, ...DeviceToHost, ...DeviceToDevice
 
 
@@ -130,19 +129,3 @@ class DeviceCopy:
 
     def __repr__(self) -> str:
         return f"<{self.nbytes:,} bytes on {self.device}>"
-
-
-class BorrowedPlace:
-    """Elements of another library's on a device, for one call, once what writes them there is over."""
-
-    arrival = None
-    """It is over when this is made."""
-
-    def __init__(self, device: str, address: int, stream: int | None) -> None:
-        self.address = ffi.cast("void *", address)
-        if stream is not None:
-            runtime = current_runtime()
-            choose_device(runtime, device)
-            handle = ffi.NULL if stream == _LEGACY_STREAM else ffi.cast("void *", stream)
-            status = runtime.function("cudaStreamSynchronize", "int (*)(void *)")(handle)
-            check_status(runtime, status, "cudaStreamSynchronize")

@@ -1,0 +1,91 @@
+"""Planted faults of arrays of other libraries on a device."""
+
+from tests.mutate.mutant import Mutant
+
+BORROWED = "staged/runtime/cuda/borrowed.py"
+RESIDENT = "staged/frontend/resident.py"
+
+
+def case(words: str) -> tuple[str, ...]:
+    return ("tests/runtime/test_cuda_borrowed.py", "-k", words)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a program does not wait for what another library still writes",
+        BORROWED,
+        "            self.arrival.record(ffi.NULL)\n",
+        "",
+        case("still_writes"),
+    ),
+    Mutant(
+        "elements are given back before they are read",
+        RESIDENT,
+        'self.lease = interface.get("lease")',
+        "self.lease = None",
+        case("held_while"),
+    ),
+    Mutant(
+        "elements are never given back",
+        BORROWED,
+        "        if deleter:",
+        "        if False:",
+        case("read_in_place"),
+    ),
+    Mutant(
+        "a capsule that is taken can be taken again",
+        BORROWED,
+        "            _set_name(capsule, taken)\n",
+        "",
+        case("read_in_place"),
+    ),
+    Mutant(
+        "where the elements begin is not heeded",
+        BORROWED,
+        "(tensor.data or 0) + tensor.byte_offset",
+        "(tensor.data or 0)",
+        case("read_in_place"),
+    ),
+    Mutant(
+        "strides of axes of one element are heeded",
+        RESIDENT,
+        "        if extent > 1 and stride != step:",
+        "        if stride != step:",
+        case("mean_nothing"),
+    ),
+    Mutant(
+        "strides are not heeded",
+        BORROWED,
+        "    strides = tensor.strides[: tensor.ndim] if tensor.strides else None",
+        "    strides = None",
+        case("mean_nothing"),
+    ),
+    Mutant(
+        "groups of numbers are taken for numbers",
+        BORROWED,
+        "dtype is None or tensor.lanes != 1 or ",
+        "dtype is None or ",
+        case("refused_and_given_back"),
+    ),
+    Mutant(
+        "a version of DLPack that is not known is read",
+        BORROWED,
+        "managed.major > _NEWEST[0]",
+        "managed.major > 9",
+        case("refused_and_given_back"),
+    ),
+    Mutant(
+        "elements on the host are taken for a device's",
+        BORROWED,
+        " or value.__dlpack_device__()[0] != _CUDA:",
+        ":",
+        case("numpys_to_read"),
+    ),
+    Mutant(
+        "libraries from before DLPack's versions are refused",
+        BORROWED,
+        "            capsule = value.__dlpack__(stream=_LEGACY_STREAM)\n",
+        "            raise\n",
+        case("read_in_place"),
+    ),
+)
