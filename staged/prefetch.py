@@ -14,13 +14,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from staged.backends.registry import choose
 from staged.eager import drawn
 from staged.errors import ArgumentError, StagedError
 from staged.frontend import trees
 from staged.frontend.arguments import as_argument, staged_type
+from staged.frontend.device_options import device_options
 from staged.frontend.generator import default_of_thread
 from staged.frontend.regions import checked_device
-from staged.frontend.resident import LoadedArray, ambient_device, find_kept
+from staged.frontend.resident import LoadedArray, ambient_device, ambient_options, find_kept
 from staged.frontend.tracing import current_trace
 from staged.ir.types import CPU, Device
 from staged.ops.context import context_or_none
@@ -43,7 +45,9 @@ class Loader(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         device = ambient_device() if self.device is None else self.device
         # Eager mode computes on the host, whatever is around; what a trace goes through becomes part of the program.
-        return _Ahead(self.iterable, self.ahead, CPU if context_or_none() is not None else device)
+        if context_or_none() is not None or device != CPU and not _takes_cuda_arrays(device):
+            device = CPU
+        return _Ahead(self.iterable, self.ahead, device)
 
     def __len__(self) -> int:
         return len(self.iterable)  # type: ignore[arg-type]
@@ -80,6 +84,11 @@ def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) 
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
         raise ArgumentError(f"loader takes what a `for` goes through, got a {type(iterable).__name__}", where=here())
     return Loader(iterable, ahead, device)
+
+
+def _takes_cuda_arrays(device: Device) -> bool:
+    """Whether the programs in the regions around take what is in CUDA's memory."""
+    return choose({device.kind}, device_options(ambient_options()).using).takes_cuda_arrays
 
 
 class _Ahead(Iterator[T]):

@@ -16,10 +16,21 @@ from staged.frontend.variable import Variable
 from staged.ir.types import CPU, Device, shape_text
 from staged.remote import Remote
 from staged.runtime.cuda.borrowed import device_interface
+from staged.runtime.guard import ffi
 from staged.runtime.languages import ProgramOnDevices
 from staged.source import Position
 
 set_dlpack_reader(device_interface)
+
+
+class _Unread:
+    """The place of an array that a program does not read."""
+
+    address = ffi.NULL
+    arrival = None
+
+
+_UNREAD = _Unread()
 
 
 def input_places(
@@ -29,6 +40,9 @@ def input_places(
 
     Raises: ProgramMemoryError if a device has no room, with the parameter's name, and the program's line.
     """
+    if not hasattr(program, "place_on"):
+        # One of the host alone: its inputs on a device have no elements, or no use.
+        return [value if device == CPU else _UNREAD for value, device in zip(values, devices, strict=False)]
     return [
         value if device == CPU else _input_place(value, device, parameter, program, where)
         for value, device, parameter in zip(values, devices, program.artifact.parameters, strict=False)

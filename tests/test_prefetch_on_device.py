@@ -360,6 +360,21 @@ def test_an_array_that_was_loaded_is_used_as_any_of_the_device(device: cuda.Emul
         x.men()
 
 
+def test_a_program_may_read_nothing_on_the_device(device: cuda.Emulator) -> None:
+    """It has no work there, so that it is one of the host's."""
+    empty = np.zeros((0, 3), np.float32)
+    both = st.function(lambda x, y: y * 2.0)
+    double = st.function(lambda x: x * 2.0)
+    with with_backend(GPU, empty) as on_device:
+        (loaded,) = st.loader([empty.copy()])
+        before = device.counts()
+        for x in (empty, on_device, loaded):
+            for _ in range(2):
+                assert double(x).shape == (0, 3)
+                assert both(st.to(X[0], GPU), 3.0) == 6.0
+        assert (device.counts() - before).copies_to_device == 0
+
+
 def test_the_iterable_may_use_another_device(device: cuda.Emulator) -> None:
     def batches() -> Iterator[Any]:
         for batch in X:

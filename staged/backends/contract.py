@@ -55,6 +55,8 @@ class BackEnd(Protocol):
     name: str
     devices: tuple[str, ...]
     """The kinds of devices whose ops it takes; 'cpu' is the host."""
+    takes_cuda_arrays: bool = False
+    """Whether its programs take inputs that are in CUDA's memory, where `st.loader` copies batches ahead of them."""
     variants: tuple[str, ...] = ()
     """Names of machines: an exported folder has the program for each of these too, and chooses among them when it runs."""
 

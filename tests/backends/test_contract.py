@@ -146,3 +146,12 @@ def _on(using: str | None) -> Callable[[Any], Any]:
 
 def _list(values: Any) -> list[Any]:
     return list(values) if isinstance(values, tuple) else [values]
+
+
+def test_a_loader_leaves_arrays_on_the_host_for_a_back_end_that_does_not_know_cudas() -> None:
+    x = np.ones((2, 3), np.float32)
+    double = st.function(lambda x: x * 2.0)
+    with st.with_backend(st.GPU, using="numpy"):
+        (batch,) = st.loader([x])
+        assert batch is x
+        assert double(batch).tolist() == (x * 2).tolist()

@@ -95,8 +95,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a loader in eager mode puts arrays on the device",
         PREFETCH,
-        "CPU if context_or_none() is not None else device",
-        "device",
+        "        if context_or_none() is not None or device",
+        "        if device",
         case("eager_mode"),
     ),
     Mutant(
@@ -168,6 +168,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "ambient_device() if self.device is None else self.device",
         "ambient_device()",
         case("outside_of_a_region"),
+    ),
+    Mutant(
+        "a loader copies arrays to CUDA's memory for any back end",
+        PREFETCH,
+        " or device != CPU and not _takes_cuda_arrays(device):",
+        ":",
+        case("leaves_arrays_on_the_host", "tests/backends/test_contract.py"),
+    ),
+    Mutant(
+        "programs of the host are to make places on a device",
+        "staged/residency.py",
+        'if not hasattr(program, "place_on"):',
+        "if False:",
+        case("nothing_on_the_device"),
     ),
     Mutant(
         "pieces of a mapped file that stay on the host are not read",
