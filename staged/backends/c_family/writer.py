@@ -88,9 +88,9 @@ class Writer:
         is_outside = text.startswith("#") and not text.startswith("#pragma GCC unroll")
         self.lines.append((text if is_outside else INDENT * self.depth + text) if text else "")
 
-    def statement(self, text: str) -> None:
-        """A statement, broken after commas where it is long."""
-        self.text(wrapped(text, WIDTH - len(INDENT) * self.depth))
+    def statement(self, text: str, like: str = "") -> None:
+        """A statement, broken after commas where it, or what it is `like`, is long."""
+        self.text(wrapped(text, WIDTH - len(INDENT) * self.depth, like))
 
     def text(self, text: str) -> None:
         """Ready text, line by line, at the current depth."""
@@ -184,15 +184,21 @@ def c_string(text: str) -> str:
     return '"' + "".join(out) + '"'
 
 
-def wrapped(signature: str, width: int = WIDTH) -> str:
-    """A function head or a call, broken after commas where it is long; not if it is already, or ends with a comment."""
-    if len(signature) <= width or "\n" in signature or "  //" in signature:
+def wrapped(signature: str, width: int = WIDTH, like: str = "") -> str:
+    """A function head or a call, broken after commas where it is long; not if it is already, or ends with a comment.
+
+    `like`: the same with other names, which is measured instead.
+    """
+    measured = like or signature
+    if len(measured) <= width or "\n" in signature or "  //" in signature:
         return signature
-    lines, line = [], ""
-    for piece in _NEXT.split(signature):
-        if line and len(line) + len(piece) + 3 > width:
-            lines.append(line + ",")
-            line = "        " + piece
+    lines: list[list[str]] = []
+    room = 0
+    for piece, same in zip(_NEXT.split(signature), _NEXT.split(measured), strict=True):
+        if not lines or room + len(same) + 3 > width:
+            room = len(same) + (8 if lines else 0)
+            lines.append([piece])
         else:
-            line = f"{line}, {piece}" if line else piece
-    return "\n".join([*lines, line])
+            room += len(same) + 2
+            lines[-1].append(piece)
+    return ",\n        ".join(", ".join(pieces) for pieces in lines)

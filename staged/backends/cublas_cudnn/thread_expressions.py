@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Member, Name, Prefix, literal
+from staged.backends.c_family.code.types import CType, scalar
+from staged.backends.c_family.expr import (
+    Call,
+    Cast,
+    Expr,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Variable,
+    literal,
+)
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.scalars import narrow
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.failures import RECORD
 from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, LAUNCH_WORDS
+from staged.backends.cublas_cudnn.nest.statements import FAILED
 from staged.backends.cublas_cudnn.spelling import spell_in_cuda
 from staged.ir.thread_kernel import (
     AXES,
@@ -37,7 +51,7 @@ _RESERVED = frozenset(
 
 
 class ThreadExpressions:
-    """The part of an emitter that writes what one thread computes, with the names that the kernel's text uses."""
+    """What one thread computes, as code, with the variables that stand for the kernel's arrays, numbers and locals."""
 
     def __init__(self, kernel: ThreadKernel, site: Site) -> None:
         self.kernel = kernel
@@ -45,10 +59,10 @@ class ThreadExpressions:
         self.names = Names()
         self.names.used |= CUDA_WORDS | LAUNCH_WORDS | _RESERVED | {RECORD}
         self.snippets: set[str] = set()
-        self.arrays: dict[str, Expr] = {}
-        self.arguments: dict[str, Expr] = {}
-        self.extents: list[Expr] = []
-        self.locals: dict[str, str] = {}
+        self.arrays: dict[str, Variable] = {}
+        self.arguments: dict[str, Variable] = {}
+        self.extents: list[Variable] = []
+        self.locals: dict[str, Variable] = {}
         self.changing: tuple[Element, Expr] | None = None
         """The element that is being changed, and its text."""
 
@@ -56,17 +70,22 @@ class ThreadExpressions:
         """Ask for support snippets by name."""
         self.snippets.update(snippets)
 
-    def c_name(self, name: str) -> str:
-        if name not in self.locals:
-            self.locals[name] = self.names.fresh(name)
-        return self.locals[name]
+    def variable(self, hint: str, type: CType) -> Variable:
+        """A variable with a name of its own."""
+        return Variable(self.names.fresh(hint), type)
+
+    def local(self, local: Local) -> Variable:
+        """The variable for a local of the user's."""
+        if local.name not in self.locals:
+            self.locals[local.name] = self.variable(local.name, scalar(local.type.dtype))
+        return self.locals[local.name]
 
     def expr(self, e: Expression) -> Expr:
         match e:
             case Const():
                 return literal(e.value, e.type.dtype)
             case Local():
-                return Name(self.c_name(e.name))
+                return self.local(e)
             case Argument():
                 return self.arguments[e.name]
             case Extent():
@@ -95,7 +114,7 @@ class ThreadExpressions:
         if e.checked:
             self.need(f"checked_{e.op}_{dtype}")
             site = Literal(str(self.site(e.where)))
-            return Call(f"st_checked_{e.op}_{dtype}", (Name(RECORD), site, *operands))
+            return Call(f"st_checked_{e.op}_{dtype}", (FAILED, site, *operands))
         dtypes = [operand.type.dtype for operand in e.operands]
         return spell_in_cuda(e.op, dtypes, dtype, operands, e.attributes(), self.need)
 
@@ -129,7 +148,7 @@ class ThreadExpressions:
             given = self.expr(index)
             if is_checked:
                 self.need("thread_index")
-                given = Call("st_thread_index", (Name(RECORD), Literal(str(self.site(e.where))), given, extent))
+                given = Call("st_thread_index", (FAILED, Literal(str(self.site(e.where))), given, extent))
             checked = checked or is_checked
             if place is None:
                 place = given

@@ -15,16 +15,19 @@ Sizes are arguments, so that one kernel serves arrays of all shapes whose axes a
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Member, Name
+from staged.backends.c_family.code import tree
+from staged.backends.c_family.code.printer import print_function
+from staged.backends.c_family.code.tree import CodeBuilder, Declare, Function, Parameter, Unused
+from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar
+from staged.backends.c_family.code.uses import mentioned
+from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Literal, Member, Variable
 from staged.backends.c_family.kernel_text import Site
-from staged.backends.c_family.writer import Names, Writer, safe_comment
-from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.kernel_text import CudaKernel
-from staged.backends.cublas_cudnn.spelling import device_names
+from staged.backends.c_family.writer import Names
+from staged.backends.cublas_cudnn.kernel_text import CUDA, CudaKernel
+from staged.backends.cublas_cudnn.nest.statements import FAILED, array_of
 from staged.backends.cublas_cudnn.thread_expressions import ThreadExpressions
 from staged.backends.cublas_cudnn.thread_variables import variable_uses
 from staged.ir.nodes import Op
@@ -51,6 +54,7 @@ from staged.ir.thread_kernel import (
     walk,
     walk_statements,
 )
+from staged.ir.types import i64
 from staged.source import Position
 
 
@@ -61,6 +65,9 @@ class ThreadKernelText(CudaKernel):
     kernel: ThreadKernel | None = None
     on_device: frozenset[int] = frozenset()
     """The numbers of the parameters that are numbers on the device, which it reads there."""
+
+    def can_read(self, positions: Collection[int]) -> bool:
+        return False
 
 
 class ThreadKernels:
@@ -82,77 +89,80 @@ class ThreadKernels:
         key = kernel, on_device
         if key not in self.known:
             name = self.names.fresh(kernel.name, "_kernel")
-            self.known[key] = _Emitter(kernel, on_device, self.site).text(name)
+            self.known[key] = _Lowering(kernel, on_device, self.site).made(name)
         made = self.known[key]
         return replace(made, may_alias=tuple(enumerate(kernel.written)))
 
 
-class _Emitter(ThreadExpressions):
-    """Writes one kernel: its parameters, and its statements under their Python lines."""
+class _Lowering:
+    """One kernel on its way to code: its parameters, and its statements under their Python lines."""
 
     def __init__(self, kernel: ThreadKernel, on_device: frozenset[int], site: Site) -> None:
-        super().__init__(kernel, site)
+        self.kernel = kernel
         self.on_device = on_device
-        self.w = Writer()
+        self.names = ThreadExpressions(kernel, site)
+        self.expr = self.names.expr
+        self.code = CodeBuilder()
         self.declared: set[str] = set()
         self.last: Position | None = None
         self.uses = variable_uses(kernel.body)
 
     # ---- the function ----
 
-    def text(self, name: str) -> ThreadKernelText:
+    def made(self, name: str) -> ThreadKernelText:
         """The kernel, called `name`."""
-        kernel, w = self.kernel, self.w
-        parameters = [*self.parameters(), *self.sizes()]
-        given = list(parameters)
-        if kernel.can_fail:
-            parameters.append(("st_device_failure *", RECORD))
-        for comment in self.comments():
-            w.line("// " + safe_comment(comment))
-        head = ", ".join(f"{type}{parameter}" for type, parameter in parameters)
-        with w.block(f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {name}({head})'):
-            start = len(w.lines)
-            for number in sorted(self.on_device):
-                parameter = kernel.parameters[number]
-                value = self.names.fresh(parameter.name)
-                w.line(f"const {parameter.dtype.c_name} {value} = {self.arguments[parameter.name]}[0];")
-                self.arguments[parameter.name] = Name(value)
-            for memory in kernel.memories:
-                self.declare_memory(memory)
-            self.body(kernel.body, ())
-            self.close(start, parameters)
+        kernel, names = self.kernel, self.names
+        given = [*self.parameters(), *self.sizes()]
+        parameters = [*given, FAILED] if kernel.can_fail else given
+        for number in sorted(self.on_device):
+            parameter = kernel.parameters[number]
+            value = names.variable(parameter.name, scalar(parameter.dtype))
+            self.code.add(Declare(value, Index(names.arguments[parameter.name], Literal("0"))))
+            names.arguments[parameter.name] = value
+        for memory in kernel.memories:
+            self.declare_memory(memory)
+        declared, self.code.body = self.code.body, []
+        self.body(kernel.body, ())
+        used = mentioned((*declared, *self.code.body))
+        arrays = [names.arrays[memory.name] for memory in kernel.memories]
+        unused = [Unused((variable,)) for variable in (*parameters, *arrays) if variable not in used]
+        code = Function(
+            name,
+            tuple(map(Parameter, parameters)),
+            (*declared, *unused, *self.code.body),
+            tuple(self.comments()),
+            kernel.threads,
+            breaks_lines=True,
+        )
         return ThreadKernelText(
             name,
-            device_names(str(w)),
-            tuple(given),
+            print_function(code, CUDA),
+            tuple((variable.type.before_name, variable.text) for variable in given),
             1,
-            snippets=frozenset(self.snippets),
+            snippets=frozenset(names.snippets),
             can_fail=kernel.can_fail,
+            code=code,
             kernel=kernel,
             on_device=self.on_device,
         )
 
-    def parameters(self) -> Iterator[tuple[str, str]]:
-        """(C type, name) of the arrays and numbers."""
+    def parameters(self) -> Iterator[Variable]:
+        """The arrays and numbers."""
+        names = self.names
         for number, parameter in enumerate(self.kernel.parameters):
-            name, c_type = self.names.fresh(parameter.name), parameter.dtype.c_name
+            place = pointer(scalar(parameter.dtype), Space.GLOBAL, is_const=not (parameter.is_array and parameter.written))
             if parameter.is_array:
-                self.arrays[parameter.name] = Name(name)
-                yield f"{c_type} *" if parameter.written else f"const {c_type} *", name
+                names.arrays[parameter.name] = variable = names.variable(parameter.name, place)
             elif number in self.on_device:
-                self.names.used.discard(name)
-                place = self.names.fresh(f"{parameter.name}_place")
-                self.arguments[parameter.name] = Name(place)
-                yield f"const {c_type} *", place
+                names.arguments[parameter.name] = variable = names.variable(f"{parameter.name}_place", place)
             else:
-                self.arguments[parameter.name] = Name(name)
-                yield f"{c_type} ", name
+                names.arguments[parameter.name] = variable = names.variable(parameter.name, scalar(parameter.dtype))
+            yield variable
 
-    def sizes(self) -> Iterator[tuple[str, str]]:
+    def sizes(self) -> Iterator[Variable]:
         for hint in self.kernel.extents:
-            name = self.names.fresh(hint)
-            self.extents.append(Name(name))
-            yield "int64_t ", name
+            self.names.extents.append(self.names.variable(hint, INDEX))
+            yield self.names.extents[-1]
 
     def comments(self) -> list[str]:
         """The Python line of the kernel, its blocks, and what its sizes are."""
@@ -160,7 +170,7 @@ class _Emitter(ThreadExpressions):
         where = kernel.where
         found = [f"{where.short}  {where.text}"] if where is not None else []
         sizes = []
-        for number, name in enumerate(map(str, self.extents)):
+        for number, name in enumerate(map(str, self.names.extents)):
             axes = [
                 p.name if len(p.extents) == 1 else f"{p.name}.shape[{axis}]"
                 for p in kernel.parameters
@@ -172,21 +182,12 @@ class _Emitter(ThreadExpressions):
         return [*found, "; ".join([f"blocks of {blocks} thread{'s' if kernel.threads > 1 else ''}", *sizes])]
 
     def declare_memory(self, memory: Memory) -> None:
-        name = self.names.fresh(memory.name)
-        self.arrays[memory.name] = Name(name)
-        storage = "__shared__ " if memory.kind == "shared" else ""
-        sizes = " * ".join(map(str, memory.shape))
-        self.w.line(f"{storage}{memory.dtype.c_name} {name}[{sizes}];")
-
-    def close(self, start: int, parameters: Sequence[tuple[str, str]]) -> None:
-        """Say which parameters and arrays nobody uses: compilers warn of the others."""
-        lines = self.w.lines
-        text = "\n".join(line for line in lines[start:] if not line.lstrip().startswith("//"))
-        named = [(name, 1) for _, name in parameters]
-        named += [(str(self.arrays[memory.name]), 2) for memory in self.kernel.memories]
-        unused = [name for name, count in named if len(re.findall(rf"\b{name}\b", text)) < count]
-        at = start + len(self.on_device) + len(self.kernel.memories)
-        lines[at:at] = [f"    (void){name};" for name in unused]
+        space = Space.SHARED if memory.kind == "shared" else Space.PRIVATE
+        array = self.names.arrays[memory.name] = self.names.variable(memory.name, array_of(memory.dtype, space))
+        size: Expr = Literal(str(memory.shape[0]))
+        for extent in memory.shape[1:]:
+            size = Infix("*", size, Literal(str(extent)))
+        self.code.add(Declare(array, is_const=False, sizes=(size,)))
 
     # ---- variables ----
 
@@ -199,14 +200,13 @@ class _Emitter(ThreadExpressions):
             statement = body[number]
             if isinstance(statement, Assign) and statement.target.name == name:
                 continue  # declared with its value
-            type = self.type_of(name)
-            self.w.line(f"{type} {self.c_name(name)};")
+            self.code.add(Declare(self.names.local(self.local_of(name)), is_const=False))
             self.declared.add(name)
 
-    def type_of(self, name: str) -> str:
+    def local_of(self, name: str) -> Local:
         for statement in walk_statements(self.kernel.body):
             if isinstance(statement, Assign | For) and statement.target.name == name:
-                return statement.target.type.dtype.c_name
+                return statement.target
         raise AssertionError(f"nothing assigns `{name}`")
 
     # ---- statements ----
@@ -217,121 +217,104 @@ class _Emitter(ThreadExpressions):
             self.comment(statement)
             self.statement(statement, (*path, number))
 
+    def nested(self, body: Sequence[Statement], path: tuple[int, ...]) -> tuple[tree.Statement, ...]:
+        """The statements of a body inside another."""
+        with self.code.nested() as inner:
+            self.body(body, path)
+        return tuple(inner)
+
     def comment(self, statement: Statement) -> None:
         """The Python line, once."""
         where = statement.where
         if where is None or self.last is not None and (self.last.file, self.last.line) == (where.file, where.line):
             return
         self.last = where
-        self.w.comment(f"{where.short}  {where.text}")
+        self.code.add(tree.Comment(f"{where.short}  {where.text}"))
 
     def statement(self, s: Statement, here: tuple[int, ...]) -> None:
-        w = self.w
         match s:
             case Assign():
                 self.assign(s)
             case Store():
                 self.store(s)
             case Do():
-                self.w.statement(f"{self.expr(s.value)};")
+                self.code.add(tree.Do(self.expr(s.value)))
             case If():
-                self.branch(s, here)
+                condition = self.expr(s.condition)
+                self.code.add(tree.If(condition, self.nested(s.then, (*here, 0)), self.nested(s.other, (*here, 1))))
             case While():
-                with w.block(f"while ({self.expr(s.condition)})"):
-                    self.body(s.body, (*here, 0))
+                condition = self.expr(s.condition)
+                self.code.add(tree.While(condition, self.nested(s.body, (*here, 0))))
             case For():
                 self.loop(s, here)
             case Leave():
-                w.line(f"{s.kind};")
+                self.code.add(tree.Jump(s.kind))
             case Barrier():
-                w.line("__syncthreads();")
+                self.code.add(tree.Barrier())
 
     def assign(self, s: Assign) -> None:
         name, uses = s.target.name, self.uses[s.target.name]
-        value, target = self.expr(s.value), Name(self.c_name(name))
+        value, target = self.expr(s.value), self.names.local(s.target)
         if isinstance(value, Cast) and isinstance(value.operand, Member):
             value = value.operand  # what C converts anyway
         if name in self.declared:
             self.change(target, value)
             return
         self.declared.add(name)
-        c_type = s.target.type.dtype.c_name
-        self.w.statement(f"{'const ' if uses.assigned == 1 else ''}{c_type} {target} = {value};")
+        self.code.add(Declare(target, value, is_const=uses.assigned == 1))
         if not uses.read:
-            self.w.line(f"(void){target};")
+            self.code.add(Unused((target,)))
 
     def change(self, target: Expr, value: Expr) -> None:
         match value:
-            case Infix(op, left, right) if op in "+-*/" and str(left) == str(target):
-                self.w.statement(f"{target} {op}= {right};")
+            case Infix(op, left, right) if op in "+-*/" and left == target:
+                self.code.add(tree.Assign(target, right, op))
             case _:
-                self.w.statement(f"{target} = {value};")
+                self.code.add(tree.Assign(target, value))
 
     def store(self, s: Store) -> None:
-        array = self.arrays[s.target.array]
+        names, array = self.names, self.names.arrays[s.target.array]
         if not any(s.target.checked):
-            target = Index(array, self.place(s.target))
-            self.changing = (s.target, target)
+            target = Index(array, names.place(s.target))
+            names.changing = (s.target, target)
             self.change(target, self.expr(s.value))
-            self.changing = None
+            names.changing = None
             return
-        at, given = Name(self.names.fresh("place")), Name(self.names.fresh("value"))
+        at, given = names.variable("place", INDEX), names.variable("value", scalar(s.target.type.dtype))
         # The other lanes wait for this one at a shuffle, and atomic operations happen, whatever the index is.
         acts = any(isinstance(node, Shuffle | Atomic) for node in walk(s.value))
-        with self.w.block(""):
+        with self.code.block():
             if acts:
-                self.w.statement(f"const {s.target.type.dtype.c_name} {given} = {self.expr(s.value)};")
-            self.w.statement(f"const int64_t {at} = {self.place(s.target)};")
-            with self.w.block(f"if ({at} >= 0)"):
+                self.code.add(Declare(given, self.expr(s.value)))
+            self.code.add(Declare(at, names.place(s.target)))
+            with self.code.branch(Infix(">=", at, Literal("0"))):
                 target = Index(array, at)
-                self.changing = (s.target, target)
+                names.changing = (s.target, target)
                 self.change(target, given if acts else self.expr(s.value))
-                self.changing = None
-        self.names.used -= {at.text, given.text}
-
-    def branch(self, s: If, here: tuple[int, ...]) -> None:
-        w = self.w
-        condition = self.expr(s.condition)
-        then, other = s.then, s.other
-        w.line(f"if ({condition}) {{")
-        self.indented(then, (*here, 0))
-        if other:
-            w.line("} else {")
-            self.indented(other, (*here, 1))
-        w.line("}")
-
-    def indented(self, body: Sequence[Statement], path: tuple[int, ...]) -> None:
-        self.w.depth += 1
-        self.body(body, path)
-        self.w.depth -= 1
+                names.changing = None
+        names.names.used -= {at.text, given.text}
 
     def loop(self, s: For, here: tuple[int, ...]) -> None:
         changed = {each.target.name for each in walk_statements(s.body) if isinstance(each, Assign | For)}
         start = self.expr(s.start)
         stop, step = (self.settled(bound, changed, hint) for bound, hint in ((s.stop, "stop"), (s.step, "step")))
-        if s.owns:
-            counter = self.c_name(s.target.name)
-        else:
-            counter = self.names.fresh(f"{s.target.name}_turn")
+        counter = self.names.local(s.target) if s.owns else self.names.variable(f"{s.target.name}_turn", INDEX)
         if isinstance(start, Cast) and isinstance(start.operand, Member):
             start = start.operand
-        relation = ">" if s.goes_down else "<"
-        onwards = {"1": f"++{counter}", "-1": f"--{counter}"}.get(str(step), f"{counter} += {step}")
-        with self.w.block(f"for (int64_t {counter} = {start}; {counter} {relation} {stop}; {onwards})"):
+        with self.code.nested() as inner:
             if not s.owns:
-                value: Expr = Name(counter)
                 dtype = s.target.type.dtype
-                if dtype.name != "i64":
-                    value = Cast(dtype.c_name, value)
-                self.w.line(f"{self.c_name(s.target.name)} = {value};")
+                value = counter if dtype is i64 else Cast(dtype.c_name, counter)
+                self.code.add(tree.Assign(self.names.local(s.target), value))
             self.body(s.body, (*here, 0))
+        onwards = None if step == Literal("1") else step
+        self.code.add(tree.For(counter, start, stop, tuple(inner), onwards, is_down=s.goes_down))
 
     def settled(self, bound: Expression, changed: set[str], hint: str) -> Expr:
-        """A bound of a loop, which C computes in every turn: by name if that is work, or its value may change."""
+        """A bound of a loop, which C computes in every iteration: by name if that is work, or its value may change."""
         simple = isinstance(bound, Const | Extent | Builtin | Argument)
         if simple or isinstance(bound, Local) and bound.name not in changed:
             return self.expr(bound)
-        name = self.names.fresh(hint)
-        self.w.line(f"const int64_t {name} = {self.expr(bound)};")
-        return Name(name)
-
+        value = self.names.variable(hint, INDEX)
+        self.code.add(Declare(value, self.expr(bound)))
+        return value

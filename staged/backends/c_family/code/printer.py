@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from staged.backends.c_family.code.dialect import C, Dialect
@@ -23,7 +24,7 @@ from staged.backends.c_family.code.tree import (
     Unused,
     While,
 )
-from staged.backends.c_family.expr import Cast, Expr, print_expr
+from staged.backends.c_family.expr import PLAIN, Cast, Expr, print_expr
 from staged.backends.c_family.writer import INDENT, Writer, safe_comment, wrapped
 
 
@@ -52,11 +53,15 @@ class Printer:
     def __init__(self, dialect: Dialect, breaks_lines: bool = False) -> None:
         self.dialect = dialect
         self.w = Writer()
-        self.line: Callable[[str], None] = self.w.statement if breaks_lines else self.w.line
+        self.like: Printer | None = None
+        """What measures statements that are broken: lines break where they would with the host's names."""
+        if breaks_lines:
+            self.like = self if dialect.words is PLAIN else Printer(replace(dialect, words=PLAIN))
+        self.open_branch: Callable[[str], None] = self.w.line if breaks_lines else self.w.statement
         self.statements: dict[type[Statement], Callable[[Any], None]] = {
-            Declare: self.declare,
-            Assign: self.assign,
-            Do: lambda s: self.line(f"{self.expr(s.expr)};"),
+            Declare: self.simple,
+            Assign: self.simple,
+            Do: self.simple,
             For: self.loop,
             ForBits: self.loop_over_bits,
             While: self.loop_on_condition,
@@ -91,8 +96,21 @@ class Printer:
         for statement in body:
             self.statements[type(statement)](statement)
 
-    def declare(self, s: Declare) -> None:
-        self.line(f"{self.declared(s)};")
+    def simple(self, s: Declare | Assign | Do) -> None:
+        """A statement without others in it."""
+        if self.like is None:
+            self.w.line(self.text(s))
+        else:
+            self.w.statement(self.text(s), self.like.text(s))
+
+    def text(self, s: Declare | Assign | Do) -> str:
+        match s:
+            case Declare():
+                return f"{self.declared(s)};"
+            case Assign(target, value, op):
+                return f"{self.expr(target)} {op}= {self.expr(value)};"
+            case Do(expr):
+                return f"{self.expr(expr)};"
 
     def declared(self, s: Declare) -> str:
         type, sizes = s.variable.type, "".join([f"[{self.expr(size)}]" for size in s.sizes])
@@ -109,9 +127,6 @@ class Printer:
             cast = f"({type.text})"
         more = "".join([f", {self.expr(variable)} = {self.expr(value)}" for variable, value in s.also])
         return f"{head} = {cast}{self.expr(s.value)}{more}"
-
-    def assign(self, s: Assign) -> None:
-        self.line(f"{self.expr(s.target)} {s.op}= {self.expr(s.value)};")
 
     def loop(self, s: For) -> None:
         i, step = self.expr(s.index), "" if s.step is None else self.expr(s.step)
@@ -135,8 +150,7 @@ class Printer:
 
     def branch(self, s: If) -> None:
         w = self.w
-        # A branch with another side is one line, however long.
-        (w.line if s.other else w.statement)(f"if ({self.expr(s.condition)}) {{")
+        self.open_branch(f"if ({self.expr(s.condition)}) {{")
         w.depth += 1
         self.body(s.then)
         if s.other:
