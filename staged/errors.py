@@ -12,7 +12,8 @@ The layout follows one pattern everywhere (see `docs/errors.md`):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from staged.source import Position, excerpt
 
@@ -46,6 +47,16 @@ class StagedError(Exception):
         if self.hint:
             lines.append(f"  To fix: {self.hint}")
         return "\n".join(lines)
+
+
+@contextmanager
+def located(where: Position | None) -> Iterator[None]:
+    """Give an error that leaves the `with` this position, unless it has one."""
+    try:
+        yield
+    except StagedError as error:
+        error.where = error.where or where
+        raise
 
 
 # ---- found while staging ------------------------------------------------------------------------

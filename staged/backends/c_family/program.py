@@ -32,6 +32,7 @@ from staged.backends.c_family.standalone.words import words_of_folder
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer, c_identifier
 from staged.backends.contract import Emitted, Planner
+from staged.errors import located
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
@@ -100,13 +101,12 @@ class ProgramEmitter(FileWriter):
         # Functions have the first choice of names: kernels are called after the lines that call them.
         self.c_names = {called.name: self.names.fresh(called.name) for called in self.function.functions}
         library = self.make_library(self.machine, self.names, self.site)
-        kernels = {
-            op: library.kernel(op)
-            for function in every_function(self.function)
-            for op in structural_ops(function.block)
-            if op.declared.is_opaque
-        }
-        self.kernels = kernels
+        kernels = self.kernels = dict[Op, KernelText]()
+        for function in every_function(self.function):
+            for op in structural_ops(function.block):
+                if op.declared.is_opaque:
+                    with located(op.where):
+                        kernels[op] = library.kernel(op)
         called = called_functions(self.function)
         table = function_table(self.function)
         plans = {name: planner(table[name], self.aliases, how) for name, how in called.items()}

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Infix, Literal, Name, Prefix, literal
+from staged.backends.c_family.support.library import snippets
+from staged.backends.c_family.support.math import FUNCTION_NAMES
 from staged.backends.c_family.writer import c_string
+from staged.errors import UnsupportedError
 from staged.ir.declaration import prims
 from staged.ir.loops import NO_ELEMENTS
 from staged.ir.nodes import Op
@@ -29,10 +32,6 @@ EXTREMES = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
 
 # In libm, correctly rounded or exact everywhere: nothing to gain from functions of our own.
 LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}
-OWN_MATHS = frozenset(
-    "exp expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh erf erfc log2 log10 pow rsqrt maximum minimum".split()
-)
-"""Functions of the support library: `st_exp_f32(x)`, and `st_exp_f32v(&y, &x)` on vectors."""
 
 RANDOM_FUNCTIONS = {"random_bits": "st_random_bits", "bernoulli": "st_bernoulli"}
 
@@ -121,11 +120,10 @@ def _float(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Exp
     if name in LIBM:
         need("math")
         return libm(LIBM[name], dtype, operands)
-    if name in OWN_MATHS:
+    if name in FUNCTION_NAMES:
         need(f"st_{name}_{dtype}")
         return Call(f"st_{name}_{dtype}", tuple(operands))
-    need(f"{name}_{dtype}")
-    return Call(f"st_{name}_{dtype}", tuple(operands))
+    return _supported(name, dtype, operands, need)
 
 
 def _integer(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Expr:
@@ -146,6 +144,17 @@ def _integer(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> E
         return x if name == "abs" else narrow(Infix("!=", x, Literal("0")), dtype)
     if name == "pow" or name in ("bitwise_left_shift", "bitwise_right_shift", "bitwise_invert"):
         name = name.removeprefix("bitwise_")
+    return _supported(name, dtype, operands, need)
+
+
+def _supported(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Expr:
+    """A function of the support library for one dtype."""
+    if f"{name}_{dtype}" not in snippets():
+        raise UnsupportedError(
+            f"no back end that writes C has a way to write `{name}` of {dtype}",
+            hint="add a row for it, in staged/backends/c_family/scalars.py where C has the function, else in `FUNCTIONS` of "
+            "staged/backends/c_family/support/math.py",
+        )
     need(f"{name}_{dtype}")
     return Call(f"st_{name}_{dtype}", tuple(operands))
 

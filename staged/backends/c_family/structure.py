@@ -19,7 +19,7 @@ from staged.backends.c_family.expr import (
     Prefix,
 )
 from staged.backends.c_family.writer import Writer
-from staged.errors import UnsupportedError
+from staged.errors import UnsupportedError, located
 from staged.ir.buffers import Buffer
 from staged.ir.declaration import prims
 from staged.ir.names import name_of
@@ -80,10 +80,16 @@ class StructureEmitter(CallEmitter):
         elif op.declared is prims.RESHAPE and is_tensor(op.operands[0]):
             self.emit_element(op)
         elif all(not is_tensor(result) for result in op.results) and all(not is_tensor(o) for o in op.operands):
-            self.emit_scalar(op)
+            with located(op.where):
+                self.emit_scalar(op)
         else:
+            row = f"write `emit_{op.name}` in staged/backends/c_family/body.py"
+            if op.declared.kind != "structured":
+                row = "for a kernel of its own add a row to `_LOWER` of staged/kernels/lower_alone.py"
             raise UnsupportedError(
-                f"the {self.backend} back end has no way to write `{op.name}` outside of a kernel", where=op.where
+                f"the {self.backend} back end has no way to write `{op.name}` outside of a kernel, and fusion makes none of it",
+                where=op.where,
+                hint=row,
             )
 
     def settle(self) -> None:

@@ -12,14 +12,11 @@ from typing import Any
 
 from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Literal, Name, Prefix, literal
 from staged.backends.c_family.nest.value import Value, is_zero
-from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS, OWN_MATHS
+from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS
 from staged.backends.c_family.support.lanes import HALVES, lanes_snippet
-from staged.backends.c_family.support.math import function_snippet
+from staged.backends.c_family.support.math import FUNCTION_NAMES, function_snippet
 from staged.backends.c_family.support.vectors import vector_snippet, width_snippet
 from staged.ir.types import DType, bool_, f32
-
-VECTOR_FUNCTIONS = OWN_MATHS | {"sqrt", "floor", "ceil", "round", "trunc"}
-"""Ops with a function `st_<op>_f32v(f32v *y, const f32v *x)` in the support library; others go lane by lane."""
 
 
 class VectorTypes:
@@ -248,4 +245,4 @@ class VectorSpeller:
     def has_function(self, name: str, dtype: DType) -> bool:
         """Whether `function` has one."""
         half = dtype is f32 and self.types.lanes in HALVES
-        return name in VECTOR_FUNCTIONS and dtype.is_float and (self.types.is_native(dtype) or half)
+        return name in FUNCTION_NAMES and dtype.is_float and (self.types.is_native(dtype) or half)

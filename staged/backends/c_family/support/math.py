@@ -9,7 +9,7 @@ hold with and without fused multiply-add; infinities, NaN and signed zeros are t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from staged.backends.c_family.support.library import Snippet
@@ -510,23 +510,22 @@ class Function:
     """A function of the library: its name in `st_<name>_<dtype>`, what it says of itself, its body, what it needs."""
 
     name: str
-    comment: str
+    comment: str | Mapping[str, str]
+    """Of all dtypes, or by dtype; so are its calls."""
     body: Callable[[Variety], str]
-    calls: tuple[str, ...] = ()
+    calls: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
     arguments: tuple[str, ...] = ("x",)
     uses_libm: bool = False
 
     def snippet(self, v: Variety) -> Snippet:
-        needs = [*v.base_snippets, *(f"st_{name}_{v.suffix}" for name in self.calls)]
+        calls = self.calls if isinstance(self.calls, tuple) else self.calls[v.format.dtype]
+        comment = self.comment if isinstance(self.comment, str) else self.comment[v.format.dtype]
+        needs = [*v.base_snippets, *(f"st_{name}_{v.suffix}" for name in calls)]
         if self.name in ("sin", "cos") and v.is_vector:
             needs.append(f"any_{v.M}")
         includes = ("#include <math.h>",) if self.uses_libm else ()
-        text = v.function(self.name, self.comment, self.body(v), self.arguments)
+        text = v.function(self.name, comment, self.body(v), self.arguments)
         return Snippet(f"st_{self.name}_{v.suffix}", text, tuple(needs), includes)
-
-
-def _calls_of_tanh(dtype: str) -> tuple[str, ...]:
-    return ("exp",) if dtype == "f32" else ("expm1",)
 
 
 _LIBM_UNARY = ("tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "log2", "log10")
@@ -550,12 +549,18 @@ FUNCTIONS = (
     *(Function(name, f"{name}(x)", _libm(name), uses_libm=True) for name in _LIBM_UNARY),
     Function("pow", "x to the power z", _libm("pow", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),
     Function("atan2", "the angle of the point (z, x)", _libm("atan2", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),
+    Function(
+        "tanh",
+        {
+            "f32": "tanh(x): a polynomial near 0, else 1 - 2 / (exp(2x) + 1)",
+            "f64": "tanh(x) = e / (e + 2) with e = exp(2x) - 1",
+        },
+        _tanh,
+        {"f32": ("exp",), "f64": ("expm1",)},
+    ),
 )
-
-_TANH_COMMENT = {
-    "f32": "tanh(x): a polynomial near 0, else 1 - 2 / (exp(2x) + 1)",
-    "f64": "tanh(x) = e / (e + 2) with e = exp(2x) - 1",
-}
+"""Elementwise ops of floats that are functions of our own: `st_exp_f32(x)`, and `st_exp_f32v(&y, &x)` on vectors."""
+FUNCTION_NAMES = frozenset(function.name for function in FUNCTIONS)
 
 
 def function_snippet(name: str, type: str) -> str:
@@ -566,8 +571,4 @@ def function_snippet(name: str, type: str) -> str:
 SNIPPETS = (
     *(bits_snippet(format) for format in FORMATS.values()),
     *(function.snippet(v) for function in FUNCTIONS for v in VARIETIES),
-    *(
-        Function("tanh", _TANH_COMMENT[v.format.dtype], _tanh, _calls_of_tanh(v.format.dtype)).snippet(v)
-        for v in VARIETIES
-    ),
 )
