@@ -32,7 +32,6 @@ from staged.backends.cublas_cudnn.device import (
 )
 from staged.backends.cublas_cudnn.entry import CudaEntry
 from staged.backends.cublas_cudnn.failures import (
-    DECLARATIONS,
     finite_check_kernel,
     finite_check_launcher,
     finite_check_name,
@@ -43,7 +42,6 @@ from staged.backends.cublas_cudnn.functions import (
 )
 from staged.backends.cublas_cudnn.graph_text import GRAPH
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
-from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.kernels import needs_of
 from staged.backends.cublas_cudnn.launches import DIM3, DIM3_OF, launcher, thread_launcher
 from staged.backends.cublas_cudnn.library.call import LibraryCall
@@ -56,7 +54,9 @@ from staged.backends.cublas_cudnn.peers import (
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import device_stack_text
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
+from staged.backends.gpu_family.failures import DECLARATIONS
 from staged.backends.gpu_family.joining import join_launches
+from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU
@@ -123,8 +123,8 @@ class CudaProgramEmitter(CudaEntry):
     ) -> str:
         structure.need("host", "fail", "stop", *(("stack",) if self.stacks else ()))
         self.graphs.settle(self.graphs_offset(self.devices[0]))
-        on_device = [kernel for kernel in kernels if isinstance(kernel, CudaKernel) and kernel.name in self.launchers]
-        on_host = [kernel for kernel in kernels if not isinstance(kernel, CudaKernel | LibraryCall)]
+        on_device = [kernel for kernel in kernels if isinstance(kernel, GpuKernel) and kernel.name in self.launchers]
+        on_host = [kernel for kernel in kernels if not isinstance(kernel, GpuKernel | LibraryCall)]
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
         w = Writer()
         self.write_head(w, kernels)
@@ -162,7 +162,7 @@ class CudaProgramEmitter(CudaEntry):
         w.line("#endif  // the host part")
         return str(w)
 
-    def write_device_part(self, w: Writer, kernels: Sequence[CudaKernel]) -> None:
+    def write_device_part(self, w: Writer, kernels: Sequence[GpuKernel]) -> None:
         w.section("kernels")
         if not self.graphs.types():
             w.text(_RTC_TYPES)
@@ -185,7 +185,7 @@ class CudaProgramEmitter(CudaEntry):
         self,
         w: Writer,
         structure: StructureEmitter,
-        on_device: Sequence[CudaKernel],
+        on_device: Sequence[GpuKernel],
         on_host: Sequence[KernelText],
         calls: Sequence[LibraryCall],
         inner: list[tuple[VariableRef, str]],

@@ -7,7 +7,7 @@
     }
 
 A graph keeps the arguments that its kernels were captured with. So what differs between the turns stands in a struct on the
-device, one per run, and kernels are given the addresses of its fields (`CudaKernel.reading`). The host computes these
+device, one per run, and kernels are given the addresses of its fields (`GpuKernel.reading`). The host computes these
 values, as it does without graphs, so they are the same bits. What a library reads or writes at a changing address goes
 through a place that stays. The first time a run is done as it stands: libraries load what they need at the first call.
 
@@ -29,9 +29,10 @@ from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer
 from staged.backends.cublas_cudnn import graph_text
 from staged.backends.cublas_cudnn.device import DevicePart
+from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.graph_text import Turn
-from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
@@ -107,7 +108,7 @@ class Graphs:
         self.copied: list[DType] = []
         self.arguments: dict[str, None] = {}
         self.calls: dict[str, LibraryCall] = {}
-        self.reading: dict[tuple[str, tuple[int, ...]], CudaKernel] = {}
+        self.reading: dict[tuple[str, tuple[int, ...]], GpuKernel] = {}
         self.has_device_buffers = True
 
     # ---- the loop ----
@@ -156,7 +157,7 @@ class Graphs:
                 continue
             arguments = [*step.inputs, *step.outputs]
             kernel = self.program.kernels[step.op]
-            if isinstance(kernel, CudaKernel):
+            if isinstance(kernel, GpuKernel):
                 positions = changing_arguments(kernel, arguments)
                 changing |= {(kernel.parameters[position][0], str(arguments[position])) for position in positions}
                 if positions and not kernel.can_read(positions):
@@ -207,13 +208,13 @@ class Graphs:
         kernel = self.program.kernels[step.op]
         if turn is None:
             self.program.call_kernel(structure, step.op, step.inputs, step.outputs)
-        elif isinstance(kernel, CudaKernel):
+        elif isinstance(kernel, GpuKernel):
             self.launch(structure, turn, step, kernel)
         else:
             assert isinstance(kernel, LibraryCall)
             self.library(structure, turn, step, kernel)
 
-    def launch(self, structure: StructureEmitter, turn: Turn, step: CallStep, kernel: CudaKernel) -> None:
+    def launch(self, structure: StructureEmitter, turn: Turn, step: CallStep, kernel: GpuKernel) -> None:
         """A kernel that finds what changes in the struct of its turn."""
         arguments = [*step.inputs, *step.outputs]
         changing = changing_arguments(kernel, arguments)
@@ -224,7 +225,7 @@ class Graphs:
             key = (kernel.name, changing)
             if key not in self.reading:
                 name = self.program.names.fresh(f"{kernel.name.removesuffix('_kernel')}_of_turn", "_kernel")
-                self.reading[key] = kernel.reading(changing, name)
+                self.reading[key] = kernel.reading(changing, name, CUDA)
             self.program.use_kernel(step.op, self.reading[key])
         self.note(arguments)
         count = len(step.inputs)
@@ -398,7 +399,7 @@ def is_written_out(argument: Expr) -> bool:
     )
 
 
-def changing_arguments(kernel: CudaKernel, arguments: Sequence[Expr]) -> tuple[int, ...]:
+def changing_arguments(kernel: GpuKernel, arguments: Sequence[Expr]) -> tuple[int, ...]:
     """The positions of a launch's arguments that may differ between turns, or between calls of the program.
 
     Exact: whatever is not a fixed place or a number in the text counts as changing.

@@ -9,11 +9,12 @@ from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.kernel_text import KernelText, Site
 from staged.backends.c_family.writer import Names
+from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
-from staged.backends.cublas_cudnn.kernel_text import CUDA, CUDA_WORDS, CudaKernel
 from staged.backends.cublas_cudnn.library.contraction import Contractions
-from staged.backends.cublas_cudnn.nest.kernel import emit_kernel
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernels
+from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.nest.kernel import emit_kernel
 from staged.backends.gpu_family.products import product_nest
 from staged.ir.declaration import prims
 from staged.ir.machine import Gpu, Machine
@@ -31,12 +32,12 @@ class CudaLibrary:
         self.gpu = gpu
         self.names = names
         self.options = options
-        self.names.used |= CUDA_WORDS
+        self.names.used |= CUDA.reserved
         self.site = site
         self.contractions = Contractions(names, site, options)
         self.host = HostKernels(machine, names, site)
         self.thread_kernels = ThreadKernels(names, site)
-        self.known: dict[object, CudaKernel] = {}
+        self.known: dict[object, GpuKernel] = {}
         """Kernels by what they do: equal ones are compiled once, whatever lines they come from."""
 
     def kernel(self, op: Op) -> KernelText:
@@ -55,7 +56,7 @@ class CudaLibrary:
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
         # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
         chosen = self.names.fresh(name, "_kernel")
-        made = emit_kernel(op, chosen, self.gpu, self.site, self.options)
+        made = emit_kernel(op, chosen, self.gpu, CUDA, self.site, self.options)
         first = self.known.setdefault(_shape_of(made), made)
         if first is made:
             return made
@@ -71,7 +72,7 @@ class CudaLibrary:
         )
 
 
-def _shape_of(kernel: CudaKernel) -> object:
+def _shape_of(kernel: GpuKernel) -> object:
     """What two kernels must share to be one: all but comments and names of their own, and the launch."""
     assert kernel.code is not None and kernel.launch is not None
     shape, numbered = shape_of(kernel.code, CUDA)
@@ -88,4 +89,4 @@ def _shape_of(kernel: CudaKernel) -> object:
 
 def needs_of(kernels: Sequence[KernelText]) -> frozenset[str]:
     """The support functions that the device's kernels use."""
-    return frozenset(name for kernel in kernels if isinstance(kernel, CudaKernel) for name in kernel.snippets)
+    return frozenset(name for kernel in kernels if isinstance(kernel, GpuKernel) for name in kernel.snippets)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.writer import Writer
-from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.kernel_text import CudaKernel
+from staged.backends.gpu_family.failures import RECORD
+from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.ir.nodes import Op
 from staged.ir.thread_kernel import Parameter, ThreadKernel
 from staged.ir.types import Extent, Shape
@@ -33,7 +33,7 @@ static dim3 st_dim3_of(unsigned int x, unsigned int y, unsigned int z) {
 """
 
 
-def launcher(kernel: CudaKernel, name: str) -> str:
+def launcher(kernel: GpuKernel, name: str) -> str:
     """The function `name(gpu, arguments of the kernel)` that starts a kernel; it gives CUDA's error."""
     assert kernel.launch is not None
     w = Writer()
@@ -64,7 +64,7 @@ def launcher(kernel: CudaKernel, name: str) -> str:
     return str(w)
 
 
-def addresses(kernel: CudaKernel) -> str:
+def addresses(kernel: GpuKernel) -> str:
     """Where the arguments of a kernel are; what is the program's own is reached by a pointer that changes nothing."""
     given = [f"&{parameter}" for _, parameter in kernel.parameters]
     given += ["(void *)&gpu->scratch"] if kernel.workspace_bytes else []
@@ -72,7 +72,7 @@ def addresses(kernel: CudaKernel) -> str:
     return ", ".join(given)
 
 
-def thread_launcher(made: CudaKernel, name: str) -> str:
+def thread_launcher(made: GpuKernel, name: str) -> str:
     """The host function `name(gpu, grid, block, arguments of the kernel)`; it gives CUDA's error."""
     w = Writer()
     parameters = [f"{type}{parameter}" for type, parameter in made.parameters]

@@ -33,7 +33,6 @@ from staged.backends.cublas_cudnn.functions import (
     write_device_locals,
 )
 from staged.backends.cublas_cudnn.graphs import Graphs
-from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.kernels import CudaLibrary
 from staged.backends.cublas_cudnn.launches import launch_arguments
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
@@ -51,6 +50,7 @@ from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
+from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
@@ -116,7 +116,7 @@ class CudaProgram(ProgramEmitter):
         if isinstance(kernel, LibraryCall):
             self.call_library(structure, op, kernel, inputs, outputs)
             return
-        if not isinstance(kernel, CudaKernel):
+        if not isinstance(kernel, GpuKernel):
             super().call_kernel(structure, op, inputs, outputs)
             return
         if isinstance(kernel, ThreadKernelText):
@@ -233,7 +233,7 @@ class CudaProgram(ProgramEmitter):
     @property
     def kernels_may_fail(self) -> bool:
         """Whether what runs on the device may find that the program must stop."""
-        return self.check_nan or any(k.can_fail for k in self.kernels.values() if isinstance(k, CudaKernel))
+        return self.check_nan or any(k.can_fail for k in self.kernels.values() if isinstance(k, GpuKernel))
 
     # ---- sizes ----
 
@@ -242,7 +242,7 @@ class CudaProgram(ProgramEmitter):
 
     def workspace_bytes(self, device: Device) -> int:
         found = [
-            k.workspace_bytes for op, k in self.kernels.items() if isinstance(k, CudaKernel) and op.device == device
+            k.workspace_bytes for op, k in self.kernels.items() if isinstance(k, GpuKernel) and op.device == device
         ]
         return aligned(max(found, default=0), DEVICE_ALIGNMENT)
 
@@ -274,7 +274,7 @@ class CudaProgram(ProgramEmitter):
     def device_parts(self, device: Device) -> list[DevicePart]:
         """What the program has on a device, in the order in which it is made."""
         site = self.site(self.function.where)
-        kernels = sum(isinstance(kernel, CudaKernel) and not kernel.zeroes for kernel in self.kernels.values())
+        kernels = sum(isinstance(kernel, GpuKernel) and not kernel.zeroes for kernel in self.kernels.values())
         values, workspace = self.values_bytes(device), self.workspace_bytes(device)
         parts = [stream_part(site)]
         if len(self.devices) > 1:

@@ -19,16 +19,6 @@ from staged.ir.types import DTYPES, DType
 _FUNCTION = re.compile(r"(warp|block|column)_(sum|prod|max|min|any|all|argmax|argmin)_(\w+)")
 
 
-def parts_of(team: str, threads: int) -> int:
-    """Elements of shared memory that one call needs, for teams in blocks of so many threads."""
-    return {"warp": 0, "block": threads // 32, "column": threads}[team]
-
-
-def reduction_name(team: str, op: str, dtype: DType) -> str:
-    """The name of the function (without `st_`) for a reduction of numbers of this dtype."""
-    return f"{team}_{op}_{dtype}"
-
-
 def reduction_function(name: str) -> tuple[tuple[str, ...], str] | None:
     """(names of functions that it calls, text) of a reduction; None if `name` is none.
 

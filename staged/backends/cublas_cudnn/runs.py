@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.cublas_cudnn.kernel_text import CudaKernel
 from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.ir.buffers import Plan
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
@@ -61,7 +61,7 @@ def is_call(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
     if not op.declared.is_opaque or op.device == CPU:
         return False
     kernel = kernels.get(op)
-    if type(kernel) is CudaKernel:
+    if type(kernel) is GpuKernel:
         return kernel.launch is not None and kernel.launch.items > 0
     return isinstance(kernel, LibraryCall)
 
@@ -73,7 +73,7 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
         if isinstance(kernel, LibraryCall):
             return not op.attrs.get("dims") and (kernel.reading is not None or _takes_fixed_numbers(op))
         # Not one of the user's own, and none whose grid changes from turn to turn.
-        return op.device == CPU or type(kernel) is CudaKernel and kernel.launch is not None and not kernel.launch.grid
+        return op.device == CPU or type(kernel) is GpuKernel and kernel.launch is not None and not kernel.launch.grid
     if op.blocks or any(effect.kind == "io" for effect in op.effects):
         return False
     if op.name in _PASSIVE or any(view_of(result) is not None for result in op.results):

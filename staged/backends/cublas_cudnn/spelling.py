@@ -1,13 +1,10 @@
-"""How elementwise ops are spelled in CUDA kernels: the words of the language where it has them, else device functions."""
+"""The functions that CUDA kernels call: the language's own, and the support library's as functions of the device."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from staged.backends.c_family.expr import Call, Expr
-from staged.backends.c_family.scalars import Need, spell
 from staged.backends.c_family.support.library import snippets
 from staged.backends.cublas_cudnn import permutation_text
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
@@ -15,15 +12,15 @@ from staged.backends.cublas_cudnn.reductions import reduction_function, wins_fun
 from staged.backends.cublas_cudnn.thread_support import thread_function
 from staged.backends.gpu_family.packs import pack_type
 from staged.backends.gpu_family.permutations import SNIPPET
-from staged.ir.types import DTYPES, DType, f32
+from staged.ir.types import DTYPES
 
 CUDA_MATHS = frozenset(
     """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 floor
     ceil trunc""".split()
 )
 """Functions that CUDA has under their C names, with an `f` at the end for f32."""
-_RENAMED = {"abs": "fabs", "round": "rint"}
-CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in (*CUDA_MATHS, *_RENAMED.values()) for ending in ("", "f"))
+RENAMED = {"abs": "fabs", "round": "rint"}
+CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in (*CUDA_MATHS, *RENAMED.values()) for ending in ("", "f"))
 """What kernels call by CUDA's names, which nothing of theirs may have."""
 
 _CHECKED = re.compile(r"checked_(\w+)_([a-z]\d+)")
@@ -48,17 +45,6 @@ _OWN: dict[str, tuple[tuple[str, ...], str]] = {
     SNIPPET: (permutation_text.NEEDS, permutation_text.TEXT),
 }
 """Device functions that the host does not have, under the names of its snippets: which they call, and their text."""
-
-
-def spell_in_cuda(
-    name: str, dtypes: Sequence[DType], result: DType, operands: Sequence[Expr], attrs: Mapping[str, Any], need: Need
-) -> Expr:
-    """An elementwise op on numbers in a kernel."""
-    dtype = dtypes[0] if dtypes else result
-    if dtype.is_float and (name in CUDA_MATHS or name in _RENAMED):
-        function = _RENAMED.get(name, name)
-        return Call(f"{function}f" if dtype is f32 else function, tuple(operands))
-    return spell(name, dtypes, result, operands, attrs, need)
 
 
 def device_functions(names: Iterable[str], kernels: Sequence[str]) -> str:

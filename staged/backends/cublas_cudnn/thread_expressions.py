@@ -19,10 +19,10 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.scalars import narrow
 from staged.backends.c_family.writer import Names
-from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.kernel_text import CUDA_WORDS, LAUNCH_WORDS
-from staged.backends.cublas_cudnn.nest.statements import FAILED
-from staged.backends.cublas_cudnn.spelling import spell_in_cuda
+from staged.backends.cublas_cudnn.dialect import CUDA
+from staged.backends.gpu_family.dialect import LAUNCH_WORDS
+from staged.backends.gpu_family.failures import RECORD
+from staged.backends.gpu_family.nest.statements import FAILED
 from staged.ir.thread_kernel import (
     AXES,
     Argument,
@@ -57,7 +57,7 @@ class ThreadExpressions:
         self.kernel = kernel
         self.site = site
         self.names = Names()
-        self.names.used |= CUDA_WORDS | LAUNCH_WORDS | _RESERVED | {RECORD}
+        self.names.used |= CUDA.reserved | LAUNCH_WORDS | _RESERVED | {RECORD}
         self.snippets: set[str] = set()
         self.arrays: dict[str, Variable] = {}
         self.arguments: dict[str, Variable] = {}
@@ -116,7 +116,7 @@ class ThreadExpressions:
             site = Literal(str(self.site(e.where)))
             return Call(f"st_checked_{e.op}_{dtype}", (FAILED, site, *operands))
         dtypes = [operand.type.dtype for operand in e.operands]
-        return spell_in_cuda(e.op, dtypes, dtype, operands, e.attributes(), self.need)
+        return CUDA.spell(e.op, dtypes, dtype, operands, e.attributes(), self.need)
 
     def element(self, e: Element) -> Expr:
         if self.changing is not None and self.changing[0] == e:

@@ -26,10 +26,11 @@ from staged.backends.c_family.code.uses import mentioned
 from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Literal, Member, Variable
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.writer import Names
-from staged.backends.cublas_cudnn.kernel_text import CUDA, CudaKernel
-from staged.backends.cublas_cudnn.nest.statements import FAILED, array_of
+from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.thread_expressions import ThreadExpressions
 from staged.backends.cublas_cudnn.thread_variables import variable_uses
+from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.nest.statements import FAILED, array_of
 from staged.ir.nodes import Op
 from staged.ir.thread_kernel import (
     Argument,
@@ -59,7 +60,7 @@ from staged.source import Position
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadKernelText(CudaKernel):
+class ThreadKernelText(GpuKernel):
     """A kernel of the user's, and how it is called."""
 
     kernel: ThreadKernel | None = None

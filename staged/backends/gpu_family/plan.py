@@ -29,6 +29,7 @@ class KernelPlan:
     """The parts of a kernel, each with its schedule and its launch, and the whole arrays to copy first."""
 
     op: Op
+    gpu: Gpu
     copies: tuple[Copy, ...]
     parts: tuple[Part, ...]
     schedules: tuple[Schedule, ...]
@@ -161,7 +162,7 @@ def plan_kernel(op: Op, gpu: Gpu, options: DeviceOptions) -> KernelPlan:
         for part, schedule in zip(parts, schedules, strict=True)
     )
     check_grid(launches, gpu)
-    return KernelPlan(op, copies, tuple(parts), tuple(schedules), launches, adds_atomically)
+    return KernelPlan(op, gpu, copies, tuple(parts), tuple(schedules), launches, adds_atomically)
 
 
 def counted_first(part: Part) -> Part:

@@ -61,7 +61,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a row that is found, of one, has no place",
-        f"{GPU}nest/kernel.py",
+        f"{FAMILY}nest/kernel.py",
         "low.axes.update(dict.fromkeys(part.axes, ZERO))",
         "low.axes.update({})",
         ON_SCATTER,

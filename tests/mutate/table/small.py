@@ -12,7 +12,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "in a region a length out of range is called an index",
-        "staged/backends/cublas_cudnn/nest/statements.py",
+        "staged/backends/gpu_family/nest/statements.py",
         "failure_of(s.meaning)",
         "failure_of('index')",
         ("tests/backends/cublas_cudnn/test_ctc.py", "-k", "out_of_range"),

@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a thread passes on is lost in the next piece",
-        "staged/backends/cublas_cudnn/nest/teams.py",
+        "staged/backends/gpu_family/nest/teams.py",
         'low.code.add(Assign(total.variable, self.totals.open[reduction].variable, "+"))',
         "low.code.add(Assign(total.variable, self.totals.open[reduction].variable))",
         ON_DEVICE,

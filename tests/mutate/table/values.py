@@ -103,7 +103,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a device calls a label an index",
-        "staged/backends/cublas_cudnn/nest/statements.py",
+        "staged/backends/gpu_family/nest/statements.py",
         "failure_of(s.meaning)",
         "failure_of('index' if s.meaning == 'label' else s.meaning)",
         ("tests/backends/cublas_cudnn/test_kernels.py::test_a_label_that_is_no_class_is_named_as_on_the_cpu",),

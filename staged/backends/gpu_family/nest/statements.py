@@ -12,21 +12,21 @@ from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.statements import Statements, outside
 from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.scalars import is_checked
-from staged.backends.cublas_cudnn.failures import RECORD, failure_of
-from staged.backends.cublas_cudnn.spelling import spell_in_cuda
+from staged.backends.gpu_family.dialect import GpuDialect
+from staged.backends.gpu_family.failures import RECORD, failure_of
 from staged.ir.loops import Axis, CheckIndex, Compute, Constant, PositionOf, Statement, Store
 from staged.ir.types import Dim, DType, i64
 
 FAILED = Variable(RECORD, pointer(word("st_device_failure"), Space.GLOBAL))
-THREAD, BLOCK, BLOCK_SIZE = Name("threadIdx.x"), Name("blockIdx.x"), Name("blockDim.x")
 
 
 class DeviceStatements:
     """Lowers what differs on a device from statements on single numbers elsewhere. `in_team`: others wait for this thread."""
 
-    def __init__(self, low: Lowering, in_team: bool) -> None:
+    def __init__(self, low: Lowering, dialect: GpuDialect, in_team: bool) -> None:
         self.low = low
-        self.scalars = Statements(low, FAILED, may_fail, spell_in_cuda)
+        self.dialect = dialect
+        self.scalars = Statements(low, FAILED, may_fail, dialect.spell)
         self.in_team = in_team
         low.statements |= {CheckIndex: self.check_index, PositionOf: self.position, Store: self.store}
 
@@ -57,7 +57,7 @@ class DeviceStatements:
             self.scalars.store(s)
             return
         place = Index(self.low.arrays[s.array], self.low.index(s.index))
-        self.low.code.add(Do(Call("atomicAdd", (Prefix("&", place), self.low.operand(s.value).expr))))
+        self.low.code.add(Do(Call(self.dialect.add_atomically, (Prefix("&", place), self.low.operand(s.value).expr))))
 
 
 def may_fail(s: Statement) -> bool:

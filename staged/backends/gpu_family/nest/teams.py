@@ -11,10 +11,11 @@ from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Junction, Lit
 from staged.backends.c_family.nest.loops import Loops, pieces
 from staged.backends.c_family.nest.lowering import ZERO
 from staged.backends.c_family.nest.totals import PLACES, Total, Totals, accumulated_dtype
-from staged.backends.cublas_cudnn.nest.packs import Packs
-from staged.backends.cublas_cudnn.nest.statements import combinations, number_axes
-from staged.backends.cublas_cudnn.reductions import parts_of, reduction_name
 from staged.backends.gpu_family.geometry import Team
+from staged.backends.gpu_family.nest.packs import Packs
+from staged.backends.gpu_family.nest.statements import combinations, number_axes
+from staged.backends.gpu_family.plan import KernelPlan
+from staged.backends.gpu_family.reductions import parts_of, reduction_name
 from staged.backends.gpu_family.teams import chain_of, last_of, scratch_in
 from staged.ir.cascade import is_float_sum
 from staged.ir.loops import ArrayRef, Guarded, Loop, Reduction, Statement, Store, identity, indices_of, walk
@@ -29,9 +30,11 @@ class TeamStatements:
     for one thread."""
 
     def __init__(
-        self, team: Team, schedule: Schedule, lane: Variable, packs: Packs, loops: Loops, totals: Totals
+        self, team: Team, plan: KernelPlan, schedule: Schedule, lane: Variable, packs: Packs, loops: Loops, totals: Totals
     ) -> None:
         self.low = loops.low
+        self.dialect = packs.single.dialect
+        self.warp = plan.gpu.warp
         self.team = team
         self.schedule = schedule
         self.lane = lane
@@ -107,10 +110,10 @@ class TeamStatements:
             del low.loop_names[-1:]
             with low.scope(), low.code.nested() as inner:
                 found = low.scoped(axis)
-                after = Infix("+", start, Call("__ffs", (Cast("int", turns),)))
+                after = Infix("+", start, Call(self.dialect.lowest_bit, (Cast("int", turns),)))
                 low.code.add(Declare(found, Infix("-", after, Literal("1"))))
                 low.body(wanted.body)
-            low.code.add(ForBits(turns, Call("__ballot_sync", (Literal("0xffffffffu"), is_here)), tuple(inner)))
+            low.code.add(ForBits(turns, self.dialect.lanes_where(is_here), tuple(inner)))
             del low.loop_names[-1:]
 
     def share(self, loop: Loop) -> None:
@@ -182,7 +185,7 @@ class TeamStatements:
         dtype = accumulated_dtype(reduction, loop) if is_place else f64 if is_wide else reduction.target.dtype
         function = reduction_name(team.kind, reduction.op, dtype)
         low.need(function)
-        size = parts_of(team.kind, team.block)
+        size = parts_of(team.kind, team.block, self.warp)
         given: list[Expr] = [total.variable]
         rooms = [("parts", scalar(dtype))]
         if is_place:

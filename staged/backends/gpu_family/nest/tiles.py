@@ -9,20 +9,21 @@ from staged.backends.c_family.code.tree import Assign, Barrier, Declare
 from staged.backends.c_family.code.types import Space
 from staged.backends.c_family.expr import Expr, Index, Infix, Junction, Literal, Variable
 from staged.backends.c_family.nest.lowering import Lowering
-from staged.backends.cublas_cudnn.nest.packs import Packs
-from staged.backends.cublas_cudnn.nest.statements import BLOCK, THREAD, array_of, number_axes
+from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.mapping import Part
+from staged.backends.gpu_family.nest.packs import Packs
+from staged.backends.gpu_family.nest.statements import array_of, number_axes
 from staged.backends.gpu_family.tiles import Tiles
 from staged.ir.loops import Affine, ArrayRef
 
 
-def lower_tiles(low: Lowering, packs: Packs, part: Part, tiles: Tiles) -> None:
+def lower_tiles(low: Lowering, dialect: GpuDialect, packs: Packs, part: Part, tiles: Tiles) -> None:
     """A tile for each block: what lies crosswise is read in its own direction first."""
     across, along = tiles.across.outer.extent, tiles.along.outer.extent
     side, code, type = Literal(str(tiles.along.size)), low.code, low.index_type
     tile, column, row = (low.variable(name, type) for name in ("tile", "column", "row"))
-    code.add(Declare(tile, BLOCK))
-    code.add(Declare(column, Infix("%", THREAD, side), also=((row, Infix("/", THREAD, side)),)))
+    code.add(Declare(tile, dialect.block))
+    code.add(Declare(column, Infix("%", dialect.thread, side), also=((row, Infix("/", dialect.thread, side)),)))
     first_across, first_along = low.variable("first_row", type), low.variable("first_column", type)
     rows_before = Infix("%", Infix("/", tile, Literal(str(along))), Literal(str(across)))
     code.add(Declare(first_across, Infix("*", rows_before, side)))

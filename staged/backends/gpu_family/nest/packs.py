@@ -8,7 +8,7 @@ from staged.backends.c_family.code.tree import Assign, Declare
 from staged.backends.c_family.code.types import SHORT_INDEX, CType, Space, lanes, pointer
 from staged.backends.c_family.expr import Cast, Expr, Group, Index, Infix, Literal, Member, Prefix, address
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
-from staged.backends.cublas_cudnn.nest.statements import DeviceStatements
+from staged.backends.gpu_family.nest.statements import DeviceStatements
 from staged.backends.gpu_family.packs import Access, pack_name
 from staged.ir.loops import Affine, ArrayRef, Axis, Load, Statement, Store
 from staged.ir.types import DType
@@ -73,7 +73,7 @@ class Packs:
         """The type of a pack."""
         kind = pack_name(dtype, width)
         self.low.need(kind)
-        return lanes(dtype, width, f"st_device_{kind}")
+        return lanes(dtype, width, self.single.dialect.words.function(f"st_{kind}"))
 
     def at(self, place: Expr, type: CType, is_const: bool = False) -> Expr:
         """The pack at an address."""

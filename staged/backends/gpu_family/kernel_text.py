@@ -5,41 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from staged.backends.c_family.code.dialect import Dialect
 from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Declare, Parameter
 from staged.backends.c_family.code.types import Space, pointer
 from staged.backends.c_family.code.uses import mentioned
-from staged.backends.c_family.expr import Expr, Prefix, Variable, Words
+from staged.backends.c_family.expr import Expr, Prefix, Variable
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS
+from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.geometry import Launch
-
-CUDA_WORDS = CUDA_FUNCTIONS | frozenset(
-    "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
-)
-"""Names that mean something in kernels, or in what surrounds them."""
-LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
-"""What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
-
-
-class DeviceWords(Words):
-    """Functions of the device are called `st_device_...` (names of the user never begin with `st_`)."""
-
-    def function(self, text: str) -> str:
-        return f"st_device_{text.removeprefix('st_')}" if text.startswith("st_") else text
-
-
-CUDA = Dialect(
-    words=DeviceWords(),
-    unroll="ST_UNROLLED",
-    needs_casts=True,
-    restrict="__restrict__",
-    kernel_head='extern "C" __global__ void __launch_bounds__({})',
-    storage={Space.SHARED: "__shared__ "},
-    block_barrier="__syncthreads()",
-    warp_barrier="__syncwarp()",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +25,7 @@ class WholeCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class CudaKernel(KernelText):
+class GpuKernel(KernelText):
     """A kernel on the device, and its launch; kernels of the host have none."""
 
     launch: Launch | None = None
@@ -60,7 +33,7 @@ class CudaKernel(KernelText):
     workspace_bytes: int = 0
     """Memory that its threads share out among them; it then takes it as `scratch`."""
     zeroes: bool = False
-    """Whether it only fills its result with zeros, as cudaMemsetAsync does at an address that the host knows."""
+    """Whether it only fills its result with zeros, as the host's call for it does at an address that the host knows."""
 
     @property
     def how(self) -> str:
@@ -73,7 +46,7 @@ class CudaKernel(KernelText):
         given = {self.code.parameters[position].variable for position in positions}
         return not any(copy.target in given or copy.source in given for copy in self.copies)
 
-    def reading(self, positions: Collection[int], name: str) -> CudaKernel:
+    def reading(self, positions: Collection[int], name: str, dialect: GpuDialect) -> GpuKernel:
         """The same kernel, called `name`, with the arguments at `positions` found where an address of the device points.
 
             y_kernel(const float *x, float factor)  ->  y_of_turn_kernel(const float *x, const float *factor_at)
@@ -92,4 +65,4 @@ class CudaKernel(KernelText):
             reads.append(Declare(variable, Prefix("*", at)))
         code = replace(self.code, name=name, parameters=tuple(parameters), body=(*reads, *self.code.body))
         given = tuple((p.variable.type.before_name, p.variable.text) for p in parameters[: len(self.parameters)])
-        return replace(self, name=name, text=print_function(code, CUDA), parameters=given, code=code, zeroes=False)
+        return replace(self, name=name, text=print_function(code, dialect), parameters=given, code=code, zeroes=False)

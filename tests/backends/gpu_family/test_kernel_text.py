@@ -8,8 +8,9 @@ from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Assign, Declare, Function, Parameter
 from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar
 from staged.backends.c_family.expr import Call, Expr, Index, Infix, Literal, Name, Variable
-from staged.backends.cublas_cudnn.kernel_text import CUDA, CudaKernel, WholeCopy
+from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.gpu_family.geometry import Launch
+from staged.backends.gpu_family.kernel_text import GpuKernel, WholeCopy
 from staged.ir.types import f32
 
 X = Variable("x", pointer(scalar(f32), Space.GLOBAL, is_const=True))
@@ -18,7 +19,7 @@ FACTOR = Variable("factor", scalar(f32))
 I = Variable("factor_at", INDEX)  # noqa: E741
 
 
-def kernel(*copies: WholeCopy) -> CudaKernel:
+def kernel(*copies: WholeCopy) -> GpuKernel:
     """`y[i] = exp(x[i]) * factor`, where a local has the name that a place of the factor would have."""
     value = Infix("*", Call("st_exp_f32", (Index(X, I),)), FACTOR)
     body = (Declare(I, Name("threadIdx.x")), Assign(Index(Y, I), value))
@@ -26,7 +27,7 @@ def kernel(*copies: WholeCopy) -> CudaKernel:
     code = Function("y_kernel", parameters, body, ("why",), threads=32)
     given = tuple((p.variable.type.before_name, p.variable.text) for p in parameters)
     text = print_function(code, CUDA)
-    return CudaKernel("y_kernel", text, given, 32, code=code, launch=Launch(32, 1, 32), copies=copies)
+    return GpuKernel("y_kernel", text, given, 32, code=code, launch=Launch(32, 1, 32), copies=copies)
 
 
 def test_functions_of_the_support_library_are_the_device_s() -> None:
@@ -40,7 +41,7 @@ def test_functions_of_the_support_library_are_the_device_s() -> None:
 
 
 def test_a_kernel_reads_what_changes_where_a_pointer_says() -> None:
-    made = kernel().reading((0, 1), "y_of_turn_kernel")
+    made = kernel().reading((0, 1), "y_of_turn_kernel", CUDA)
     assert made.text.splitlines()[1:4] == [
         'extern "C" __global__ void __launch_bounds__(32) y_of_turn_kernel(const float *const *x_at, const float *factor_at_,',
         "        float *y) {",

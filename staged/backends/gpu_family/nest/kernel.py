@@ -1,4 +1,4 @@
-"""Fused kernels in CUDA: the independent loops of a nest become threads.
+"""Fused kernels of a device: the independent loops of a nest become threads. In CUDA:
 
     // mlp.py:31  y = x * 2 + 1
     // fused: multiply, add
@@ -27,14 +27,14 @@ from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.statements import size_of
 from staged.backends.c_family.nest.totals import Totals
 from staged.backends.c_family.short_kernels import is_zero_fill
-from staged.backends.cublas_cudnn.failures import RECORD
-from staged.backends.cublas_cudnn.kernel_text import CUDA, CUDA_WORDS, LAUNCH_WORDS, CudaKernel, WholeCopy
-from staged.backends.cublas_cudnn.nest.packs import Packs
-from staged.backends.cublas_cudnn.nest.statements import (
-    BLOCK,
-    BLOCK_SIZE,
+from staged.backends.gpu_family.dialect import LAUNCH_WORDS, GpuDialect
+from staged.backends.gpu_family.failures import RECORD
+from staged.backends.gpu_family.geometry import Launch, Team, counted, together
+from staged.backends.gpu_family.kernel_text import GpuKernel, WholeCopy
+from staged.backends.gpu_family.mapping import Part
+from staged.backends.gpu_family.nest.packs import Packs
+from staged.backends.gpu_family.nest.statements import (
     FAILED,
-    THREAD,
     DeviceStatements,
     array_of,
     combinations,
@@ -42,10 +42,8 @@ from staged.backends.cublas_cudnn.nest.statements import (
     number_axes,
     wide,
 )
-from staged.backends.cublas_cudnn.nest.teams import TeamStatements
-from staged.backends.cublas_cudnn.nest.tiles import lower_tiles
-from staged.backends.gpu_family.geometry import Launch, Team, counted, together
-from staged.backends.gpu_family.mapping import Part
+from staged.backends.gpu_family.nest.teams import TeamStatements
+from staged.backends.gpu_family.nest.tiles import lower_tiles
 from staged.backends.gpu_family.plan import KernelPlan, plan_kernel
 from staged.ir.buffers import aligned
 from staged.ir.loops import walk
@@ -56,30 +54,31 @@ from staged.ir.schedule import Level, Memory, Schedule
 
 PLAIN = Schedule()
 """Neither vectors nor a thread team: what a single GPU thread does."""
-WARP = Literal("32")
 
 
-def emit_kernel(op: Op, name: str, gpu: Gpu, site: Site, options: DeviceOptions) -> CudaKernel:
+def emit_kernel(op: Op, name: str, gpu: Gpu, dialect: GpuDialect, site: Site, options: DeviceOptions) -> GpuKernel:
     """The kernel for a `kernel` op, called `name`."""
-    return DeviceKernel(plan_kernel(op, gpu, options), site).kernel(name)
+    return DeviceKernel(plan_kernel(op, gpu, options), dialect, site).kernel(name)
 
 
 class DeviceKernel:
     """A kernel under way: its parameters, and each part in its blocks."""
 
-    def __init__(self, plan: KernelPlan, site: Site) -> None:
+    def __init__(self, plan: KernelPlan, dialect: GpuDialect, site: Site) -> None:
         self.plan = plan
+        self.dialect = dialect
+        self.warp = Literal(str(plan.gpu.warp))
         self.low = Lowering(plan.nest, PLAIN, site)
         self.low.index_type = SHORT_INDEX if plan.has_small_indices() else INDEX
-        single = DeviceStatements(self.low, in_team=plan.team is not None)
+        single = DeviceStatements(self.low, dialect, in_team=plan.team is not None)
         self.totals = Totals(self.low)
         self.loops = Loops(self.low, self.totals)
         self.packs = Packs(self.low, single)
         self.scratch = Variable("scratch", pointer(word("unsigned char"), Space.GLOBAL))
 
-    def kernel(self, name: str) -> CudaKernel:
+    def kernel(self, name: str) -> GpuKernel:
         low, plan = self.low, self.plan
-        low.names.used |= {RECORD} | CUDA_WORDS | LAUNCH_WORDS
+        low.names.used |= {RECORD} | self.dialect.reserved | LAUNCH_WORDS
         restricted = plan.restricted()
         sources = (*plan.nest.inputs, *plan.nest.outputs)
         given = [
@@ -102,9 +101,9 @@ class DeviceKernel:
         unused = [Unused((p.variable,)) for p in (*given, *own) if p.variable not in used]
         comments = (*kernel_comments(plan.op), plan.mapping(launch, launches))
         code = Function(name, (*given, *own), (*unused, *low.code.body), comments, launch.threads)
-        return CudaKernel(
+        return GpuKernel(
             name,
-            print_function(code, CUDA),
+            print_function(code, self.dialect),
             tuple((p.variable.type.before_name, p.variable.text) for p in given),
             plan.nest.items,
             may_alias=plan.may_alias(),
@@ -144,12 +143,12 @@ class DeviceKernel:
             if plan.team is not None:
                 self.team_part(part, schedule, launch, plan.team)
             elif plan.tiles is not None:
-                lower_tiles(low, self.packs, part, plan.tiles)
+                lower_tiles(low, self.dialect, self.packs, part, plan.tiles)
             elif number == len(plan.parts) - 1:
                 self.part(part, schedule, launch, first)
             else:
                 stop = self.first_block_after(first, launch)
-                with low.branch(Infix("<", BLOCK, Literal(str(stop)) if isinstance(stop, int) else stop)):
+                with low.branch(Infix("<", self.dialect.block, Literal(str(stop)) if isinstance(stop, int) else stop)):
                     self.part(part, schedule, launch, first)
                     low.code.add(Jump("return"))
                 first = stop
@@ -175,10 +174,10 @@ class DeviceKernel:
             self.declare_workspace(part, schedule, None)
             low.body(part.body)
             return
-        block = wide(low, BLOCK)
+        block = wide(low, self.dialect.block)
         if first:
             block = Infix("-", block, Literal(str(first)) if isinstance(first, int) else first)
-        number = Infix("+", Infix("*", block, BLOCK_SIZE), THREAD)
+        number = Infix("+", Infix("*", block, self.dialect.block_size), self.dialect.thread)
         hint = part.axes[0].name if len(part.axes) == 1 and packs is None else "pack" if packs is not None else "t"
         if launch.strided:
             start, item = low.variable("thread_number", low.index_type), low.variable(hint, low.index_type)
@@ -206,30 +205,32 @@ class DeviceKernel:
         low, code = self.low, self.low.code
         lane = low.variable("lane", low.index_type)
         with code.nested() as body:
-            self.team_items(TeamStatements(team, schedule, lane, self.packs, self.loops, self.totals), part, launch)
+            self.team_items(TeamStatements(team, self.plan, schedule, lane, self.packs, self.loops, self.totals), part, launch)
         if lane in mentioned(body):
-            where = {"warp": Infix("%", THREAD, WARP), "block": THREAD, "column": Infix("/", THREAD, WARP)}
+            thread, warp = self.dialect.thread, self.warp
+            where = {"warp": Infix("%", thread, warp), "block": thread, "column": Infix("/", thread, warp)}
             code.add(Declare(lane, where[team.kind]))
         code.body += body
 
     def team_items(self, shared: TeamStatements, part: Part, launch: Launch) -> None:
-        low, code, team = self.low, self.low.code, shared.team
+        low, code, team, dialect = self.low, self.low.code, shared.team, self.dialect
         self.declare_team_workspace(part, shared.schedule, team)
         if part.items == 1 and not part.axes:
             shared.item(part.body)
             return
         item = low.variable(part.axes[0].name if len(part.axes) == 1 else "t", low.index_type)
         if launch.strided:
-            with low.loop(item, BLOCK, launch.limit, Literal(str(launch.blocks))):
+            with low.loop(item, dialect.block, launch.limit, Literal(str(launch.blocks))):
                 number_axes(low, part.axes, item)
                 shared.item(part.body)
                 code.add(Barrier(note="before the workspace is used again"))
             return
-        number: Expr = BLOCK
+        number: Expr = dialect.block
         if team.kind == "warp":
-            number = Infix("/", Infix("+", Infix("*", wide(low, BLOCK), BLOCK_SIZE), THREAD), WARP)
+            thread = Infix("+", Infix("*", wide(low, dialect.block), dialect.block_size), dialect.thread)
+            number = Infix("/", thread, self.warp)
         elif team.kind == "column":
-            number = Infix("+", Infix("*", wide(low, BLOCK), WARP), Infix("%", THREAD, WARP))
+            number = Infix("+", Infix("*", wide(low, dialect.block), self.warp), Infix("%", dialect.thread, self.warp))
         ragged = launch.blocks * team.items != launch.items or launch.count is not None and team.items > 1
         if ragged and team.kind == "column":
             given = low.constant("column", low.index_type, number)
@@ -261,7 +262,7 @@ class DeviceKernel:
         """A team's own arrays: in shared memory where they fit, else a block's piece of the program's workspace."""
         low = self.low
         if Memory.DEVICE in schedule.places.values():
-            self.declare_in_workspace(part, Cast(INDEX.text, BLOCK))
+            self.declare_in_workspace(part, Cast(INDEX.text, self.dialect.block))
             return
         for array in part.scratch:
             in_shared, size = array_of(array.dtype, Space.SHARED), Literal(str(array.size))
@@ -272,7 +273,7 @@ class DeviceKernel:
             own = low.arrays[array] = low.variable(array.name, pointer(scalar(array.dtype), Space.SHARED))
             rows = low.variable(f"{array.name}_rows", in_shared)
             low.code.add(Declare(rows, is_const=False, sizes=(Infix("*", Literal(str(team.items)), size),)))
-            low.code.add(Declare(own, Infix("+", rows, Infix("*", Infix("/", THREAD, WARP), size))))
+            low.code.add(Declare(own, Infix("+", rows, Infix("*", Infix("/", self.dialect.thread, self.warp), size))))
 
     def declare_in_workspace(self, part: Part, unit: Expr | None) -> None:
         """The pieces of the workspace for a thread, or a block, of this number; None: the only one."""
