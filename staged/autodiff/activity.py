@@ -1,4 +1,4 @@
-"""Which values of a block depend, differentiably, on given ones: only these get tangents or cotangents."""
+"""Activity: the values of a block that depend, differentiably, on given ones. Only these get tangents or cotangents."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Activity:
     def values(self, block: Block, wrt: Iterable[Value]) -> set[Value]:
         """The values made in `block` (nested blocks too) that depend differentiably on `wrt`, with `wrt` itself.
 
-        Exact: never too few. A loop's carried values are followed until nothing changes, so that one of no turns has more than it
-        needs; through integers, bools and `stop_gradient` nothing passes.
+        Exact: never too few. A loop's carried values are followed until nothing changes, so that one of no iterations
+        has more than it needs; through integers, bools and `stop_gradient` nothing passes.
         """
         active = {value for value in wrt if self.tangent_types.has(value.type)}
         self.visit(block, active)
         return active
 
     def results(self, call: Op, active: tuple[int, ...]) -> frozenset[int]:
-        """Which results of a `call` are active if these of its arguments are."""
+        """The results of a `call` that are active if these of its arguments are."""
         key = (call.attrs["function"], active)
         if key in self._known:
             return self._known[key]

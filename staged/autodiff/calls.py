@@ -1,14 +1,17 @@
-"""Derivatives of calls. Forward: a call of a function that takes and returns tangents too; reverse: a pair of functions.
+"""Derivatives of calls. Forward: a call of a function that takes and returns tangents too; reverse: a pair of
+functions.
 
     y = f(n, w)         =>   y, frame = f_forward(n, w)          leaves what the reverse needs
                              d_n, d_w = f_backward(frame, w, d_y, d_w)
 
-A function that calls itself, directly or through others, leaves a frame: a record on a last-in-first-out store that holds
-the frames of the calls inside it. Any other just returns what is needed: the caller keeps it as any other residual.
+A function that calls itself, directly or through others, leaves a frame: a record on a last-in-first-out store that
+holds the frames of the calls inside it. Any other just returns what is needed: the caller keeps it as any other
+residual.
 
-*Shared* parameters are never kept: whoever calls the reverse has them at hand. Of recursive functions these are the invariant
-ones, which every call among them passes on as they are (weights, the arrays of a tree). The cotangents of shared parameters
-may be *running sums*, taken and returned: a weight's gradient is added to where it stands, once per call.
+*Shared* parameters are never kept: every caller of the reverse has them at hand. Of recursive functions these are the
+invariant ones, which every call among them passes on as they are (weights, the arrays of a tree). The cotangents of
+shared parameters may be *running sums*, taken and returned: a weight's gradient is added to where it stands, once per
+call.
 """
 
 from __future__ import annotations
@@ -33,8 +36,9 @@ from staged.ir.types import FrameType, Type
 
 @dataclass
 class Pair:
-    """The two functions, and the signature of the second: residuals, shared parameters, cotangents of `seeds`, running sums;
-    it returns the cotangents of `plain`, then the sums."""
+    """The two functions, and the signature of the second: residuals, shared parameters, cotangents of `seeds`, running
+    sums; it returns the cotangents of `plain`, then the sums.
+    """
 
     forward: str
     backward: str
@@ -59,11 +63,11 @@ def active_call(activity: Activity, op: Op, active: set[Value]) -> None:
 def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of a call: takes the cotangents of its results, adds to those of its arguments.
 
-    Exact: of an argument that is passed twice one running sum goes on and the other begins with zeros, which are added at the end;
-    a parameter that the function does not read gets its sum back as it was.
+    Exact: of an argument that is passed twice one running sum goes on and the other begins with zeros, which are added
+    at the end; a parameter that the function does not read gets its sum back as it was.
 
-    One whose results have none is written for its frames alone, which get cotangents of zeros; the zeros of other arguments are
-    dropped, so that nothing else begins to move for their sake.
+    If no result has a cotangent, only the call's frames get (zero) cotangents; other zero cotangents are discarded, so
+    that no further value becomes active.
     """
     found = [env.take(result) for result in op.results]
     moves = any(cotangent is not None for cotangent in found)
@@ -117,7 +121,9 @@ def is_from_outside(value: Value, env: Cotangents) -> bool:
 
 
 def pair_for(reverse: Reverse, call: Op, env: Cotangents, seeds: tuple[int, ...]) -> Pair:
-    """The pair for a function, the arguments that get cotangents and the results that have them: made when first needed."""
+    """The pair for a function, the arguments that get cotangents and the results that have them: made when first
+    needed.
+    """
     pool, name = reverse.pool, call.attrs["function"]
     active = tuple(number for number, operand in enumerate(call.operands) if operand in reverse.active)
     quiet = reverse.quiet and is_loud(pool, call)
@@ -178,7 +184,8 @@ class _Writer:
         types, builder = reverse.tangent_types, reverse.builder
         sums = pair.sums if pair is not None else lasting
         plain = tuple(number for number in self.active if number not in sums)
-        # Shared parameters are at hand everywhere; those of a function that does not call itself are shared when they are read.
+        # Shared parameters are at hand everywhere; those of a function that does not call itself are shared when they
+        # are read.
         reverse.residuals.free.update(params if pair is None else (params[number] for number in pair.shared))
         env = Cotangents({*params, *(result for op in block.ops for result in op.results)})
         d_sums = [Value(types.type(params[number].type), d_name(params[number])) for number in sums]
@@ -227,7 +234,9 @@ class _Writer:
         return bool(kept) or self.quiet or replaced
 
     def load(self, pair: Pair, kept: list[tuple[Value, Value]], prologue: Prologue) -> Value:
-        """List the fields of the frame, and load them in the prologue of the reverse; returns the parameter for the frame."""
+        """List the fields of the frame, and load them in the prologue of the reverse; returns the parameter for the
+        frame.
+        """
         ((type, _),) = pair.residuals
         assert isinstance(type, FrameType)
         taken: dict[str, int] = {}
@@ -296,8 +305,8 @@ def _copy(value: Value) -> Value:
 def forward_call(forward: Forward, op: Op) -> None:
     """A call of the function with tangents.
 
-    Exact: an argument that is passed twice has its tangent twice; what a group of functions wants of one is zeros where a call
-    has less.
+    Exact: an argument that is passed twice has its tangent twice; what a group of functions wants of one is zeros where
+    a call has less.
     """
     moved = tuple(number for number, operand in enumerate(op.operands) if operand in forward.tangents)
     if not moved and not any(has_frames(result) and forward.tangent_types.has(result.type) for result in op.results):
@@ -319,8 +328,8 @@ def forward_call(forward: Forward, op: Op) -> None:
 
 
 def _jvp_function(forward: Forward, call: Op, moved: tuple[int, ...]) -> tuple[str, tuple[int, ...], list[int]]:
-    """The function that computes what `call` calls with tangents: its name, of which arguments it takes tangents, and of
-    which results it gives them.
+    """The function that computes what `call` calls with tangents: its name, of which arguments it takes tangents, and
+    of which results it gives them.
 
     It takes the arguments, then the tangents; it returns the results, then the tangents.
     """

@@ -17,13 +17,12 @@ from staged.ir.structure import CHECKPOINT, CUSTOM_VJP
 
 @REVERSES.rule(CHECKPOINT)
 def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
-    """Write the reverse of a `checkpoint`: it makes the primal again, from the captures, and reverses that.
+    """Write the reverse of a `checkpoint`: recompute the primal from the captures, and reverse that.
 
-    Exact: what is made again has the same operands, random keys among them, and so the same bits; nothing that others see
-    happens again.
+    Exact: recomputed ops have the same operands, random keys among them, and so the same bits; effects are not
+    repeated.
 
-    Stays an op of its own, marked `again`, so that nothing merges what is made again with what was made before. Effects are
-    not repeated.
+    It stays an op of its own, marked `again`, so that no pass merges recomputed values with those of the primal.
     """
     (block,) = op.blocks
     builder = reverse.builder
@@ -58,7 +57,8 @@ def active_custom(activity: Activity, op: Op, active: set[Value]) -> None:
 
 @REVERSES.rule(CUSTOM_VJP)
 def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
-    """Write the reverse that the user gives: the primal leaves what their forward function does, their backward takes that.
+    """Write the reverse that the user gives: the primal leaves what their forward function does, their backward takes
+    that.
 
     Exact: as the user's rule is; a result without a cotangent has zeros, and integers and bools are not looked at.
     """
@@ -123,9 +123,10 @@ def forward_custom(forward: Forward, op: Op) -> None:
 def settle(function: Function) -> Function:
     """`function` with no transform around it any more: a `checkpoint` is its body, a `custom_vjp` its primal.
 
-    Exact: transforms around it are fulfilled, so that nothing asks any more what it would keep or how it is reversed.
+    Exact: all transforms around it are fulfilled, so that what it would keep, or how it is reversed, means nothing any
+    more.
 
-    What a reverse makes again stays as it is, until equal ops have been merged (`inline_checkpoints`).
+    The `checkpoint` ops of reverses stay until equal ops have been merged (`inline_checkpoints`).
     """
     if not any(op.declared in (CHECKPOINT, CUSTOM_VJP) for op in walk_ops(function.block)):
         return function

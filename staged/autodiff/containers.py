@@ -1,4 +1,6 @@
-"""Derivatives of what residuals are kept in, sequences and frames: so that what a transform writes can be differentiated again."""
+"""Derivatives of what residuals are kept in, sequences and frames: so that what a transform writes can be
+differentiated again.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def reverse_get(reverse: Reverse, op: Op, env: Cotangents) -> None:
 
 @REVERSES.rule(SEQUENCE_ADD)
 def reverse_add(reverse: Reverse, op: Op, env: Cotangents) -> None:
-    """What was added to an element has that element's cotangent."""
+    """A value that was added to an element has that element's cotangent."""
     sequence, index, element = op.operands
     cotangent = env.take(op.result)
     if cotangent is None:
@@ -161,7 +163,8 @@ def forward_nothing(forward: Forward, op: Op) -> None:
 
 @FORWARDS.rule(FRAME_SAVE)
 def forward_save(forward: Forward, op: Op) -> None:
-    """The tangent of a frame holds the tangents of all its float fields, zeros too: `forward_load` expects every one."""
+    """The tangent of a frame holds the tangents of all its float fields, zeros too: `forward_load` expects every one.
+    """
     forward.copied(op)
     if forward.tangent_types.has(op.result.type):
         chosen = forward.tangent_types.fields(op.result.type)

@@ -29,9 +29,10 @@ EXTENDED: OpTable[ExtendedRule] = OpTable()
 class PrimalCopier(Copier):
     """Copies the primal, with the extra results that its reverse needs.
 
-    Exact: every op of the primal is copied in its order, so that results keep their bits and effects happen once; extra results
-    are yielded beside the others, of a branch that does not make them as `absent`, which its reverse does not read.
-    `quiet`: the primal is being recomputed, so its effects are left out: it has printed and checked when it ran itself.
+    Exact: every op of the primal is copied in its order, so that results keep their bits and effects happen once; extra
+    results are yielded beside the others, of a branch that does not make them as `absent`, which its reverse does not
+    read. `quiet`: the primal is being recomputed, so its effects are left out: it has printed and checked when it ran
+    itself.
     """
 
     def __init__(self, builder: Builder, residuals: Residuals, pool: FunctionPool, quiet: bool = False) -> None:
@@ -40,7 +41,9 @@ class PrimalCopier(Copier):
         self.pool = pool
         self.quiet = quiet
         self.missing: dict[Value, Op] = {}
-        """Values that are not recomputed, since they come from outside of the program (a clock), and the op that reads there."""
+        """Values that are not recomputed, since they come from outside of the program (a clock), and the op that reads
+        there.
+        """
 
     def value(self, value: Value) -> Value:
         if value in self.missing:
@@ -59,7 +62,9 @@ class PrimalCopier(Copier):
             super().op(op)
 
     def extended(self, op: Op, operands: Sequence[Value], results: Sequence[Value], **changes: Any) -> None:
-        """Append `op` with other operands and results, each for one of `results`: those of `op`, and stand-ins of the reverse."""
+        """Append `op` with other operands and results, each for one of `results`: those of `op`, and stand-ins of the
+        reverse.
+        """
         copy = self.builder.append(op.replace(operands=operands, result_types=[v.type for v in results], **changes))
         self.define(results, copy.results)
 
@@ -68,8 +73,8 @@ class PrimalCopier(Copier):
     def is_silent(self, op: Op) -> bool:
         """Leave out an op that others see; of a check, as an `if` of which one branch raises, only the other is left.
 
-        Exact: the primal has run before, with the same values, and has not stopped; what reads from outside of the program
-        (a clock) is refused where it is needed.
+        Exact: the primal has run before, with the same values, and has not stopped; what reads from outside of the
+        program (a clock) is refused where it is needed.
         """
         if op.declared is CALL:
             return False
@@ -119,7 +124,7 @@ class PrimalCopier(Copier):
 class ReverseCopier(Copier):
     """Copies the reverse into place: primal values become their stand-ins, then their copies.
 
-    Exact: a stand-in has the bits of the value, by the turn or the call that it was made in.
+    Exact: a stand-in has the bits of the value, by the iteration or the call that it was made in.
     """
 
     def __init__(
@@ -138,7 +143,7 @@ class ReverseCopier(Copier):
 
 
 def read_again(op: Op) -> GradientError:
-    """The error for code that is made again and depends on what is read from outside of the program."""
+    """The error for code that is recomputed and depends on what is read from outside of the program."""
     return GradientError(
         f"a `checkpoint` computes with what `{op.name}` reads, which would be another value when it is made again",
         where=op.where,

@@ -35,18 +35,19 @@ class Cotangents:
         self.local[value] = cotangent
 
     def take(self, value: Value) -> Value | None:
-        """The finished cotangent of a value made in this block, which nobody asks for again."""
+        """Pop the final cotangent of a value defined in this block."""
         return self.local.pop(value, None)
 
     def exports(self) -> dict[Value, Value]:
-        """What this block has changed of the values from outside."""
+        """The cotangents of values from outside that this block has changed."""
         return {value: cotangent for value, cotangent in self.local.items() if value not in self.made}
 
 
 class LoopCotangents(Cotangents):
     """Those of a loop's body: the running sum of a value from outside is a parameter, made when first asked for.
 
-    Exact: it begins as the sum so far, so that the additions are those of the unrolled loop, in its order; of no turns it is that.
+    Exact: it begins as the sum so far, so that the additions are those of the unrolled loop, in its order; without
+    iterations it is that.
     """
 
     def __init__(self, made: set[Value], around: Cotangents, types: TangentTypes) -> None:

@@ -3,9 +3,9 @@
     y, y_dot = jvp(x, x_dot) {wrt=(0,), outputs=1} (x):        y = exp(x)
       yield(exp(x))                                       =>   y_dot = x_dot * y
 
-Control flow carries tangents along: a branch yields them, a loop carries those of its carried values and collects those of
-what it collects, a function takes and returns them. A value without a tangent has the tangent zero, which is made only
-where control paths join. The tangent of a frame is a frame of tangents. Ops with effects are written once.
+Control flow carries tangents along: a branch yields them, a loop carries those of its carried values and collects those
+of what it collects, a function takes and returns them. A value without a tangent has the tangent zero, which is made
+only where control paths join. The tangent of a frame is a frame of tangents. Ops with effects are written once.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from staged.source import Position
 
 
 def expand_jvp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
-    """Emit what stands for a `jvp` op; returns its results: the outputs, then a tangent per float one.
+    """Emit the ops of a `jvp`; returns its results: the outputs, then a tangent per float one.
 
-    Exact: the primal's ops are copied as they are, so that its results keep their bits; an output that does not depend on `wrt`
-    has the tangent 0.
+    Exact: the primal's ops are copied as they are, so that its results keep their bits; an output that does not depend
+    on `wrt` has the tangent 0.
     """
     (block,) = op.blocks
     outputs, wrt = op.attrs["outputs"], op.attrs["wrt"]
@@ -46,7 +46,7 @@ def expand_jvp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
 
 
 def activity_of(pool: FunctionPool) -> Activity:
-    """What is active in forward mode."""
+    """The activity of forward mode."""
     if "forward activity" not in pool.memo:
         pool.memo["forward activity"] = Activity(pool, forward=True)
     found = pool.memo["forward activity"]
@@ -72,7 +72,8 @@ class Forward(Copier):
         self.tangents: dict[Value, Value] = {}
         """By the value of the code that is copied."""
         self.requests: DerivativeRequests = {}
-        """In the body of a function that calls itself: which arguments move in calls among all that call one another."""
+        """In the body of a function that calls itself: which arguments move in calls among all that call one another.
+        """
         self.where: Position | None = None
         self.context = RuleContext(builder, locate=lambda: self.where)
 
@@ -104,7 +105,7 @@ class Forward(Copier):
     def or_zeros(self, value: Value, op: Op) -> Value:
         """The tangent of a value, made of zeros if it has none.
 
-        Exact: only control paths that join, and arguments of functions, ask for one.
+        Exact: only control paths that join, and arguments of functions, need one.
         """
         if value in self.tangents:
             return self.tangents[value]
@@ -118,8 +119,8 @@ class Forward(Copier):
     def push(self, op: Op) -> None:
         """The tangents of the results of an op that stands in the block already.
 
-        Exact: by the op's own jvp. A tangent that is not there is zero and enters no product; one that a join has filled with
-        zeros does, so that 0 times an infinite slope is NaN.
+        Exact: by the op's own jvp. A tangent that is not there is zero and enters no product; one that a join has
+        filled with zeros does, so that 0 times an infinite slope is NaN.
         """
         if not self.touches(op):
             return
@@ -156,7 +157,9 @@ class Forward(Copier):
         return [*map(self.value, given), *(self.or_zeros(given[number], op) for number in chosen)]
 
     def took(self, op: Op, results: Sequence[Value], primal: Sequence[Value | None], chosen: Sequence[int]) -> None:
-        """Note what stands for the results of `op`: `primal` says which result each is, None for the tangents of `chosen`."""
+        """Note what stands for the results of `op`: `primal` says which result each is, None for the tangents of
+        `chosen`.
+        """
         tangents = iter(chosen)
         for old, new in zip(primal, results, strict=True):
             if old is None:

@@ -27,14 +27,15 @@ from staged.ir.rewrite import rewrite
 from staged.ir.structure import JVP, VJP
 
 Expand = Callable[[Op, Builder, FunctionPool], Sequence[Value]]
-"""Emits what stands for a transform op, whose blocks are plain already, and returns the values of its results.
+"""Emits the ops of a transform, whose blocks are plain already, and returns the values of its results.
 
 Functions that it needs of others (`call` ops in its blocks) it makes with the pool: `body`, `fresh`, `add`, `memo`.
 """
 
 
 def fulfil_transforms(program: Function, others: Mapping[Declaration, Expand] | None = None) -> Function:
-    """The program without transforms: each such op, innermost first, replaced by plain IR; functions that nobody calls any more go.
+    """The program without transforms: each such op, innermost first, replaced by plain IR; functions that are unused
+    then are dropped.
 
     `others` are transforms that this package does not know (`vmap`).
     Needs `normalize_exits` before: differentiated code has no early exits but `raise`.
@@ -57,7 +58,7 @@ def fulfil_transforms(program: Function, others: Mapping[Declaration, Expand] | 
 
 
 def expand_vjp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
-    """Emit the primal of a `vjp` op and its reverse; returns what stands for its results.
+    """Emit the primal of a `vjp` op and its reverse; returns the values of its results.
 
     Exact: the primal's results keep their bits; what does not depend on a capture gives it the cotangent 0.
     """

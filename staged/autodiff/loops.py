@@ -1,8 +1,8 @@
 """Derivatives of loops. Forward: the same loop, with the tangents of what it carries and collects.
 
-Reverse: a `for` that counts the primal's iterations down. Its carried values are the cotangents of the primal's carried values,
-and the running sums of the cotangents of values from outside. In iteration k it reads what the primal collected in its
-iteration k.
+Reverse: a `for` that counts the primal's iterations down. Its carried values are the cotangents of the primal's carried
+values, and the running sums of the cotangents of values from outside. In iteration k it reads what the primal collected
+in its iteration k.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def active_loop(activity: Activity, op: Op, active: set[Value]) -> None:
 def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """Write the reverse of the loop `op`: takes the cotangents of its results, adds to those of what it read.
 
-    Exact: it has as many iterations as the primal had, early exits included; without any the cotangents of the results are those of
-    the initial values, and sums stay as they were.
+    Exact: it has as many iterations as the primal had, early exits included; without any the cotangents of the results
+    are those of the initial values, and sums stay as they were.
     """
     loop = Loop(op)
     body = loop.body
@@ -108,7 +108,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
 
 
 def _slots_reached(op: Op, seeds: set[int], outputs: Iterable[Value], active: set[Value]) -> list[int]:
-    """Which carried values of a loop get a cotangent in some iteration, if the results `seeds` have one.
+    """The carried values of a loop that get a cotangent in some iteration, if the results `seeds` have one.
 
     `outputs` are values of the body that have cotangents of their own (collected ones). A carried value that feeds one
     that has a cotangent has one itself in the iteration before; others are not carried.

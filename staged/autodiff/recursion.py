@@ -1,4 +1,6 @@
-"""What is common to functions that call one another: which parameters never change, and which derivatives are asked for."""
+"""Groups of functions that call one another: their invariant parameters, and the derivatives that calls among them
+need.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ DerivativeRequests = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def group_of(pool: FunctionPool, name: str, where: Position | None) -> Group | None:
-    """The functions that call one another around `name`, each with its invariant parameters; None if it does not call itself."""
+    """The functions that call one another around `name`, each with its invariant parameters; None if it does not call
+    itself.
+    """
     known: dict[str, Group | None] = pool.memo.setdefault("groups", {})
     if name not in known:
         table = Function("", pool.body(name, where).block, functions=tuple(pool.functions.values()))
@@ -62,10 +66,12 @@ def invariants(group: dict[str, Function]) -> Group:
 def requests_within(
     activity: Activity, group: Iterable[str], call: Op, active: tuple[int, ...], seeds: tuple[int, ...]
 ) -> DerivativeRequests:
-    """The derivatives that calls inside a group require, if `call` requires these: one set per function, so that each is made once.
+    """The derivatives that calls inside a group require, if `call` requires these: one set per function, so that each
+    is made once.
 
-    A call that asks for less gives zeros, and drops what it does not need.
-    Exact: the least sets that hold what every call inside needs; too large ones would cost time, too small ones lose cotangents.
+    A call that requires less passes zeros, and drops what it does not need.
+    Exact: the least sets that hold what every call inside needs; too large ones would cost time, too small ones lose
+    cotangents.
     """
     bodies = {name: activity.pool.body(name, call.where).block for name in group}
     moved: dict[str, set[int]] = {name: set() for name in bodies}

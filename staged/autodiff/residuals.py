@@ -3,16 +3,18 @@
 The reverse of a block is first written in terms of the primal's own values. Those that its place cannot see, because
 they are made inside a branch or a loop body, are then *fetched*:
 
-- what is cheap to make again from values at hand is made again (constants, the index, broadcasts, views, cheap arithmetic);
-- what a loop computes alike in every iteration is made again once, before the reverse loop;
-- the next value of a carried one is handed down by the reverse loop itself: it is the value of the iteration after;
-- the rest becomes an *extra* result of the primal op: a branch yields it (the other branch yields zeros), a loop
+- a value that is cheap to recompute from values at hand is recomputed (constants, the index, broadcasts, views, cheap
+  arithmetic);
+- a value that is the same in every iteration of a loop is recomputed once, before the reverse loop;
+- the next value of a carried one is carried by the reverse loop itself: it is the value of the iteration after;
+- any other becomes an *extra* result of the primal op: a branch yields it (the other branch yields zeros), a loop
   collects it in a sequence that the reverse loop reads by index, a function returns it (a recursive one in a frame).
 
-A dimension that a branch or body gives a size has that size again in the reverse: the `dim` op is repeated, unchecked. (In
-the other branch it has size 0, so that its zeros are none.)
+A dimension that a branch or body gives a size has that size again in the reverse: the `dim` op is repeated, unchecked.
+(In the other branch it has size 0, so that its zeros are none.)
 
-`Residuals` writes these decisions down; `PrimalCopier` (`copiers.py`) carries them out when the primal is finally emitted.
+`Residuals` writes these decisions down; `PrimalCopier` (`copiers.py`) carries them out when the primal is finally
+emitted.
 """
 
 from __future__ import annotations
@@ -40,25 +42,25 @@ _TOO_MUCH = _MOST_RECOMPUTED + 1
 class ExtraResults:
     """The results that a primal op gets for the reverse.
 
-    For `if`, `for` and `while` (value inside, what stands for it outside).
+    For `if`, `for` and `while`: (value inside, its stand-in outside).
     """
 
     values: list[tuple[Value, Value]] = field(default_factory=list)
     count: Value | None = None
-    """For a `while`: stands for the number of iterations it ran."""
+    """For a `while`: the stand-in for the number of its iterations."""
     function: str = ""
     """For a `call`: the function that is called instead."""
     own: list[Value] = field(default_factory=list)
-    """For a `call` or `custom_vjp`: what stands for the residuals that it gives."""
+    """For a `call` or `custom_vjp`: stand-ins for the residuals that it returns."""
 
     @property
     def stand_ins(self) -> list[Value]:
-        """All that stands for values which the op will give."""
+        """The stand-ins of all further results."""
         return [*(outside for _, outside in self.values), *self.own, *([] if self.count is None else [self.count])]
 
 
 class Residuals:
-    """What the reverse fetches. `alias` maps a primal value to what stands for it at the place that fetched it."""
+    """The values that the reverse fetches. `alias` maps a primal value to its stand-in at the place that fetched it."""
 
     def __init__(self) -> None:
         self.extras: dict[Op, ExtraResults] = {}
@@ -77,7 +79,9 @@ class Residuals:
     def fetch_from_branch(
         self, op: Op, block: Block, made: set[Value], needed: Iterable[Value], prologue: Prologue
     ) -> list[Value]:
-        """Fetch `needed` values made in a branch of the primal `if`; returns the new results that stand for them."""
+        """Fetch `needed` values made in a branch of the primal `if`; returns the stand-ins of those that become extra
+        results.
+        """
         return [outside for _, outside in _Fetcher(self, op, block, made, prologue, None).fetch_all(needed)]
 
     def fetch_from_loop(
@@ -85,7 +89,7 @@ class Residuals:
     ) -> tuple[list[Value], list[HandedDown]]:
         """Fetch `needed` values made in the body of a primal loop into the reverse body, in iteration `count`.
 
-        Returns the new results that stand for them, and what the reverse loop is to carry.
+        Returns the stand-ins of those that become extra results, and the values that the reverse loop is to carry.
         """
         fetcher = _Fetcher(self, op, op.blocks[-1], made, prologue, count)
         return [outside for _, outside in fetcher.fetch_all(needed)], fetcher.handed_down
@@ -93,11 +97,11 @@ class Residuals:
     def fetch_from_function(
         self, block: Block, made: set[Value], needed: Iterable[Value], prologue: Prologue
     ) -> list[tuple[Value, Value]]:
-        """Fetch `needed` values made in a function's body into its reverse: (value, what stands for it) of those to keep."""
+        """Fetch `needed` values made in a function's body into its reverse: (value, its stand-in) of those to keep."""
         return _Fetcher(self, None, block, made, prologue, None).fetch_all(needed)
 
     def trip_count(self, op: Op, made: set[Value]) -> Value:
-        """What stands for the number of iterations of a primal `while`."""
+        """The stand-in for the number of iterations of a primal `while`."""
         extra = self.extra(op)
         if extra.count is None:
             extra.count = Value(COUNT, "trips")
@@ -107,9 +111,9 @@ class Residuals:
 
 @dataclass(frozen=True)
 class HandedDown:
-    """What a reverse loop carries: the value that the primal's iteration has given to the next one.
+    """A value that a reverse loop carries: the one that the primal's iteration has passed to the next.
 
-    It begins as the loop's result `slot`; each reverse iteration hands on what the carried value was when it began.
+    It begins as the loop's result `slot`; each reverse iteration passes on what the carried value was when it began.
     """
 
     slot: int
@@ -146,7 +150,7 @@ class Prologue:
 
 @dataclass
 class _Fetcher:
-    """One fetch: decides for each value, in program order, whether it is made again or kept."""
+    """One fetch: decides for each value, in program order, whether it is recomputed or kept."""
 
     residuals: Residuals
     op: Op | None
@@ -194,7 +198,7 @@ class _Fetcher:
                 self.remake(value)
 
     def root(self, value: Value) -> Value:
-        """What to keep for `value`: a value no larger that it is cheaply made of, which others may need too."""
+        """The value to keep for `value`: one no larger that it is cheaply made of, which others may need too."""
         steps = 0
         for_array = _is_array(value)
         while value.producer is not None and _is_cheap(value.producer):
@@ -217,7 +221,7 @@ class _Fetcher:
         return self.op is not None and self.op.declared is FOR and value is Loop(self.op).index
 
     def cost(self, value: Value, for_array: bool) -> int:
-        """How many ops it takes to make `value` again from what is at hand; more than any limit where that is not cheap.
+        """The number of ops that recompute `value` from values at hand; more than any limit where that is not cheap.
 
         For an array, scalars may be kept on the way: an element's index instead of the element.
         """
@@ -275,7 +279,7 @@ class _Fetcher:
         return bool(own & {*mentioned, *(attr for attr in op.attrs.values() if isinstance(attr, Dim))})
 
     def hoist(self, value: Value) -> Value:
-        """Make `value`, and what it is made of, again before the reverse loop; returns what stands for it there."""
+        """Recompute `value`, and all that it is made of, before the reverse loop; returns its copy there."""
         if value not in self.made:
             return value
         if value not in self.hoisted:
@@ -341,7 +345,9 @@ class _Fetcher:
 
 
 def described(value: Value) -> str:
-    """A name for what is kept: the user's, else what makes it and of what (`tanh_c`); empty where there is none to find."""
+    """A name for what is kept: the user's, else what makes it and of what (`tanh_c`); empty where there is none to
+    find.
+    """
     if value.hint:
         return value.hint
     producer = value.producer

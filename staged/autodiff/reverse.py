@@ -1,8 +1,8 @@
 """Reverse mode: from the ops of a block, the ops that carry cotangents from its results back to its inputs.
 
-Straight code is reversed here: each op's vjp rule, in reverse order. Ops with blocks, calls and containers have rules in the
-table `REVERSES` (`branches.py`, `loops.py`, `calls.py`, `checkpoints.py`, `containers.py`). Everything is written in terms of
-the primal's values; how those reach the reverse is the business of `residuals.py`.
+Straight code is reversed here: each op's vjp rule, in reverse order. Ops with blocks, calls and containers have rules
+in the table `REVERSES` (`branches.py`, `loops.py`, `calls.py`, `checkpoints.py`, `containers.py`). Everything is
+written in terms of the primal's values; how those reach the reverse is the business of `residuals.py`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Reverse:
         self.context = RuleContext(self.builder, locate=lambda: self.where)
 
     def force(self, block: Block) -> bool:
-        """Note the ops whose reverse is written in any case: who loads a frame gives one of cotangents back, if only of zeros."""
+        """Note the ops whose reverse is written in any case: who loads a frame gives one of cotangents back, if only of
+        zeros.
+        """
         found = False
         for op in block.ops:
             loads = op.declared in (FRAME_LOAD, CALL) and any(v in self.active and has_frames(v) for v in op.operands)
@@ -71,8 +73,8 @@ class Reverse:
     def block(self, block: Block, env: Cotangents) -> None:
         """The reverse of the ops of `block`; `env` has the cotangents of what it yields, and gets those of its inputs.
 
-        Exact: in the reverse of the primal's order every use of a value has added to its cotangent before it is taken. An op
-        whose results have none is left out: nothing is multiplied by a zero that nobody made.
+        Exact: in the reverse of the primal's order every use of a value has added to its cotangent before it is taken.
+        An op whose results have none is left out: nothing is multiplied by zeros that would be made for it.
         """
         for op in reversed(block.ops):
             if op in self.forced or any(result in env.local for result in op.results):
@@ -90,8 +92,8 @@ class Reverse:
     def accumulate(self, env: Cotangents, value: Value, cotangent: Value) -> None:
         """Add to the cotangent of `value`, where it has one.
 
-        Exact: one value in two places (`f(x, x)`, a swap, an array returned twice) has the sum; the first addend is taken as it is,
-        so that -0.0 stays.
+        Exact: one value in two places (`f(x, x)`, a swap, an array returned twice) has the sum; the first addend is
+        taken as it is, so that -0.0 stays.
         """
         if value not in self.active:
             return
@@ -105,7 +107,8 @@ class Reverse:
         if isinstance(left.type, SequenceType):
             return self.builder.op(SEQUENCE_SUM, [left, right], [left.type], where=self.where).result
         if not isinstance(left.type, TensorType):
-            # A frame of frames: what a call keeps is loaded once, but a reverse of a reverse may both load it and hand it on.
+            # A frame of frames: what a call keeps is loaded once, but a reverse of a reverse may both load it and hand
+            # it on.
             raise GradientError(
                 "the reverse of a reverse would take what a function that calls itself keeps twice",
                 where=self.where,

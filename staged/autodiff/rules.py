@@ -1,4 +1,6 @@
-"""Applying the derivative rules that ops declare: in the words of the refusal where there is none, in the types of the IR."""
+"""Applying the derivative rules that ops declare: in the words of the refusal where there is none, in the types of the
+IR.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,18 @@ from staged.source import Position
 
 
 class RuleContext(RecordContext):
-    """Records what rules write. The primal has made every check that they could make again (an index in range).
+    """Records the ops of rules. The primal has made every check that they could repeat (an index in range).
 
-    Exact: a rule computes with the operands and results of the primal, which has stopped where one of them does not pass; rules
-    compute no integer quotients of their own.
+    Exact: a rule computes with the operands and results of the primal, which has stopped where one of them does not
+    pass; rules compute no integer quotients of their own.
     """
 
     def __init__(self, builder: Builder, locate: Callable[[], Position | None]) -> None:
         super().__init__(builder, locate=locate, checks=False)
 
     def fitted(self, given: Array, like: Value, rule: str) -> Value:
-        """What a rule gives, in the type of what it belongs to: rules mix Python numbers in, which may strengthen a weak type.
+        """The result of a rule in the type of the value that it belongs to: Python numbers in rules may strengthen a
+        weak type.
 
         Exact: shapes are equal, which is asserted; a dtype differs only where a weak f64 has met f32.
         """
@@ -41,7 +44,9 @@ class RuleContext(RecordContext):
 
 
 def declared_of(op: Op) -> tuple[str, Primitive | Composite | None, dict[str, Any]]:
-    """What declares the derivative of a primitive or of a composite: its name, the declaration, and the attributes of its rules."""
+    """The declaration with the derivative of a primitive or composite: its name, itself, and the attributes of its
+    rules.
+    """
     if op.declared is not COMPOSITE:
         return op.name, PRIMITIVES.get(op.name), dict(op.attrs)
     attrs = {key: value for key, value in op.attrs.items() if key != "name"}

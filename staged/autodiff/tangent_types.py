@@ -1,4 +1,6 @@
-"""Types of tangents and cotangents: those of a tensor are tensors like it, those of a frame are frames of its float fields."""
+"""Types of tangents and cotangents: those of a tensor are tensors like it, those of a frame are frames of its float
+fields.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from staged.ir.types import FrameType, SequenceType, TensorType, Type
 
 
 class TangentTypes:
-    """Which types have tangents and cotangents, and of what types these are."""
+    """The types of tangents and cotangents, for the types that have them."""
 
     def __init__(self, pool: FunctionPool) -> None:
         self.pool = pool
@@ -19,7 +21,9 @@ class TangentTypes:
         self._has: dict[str, bool] = {}
 
     def has(self, type: Type) -> bool:
-        """Whether values of this type have derivatives: floats, sequences of them, frames with a float somewhere inside."""
+        """Whether values of this type have derivatives: floats, sequences of them, frames with a float somewhere
+        inside.
+        """
         while isinstance(type, SequenceType):
             type = type.element
         if isinstance(type, FrameType):
@@ -36,7 +40,7 @@ class TangentTypes:
         return FrameType(self._record(type.name)) if isinstance(type, FrameType) else type
 
     def fields(self, frame: Type) -> list[int]:
-        """Which fields of a frame have derivatives."""
+        """The numbers of a frame's fields that have derivatives."""
         assert isinstance(frame, FrameType)
         record = self.pool.frames[frame.name]
         return [number for number, (_, type) in enumerate(record.fields) if self.has(type)]

@@ -30,11 +30,13 @@ BATCHED: OpTable[BatchRule] = OpTable()
 """The rules of ops that depend on what is mapped; primitives have theirs in `rules.py`."""
 
 CONTROL_FLOW: OpTable[BatchRule] = OpTable()
-"""The rules of ops that are written anew in any case: their blocks read values from outside, or stand where a choice is made."""
+"""The rules of ops that are written anew in any case: their blocks read values from outside, or stand where a choice is
+made.
+"""
 
 
 class Batch:
-    """Writes batched code. `values` maps the values of the mapped block to those that stand for them."""
+    """Writes batched code. `values` maps the values of the mapped block to their batched forms."""
 
     def __init__(
         self, builder: Builder, pool: FunctionPool, size: Extent, batched: set[Value], where: Position | None
@@ -52,11 +54,11 @@ class Batch:
     # ---- values ----
 
     def value(self, value: Value) -> Value:
-        """What stands for a value."""
+        """The batched form of a value."""
         return self.values.get(value, value)
 
     def full(self, value: Value) -> Value:
-        """What stands for a value, with the leading axis in any case."""
+        """The batched form of a value, with the leading axis in any case."""
         made = self.value(value)
         return made if value in self.batched else self.repeated(made)
 
@@ -66,11 +68,11 @@ class Batch:
         return self.context.value_of(repeat(self.context.handle(value), self.size))
 
     def wanted(self, value: Value, is_batched: bool) -> Value:
-        """What stands for `value`, with the leading axis if `is_batched`."""
+        """The batched form of `value`, with the leading axis if `is_batched`."""
         return self.full(value) if is_batched else self.value(value)
 
     def type_of(self, value: Value) -> Any:
-        """The type of what stands for a value."""
+        """The type of the batched form of a value."""
         return batched_type(value.type, self.size, self.pool) if value in self.batched else value.type
 
     def define(self, old: Sequence[Value], new: Sequence[Value]) -> None:

@@ -67,7 +67,7 @@ def _branch(batch: Batch, block: Block, op: Op) -> Block:
 
 
 def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None:
-    """What one branch gives for the elements of `mask`; None if it stops the program."""
+    """The results of one branch for the elements of `mask`; None if it stops the program."""
     if block.end.kind == "yield" and all(map(_is_harmless, block.ops)):
         with batch.under(ZeroMask(batch.context, batch.size, mask), free_values(block) if block.ops else ()):
             batch.ops(block)
@@ -89,7 +89,8 @@ def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None
 def _is_harmless(op: Op) -> bool:
     """Whether an op of a branch may be computed for all elements, of zeros where it is not meant for one.
 
-    Others run only if there is an element that they are meant for (see `masks.py`): NaN there times a cotangent of 0 is NaN.
+    Others run only if there is an element that they are meant for (see `masks.py`): NaN there times a cotangent of 0 is
+    NaN.
     """
     if op.declared is COMPOSITE:
         return COMPOSITES[op.attrs["name"]].harmless
@@ -99,7 +100,7 @@ def _is_harmless(op: Op) -> bool:
 def _container_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Value:
     """Residuals of a branch: the branch that made them gives them, the other an empty sequence or frame.
 
-    A sequence that a branch adds to passes through the other as it is; what is added for elements that only go along is 0.
+    A sequence that a branch adds to passes through the other as it is; what is added for masked elements is 0.
     """
     yielded = [block.end.operands[number] for block in op.blocks]
     for mine, (value, other) in zip(given, (yielded, yielded[::-1]), strict=True):

@@ -41,7 +41,7 @@ def composite(batch: Batch, op: Op) -> None:
 
 @BATCHED.rule(CHECKPOINT, CUSTOM_VJP)
 def differentiable(batch: Batch, op: Op) -> None:
-    """A `checkpoint` or `custom_vjp` whose blocks are batched in place: a derivative around asks for them."""
+    """A `checkpoint` or `custom_vjp` whose blocks are batched in place: a derivative around needs them."""
     mapped = [operand in batch.batched for operand in op.operands]
     operands = [batch.value(operand) for operand in op.operands]
     types = [batched_type(result.type, batch.size, batch.pool) for result in op.results]

@@ -20,7 +20,7 @@ from staged.ops.reduction import any_, max_, min_
 
 @SPREADS.rule(FOR, WHILE)
 def spread_loop(spread: Spread, op: Op) -> None:
-    """What is carried is alike from iteration to iteration; all of it depends on the bounds, or on the condition."""
+    """Carried values are alike from iteration to iteration; all of it depends on the bounds, or on the condition."""
     loop = Loop(op)
     body, params = loop.body, loop.carried
     chains = list(zip(loop.initial, params, loop.final, strict=True))

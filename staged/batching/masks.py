@@ -1,7 +1,7 @@
-"""Code that runs for some elements only: the others go along with the values of one that it is meant for.
+"""Code that is meant for some elements only: the others are masked, with the values of one that it is meant for.
 
-An element for which a branch is not taken must not make it fail, loop for ever, or give an infinity whose product with a
-zero cotangent is NaN. So in the branch it has the values of the first element for which the branch is taken: what is
+An element for which a branch is not taken must not make it fail, loop for ever, or give an infinity whose product with
+a zero cotangent is NaN. So in the branch it has the values of the first element for which the branch is taken: what is
 computed for it is something that had to be computed anyway, and is thrown away afterwards.
 """
 
@@ -26,10 +26,11 @@ class Mask:
         self.mask = context.handle(mask)
         self.first = self.find_first()
         self.containers: set[Value] = set()
-        """Sequences and frames from outside: what they hold is replaced where it is read, and masked where it is added."""
+        """Sequences and frames from outside: what they hold is replaced where it is read, and masked where it is added.
+        """
 
     def substitute(self, value: Value) -> Value:
-        """A value with the leading axis, with that of `first` for the elements that only go along."""
+        """A value with the leading axis, with that of `first` for masked elements."""
         if self.first is None:
             return value
         x = self.context.handle(value)
@@ -57,7 +58,7 @@ class Mask:
         return self.context.value_of(select(self.over(left), left, right))
 
     def zeroed(self, value: Value) -> Value:
-        """`value`, and 0 for the elements that only go along."""
+        """`value`, and 0 for masked elements."""
         x = self.context.handle(value)
         return self.context.value_of(select(self.over(x), x, zeros(x.shape, x.dtype)))
 
@@ -67,7 +68,7 @@ class Mask:
 
 
 class ZeroMask(Mask):
-    """For code that is right at 0: elements that only go along have zeros, which takes no search for another element."""
+    """For code that is right at 0: masked elements have zeros, which takes no search for another element."""
 
     def substitute(self, value: Value) -> Value:
         return self.zeroed(value) if value.tensor.dtype.is_float else value

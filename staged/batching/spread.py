@@ -1,4 +1,4 @@
-"""Which values of a mapped block depend on what is mapped: those get a leading axis, all others stay as they are."""
+"""The values of a mapped block that depend on a mapped one: they get a leading axis, all others stay as they are."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from staged.ops.context import use_context
 
 
 def expand_vmap(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
-    """Emit the batched block of a `vmap` op; returns what stands for its results.
+    """Emit the batched block of a `vmap` op; returns the values of its results.
 
     Needs plain IR inside: other transforms fulfilled, exits made values.
     Raises: StagingError, with the user's line, for what cannot be mapped.

@@ -1,7 +1,8 @@
 """Copying and rewriting IR.
 
-`copy_block` is the one place that copies ops with their values mapped; passes are rules (`Op -> Op | None`, or a function
-that emits a replacement) that `rewrite` applies bottom-up in program order. The engine walks, the rule only decides.
+`copy_block` is the one place that copies ops with their values mapped; passes are rules (`Op -> Op | None`, or a
+function that emits a replacement) that `rewrite` applies bottom-up in program order. The engine walks, the rule only
+decides.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Rule = Callable[[Op, Builder], Sequence[Value] | None]
 class Copier:
     """Copies blocks into a builder, mapping values and labels; `rule` may replace ops on the way.
 
-    With `moves` what is copied is not used again: bodies of composites that use nothing from around them go along as they are.
+    With `moves` what is copied is not used again: bodies of composites that use nothing from around them are not
+    copied.
     """
 
     def __init__(self, builder: Builder, rule: Rule | None = None, moves: bool = False) -> None:
@@ -33,7 +35,7 @@ class Copier:
         self.labels: dict[Label, Label] = {}
 
     def value(self, value: Value) -> Value:
-        """What stands for `value` now (itself where nothing replaced it)."""
+        """The copy of `value` (itself where nothing replaced it)."""
         return self.values.get(value, value)
 
     def op(self, op: Op) -> None:

@@ -1,9 +1,10 @@
-"""The rules of `simplify`: each looks at one op, whose operands are simplified already, and gives what it equals. Here those that
-compute; `comparisons.py` has those that compare, `movement.py` those that move elements, `partial_sums.py` those for sums that are
-mostly of zeros.
+"""The rules of `simplify`: each looks at one op, whose operands are simplified already, and gives what it equals. Here
+those that compute; `comparisons.py` has those that compare, `movement.py` those that move elements, `partial_sums.py`
+those for sums that are mostly of zeros.
 
-A rule gives the same bits, of NaN, infinities and the sign of a zero too (so `x * 0` and `x + 0` of floats stay); the line of its
-docstring that begins with `Exact:` says when that is so. Sums of cotangents (`accumulate`) alone may take a zero for nothing.
+A rule gives the same bits, of NaN, infinities and the sign of a zero too (so `x * 0` and `x + 0` of floats stay); the
+line of its docstring that begins with `Exact:` says when that is so. Sums of cotangents (`accumulate`) alone may take a
+zero for nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from staged.ops.primitive import PRIMITIVES
 
 
 class Emitter(Protocol):
-    """How a rule makes new ops: at the place of the op it replaces, simplified in their turn."""
+    """Makes the new ops of a rule: at the place of the op that it replaces, simplified themselves."""
 
     ranges: Ranges
     transforms: int
@@ -69,7 +70,9 @@ def number_of(value: Value) -> Number | None:
 
 
 def adds_nothing(number: Number | None, op: Op) -> bool:
-    """Whether a sum with this number is the other operand: an integer 0, the float -0.0 (-0.0 + 0.0 is 0.0), any 0 of a cotangent."""
+    """Whether a sum with this number is the other operand: an integer 0, the float -0.0 (-0.0 + 0.0 is 0.0), any 0 of a
+    cotangent.
+    """
     if number is None or number != 0:
         return False
     return op.declared is prims.ACCUMULATE or not op.result.tensor.dtype.is_float or math.copysign(1.0, number) < 0
@@ -121,7 +124,7 @@ def empty_result(op: Op, emit: Emitter) -> Value | None:
     Exact: two of them differ in nothing; an op with effects stays.
     """
     type_ = op.result.type
-    if op.effects or op.name not in PRIMITIVES or not isinstance(type_, TensorType) or not type_.is_static:
+    if op.effects or op.declared.kind == "structured" or not isinstance(type_, TensorType) or not type_.is_static:
         return None
     if type_.size or op.declared is prims.CONSTANT:
         return None
@@ -146,7 +149,8 @@ def reduction_of_nothing(op: Op, emit: Emitter) -> Value | None:
 def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
     """sum(x) over axes of one element, or over none  ->  reshape(x), for a sum of floats + 0
 
-    Exact: a sum begins at 0, so that the sum of -0.0 is 0.0; a product begins at 1, and x * 1 is x; extremes begin at x.
+    Exact: a sum begins at 0, so that the sum of -0.0 is 0.0; a product begins at 1, and x * 1 is x; extremes begin at
+    x.
     """
     (x,) = op.operands
     if any(x.tensor.shape[axis] != 1 for axis in op.attrs["axes"]) or x.tensor.dtype != op.result.tensor.dtype:
@@ -155,7 +159,7 @@ def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
 
 
 def _from_zero(op: Op, x: Value, emit: Emitter) -> Value:
-    """What a sum that came to `x` gives: a sum of floats begins at 0.0, so that it is never -0.0."""
+    """The result of a sum that came to `x`: a sum of floats begins at 0.0, so that it is never -0.0."""
     if op.declared is not prims.SUM or not x.tensor.dtype.is_float:
         return x
     return emit.emit("add", [x, emit.full(x.tensor, 0.0)])
@@ -187,7 +191,8 @@ def position_of_one(op: Op, emit: Emitter) -> Value | None:
 def add_zero(op: Op, emit: Emitter) -> Value | None:
     """x + 0  ->  x
 
-    Exact: for integers; for floats where the zero is -0.0, since -0.0 + 0.0 is 0.0; of cotangents every zero is nothing.
+    Exact: for integers; for floats where the zero is -0.0, since -0.0 + 0.0 is 0.0; of cotangents every zero is
+    nothing.
     """
     a, b = op.operands
     if adds_nothing(number_of(b), op):
@@ -229,7 +234,8 @@ def subtract_zero(op: Op, emit: Emitter) -> Value | None:
 def multiply_by_one(op: Op, emit: Emitter) -> Value | None:
     """x * 1  ->  x;  x * -1  ->  -x;  for integers x * 0  ->  0
 
-    Exact: of floats too, signs of zeros included (NaN stays NaN); x * 0 of a float is NaN for infinities and NaN, and stays.
+    Exact: of floats too, signs of zeros included (NaN stays NaN); x * 0 of a float is NaN for infinities and NaN, and
+    stays.
     """
     for x, other in (op.operands, op.operands[::-1]):
         number = number_of(other)
@@ -263,7 +269,8 @@ def multiply_negatives(op: Op, emit: Emitter) -> Value | None:
 def divide_by_number(op: Op, emit: Emitter) -> Value | None:
     """x / 1  ->  x;  x / 2^n  ->  x * 2^-n
 
-    Exact: where 2^-n is a number of the dtype: quotient and product are then the same number, rounded once. No other reciprocal.
+    Exact: where 2^-n is a number of the dtype: quotient and product are then the same number, rounded once. No other
+    reciprocal.
     """
     a, b = op.operands
     number = number_of(b)
@@ -390,8 +397,8 @@ def not_of_not(op: Op, emit: Emitter) -> Value | None:
 def cast_of_cast(op: Op, emit: Emitter) -> Value | None:
     """A cast to its own type  ->  x;  a number  ->  the number;  cast(cast(x, wider), t)  ->  cast(x, t)
 
-    Exact: where `wider` has every value of x's dtype (f64 has not every i64) and both ways into an integer treat what does not
-    fit alike: integers wrap around, floats do not.
+    Exact: where `wider` has every value of x's dtype (f64 has not every i64) and both ways into an integer treat what
+    does not fit alike: integers wrap around, floats do not.
     """
     (x,) = op.operands
     wanted = op.result.tensor
@@ -447,7 +454,9 @@ def place_in_broadcast(op: Op, emit: Emitter) -> Value | None:
 
 
 def _past_repeats(op: Op) -> tuple[Value, int, tuple[Extent, ...], tuple[int, ...]] | None:
-    """What a reduction's operand repeats along all reduced axes, how often (not 0 times), and shape and axes of what is left."""
+    """What a reduction's operand repeats along all reduced axes, how often (not 0 times), and shape and axes of what is
+    left.
+    """
     repeat = made_by(op.operands[0], prims.BROADCAST_TO)
     if repeat is None:
         return None
@@ -465,7 +474,8 @@ def sum_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     """sum of x over axes along which it was only repeated  ->  x times how often
 
     Why: the gradient of a mean of a mean, of a bias on a constant.
-    Exact: for integers, which wrap around alike; of floats it is the sum rounded fewer times, begun at 0. Not of no elements.
+    Exact: for integers, which wrap around alike; of floats it is the sum rounded fewer times, begun at 0. Not of no
+    elements.
     """
     found = _past_repeats(op)
     if found is None or op.result.type != found[0].tensor.with_shape(op.result.tensor.shape):

@@ -1,4 +1,4 @@
-"""What a library of the back end does in one piece becomes a call of it."""
+"""Ops that a library of the back end computes in one piece become calls of it."""
 
 from __future__ import annotations
 

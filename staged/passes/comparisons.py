@@ -26,9 +26,10 @@ def compare_with_limit(op: Op, emit: Emitter) -> Value | None:
     """n < 0  ->  False, of an unsigned n;  n <= 255  ->  True, of a byte, cast to another dtype too;  n == 256  ->  False
 
     Why: compilers warn of it.
-    Exact: for integers and bools, which are never beyond the limits of their dtype, nor of that they were cast from without a loss.
+    Exact: for integers and bools, which are never beyond the limits of their dtype, nor of that they were cast from
+    without a loss.
     """
-    a, b = op.operands if not op.name.startswith("greater") else op.operands[::-1]
+    a, b = op.operands if op.declared not in (prims.GREATER, prims.GREATER_EQUAL) else op.operands[::-1]
     first, second = _limits_of(a), _limits_of(b)
     if first is None or second is None:
         return None
@@ -65,7 +66,8 @@ def compare_masked(op: Op, emit: Emitter) -> Value | None:
     """(n & 3) == 4  ->  False;  (n | 3) == 4  ->  False;  the same for `!=`, where no n can have these bits
 
     Why: compilers warn of it.
-    Exact: of the bits of two's complement, in which Python's integers compute with masks below 0 too; of a cast that loses nothing.
+    Exact: of the bits of two's complement, in which Python's integers compute with masks below 0 too; of a cast that
+    loses nothing.
     """
     for masked, other in (op.operands, op.operands[::-1]):
         wanted, maker = number_of(other), masked.producer

@@ -1,4 +1,4 @@
-"""Dead code: what nobody reads and nobody sees.
+"""Remove ops whose results are unused and that have no effects.
 
 Values are marked live from what the outside sees (results, effects) back through what they need, as single *slots*: one
 result of an `if` needs that operand of both yields; one carried value of a loop needs its initial value and what the
@@ -16,20 +16,16 @@ from staged.ir.rewrite import Copier
 from staged.ir.structure import FOR, IF, WHILE
 from staged.ir.types import Dim, dims_of
 
-_LOOPS = frozenset(("for", "while"))
-# Ops whose results can go one by one, since they stand for values that the blocks pass out.
-_NARROW = frozenset(("if", "for", "while", "scope"))
-
 
 def eliminate_dead_code(function: Function) -> Function:
-    """Drop ops without effects that nobody reads, and unread results of `if`, loops and scopes with all that feeds them.
+    """Drop unused ops without effects, and unused results of `if`, loops and scopes with all that feeds them.
 
-    Why: vjp rules ask for more than the user needs; the cotangent of an input nobody differentiates is computed in vain.
-    A carried value that only feeds itself is dead too, and a collected sequence that nobody reads costs memory.
-    Leaves: effects, in order; exits (`break`, `return`, `raise`) of live code.
+    Why: vjp rules compute more than the user needs; the cotangent of an input that is not differentiated is computed in
+    vain. A carried value that only feeds itself is dead too, and an unused collected sequence costs memory. Leaves:
+    effects, in order; exits (`break`, `return`, `raise`) of live code.
 
-    Exact: what is unused and has no effects; what may stop the program is an effect. To run for ever is none: a loop that nothing
-    uses is taken to end.
+    Exact: what is unused and has no effects; what may stop the program is an effect. To run for ever is none: a loop
+    that nothing uses is taken to end.
     """
     live = _Live(function.block)
     return function.with_block(_Sweep(live).block(function.block))
@@ -84,7 +80,7 @@ class _Live:
             self.around[op] = owner
             if op.declared is prims.DIM:
                 self.sizes.setdefault(op.attrs["dim"], []).append(op.result)
-            if op.name in _LOOPS:
+            if op.declared.is_loop:
                 for inner in op.blocks:
                     skip = 1 if op.declared is FOR else 0
                     self.owner.update((param, (op, index)) for index, param in enumerate(inner.params[skip:]))
@@ -123,11 +119,11 @@ class _Live:
             self.need(op.operands[:1])
         elif op.declared is FOR:
             self.need(op.operands[:3])
-        elif op.name not in _NARROW:
+        elif not op.declared.is_control:
             self.need(op.operands)
         for number, block in enumerate(op.blocks):
             self.enter(block)
-            if (op.declared is WHILE and number == 0) or op.name not in _NARROW or block.end.kind in ("return", "raise"):
+            if (op.declared is WHILE and number == 0) or not op.declared.is_control or block.end.kind in ("return", "raise"):
                 self.need(block.end.operands)
             # What other ends pass on is live slot by slot: see `slot` and `yields`.
 
@@ -140,9 +136,9 @@ class _Live:
         elif value.producer is not None and value.producer in self.around:
             op = value.producer
             self.keep(op)
-            if op.name in _LOOPS:
+            if op.declared.is_loop:
                 self.slot(op, value.index)
-            elif op.name in _NARROW:
+            elif op.declared.is_control:
                 self.yields(op, value.index)
 
     def slot(self, op: Op, index: int) -> None:
@@ -183,7 +179,7 @@ class _Sweep(Copier):
     def op(self, op: Op) -> None:
         if op not in self.live.ops:
             return
-        if op.name not in _NARROW:
+        if not op.declared.is_control:
             super().op(op)
             return
         kept = [index for index, result in enumerate(op.results) if result in self.live.values]
@@ -192,7 +188,7 @@ class _Sweep(Copier):
         operands = list(op.operands)
         skip = 0
         carried = kept
-        if op.name in _LOOPS:
+        if op.declared.is_loop:
             count = len(op.results) - op.attrs.get("collected", 0)
             carried = [index for index in kept if index < count]
             first = 3 if op.declared is FOR else 0

@@ -27,10 +27,11 @@ Slot = tuple[str, int]
 def defer_products(program: Function) -> Function:
     """In recursive functions: sum + a' b  ->  a and b are rows of two matrices A and B; once these are full, sum + A' B
 
-    Why: adding the product of two vectors to a matrix moves all of the matrix through the processor for one multiplication per
-    element. For a sum that is handed from call to call and only ever added to, the order does not matter. On a GPU it does not
-    pay: there a launch is what costs, and keeping the rows would be two of them where adding the product is one.
-    Leaves: A, B and the number of rows as Variables of the program; whoever calls the recursion from outside adds what is left.
+    Why: adding the product of two vectors to a matrix moves all of the matrix through the processor for one
+    multiplication per element. For a sum that is handed from call to call and only ever added to, the order does not
+    matter. On a GPU it does not pay: there a launch is what costs, and keeping the rows would be two of them where
+    adding the product is one. Leaves: A, B and the number of rows as Variables of the program; a call of the recursion
+    from outside adds what is left.
     """
     recursive = recursive_functions(program)
     groups = [group for group in components(program) if set(group) <= recursive]
@@ -78,7 +79,7 @@ class _Queue:
 
 
 class _Sums:
-    """Finds the running sums of functions that call one another which nobody reads before the outermost call returns."""
+    """Finds the running sums of functions that call one another which are unused until the outermost call returns."""
 
     def __init__(self, group: dict[str, Function]) -> None:
         self.group = group
@@ -201,7 +202,8 @@ def _is_outer(value: Value) -> bool:
 
 
 class _Deferrer(Copier):
-    """Copies a function: products join their queue, and calls from outside of a recursion are followed by what is left."""
+    """Copies a function: products join their queue, and calls from outside of a recursion are followed by what is left.
+    """
 
     def __init__(self, function: Function, queues: dict[Slot, _Queue], begin: list[_Queue] | None = None) -> None:
         super().__init__(Builder())
@@ -263,7 +265,7 @@ class _Deferrer(Copier):
         return total
 
     def add_rest(self, queue: _Queue, total: Value) -> Value:
-        """What is left when the outermost call has returned."""
+        """Add the products that are left when the outermost call has returned."""
         rows = queue.variables[2]
         count = self.read(rows, f"what is left of the products that were put off for {queue.name}")
         some = self.emit("greater", [count, self.number(0)], TensorType(bool_))

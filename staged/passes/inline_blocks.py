@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from staged.ir.builder import Builder
+from staged.ir.declaration import Declaration
 from staged.ir.nodes import Function, Op
 from staged.ir.rewrite import Copier
+from staged.ir.structure import CHECKPOINT, COMPOSITE
 
 
 def inline_composites(function: Function) -> Function:
     """composite(x) {softmax: body}  ->  the ops of body, on x
 
-    Why: a composite stays one op through autodiff (its own derivative is better than its body's), and until a library of
-    the back end may have taken it whole (`call_libraries`); what is left then must not hide its ops from fusion.
+    Why: a composite stays one op through autodiff (its own derivative is better than its body's), and until a library
+    of the back end may have taken it whole (`call_libraries`); what is left then must not hide its ops from fusion.
     """
-    return function.with_block(_Inliner("composite").block(function.block))
+    return function.with_block(_Inliner(COMPOSITE).block(function.block))
 
 
 def inline_checkpoints(function: Function) -> Function:
@@ -22,16 +24,16 @@ def inline_checkpoints(function: Function) -> Function:
     Why: merging equal ops would keep all that the checkpoint is there to drop; the memory plan sees plain ops.
     Leaves: no `checkpoint`.
     """
-    return function.with_block(_Inliner("checkpoint").block(function.block))
+    return function.with_block(_Inliner(CHECKPOINT).block(function.block))
 
 
 class _Inliner(Copier):
-    def __init__(self, name: str) -> None:
+    def __init__(self, kind: Declaration) -> None:
         super().__init__(Builder())
-        self.name = name
+        self.kind = kind
 
     def op(self, op: Op) -> None:
-        if op.name == self.name:
+        if op.declared is self.kind:
             self.inline_op(op)
         else:
             super().op(op)

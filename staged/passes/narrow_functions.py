@@ -1,4 +1,4 @@
-"""Functions of the program take what they need, once, and give what somebody reads; so do frames."""
+"""Remove unused and duplicate parameters, unused results, and unused fields of frames."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Slot = tuple[str, int]
 
 
 def narrow_functions(program: Function) -> Function:
-    """Drop functions that nobody calls, parameters that nobody reads, results and fields of frames that nobody looks at, and
-    parameters that are always given what another one is.
+    """Drop unused functions, parameters, results and fields of frames, and parameters whose arguments are always those
+    of another one.
 
-    Why: a weight that reaches a recursion by two ways would have two gradients, each added to in every call; a cotangent
-    that nobody wants costs its computation. Leaves what only those needed for `eliminate_dead_code`.
+    Why: a weight that reaches a recursion by two ways would have two gradients, each added to in every call; a
+    cotangent that is unused costs its computation. Leaves what only those needed for `eliminate_dead_code`.
     """
     program = _reached(program)
     if not program.functions:

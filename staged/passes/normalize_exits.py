@@ -28,12 +28,11 @@ from staged.ir.trips import Integers, static_trip_count
 from staged.ir.types import TensorType, Type, bool_
 
 FLAG = TensorType(bool_)
-TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
 
 
 def normalize_exits(program: Function) -> Function:
-    """The program whose transforms' blocks hold no `break`, `continue` or `scope`, nor do functions called in them, which return
-    at their end (see the module's docstring).
+    """The program whose transforms' blocks hold no `break`, `continue` or `scope`, nor do functions called in them,
+    which return at their end (see the module's docstring).
 
     Why: reverse mode runs a block backwards; a way out of the middle has to be a recorded decision for that.
     Leaves: constant flags and `if`s on them, for `simplify`.
@@ -74,7 +73,7 @@ class _Outside(Copier):
         self.twins = twins
 
     def op(self, op: Op) -> None:
-        if op.name not in TRANSFORMS:
+        if not op.declared.is_transform:
             super().op(op)
             return
         blocks = [_normal_block(self.builder, block, self.twins) for block in op.blocks]
@@ -173,7 +172,7 @@ class _Inside(Copier):
         """Copy an op that control does not leave; exits inside it end inside it."""
         if op.declared.is_loop:
             self.loop(op, ())
-        elif op.name in TRANSFORMS:
+        elif op.declared.is_transform:
             blocks = [_normal_block(self.builder, block, self.twins) for block in op.blocks]
             copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], blocks=blocks))
             self.values.update(zip(op.results, copy.results, strict=True))
@@ -384,7 +383,7 @@ class _Inside(Copier):
         return self.builder.op(prims.CONSTANT, [], [FLAG], attrs={"value": value}).result
 
     def absent(self, types: Sequence[Type]) -> list[Value]:
-        """Zeros for what a path does not give; nobody reads them."""
+        """Zeros for the values that a path does not give; they are unused."""
         values = []
         for type in types:
             assert isinstance(type, TensorType)
@@ -411,7 +410,7 @@ def exits_of(op: Op) -> list[_Exit]:
 
 def _collect(block: Block, inner: frozenset[Label | None], found: dict[tuple[Label, str], _Exit]) -> None:
     for op in block.ops:
-        if op.name in TRANSFORMS:
+        if op.declared.is_transform:
             continue
         for nested in op.blocks:
             _collect(nested, inner | {op.attrs.get("label")}, found)
@@ -447,13 +446,13 @@ def _reached(program: Function) -> tuple[set[str], set[str]]:
 
 
 def _calls(block: Block, within: bool) -> list[tuple[str, bool]]:
-    """What a block calls, and whether it does so inside of a transform."""
+    """The functions that a block calls, each with whether a transform is around the call."""
     found = []
     for op in block.ops:
         if op.declared is CALL:
             found.append((op.attrs["function"], within))
         for inner in op.blocks:
-            found += _calls(inner, within or op.name in TRANSFORMS)
+            found += _calls(inner, within or op.declared.is_transform)
     return found
 
 

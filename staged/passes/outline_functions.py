@@ -20,7 +20,7 @@ from staged.ir.types import CPU, dims_of
 FEWEST_OPS = 24
 """Smaller bodies stay in place: a C function would cost more lines and lost fusion than the copies of it."""
 
-_MARKERS = ("call_begin", "call_end")
+_MARKERS = (CALL_BEGIN, CALL_END)
 
 
 def outline_functions(program: Function) -> Function:
@@ -29,7 +29,7 @@ def outline_functions(program: Function) -> Function:
     Why: lines of C, and the time to compile them, then do not grow with the number of call sites.
     Leaves: no markers; what stands alone, is small, runs on a device, or leaves its range stays where it was recorded.
     """
-    if not any(op.name in _MARKERS for function in every_function(program) for op in walk_ops(function.block)):
+    if not any(op.declared in _MARKERS for function in every_function(program) for op in walk_ops(function.block)):
         return program
     program = _replaced(program, {}, _unmatched(program))
     used = {function.name for function in every_function(program)}
@@ -97,7 +97,7 @@ def _innermost(block: Block) -> Iterator[_Range]:
             if begin is not None and block.ops[begin].attrs["call"] == op.attrs["call"]:
                 ops = list(block.ops[begin + 1 : index])
                 if not any(
-                    inner.name in _MARKERS for one in ops for nested in one.blocks for inner in walk_ops(nested)
+                    inner.declared in _MARKERS for one in ops for nested in one.blocks for inner in walk_ops(nested)
                 ):
                     if last_use is None:
                         last_use = _last_uses(block)
@@ -106,7 +106,9 @@ def _innermost(block: Block) -> Iterator[_Range]:
 
 
 def _last_uses(block: Block) -> dict[Value, int]:
-    """For each value, the last of the block's ops that uses it, itself or in its blocks; the block's end counts as an op."""
+    """For each value, the last of the block's ops that uses it, itself or in its blocks; the block's end counts as an
+    op.
+    """
     found: dict[Value, int] = {}
     for index, op in enumerate(block.ops):
         found.update(dict.fromkeys(op.operands, index))
@@ -140,7 +142,7 @@ def _can_be_a_function(ops: list[Op]) -> bool:
 
 
 def _outline(group: list[_Range], used: set[str]) -> Function:
-    """The function that stands for all ranges of a group, which are told of it."""
+    """The function for all ranges of a group, which note its name."""
     first = group[0]
     returns = sorted(set().union(*(found.used_after for found in group)))
     name = unused_name(first.begin.attrs["function"], used)

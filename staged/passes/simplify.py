@@ -24,17 +24,14 @@ from staged.passes import comparisons, movement, partial_sums  # noqa: F401  (th
 from staged.passes.algebra import RULES, empty_result, fold_constants
 from staged.source import Position
 
-# Blocks that stand for themselves: nothing made outside is used inside, so nothing outside is equal to something inside.
-_CLOSED = frozenset(("composite", "kernel", "contraction", "vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
-_TRANSFORMS = frozenset(("vjp", "jvp", "vmap", "checkpoint", "custom_vjp"))
-
 
 def simplify_before_transforms(program: Function) -> Function:
-    """`simplify` for a program that has transforms: in the functions that it calls a `stop_gradient` means something, too.
+    """`simplify` for a program that has transforms: in the functions that it calls a `stop_gradient` means something,
+    too.
 
     Leaves: as `simplify`, and every `stop_gradient` of called functions.
     """
-    if not any(op.name in _TRANSFORMS for function in every_function(program) for op in walk_ops(function.block)):
+    if not any(op.declared.is_transform for function in every_function(program) for op in walk_ops(function.block)):
         return map_functions(program, simplify)
     functions = [function.with_block(Simplifier(Builder(), 1).block(function.block)) for function in program.functions]
     return simplify(program).replace(functions=functions)
@@ -45,8 +42,9 @@ def simplify(function: Function) -> Function:
 
     Why: vjp rules and promotion write general code (`x * 1`, casts of constants, broadcasts of broadcasts, the same
     product in primal and reverse); fusion and the memory plan should see what is left of it.
-    Leaves: effects, all of them and in order; ops that nobody reads, for `eliminate_dead_code`.
-    Exact: where each rule is; equal ops are equal in name, operands, types, device and attributes, 0.0 and -0.0 being different.
+    Leaves: effects, all of them and in order; unused ops, for `eliminate_dead_code`.
+    Exact: where each rule is; equal ops are equal in name, operands, types, device and attributes, 0.0 and -0.0 being
+    different.
     """
     simplifier = Simplifier(Builder())
     simplifier.written = {effect.target for op in walk_ops(function.block) for effect in op.effects if effect.kind == "write"}
@@ -110,8 +108,9 @@ class Simplifier(Copier):
     ) -> Sequence[Value]:
         """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made.
 
-        Exact: an equal one stands before it in this block or one around it, so that it has run. Of effects only checks are
-        merged: where the first one passed, the second one does; and reads of a number that the function never writes.
+        Exact: an equal one stands before it in this block or one around it, so that it has run. Of effects only checks
+        are merged: where the first one passed, the second one does; and reads of a number that the function never
+        writes.
         """
         op = Op(declared, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
         if len(types) == 1:
@@ -142,7 +141,8 @@ class Simplifier(Copier):
     def as_weak_as(self, type: Type, found: Value, op: Op) -> Value:
         """What a rule has found for an op whose result has this type.
 
-        Exact: the same number. Of an array that a Python number became the elements adopt no dtype; the number itself does.
+        Exact: the same number. Of an array that a Python number became the elements adopt no dtype; the number itself
+        does.
         """
         if isinstance(found.type, TensorType) and isinstance(type, TensorType) and found.type.weak != type.weak:
             (found,) = self.place(prims.CAST, (found,), [type], {"dtype": found.type.dtype, "weak": type.weak}, PURE)
@@ -167,8 +167,8 @@ class Simplifier(Copier):
     def structured(self, op: Op) -> None:
         """Control flow: decided where that is known, else its blocks are simplified.
 
-        Exact: a constant condition takes its branch, unless that leaves the block; a loop of no turns gives what it began with (one
-        that collects has an empty sequence to give, and stays).
+        Exact: a constant condition takes its branch, unless that leaves the block; a loop of no turns gives what it
+        began with (one that collects has an empty sequence to give, and stays).
         """
         if op.declared is IF:
             decided = constant_of(self.value(op.operands[0]))
@@ -187,9 +187,9 @@ class Simplifier(Copier):
         if op.declared.is_loop:
             op = self.without_constants(op)
         known = self.known
-        if op.name in _CLOSED:
+        if op.declared.is_closed:  # nothing made outside is used inside, so nothing outside is equal to something inside
             self.known = {}
-        asking = op.name in _TRANSFORMS and not op.attrs.get("again")
+        asking = op.declared.is_transform and not op.attrs.get("again")
         self.transforms += asking
         super().op(op)
         self.transforms -= asking
@@ -205,7 +205,8 @@ class Simplifier(Copier):
         """Results of an `if` that both branches yield as one value from outside are that value; results, and collected
         sequences, that are the same values inside are one value outside.
 
-        Exact: where both branches yield; of a loop only what it collects, since of no turns carried values differ as they began.
+        Exact: where both branches yield; of a loop only what it collects, since of no turns carried values differ as
+        they began.
         """
         copy = self.values[op.results[0]].producer if op.results else None
         if copy is None or any(block.end.kind != "yield" for block in copy.blocks):
@@ -226,9 +227,9 @@ class Simplifier(Copier):
     def without_constants(self, op: Op) -> Op:
         """A carried value that every iteration passes on unchanged is its initial value: nothing is carried for it.
 
-        The results keep their number: the slot stays, for `eliminate_dead_code` to drop once nobody reads it.
-        Exact: every way to the next iteration and out of the loop passes it on, `break` and `continue` too; of no turns it is the
-        initial value anyway.
+        The results keep their number: the slot stays, for `eliminate_dead_code` to drop once it is unused.
+        Exact: every way to the next iteration and out of the loop passes it on, `break` and `continue` too; of no turns
+        it is the initial value anyway.
         """
         skip, first = (1, 3) if op.declared is FOR else (0, 0)
         body = op.blocks[-1]
@@ -250,8 +251,10 @@ class Simplifier(Copier):
 
 
 def _only_checks(op: Op) -> bool:
-    """Whether an op gives values and may stop the program, no more: after an equal one, it gives the same and does not stop."""
-    return op.name in PRIMITIVES and bool(op.results) and all(effect.kind == "fail" for effect in op.effects)
+    """Whether an op gives values and may stop the program, no more: after an equal one, it gives the same and does not
+    stop.
+    """
+    return op.declared.kind != "structured" and bool(op.results) and all(effect.kind == "fail" for effect in op.effects)
 
 
 def _exits(body: Block, label: Label) -> list[Any]:

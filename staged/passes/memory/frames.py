@@ -1,4 +1,4 @@
-"""What a call keeps for its reverse is made in the call's frame, where that can be."""
+"""Residuals of a call are computed straight into the call's frame, where that can be."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from staged.passes.memory.groups import Groups
 def join_frames(function: Function, groups: Groups, devices: Mapping[Value, Device]) -> dict[tuple[Op, int], Buffer]:
     """Give values that a frame holds the place of its fields, so that saving the frame copies nothing.
 
-    The frame then exists from the function's start, and its fields keep what they hold until long after its end. So a group of
-    values goes there if none of its others is needed when the frame is saved or later. Parameters, results of the function
-    and values of Variables have places already: those are copied, as is one that is kept twice. A `frame_save` inside of
-    control flow copies: whether it runs, and how often, is not known at the start.
+    The frame then exists from the function's start, and its fields keep what they hold until long after its end. So a
+    group of values goes there if none of its others is needed when the frame is saved or later. Parameters, results of
+    the function and values of Variables have places already: those are copied, as is one that is kept twice. A
+    `frame_save` inside of control flow copies: whether it runs, and how often, is not known at the start.
 
     Returns the buffer of each such field, by the `frame_save` and the field's number.
     Exact: one value alone is needed from the save on; whatever else shares its buffer is dead by then.

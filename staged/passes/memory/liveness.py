@@ -1,9 +1,9 @@
-"""Where values live: every op gets a position in program order, every value the stretches in which it must exist.
+"""Liveness: every op gets a position in program order, every value the intervals in which it must exist.
 
 Positions are laid out linearly; a value's life is a list of closed intervals of positions:
 
 - A loop's body runs many times, so a value from outside that is used inside lives through the whole loop.
-- Of the two branches of an `if` only one runs. A value that one branch needs, and nobody after the `if`, lives in that
+- Of the two branches of an `if` only one runs. A value that one branch needs, and nothing after the `if`, lives in that
   branch alone: the other may write over it. This is what lets both branches leave their result in the same buffer.
 """
 

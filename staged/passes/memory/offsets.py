@@ -1,4 +1,4 @@
-"""Where buffers lie: those whose lives do not overlap share memory."""
+"""Offsets of buffers in their arena: those whose lives do not overlap share memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from staged.passes.memory.liveness import Interval
 
 
 def assign_offsets(buffers: list[Buffer], alignment: int = ALIGNMENT) -> int:
-    """Give each buffer an aligned offset so that those alive at the same time do not overlap; returns the arena's size in bytes.
+    """Give each buffer an aligned offset so that those alive at the same time do not overlap; returns the arena's size
+    in bytes.
 
     Greedy by size: the largest first, each at the lowest offset that is free for all of its life. (Pisarchyk and Lee,
     Efficient Memory Management for Deep Neural Net Inference, 2020.)

@@ -1,10 +1,10 @@
 """The memory plan: every value gets a buffer, every buffer a place in one arena.
 
-1. Values that may share a buffer are *coalesced*: a loop's carried value with what the body computes for it and with its
-   initial value, a branch's result with the value the branch yields, a Variable with the value written to it, a result
-   of the function with the caller's array, a field of a frame or a turn's slot of a loop's history with what it holds. It
-   is done where their lives do not overlap, or where they meet in an op that may work in place; elsewhere the emitted
-   program copies.
+1. Values that may share a buffer are *coalesced*: a loop's carried value with what the body computes for it and with
+   its initial value, a branch's result with the value the branch yields, a Variable with the value written to it, a
+   result of the function with the caller's array, a field of a frame or an iteration's slot of a loop's sequence with
+   what it holds. It is done where their lives do not overlap, or where they meet in an op that may work in place;
+   elsewhere the emitted program copies.
 2. Buffers whose lives do not overlap share memory: the largest first, each at the lowest offset that is free.
 
 Scalars are C locals and need no buffer. Sequences (residuals of loops) get an array where the trip count has a bound, a
@@ -62,8 +62,8 @@ Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 def plan_buffers(function: Function, aliases: Aliases, called: Called | None = None) -> Plan:
     """The memory plan of a function whose tensor ops have become kernels (see the module's docstring).
 
-    `called` is for a function that the program calls: its Variables are the program's; the caller says where its results go.
-    Where it is recursive its buffers are of kind 'local', in the plan's `slots`: each call has its own.
+    `called` is for a function that the program calls: its Variables are the program's; the caller says where its
+    results go. Where it is recursive its buffers are of kind 'local', in the plan's `slots`: each call has its own.
     """
     return _Planner(function, aliases, called).plan()
 
@@ -198,7 +198,9 @@ class _Planner:
             self.groups.add(Group(), value)
 
     def is_nothing(self, value: Value) -> bool:
-        """Whether a value is absent and only passed on by a branch or into a frame: nothing is written, so it needs no place."""
+        """Whether a value is absent and only passed on by a branch or into a frame: nothing is written, so it needs no
+        place.
+        """
         return is_absent(value) and value not in self.read
 
     def allow_touching(self) -> None:
@@ -212,8 +214,9 @@ class _Planner:
                     self.groups.allow(root, op.results[result], self.live.start[op])
 
     def hold_loops(self) -> None:
-        """A loop's carried value, its result and the condition's parameter are one: the buffer is theirs from the loop's
-        start on, and wherever an end passes values on."""
+        """A loop's carried value, its result and the condition's parameter are one: the buffer is theirs from the
+        loop's start on, and wherever an end passes values on.
+        """
         for op in self.loops():
             start, finish = self.live.start[op], self.live.finish[op]
             for index, param, initial in self.carried(op):
@@ -221,7 +224,7 @@ class _Planner:
                 self.groups.allow(initial, param, start)
                 if op.declared is WHILE:
                     condition, body = op.blocks
-                    # The body reads what the condition saw, and so does whoever reads the loop's result.
+                    # The body reads what the condition saw, and so do readers of the loop's result.
                     seen = condition.params[index]
                     self.groups.hold(seen, self.live.block_start[condition], self.live.block_start[body])
                     self.groups.merge(self.groups.of[param], self.groups.of[seen])
@@ -278,8 +281,9 @@ class _Planner:
     def join_variables(self) -> None:
         """A value that is written to a Variable is computed there.
 
-        Exact: where all that shares the value's buffer is dead while the Variable's own value, before or after, is needed. The
-        value itself may live on after the write, for as long as nothing else is written there: both are the same.
+        Exact: where all that shares the value's buffer is dead while the Variable's own value, before or after, is
+        needed. The value itself may live on after the write, for as long as nothing else is written there: both are the
+        same.
         """
         ops = list(structural_ops(self.function.block))
         for op in ops:

@@ -1,4 +1,4 @@
-"""What a loop keeps of each iteration is made in its slot of the loop's sequence, where that can be."""
+"""Residuals of an iteration are computed straight into its slot of the loop's sequence, where that can be."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def join_residual_slots(
 ) -> dict[Value, Buffer]:
     """Give values that a loop collects the place of this iteration's slot, so that the iteration's end copies nothing.
 
-    A slot exists for one iteration, so a group of values goes there if all of them live inside the loop's body: what is carried,
-    or comes from outside of the loop, is copied, and so is what is kept twice. A stack (for a loop without a bound, and for
-    the loops inside of it) grows when the iteration ends, and may move: what goes there is copied too.
+    A slot exists for one iteration, so a group of values goes there if all of them live inside the loop's body: what is
+    carried, or comes from outside of the loop, is copied, and so is what is kept twice. A stack (for a loop without a
+    bound, and for the loops inside of it) grows when the iteration ends, and may move: what goes there is copied too.
 
     Returns the buffer of each such slot, by the loop's result. `places` are those of the collected sequences.
     Exact: each group that goes to a slot lives inside of one iteration, whole; a loop of no iterations makes no slot.

@@ -1,4 +1,4 @@
-"""Where the memory plan keeps sequences: an array, a growable stack, or a handle on the program's store."""
+"""The storage of sequences in the memory plan: an array, a growable stack, or a handle on the program's store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plan_sequences(
 ) -> SequencePlan:
     """Arrays where the trip count has a bound, stacks where it has none. Handles need a stack while they grow.
 
-    Exact: an array only where the trip count has a bound; a loop of no turns leaves a sequence of no elements.
+    Exact: an array only where the trip count has a bound; a loop of no iterations leaves a sequence of no elements.
     """
     plan = SequencePlan()
     branches = _sequences_of_branches(function)
@@ -95,7 +95,7 @@ def plan_sequences(
 
 
 def kept_name(sequence: Value) -> str:
-    """What a sequence is named after: `h` for `h_history`, and for the sequence of such sequences."""
+    """The name of what a sequence holds: `h` for `h_history`, and for the sequence of such sequences."""
     name = sequence.hint
     while name.endswith("_history"):
         name = name.removesuffix("_history")
@@ -125,10 +125,10 @@ def _outermost(value: Value, branches: dict[Value, list[Value]]) -> Value:
 
 
 def copied_handles(function: Function, live: Liveness, handles: Handles) -> frozenset[tuple[object, int]]:
-    """Where a handle must be copied before it is added to, or before it becomes one that is added to.
+    """The operands (of ops and ends) that are handles to be copied before something is added to them.
 
-    Adding happens where the elements stand. So whoever takes a sequence to change it must be the last to need it, and nobody may
-    know it under another name: what a function is given, what is in a frame or in another sequence is always copied.
+    Elements are added to in place. So an op that changes a sequence must be the last to need it, and the sequence must
+    have no other name: arguments of the function, fields of frames and elements of other sequences are always copied.
 
     Exact: a handle that something reads after another adds to it is a copy; in a loop, what comes earlier in the text
     is later too.

@@ -1,8 +1,9 @@
-"""When each Variable must keep its value: the positions between a write and the reads that may see it.
+"""Liveness of Variables: the positions between a write and the reads that may see it.
 
-The same positions as in `liveness.py`. A Variable is memory and no value, so this is the classical backward analysis over the
-program's flow: a use (a read, a call that may look at it, a point at which somebody outside may) makes it live before,
-a write ends that. Such points are where the program may stop: by an error, a print, or Ctrl-C, which loops notice as they turn.
+The same positions as in `liveness.py`. A Variable is memory and no value, so this is the classical backward analysis
+over the program's flow: a use (a read, a call that may look at it, a point at which it can be seen from outside) makes
+it live before, a write ends that. Such points are where the program may stop: by an error, a print, or Ctrl-C, which
+loops notice in every iteration.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from staged.passes.memory.liveness import Interval, Liveness
 def variable_lives(function: Function, live: Liveness, kept: Iterable[VariableRef]) -> dict[VariableRef, list[Interval]]:
     """For each Variable of `function`, the intervals in which it holds what something may yet read.
 
-    Every write begins an interval of its own, at its position. The Variables `kept` are also read when the function returns
-    and, if they are the caller's (`outer`), wherever the program may stop.
+    Every write begins an interval of its own, at its position. The Variables `kept` are also read when the function
+    returns and, if they are the caller's (`outer`), wherever the program may stop.
 
     Exact: an interval is too long where a branch or a loop is never entered; none is too short.
     """
@@ -114,7 +115,7 @@ class _Flow:
             return
         starts = [self.live.block_start[block] for block in op.blocks]
         if op.declared.is_loop:
-            self.uses[starts[-1]] |= self.at_stop  # each turn may be the last
+            self.uses[starts[-1]] |= self.at_stop  # each iteration may be the last
         if op.declared is FOR:
             head = [starts[0], finish]
             # A `continue` goes where the end of the body goes.

@@ -6,16 +6,23 @@ from dataclasses import dataclass, field
 
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, End, Function, Op, Value
-from staged.ir.structure import ASSERT, RAISE, VARIABLE_WRITE, WHILE
+from staged.ir.structure import (
+    ASSERT,
+    PRINT,
+    PROGRESS_END,
+    PROGRESS_START,
+    PROGRESS_UPDATE,
+    RAISE,
+    VARIABLE_WRITE,
+    WHILE,
+)
 from staged.ir.types import CPU, Device, SequenceType
 from staged.passes.placement.devices import (
-    LOOPS,
-    PASSING,
-    STRUCTURED,
     Placement,
     carried_params,
     initial_operands,
     is_number,
+    is_passing,
 )
 from staged.source import Position
 
@@ -45,7 +52,8 @@ class PlannedCopy:
 class PlannedCopies:
     """Every copy that a function needs, and before which op it stands.
 
-    `returned` is what stands for its results, where a program calls it; the program itself gives all to the host.
+    `returned` are the values that stand for its results, where a program calls it; the program itself returns all to
+    the host.
     """
 
     def __init__(self, function: Function, placement: Placement, returned: tuple[Value, ...] | None) -> None:
@@ -85,18 +93,18 @@ class PlannedCopies:
             self.use(operand, device, "value" if target is not None else "decision", end.where, here)
 
     def visit_op(self, op: Op, here: tuple[_Step, ...]) -> None:
-        if op.name in PASSING:
+        if is_passing(op):
             for operand, taken in zip(op.operands, self.placement.taken_by(op), strict=False):
                 self.use(operand, self.placement.of(taken), "value", op.where, here)
             return
-        if op.name not in STRUCTURED:
+        if not op.declared.is_control:
             if op in self.placement.runs_on:
                 for number, operand in enumerate(op.operands):
                     device = operand_device(op, number, self.placement.runs_on[op])
                     name = op.attrs["variable"].name if op.declared is VARIABLE_WRITE else ""
                     self.use(operand, device, _why(op, number), op.where, here, name)
             return
-        if op.name in LOOPS:
+        if op.declared.is_loop:
             initial = initial_operands(op)
             for operand in op.operands[: len(op.operands) - len(initial)]:
                 self.use(operand, CPU, "decision", op.where, here)
@@ -107,7 +115,7 @@ class PlannedCopies:
                 self.use(operand, CPU, "decision", op.where, here)
         for number, block in enumerate(op.blocks):
             is_condition = op.declared is WHILE and number == 0
-            self.visit(block, here, () if is_condition else op.results, op.name in LOOPS)
+            self.visit(block, here, () if is_condition else op.results, op.declared.is_loop)
 
     def use(
         self, value: Value, device: Device, why: str, where: Position | None, here: tuple[_Step, ...], name: str = ""
@@ -148,12 +156,12 @@ class PlannedCopies:
 
 
 def operand_device(op: Op, number: int, device: Device) -> Device:
-    """Where an op wants its operand: where it runs, but the host decides which piece of an array is meant."""
+    """The device on which an op takes an operand: its own, but the host decides which piece of an array is meant."""
     return CPU if op.declared in (prims.DYNAMIC_SLICE, prims.DYNAMIC_UPDATE) and is_number(op.operands[number]) else device
 
 
 def _why(op: Op, number: int) -> str:
-    if op.name.startswith(("print", "progress")):
+    if op.declared in (PRINT, PROGRESS_START, PROGRESS_UPDATE, PROGRESS_END):
         return "print"
     if op.declared is RAISE:
         return "message"

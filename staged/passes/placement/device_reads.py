@@ -1,4 +1,4 @@
-"""Which values of regions a device reads, and which are there for the host's decisions and indices alone."""
+"""The values that a device reads, as against those that are there for the host's decisions and indices alone."""
 
 from __future__ import annotations
 
@@ -20,27 +20,25 @@ from staged.ir.structure import (
 )
 from staged.ir.types import CPU, FrameType, TensorType
 
-_INDEXED = frozenset(("dynamic_slice", "dynamic_update"))
-
 
 def read_on_device(program: Function) -> frozenset[Value]:
     """The values that an op of a region computes with, or that become such a value on some path.
 
-    What is not among them is looked at by the host: it decides which branch is taken, how often a loop turns, which piece of an
-    array is meant. An array of which only such pieces are taken (the children of a tree's nodes, offsets) need not be on
-    the device, so that no decision waits for it.
+    The host reads the others: they decide which branch is taken, how many iterations a loop has, which piece of an
+    array is meant. An array of which only such pieces are taken (the children of a tree's nodes, offsets) need not be
+    on the device, so that no decision waits for it.
     """
     returned = [block.end.operands for block, _ in _blocks(program.block) if block.end.kind == "return"]
     return _reaching(program, [value for operands in returned for value in operands])
 
 
 def computed_on_device(program: Function) -> frozenset[Value]:
-    """The same without what is a result of the program alone: the host takes that, wherever it is."""
+    """The same without values that are results of the program alone: the host takes these wherever they are."""
     return _reaching(program, [])
 
 
 def _reaching(program: Function, read: list[Value]) -> frozenset[Value]:
-    """What becomes one of the values that are `read`, or that the ops of regions read."""
+    """The values that become one of `read`, or one that an op of a region reads."""
     flow: dict[Value, list[Value]] = {}
     for target, sources in _flows(program):
         flow.setdefault(target, []).extend(sources)
@@ -80,7 +78,7 @@ def _read_there(op: Op) -> Sequence[Value]:
         return op.operands
     if not op.results or op.declared in (CALL, FRAME_SAVE, FRAME_LOAD, prims.INDEX_CHECK, prims.DIM):
         return ()
-    if op.name in _INDEXED:
+    if op.declared in (prims.DYNAMIC_SLICE, prims.DYNAMIC_UPDATE):
         return [operand for operand in op.operands if isinstance(operand.type, TensorType) and operand.type.shape]
     return op.operands
 
@@ -123,7 +121,7 @@ def _flows(program: Function) -> Iterator[tuple[Value, Sequence[Value]]]:
                 saved.setdefault(_frame(op.result), []).append(op)
             elif op.declared is FRAME_LOAD:
                 loaded.setdefault(_frame(op.operands[0]), []).append(op)
-            elif op.name.startswith("sequence_"):
+            elif op.declared.is_of_sequences:
                 for result in op.results:
                     yield result, op.operands[:1]
             elif op.results and _passes(op):

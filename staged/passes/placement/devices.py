@@ -26,21 +26,14 @@ from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
 from staged.ir.views import Branch
 from staged.passes.placement.device_reads import computed_on_device, read_on_device
 
-STRUCTURED = frozenset(("if", "for", "while", "scope"))
-LOOPS = frozenset(("for", "while"))
-PASSING = frozenset(("call", "frame_save", "frame_load", "frame_null"))
-"""Ops of the host that pass values on."""
-_WHERE_OTHERS_ARE = STRUCTURED | PASSING | {"variable_write", "to_device"}
-"""Ops outside of a region that do not run on the host for that; nor do views, which are where their operand is."""
-
 
 class Placement:
-    """Where each value of a program lives and each op runs: the smallest assignment in which what meets in a loop, a branch or
-    a call agrees.
+    """The device of each value and op of a program: the smallest assignment in which values that meet in a loop, a
+    branch or a call agree.
 
-    A function has one place for each of its parameters and results, whoever calls it, and so has a field of a frame. A
-    parameter is on the device where the function computes with it there, or a caller has it there: so whoever calls the
-    function first makes the copy.
+    A parameter or a result of a function has one device for all its callers, and so has a field of a frame. A
+    parameter is on the device where the function computes with it there, or where any caller has it there: so the
+    outermost caller makes the copy.
 
     Exact: every value has one home, whichever path makes it; a crossing copies bits, so where an op runs changes its
     rounding alone.
@@ -49,7 +42,9 @@ class Placement:
     def __init__(self, program: Function) -> None:
         self.home: dict[Value, Device] = dict(zip(program.params, devices_of_params(program), strict=True))
         self.carried: dict[Value, Value] = {}
-        """By each further name of what a loop carries (its result, what its condition sees), the name in the loop's body."""
+        """By each further name of what a loop carries (its result, what its condition sees), the name in the loop's
+        body.
+        """
         self.variables: dict[VariableRef, Device] = {}
         """The Variables that live on a device."""
         for variable in program.variables:
@@ -60,11 +55,11 @@ class Placement:
         self.results: dict[str, tuple[Value, ...]] = {
             name: tuple(Value(type) for type in result_types(function)) for name, function in self.functions.items()
         }
-        """What stands for the results of each function, on whichever path it returns."""
+        """A value for each result of each function, on whichever path it returns."""
         self.fields: dict[str, tuple[Value, ...]] = {
             record.name: tuple(Value(type) for _, type in record.fields) for record in program.frames
         }
-        """What stands for the fields of each frame."""
+        """A value for each field of each frame."""
         self.read_on_device = read_on_device(program)
         self.computed_on_device = computed_on_device(program)
         self.run_once = frozenset(_run_once(program.block))
@@ -85,7 +80,9 @@ class Placement:
         return self.home.get(self.carried.get(value, value), CPU)
 
     def of_variable(self, variable: VariableRef) -> Device:
-        """Where a Variable lives: on the device that made it, computes with its elements or writes them, else on the host."""
+        """The device of a Variable: the device that made it, computes with its elements or writes them, else on the
+        host.
+        """
         return self.variables.get(variable, CPU)
 
     def keep_on(self, variable: VariableRef, device: Device) -> None:
@@ -94,7 +91,9 @@ class Placement:
             self.changed = True
 
     def want(self, value: Value, device: Device) -> None:
-        """A device computes with `value`: a Variable that it reads there stays there from now on, and so does what a function takes."""
+        """A device computes with `value`: a Variable that it reads there stays there from now on, and so does what a
+        function takes.
+        """
         root = root_of(value)
         if root in self.params:
             if is_tensor(root):
@@ -118,20 +117,22 @@ class Placement:
                 self.live_on(source, self.of(target))  # sequences never cross
 
     def is_record_of_decisions(self, value: Value) -> bool:
-        """Whether a loop keeps numbers in `value` that only the host looks at: what it has decided it need not ask for again."""
+        """Whether a loop keeps numbers in `value` that only the host reads: its own decisions, which it need not copy
+        back.
+        """
         type = value.type
         if not isinstance(type, SequenceType) or value.producer is None or value in self.read_on_device:
             return False
         while isinstance(type, SequenceType):
             type = type.element
-        return isinstance(type, TensorType) and not type.shape and value.producer.name in STRUCTURED
+        return isinstance(type, TensorType) and not type.shape and value.producer.declared.is_control
 
     def visit(self, block: Block, results: tuple[Value, ...]) -> None:
         for op in block.ops:
-            if op.name in STRUCTURED:
+            if op.declared.is_control:
                 self.visit_structured(op)
                 continue
-            if op.name in PASSING:
+            if is_passing(op):
                 self.visit_passing(op)
                 continue
             if self.is_constant(op):
@@ -155,7 +156,7 @@ class Placement:
             self.join(self.targets[end.target], end.operands)
 
     def visit_passing(self, op: Op) -> None:
-        """What a call takes and gives, and what a frame holds, is where the function and the frame have it."""
+        """Arguments, results and fields are on the devices that the function and the frame have them on."""
         self.runs_on[op] = CPU
         taken, given = self.taken_by(op), self.given_by(op)
         for param, result in op.attrs.get("in_place", ()):
@@ -167,7 +168,9 @@ class Placement:
         self.join(op.results, given)
 
     def recorded_decisions(self, program: Function) -> set[Value]:
-        """The fields with numbers that only the host looks at: what it has decided it need not ask the device for again."""
+        """The fields with numbers that only the host looks at: what it has decided it need not ask the device for
+        again.
+        """
         found = {field for fields in self.fields.values() for field in fields if is_number(field)}
         for function in every_function(program):
             for op in walk_ops(function.block):
@@ -177,13 +180,13 @@ class Placement:
         return found
 
     def taken_by(self, op: Op) -> tuple[Value, ...]:
-        """What the operands of a call become, or those of `frame_save`."""
+        """The values that the operands of a call become, or those of `frame_save`."""
         if op.declared is CALL:
             return self.functions[op.attrs["function"]].params
         return self.fields[_frame_of(op.result)] if op.declared is FRAME_SAVE else ()
 
     def given_by(self, op: Op) -> tuple[Value, ...]:
-        """What becomes the results of a call, or of `frame_load`."""
+        """The values that become the results of a call, or of `frame_load`."""
         if op.declared is CALL:
             return self.results[op.attrs["function"]]
         return self.fields[_frame_of(op.operands[0])] if op.declared is FRAME_LOAD else ()
@@ -191,13 +194,13 @@ class Placement:
     def visit_structured(self, op: Op) -> None:
         self.runs_on[op] = CPU
         carried: tuple[Value, ...] = ()
-        if op.name in LOOPS:
+        if op.declared.is_loop:
             carried = carried_params(op)
             self.note_names(op, carried)
             self.join(carried, initial_operands(op))
         label = op.attrs.get("label")
         if isinstance(label, Label):
-            self.targets[label] = carried if op.name in LOOPS else op.results
+            self.targets[label] = carried if op.declared.is_loop else op.results
         if op.declared is WHILE:
             self.visit(op.blocks[0], ())
             self.visit(op.blocks[1], op.results)
@@ -211,10 +214,11 @@ class Placement:
             self.meet(op)
 
     def meet(self, op: Op) -> None:
-        """The results of a branch: on the device where all paths make them there, or where the device computes with them.
+        """The results of a branch: on the device where all paths make them there, or where the device computes with
+        them.
 
-        Else the host takes them, and the paths that make them on the device bring them: the others copy nothing. What a loop
-        or a function may run often stays where it is, so that it is copied once, after the last time.
+        Else the host takes them, and the paths that make them on the device bring them: the others copy nothing. What a
+        loop or a function may run often stays where it is, so that it is copied once, after the last time.
         """
         ends = [end for _, end in Branch(op).ends()]
         for number, result in enumerate(op.results):
@@ -226,7 +230,7 @@ class Placement:
                     self.join([result], [source])
 
     def note_names(self, op: Op, carried: Sequence[Value]) -> None:
-        """All names of one carried value live in one place, whichever of its turns, or of its ways out, is seen first."""
+        """All names of one carried value live in one place, whichever iteration, or way out, is seen first."""
         others = [op.results, op.blocks[0].params] if op.declared is WHILE else [op.results]
         for names in others:
             for name, value in zip(names, carried, strict=False):
@@ -243,7 +247,7 @@ class Placement:
         return op.declared.is_move and all(operand in self.constants for operand in op.operands)
 
     def device(self, op: Op) -> Device:
-        """Where an op without control flow runs."""
+        """The device that an op without control flow runs on."""
         if op.declared in (VARIABLE_READ, VARIABLE_WRITE):
             return self.of_variable(op.attrs["variable"])
         if not op.results or op.declared is prims.CONSTANT or any(effect.kind == "io" for effect in op.effects):
@@ -267,14 +271,15 @@ class Placement:
 
 
 def _pieces_of_what_the_host_takes(program: Function) -> set[Op]:
-    """The ops by which the host computes with a piece of an array of which it takes all, too, in the same block: one copy is
-    enough. A piece that is printed, or decides, is copied by itself."""
+    """The ops by which the host computes with a piece of an array of which it takes all, too, in the same block: one
+    copy is enough. A piece that is printed, or decides, is copied by itself.
+    """
     found: set[Op] = set()
     for function in every_function(program):
         for block in walk_blocks(function.block):
             taken: set[Value] = set()
             for op in block.ops:
-                is_elsewhere = op.name in _WHERE_OTHERS_ARE or op.declared.is_view or op.name.startswith("sequence_")
+                is_elsewhere = op.declared.is_carrier or op.declared.is_view or op.declared in (VARIABLE_WRITE, prims.TO_DEVICE)
                 if op.device == CPU and not is_elsewhere:
                     taken.update(() if op.effects else op.operands)
             if block.end.kind == "return" and function is program:
@@ -305,6 +310,11 @@ def devices_of_params(function: Function) -> tuple[Device, ...]:
 def _frame_of(value: Value) -> str:
     assert isinstance(value.type, FrameType)
     return value.type.name
+
+
+def is_passing(op: Op) -> bool:
+    """Whether an op of the host passes values on, to a function or into a frame."""
+    return op.declared is CALL or op.declared.is_of_frames
 
 
 def is_number(value: Value) -> bool:

@@ -1,11 +1,11 @@
 """Placement: every op runs on one device, every value lives where it was made, and a `copy` op stands at each crossing.
 
-An op asks for the device of the region it was traced in (`op.device`). What that means here:
+An op carries the device of the region that it was traced in (`op.device`). Here that means:
 
 - Control flow, prints, asserts and arithmetic on the host's numbers run on the host, wherever they were written: a loop
   counter or a learning rate reaches a kernel by value and needs no copy.
-- A number computed from a device array stays there, as an array of one element; only a print, a decision (`if`, `while`,
-  an index) or a result moves it.
+- A number computed from a device array stays there, as an array of one element; only a print, a decision (`if`,
+  `while`, an index) or a result moves it.
 - Constants are made on the device that wants them.
 - What only looks at a piece of an array (`y[i]`) runs where the array is, so that only the piece moves.
 
@@ -38,13 +38,11 @@ from staged.ir.structure import (
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.passes.placement.copies import PlannedCopies, operand_device
 from staged.passes.placement.devices import (
-    LOOPS,
-    PASSING,
-    STRUCTURED,
     Placement,
     carried_params,
     initial_operands,
     is_number,
+    is_passing,
 )
 from staged.source import Position
 
@@ -56,10 +54,10 @@ LONGEST_NAME = 40
 class Transfer:
     """One copy between devices.
 
-    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'decision', 'message' (of what stops the
-    program), 'variable', 'to' (asked for by `st.to`) or 'value' (a computation on the host) from it. A 'resident' one is a
-    Variable of Python's that the program has on the device: it is copied there once, stays for later calls and other programs,
-    and comes back when the host looks at it.
+    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'decision', 'message' (of what
+    stops the program), 'variable', 'to' (asked for by `st.to`) or 'value' (a computation on the host) from it. A
+    'resident' one is a Variable of Python's that the program has on the device: it is copied there once, stays for
+    later calls and other programs, and comes back when the host looks at it.
     """
 
     what: str
@@ -78,8 +76,9 @@ class Transfer:
 
 
 def transfers(function: Function) -> tuple[Transfer, ...]:
-    """The Variables that a placed program has on devices, then its copies in program order, each listed once: one in a loop, or in
-    a function, takes place with every turn or call."""
+    """The Variables that a placed program has on devices, then its copies in program order, each listed once: one in a
+    loop, or in a function, takes place with every iteration or call.
+    """
     found = []
     first: dict[VariableRef, Op] = {}
     ops = [op for each in (function, *function.functions) for op in walk_ops(each.block)]
@@ -91,7 +90,7 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
             where = first[variable].where if variable in first else None
             found.append(Transfer(variable.name, CPU, variable.device, variable.type.nbytes, "resident", where))
     in_loops = {
-        inner for op in ops if op.name in LOOPS for block in op.blocks for inner in walk_ops(block) if inner.declared is COPY
+        inner for op in ops if op.declared.is_loop for block in op.blocks for inner in walk_ops(block) if inner.declared is COPY
     }
     for op in ops:
         if op.declared is COPY:
@@ -102,7 +101,7 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
 
 
 def _name_of(value: Value) -> str:
-    """What people call a value: the user's name, else the user's words for it, else what makes it."""
+    """A name for people: the user's name, else the user's words for it, else what makes it."""
     producer = value.producer
     if value.hint or producer is None:
         return value.hint or "a value"
@@ -140,9 +139,9 @@ def place(program: Function) -> Function:
     """`program` with its ops on their devices and `copy` ops where values cross (see the module's docstring).
 
     `copy` has one operand and one result of the same type (from a device, a number comes as an array of one element);
-    its device is the one it copies to, its attrs are `what` (a name for people), `source` and `why`. A program of one device has none.
-    A function that is called says where it takes its parameters (`param_devices`), a call or a `frame_load` where its results
-    are (`devices`), a record where its fields are.
+    its device is the one it copies to, its attrs are `what` (a name for people), `source` and `why`. A program of one
+    device has none. A function that is called says where it takes its parameters (`param_devices`), a call or a
+    `frame_load` where its results are (`devices`), a record where its fields are.
 
     Exact: copies are of bits; a number of the host reaches a kernel by value, in its own dtype.
     """
@@ -187,7 +186,7 @@ class _Placer:
         self.placement = placement
         self.function = function
         self.returned = returned
-        """What stands for the results of a function; None for the program, which gives them to the host."""
+        """A value for each result of a function; None for the program, which returns them to the host."""
         self.variables = variables
         self.before = PlannedCopies(function, placement, returned).before
         self.values: dict[Value, Value] = {}
@@ -249,7 +248,7 @@ class _Placer:
     # ---- values ----
 
     def use(self, value: Value, device: Device) -> Value:
-        """What stands for `value` on `device`; a number of the host or a constant stays a number everywhere."""
+        """The copy of `value` on `device`; a number of the host or a constant stays a number everywhere."""
         if value in self.placement.constants:
             return self.clone(value, device)
         if self.placement.of(value) == device or (is_number(value) and self.placement.of(value) == CPU):
@@ -303,9 +302,9 @@ class _Placer:
             self.touch(op, device)
         elif op.declared is prims.TO_DEVICE:
             self.values[op.result] = self.use(op.operands[0], device)
-        elif op.name in PASSING:
+        elif is_passing(op):
             self.passing(op)
-        elif op.name in STRUCTURED:
+        elif op.declared.is_control:
             self.structured(op)
         elif op.declared is SEQUENCE_ADD:
             sequence, index, element = op.operands
@@ -395,7 +394,7 @@ class _Placer:
         if isinstance(label, Label):
             attrs["label"] = self.labels[label] = Label(label.name)
         operands: list[Value] = []
-        if op.name in LOOPS:
+        if op.declared.is_loop:
             initial = initial_operands(op)
             operands = [self.use(value, CPU) for value in op.operands[: len(op.operands) - len(initial)]]
             for param, value in zip(carried_params(op), initial, strict=True):
