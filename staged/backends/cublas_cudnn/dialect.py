@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staged.backends.c_family.code.types import Space
-from staged.backends.c_family.expr import Literal, Name
+from staged.backends.c_family.expr import Literal, Member, Name
 from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS, CUDA_MATHS, RENAMED
 from staged.backends.gpu_family.dialect import GpuDialect
 from staged.ir.types import f32, f64
@@ -21,11 +21,17 @@ CUDA = GpuDialect(
     storage={Space.SHARED: "__shared__ "},
     block_barrier="__syncthreads()",
     warp_barrier="__syncwarp()",
-    thread=Name("threadIdx.x"),
-    block=Name("blockIdx.x"),
-    block_size=Name("blockDim.x"),
-    add_atomically="atomicAdd",
-    ballot=("__ballot_sync", (Literal("0xffffffffu"),)),
+    places={
+        (name, axis): Member(Name(struct), axis, arrow=False)
+        for name, struct in (
+            ("thread_index", "threadIdx"), ("block_index", "blockIdx"), ("block_size", "blockDim"), ("grid_size", "gridDim"),
+        )
+        for axis in "xyz"
+    },
+    atomics={"add": "atomicAdd", "min": "atomicMin", "max": "atomicMax"},
+    all_lanes=(Literal("0xffffffffu"),),
+    shuffles={"idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync", "xor": "__shfl_xor_sync"},
+    ballot="__ballot_sync",
     lowest_bit="__ffs",
     maths={
         (op, dtype): name + ending
@@ -33,4 +39,7 @@ CUDA = GpuDialect(
         for dtype, ending in ((f32, "f"), (f64, ""))
     },
     reserved=CUDA_WORDS,
+    reserved_by_calls=frozenset(
+        "atomicAdd atomicMin atomicMax int64_t uint64_t asm template class new delete this operator private public".split()
+    ),
 )

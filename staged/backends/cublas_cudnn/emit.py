@@ -53,10 +53,10 @@ from staged.backends.cublas_cudnn.peers import (
 )
 from staged.backends.cublas_cudnn.spelling import device_functions, device_names
 from staged.backends.cublas_cudnn.stacks import device_stack_text
-from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
 from staged.backends.gpu_family.failures import DECLARATIONS
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.thread_kernels import ThreadKernelText
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU

@@ -12,10 +12,10 @@ from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library.contraction import Contractions
-from staged.backends.cublas_cudnn.thread_kernels import ThreadKernels
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.nest.kernel import emit_kernel
 from staged.backends.gpu_family.products import product_nest
+from staged.backends.gpu_family.thread_kernels import ThreadKernels
 from staged.ir.declaration import prims
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
@@ -36,7 +36,7 @@ class CudaLibrary:
         self.site = site
         self.contractions = Contractions(names, site, options)
         self.host = HostKernels(machine, names, site)
-        self.thread_kernels = ThreadKernels(names, site)
+        self.thread_kernels = ThreadKernels(names, CUDA, site)
         self.known: dict[object, GpuKernel] = {}
         """Kernels by what they do: equal ones are compiled once, whatever lines they come from."""
 

@@ -49,8 +49,8 @@ from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
-from staged.backends.cublas_cudnn.thread_kernels import ThreadKernelText
 from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.thread_kernels import ThreadKernelText
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine

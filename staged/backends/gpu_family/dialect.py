@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.backends.c_family.code.dialect import Dialect
-from staged.backends.c_family.expr import Call, Expr, Name, Words
+from staged.backends.c_family.expr import Call, Expr, Words
 from staged.backends.c_family.scalars import Need, spell
 from staged.ir.types import DType
 
-NOWHERE = Name("")
 LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
 """What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
 
@@ -28,22 +27,39 @@ class GpuDialect(Dialect):
     """A language of kernels. A row that says nothing is for what schedules do not ask of its devices."""
 
     words: Words = field(default_factory=DeviceWords)
-    thread: Expr = NOWHERE
-    """The number of a thread in its block."""
-    block: Expr = NOWHERE
-    """The number of its block."""
-    block_size: Expr = NOWHERE
-    """How many threads a block has."""
-    add_atomically: str = ""
-    """The function that adds a number to what an address holds, one thread after the other."""
-    ballot: tuple[str, tuple[Expr, ...]] = ("", ())
-    """The function that gives a bit for each lane of a warp, whether a condition holds there; what it takes before the condition."""
+    places: Mapping[tuple[str, str], Expr] = field(default_factory=dict)
+    """By name ("thread_index", "block_index", "block_size", "grid_size") and axis: where a thread is."""
+    atomics: Mapping[str, str] = field(default_factory=dict)
+    """By op ("add", "min", "max"): the function that changes what an address holds, one thread after the other."""
+    all_lanes: tuple[Expr, ...] = ()
+    """What functions that the lanes of a warp call together take first."""
+    shuffles: Mapping[str, str] = field(default_factory=dict)
+    """By kind ("idx", "up", "down", "xor"): the function that gives the number of another lane."""
+    ballot: str = ""
+    """The function that gives a bit for each lane of a warp, whether a condition holds there."""
     lowest_bit: str = ""
     """The function that gives the number of the lowest bit that is set, from 1."""
     maths: Mapping[tuple[str, DType], str] = field(default_factory=dict)
     """The language's own functions, by op and dtype; ops that have none are the support library's."""
     reserved: frozenset[str] = frozenset()
     """Names that mean something in kernels, or in what surrounds them."""
+    reserved_by_calls: frozenset[str] = frozenset()
+    """More such names, in kernels of the user's."""
+
+    @property
+    def thread(self) -> Expr:
+        """The number of a thread in its block."""
+        return self.places["thread_index", "x"]
+
+    @property
+    def block(self) -> Expr:
+        """The number of its block."""
+        return self.places["block_index", "x"]
+
+    @property
+    def block_size(self) -> Expr:
+        """How many threads a block has."""
+        return self.places["block_size", "x"]
 
     def spell(
         self, name: str, dtypes: Sequence[DType], result: DType, operands: Sequence[Expr], attrs: Mapping[str, Any], need: Need
@@ -56,5 +72,4 @@ class GpuDialect(Dialect):
 
     def lanes_where(self, condition: Expr) -> Expr:
         """A bit for each lane of a warp, whether the condition holds there."""
-        function, before = self.ballot
-        return Call(function, (*before, condition))
+        return Call(self.ballot, (*self.all_lanes, condition))

@@ -57,7 +57,7 @@ class DeviceStatements:
             self.scalars.store(s)
             return
         place = Index(self.low.arrays[s.array], self.low.index(s.index))
-        self.low.code.add(Do(Call(self.dialect.add_atomically, (Prefix("&", place), self.low.operand(s.value).expr))))
+        self.low.code.add(Do(Call(self.dialect.atomics["add"], (Prefix("&", place), self.low.operand(s.value).expr))))
 
 
 def may_fail(s: Statement) -> bool:

@@ -1,4 +1,4 @@
-"""Kernels that the user writes for one thread, in CUDA: the same statements, the same names, each under its Python line.
+"""Kernels that the user writes for one thread: the same statements, the same names, each under its Python line. In CUDA:
 
     // saxpy.py:9  def saxpy(a, x, y, out):
     // blocks of 256 threads; x_size is the size of x, y, out
@@ -23,14 +23,14 @@ from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import CodeBuilder, Declare, Function, Parameter, Unused
 from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar
 from staged.backends.c_family.code.uses import mentioned
-from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Literal, Member, Variable
+from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Literal, Variable
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.writer import Names
-from staged.backends.cublas_cudnn.dialect import CUDA
-from staged.backends.cublas_cudnn.thread_expressions import ThreadExpressions
-from staged.backends.cublas_cudnn.thread_variables import variable_uses
+from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.nest.statements import FAILED, array_of
+from staged.backends.gpu_family.thread_expressions import ThreadExpressions
+from staged.backends.gpu_family.thread_variables import variable_uses
 from staged.ir.nodes import Op
 from staged.ir.thread_kernel import (
     Argument,
@@ -74,8 +74,9 @@ class ThreadKernelText(GpuKernel):
 class ThreadKernels:
     """The user's kernels of a program, each once for all its launches."""
 
-    def __init__(self, names: Names, site: Site) -> None:
+    def __init__(self, names: Names, dialect: GpuDialect, site: Site) -> None:
         self.names = names
+        self.dialect = dialect
         self.site = site
         self.known: dict[object, ThreadKernelText] = {}
 
@@ -90,7 +91,7 @@ class ThreadKernels:
         key = kernel, on_device
         if key not in self.known:
             name = self.names.fresh(kernel.name, "_kernel")
-            self.known[key] = _Lowering(kernel, on_device, self.site).made(name)
+            self.known[key] = _Lowering(kernel, on_device, self.dialect, self.site).made(name)
         made = self.known[key]
         return replace(made, may_alias=tuple(enumerate(kernel.written)))
 
@@ -98,10 +99,11 @@ class ThreadKernels:
 class _Lowering:
     """One kernel on its way to code: its parameters, and its statements under their Python lines."""
 
-    def __init__(self, kernel: ThreadKernel, on_device: frozenset[int], site: Site) -> None:
+    def __init__(self, kernel: ThreadKernel, on_device: frozenset[int], dialect: GpuDialect, site: Site) -> None:
         self.kernel = kernel
         self.on_device = on_device
-        self.names = ThreadExpressions(kernel, site)
+        self.dialect = dialect
+        self.names = ThreadExpressions(kernel, dialect, site)
         self.expr = self.names.expr
         self.code = CodeBuilder()
         self.declared: set[str] = set()
@@ -137,7 +139,7 @@ class _Lowering:
         )
         return ThreadKernelText(
             name,
-            print_function(code, CUDA),
+            print_function(code, self.dialect),
             tuple((variable.type.before_name, variable.text) for variable in given),
             1,
             snippets=frozenset(names.snippets),
@@ -255,9 +257,7 @@ class _Lowering:
 
     def assign(self, s: Assign) -> None:
         name, uses = s.target.name, self.uses[s.target.name]
-        value, target = self.expr(s.value), self.names.local(s.target)
-        if isinstance(value, Cast) and isinstance(value.operand, Member):
-            value = value.operand  # what C converts anyway
+        value, target = self.names.converted_anyway(self.expr(s.value)), self.names.local(s.target)
         if name in self.declared:
             self.change(target, value)
             return
@@ -297,11 +297,9 @@ class _Lowering:
 
     def loop(self, s: For, here: tuple[int, ...]) -> None:
         changed = {each.target.name for each in walk_statements(s.body) if isinstance(each, Assign | For)}
-        start = self.expr(s.start)
+        start = self.names.converted_anyway(self.expr(s.start))
         stop, step = (self.settled(bound, changed, hint) for bound, hint in ((s.stop, "stop"), (s.step, "step")))
         counter = self.names.local(s.target) if s.owns else self.names.variable(f"{s.target.name}_turn", INDEX)
-        if isinstance(start, Cast) and isinstance(start.operand, Member):
-            start = start.operand
         with self.code.nested() as inner:
             if not s.owns:
                 dtype = s.target.type.dtype

@@ -1,4 +1,4 @@
-"""Expressions of a kernel of the user's, in CUDA: numbers, elements whose indices are checked, shuffles, atomic operations."""
+"""Expressions of a kernel of the user's: numbers, elements whose indices are checked, shuffles, atomic operations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from staged.backends.c_family.expr import (
     Index,
     Infix,
     Literal,
-    Member,
-    Name,
     Prefix,
     Variable,
     literal,
@@ -19,8 +17,7 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.scalars import narrow
 from staged.backends.c_family.writer import Names
-from staged.backends.cublas_cudnn.dialect import CUDA
-from staged.backends.gpu_family.dialect import LAUNCH_WORDS
+from staged.backends.gpu_family.dialect import LAUNCH_WORDS, GpuDialect
 from staged.backends.gpu_family.failures import RECORD
 from staged.backends.gpu_family.nest.statements import FAILED
 from staged.ir.thread_kernel import (
@@ -39,25 +36,21 @@ from staged.ir.thread_kernel import (
     ThreadKernel,
 )
 
-_PLACES = {"thread_index": "threadIdx", "block_index": "blockIdx", "block_size": "blockDim", "grid_size": "gridDim"}
 _SYMBOLS = {
     "add": "+", "subtract": "-", "multiply": "*", "floor_divide": "/", "remainder": "%",
     "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
 }  # fmt: skip
-_SHUFFLES = {"idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync", "xor": "__shfl_xor_sync"}
-_RESERVED = frozenset(
-    "atomicAdd atomicMin atomicMax int64_t uint64_t asm template class new delete this operator private public".split()
-)
 
 
 class ThreadExpressions:
     """What one thread computes, as code, with the variables that stand for the kernel's arrays, numbers and locals."""
 
-    def __init__(self, kernel: ThreadKernel, site: Site) -> None:
+    def __init__(self, kernel: ThreadKernel, dialect: GpuDialect, site: Site) -> None:
         self.kernel = kernel
+        self.dialect = dialect
         self.site = site
         self.names = Names()
-        self.names.used |= CUDA.reserved | LAUNCH_WORDS | _RESERVED | {RECORD}
+        self.names.used |= dialect.reserved | dialect.reserved_by_calls | LAUNCH_WORDS | {RECORD}
         self.snippets: set[str] = set()
         self.arrays: dict[str, Variable] = {}
         self.arguments: dict[str, Variable] = {}
@@ -91,7 +84,7 @@ class ThreadExpressions:
             case Extent():
                 return self.extents[e.number]
             case Builtin():
-                return Cast("int64_t", Member(Name(_PLACES[e.name]), AXES[e.axis], arrow=False))
+                return Cast("int64_t", self.dialect.places[e.name, AXES[e.axis]])
             case Compute():
                 return self.compute(e)
             case Element():
@@ -100,7 +93,7 @@ class ThreadExpressions:
                 lane = self.expr(e.lane)
                 c_type = "int" if e.kind in ("idx", "xor") else "unsigned int"
                 given = lane if isinstance(lane, Literal) else Cast(c_type, lane)
-                return Call(_SHUFFLES[e.kind], (Literal("0xffffffffu"), self.expr(e.value), given))
+                return Call(self.dialect.shuffles[e.kind], (*self.dialect.all_lanes, self.expr(e.value), given))
             case Atomic():
                 return self.atomic(e)
 
@@ -108,7 +101,7 @@ class ThreadExpressions:
         operands = [self.expr(operand) for operand in e.operands]
         dtype = e.type.dtype
         if e.exact and e.op in _SYMBOLS:
-            return narrow(_arithmetic(_SYMBOLS[e.op], operands[0], operands[1]), dtype)
+            return narrow(self.arithmetic(_SYMBOLS[e.op], operands[0], operands[1]), dtype)
         if e.exact and e.op == "negative":
             return narrow(Prefix("-", operands[0]), dtype)
         if e.checked:
@@ -116,7 +109,7 @@ class ThreadExpressions:
             site = Literal(str(self.site(e.where)))
             return Call(f"st_checked_{e.op}_{dtype}", (FAILED, site, *operands))
         dtypes = [operand.type.dtype for operand in e.operands]
-        return CUDA.spell(e.op, dtypes, dtype, operands, e.attributes(), self.need)
+        return self.dialect.spell(e.op, dtypes, dtype, operands, e.attributes(), self.need)
 
     def element(self, e: Element) -> Expr:
         if self.changing is not None and self.changing[0] == e:
@@ -132,7 +125,7 @@ class ThreadExpressions:
         if any(e.target.checked) or dtype.name == "i64":
             self.need(f"thread_atomic_{e.op}_{dtype}")
             return Call(f"st_thread_atomic_{e.op}_{dtype}", (array, self.place(e.target), value))
-        return Call(f"atomic{e.op.capitalize()}", (Prefix("&", Index(array, self.place(e.target))), value))
+        return Call(self.dialect.atomics[e.op], (Prefix("&", Index(array, self.place(e.target))), value))
 
     def place(self, e: Element) -> Expr:
         """The place of an element in its array, row by row; where an index is checked, -1 if there is none."""
@@ -156,13 +149,17 @@ class ThreadExpressions:
                 self.need("thread_place")
                 place = Call("st_thread_place", (place, given, extent))
             else:
-                place = _arithmetic("+", _arithmetic("*", place, extent), given)
+                place = self.arithmetic("+", self.arithmetic("*", place, extent), given)
         assert place is not None, "an array has an axis"
         return place
 
+    def converted_anyway(self, e: Expr) -> Expr:
+        """A thread's place without the cast that C makes by itself, where an expression is one."""
+        is_place = isinstance(e, Cast) and e.operand in self.dialect.places.values()
+        return e.operand if isinstance(e, Cast) and is_place else e
 
-def _arithmetic(op: str, left: Expr, right: Expr) -> Expr:
-    """`left op right` on int64_t; of two sides C converts the second by itself, where the first is no plain number."""
-    if op in "+-*" and isinstance(right, Cast) and isinstance(right.operand, Member) and not isinstance(left, Literal):
-        right = right.operand
-    return Infix(op, left, right)
+    def arithmetic(self, op: str, left: Expr, right: Expr) -> Expr:
+        """`left op right` on int64_t; of two sides C converts the second by itself, where the first is no plain number."""
+        if op in "+-*" and not isinstance(left, Literal):
+            right = self.converted_anyway(right)
+        return Infix(op, left, right)
