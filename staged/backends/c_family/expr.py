@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from staged.ir.types import DType
+from staged.ir.types import Device, DType
 
 if TYPE_CHECKING:
     from staged.backends.c_family.code.types import CType
@@ -180,6 +180,16 @@ class Scaled(Expr):
     __str__ = Expr.__str__
 
 
+@dataclass(frozen=True, slots=True)
+class Place(Expr):
+    """An address in the memory of a `device`; its text is that of `expr`."""
+
+    expr: Expr
+    device: Device
+
+    __str__ = Expr.__str__
+
+
 class Words:
     """How names are written: in C as they are."""
 
@@ -263,6 +273,7 @@ _PRINTED: dict[type[Expr], Callable[[Any, Words], tuple[str, int]]] = {
     Cast: _print_cast,
     Conditional: _print_conditional,
     Junction: _print_junction,
+    Place: lambda expr, words: _PRINTED[type(expr.expr)](expr.expr, words),
     Group: lambda expr, words: (f"({print_expr(expr.operand, 0, words)})", _POSTFIX),
     Items: _print_items,
     Scaled: lambda expr, words: (f"{print_expr(expr.size, _BINARY['*'], words)} * {expr.factor}", _BINARY["*"]),
@@ -288,7 +299,7 @@ def parts_of(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Infix(_, left, right):
             return left, right
-        case Prefix(_, operand) | Cast(_, operand) | Group(operand):
+        case Prefix(_, operand) | Cast(_, operand) | Group(operand) | Place(operand):
             return (operand,)
         case Call(_, several) | Junction(_, several) | Items(several):
             return several

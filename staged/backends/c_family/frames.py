@@ -241,9 +241,9 @@ class FrameEmitter(ResidualEmitter):
         for op in block.ops:
             if any((op, number) in self.plan.fields for number in range(len(op.operands))):
                 frame = self.push_frame(op)
-                for number, field in enumerate(self.fields_of(op)):
+                for number in range(len(op.operands)):
                     if (op, number) in self.plan.fields:
-                        self.places[self.plan.fields[op, number]] = Member(frame, field)
+                        self.places[self.plan.fields[op, number]] = self.saved_field(op, number, frame)
 
     def push_frame(self, op: Op) -> Expr:
         """Take a record from the store."""
@@ -258,18 +258,18 @@ class FrameEmitter(ResidualEmitter):
         self.scalars[op.result] = Name(name)
         return self.scalars[op.result]
 
-    def fields_of(self, op: Op) -> tuple[str, ...]:
-        """The C names of the fields of the frame that is saved."""
+    def saved_field(self, op: Op, number: int, frame: Expr) -> Expr:
+        """Where a frame that is saved has the operand of a number."""
         type = op.result.type
         assert isinstance(type, FrameType)
-        return self.frame_fields[type.name]
+        return Member(frame, self.frame_fields[type.name][number])
 
     def emit_frame_save(self, op: Op) -> None:
         """What the frame does not hold yet is put into it."""
         self.where(op.where)
         frame = self.scalars[op.result] if op.result in self.scalars else self.push_frame(op)
-        for number, (field, value) in enumerate(zip(self.fields_of(op), op.operands, strict=True)):
-            place = Member(frame, field)
+        for number, value in enumerate(op.operands):
+            place = self.saved_field(op, number, frame)
             if (op, number) in self.plan.fields or is_absent(value):
                 continue
             if is_tensor(value):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from staged.backends.c_family.expr import Expr, Name
 from staged.backends.c_family.writer import Names, Writer, wrapped
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
+from staged.backends.gpu_family.addresses import bare
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.nodes import Value
 from staged.ir.types import DType
@@ -70,9 +71,8 @@ class Turn:
         """The address of the field on the device that has the value of a host's expression in each turn."""
         key = (c_type, str(expression))
         if key not in self.fields:
-            self.fields[key] = self.names.fresh(
-                expression.text if isinstance(expression, Name) and expression.text.isidentifier() else hint
-            )
+            own = bare(expression)
+            self.fields[key] = self.names.fresh(own.text if isinstance(own, Name) and own.text.isidentifier() else hint)
             self.values.append(expression)
         return Name(f"&gpu->{self.name}->{self.fields[key]}")
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from staged.backends.c_family.expr import Expr, Literal, Name
+from staged.backends.c_family.expr import Expr, Infix, Literal, Member, Name, Prefix
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer
@@ -32,6 +32,7 @@ from staged.backends.cublas_cudnn.device import DevicePart
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.graph_text import Turn
 from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.backends.gpu_family.addresses import bare, field_of
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.names import name_of
@@ -333,8 +334,9 @@ class Graphs:
     def note(self, arguments: Sequence[Expr]) -> None:
         """Remember which of the caller's addresses graphs know."""
         for argument in arguments:
-            if (found := re.match(r"\(?args->(\w+)", str(argument))) is not None:
-                self.arguments[found[1]] = None
+            field = field_of(argument)
+            if field is not None and field.base == Name("args"):
+                self.arguments[field.field] = None
 
     # ---- the device's arena ----
 
@@ -389,14 +391,17 @@ class Graphs:
 
 def is_fixed(argument: Expr) -> bool:
     """Whether an address is the same in every turn: a fixed place in an array of the device or of the caller there."""
-    return re.fullmatch(r"\(?(d|args)->\w+( \+ \d+)?\)?", str(argument)) is not None
+    match bare(argument):
+        case Infix("+", base, Literal()):
+            return is_fixed(base)
+        case Member(Name("d" | "args"), arrow=True):
+            return True
+    return False
 
 
 def is_written_out(argument: Expr) -> bool:
     """Whether a number stands in the text."""
-    return (
-        isinstance(argument, Literal) or re.fullmatch(r"-?\d[\w.]*([eE][-+]?\d+)?[fuUlL]*", str(argument)) is not None
-    )
+    return isinstance(argument.operand if isinstance(argument, Prefix) else argument, Literal)
 
 
 def changing_arguments(kernel: GpuKernel, arguments: Sequence[Expr]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.expr import Expr, Place
 from staged.backends.c_family.file import HEAD
 from staged.backends.c_family.functions import CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
@@ -194,11 +194,9 @@ class CudaProgram(ProgramEmitter):
 
     def place_of_function(self, structure: StructureEmitter, plan: Plan) -> None:
         assert isinstance(structure, CudaStructureEmitter)
-        structure.device_places |= {
-            str(structure.places[buffer]): buffer.device
-            for buffer in plan.buffers
-            if buffer.device != CPU and buffer in structure.places
-        }
+        for buffer in plan.buffers:
+            if buffer.device != CPU and buffer in structure.places:
+                structure.places[buffer] = Place(structure.places[buffer], buffer.device)
         if plan.local_bytes:
             name = structure.function.name
             structure.locals_on_device = self.device_locals[name] = self.names.fresh(f"{name}_on_device")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.expr import Expr, Place
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.cublas_cudnn.functions import FRAMES
 from staged.ir.devices import value_devices
@@ -196,7 +196,6 @@ class DeviceSequenceEmitter(StructureEmitter):
     """Emits handles whose elements are on a device."""
 
     use: Callable[[Device], None]
-    device_places: dict[str, Device]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -234,7 +233,7 @@ class DeviceSequenceEmitter(StructureEmitter):
     def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
         slot = super().slot(op, result, type)
         if self.is_handle(result) and self.home_of_elements(result) != CPU:
-            self.device_places[str(slot)] = self.home_of_elements(result)
+            return Place(slot, self.home_of_elements(result))
         return slot
 
     def add_numbers(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:

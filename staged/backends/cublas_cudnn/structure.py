@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-from staged.backends.c_family.expr import Expr, Member, Name, Prefix
+from staged.backends.c_family.expr import Expr, Member, Name, Place, Prefix
 from staged.backends.c_family.functions import OWN_ON_DEVICE
 from staged.backends.cublas_cudnn.failures import finite_check_name
 from staged.backends.cublas_cudnn.functions import (
@@ -24,6 +22,7 @@ from staged.backends.cublas_cudnn.peers import DEVICES, device_name
 from staged.backends.cublas_cudnn.runs import is_call, runs_of
 from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter
 from staged.backends.cublas_cudnn.staging import Stagings
+from staged.backends.gpu_family.addresses import device_of
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
@@ -59,13 +58,10 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.local_names.used |= {DEVICE_BUFFERS, "m", "gpu", "base", "buffers", "device_buffers"}
-        self.device_views: dict[str, Device] = {}
         self.devices: tuple[Device, ...] = ()
         """The program's GPUs."""
         self.current: Device | None = None
         """The one that the calls of CUDA that are written next are for, where that is known."""
-        self.device_places: dict[str, Device] = {}
-        """Expressions, as text, that point into a device's memory: fields of frames, what a function takes and works on."""
         self.device_marks: dict[str, list[tuple[str, str]]] = {}
         """By mark of the program's store, each store of a device and its mark."""
         self.is_entry = True
@@ -91,46 +87,16 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """The calls of the run that is being written."""
 
     def field(self, buffer: Buffer | Stack) -> Expr:
-        if isinstance(buffer, Buffer) and buffer.kind == "arena" and buffer.device != CPU:
-            return Member(Name(DEVICE_BUFFERS), self.fields[buffer])
-        return super().field(buffer)
-
-    def device_of(self, pointer: Expr) -> Device:
-        """Into the memory of which device an expression points."""
-        if str(pointer) in self.device_places:
-            return self.device_places[str(pointer)]
-        if isinstance(pointer, Prefix):
-            return CPU  # the address of a local number
-        match = re.match(r"\(*(\w+)(?:->(\w+))?", str(pointer))
-        assert match is not None
-        if match[1] == "args":
-            return self.device_arguments.get(match[2], CPU)
-        if match[1] == DEVICE_BUFFERS and match[2] is not None:
-            # In a function it may be one of the program's.
-            found = (each.device_fields[match[2]] for each in (self, *self.structures) if match[2] in each.device_fields)
-            return next(found, self.devices[0])
-        if match[1] == OWN_ON_DEVICE:
-            own = re.match(r"\(*(\w+\.\w+)", str(pointer))
-            assert own is not None
-            return self.device_places[own[1]]
-        return self.device_views.get(match[1], CPU)
+        if buffer in self.places or not isinstance(buffer, Buffer) or buffer.device == CPU:
+            return super().field(buffer)
+        if buffer.kind == "arena":
+            return Place(Member(Name(DEVICE_BUFFERS), self.fields[buffer]), buffer.device)
+        field = super().field(buffer)
+        return Place(field, buffer.device) if buffer.kind in ("input", "variable") else field
 
     def is_on_device(self, pointer: Expr) -> bool:
         """Whether an expression points into a device's memory."""
-        return self.device_of(pointer) != CPU
-
-    @cached_property
-    def device_arguments(self) -> dict[str, Device]:
-        """The fields of the arguments that point into a device's memory."""
-        pinned = ("input", "variable")
-        buffers = [b for b in self.plan.buffers if b.kind in pinned and b.device != CPU]
-        return {self.fields[b]: b.device for b in buffers if b in self.fields}
-
-    @cached_property
-    def device_fields(self) -> dict[str, Device]:
-        """The fields of the buffers of devices."""
-        arena = [b for b in self.plan.buffers if b.kind == "arena" and b.device != CPU]
-        return {self.fields[b]: b.device for b in arena} | {self.fields[s]: s.device for s in self.plan.stacks}
+        return device_of(pointer) != CPU
 
     # ---- the current device ----
 
@@ -201,24 +167,24 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         super().emit_view(op)
         pointer = self.pointers[op.result]
         if isinstance(pointer, Name) and op.device != CPU:
-            self.device_views[pointer.text] = op.device
+            self.pointers[op.result] = Place(pointer, op.device)
 
     def emit_sequence_get(self, op: Op) -> None:
         super().emit_sequence_get(op)
         pointer = self.pointers.get(op.result)
         if isinstance(pointer, Name) and op.device != CPU:
-            self.device_views[pointer.text] = op.device
+            self.pointers[op.result] = Place(pointer, op.device)
 
     def begin_turn(self, op: Op) -> None:
         super().begin_turn(op)
         for buffer in filter(None, map(self.plan.kept.get, op.results)):
             if buffer.device != CPU:
-                self.device_views[str(self.places[buffer])] = buffer.device
+                self.places[buffer] = Place(self.places[buffer], buffer.device)
 
     def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
         if stack.device == CPU:
             return super().pushed(stack, source, item_bytes, type)
-        assert self.device_of(source) == stack.device, "placement makes every crossing a copy of its own"
+        assert device_of(source) == stack.device, "placement makes every crossing a copy of its own"
         self.settle()
         self.use(stack.device)
         item = f"gpu, host, {self.site_of(stack.where)}, {self.field(stack)}, {source}, {item_bytes}"
@@ -246,7 +212,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         where = made.producer.where if made.producer is not None else None
         name = result.hint or made.hint or (made.producer.name if made.producer else "a value")
         number = self.finite_checks.number(self.site_of(where), name, type.dtype)
-        self.use(self.device_of(pointer))
+        self.use(device_of(pointer))
         count = self.count(type)
         if count.isdigit():
             self.write_finite_check(where, type.dtype, pointer, count, number)
@@ -326,12 +292,12 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             return
         if not type.size:
             return
-        assert self.device_of(source) == self.device_of(target), "placement makes every crossing a copy of its own"
+        assert device_of(source) == device_of(target), "placement makes every crossing a copy of its own"
         if self.steps is not None and not dims_of(type):
             self.note_copy(self.steps, target, source, type)
             return
         self.settle()
-        self.use(self.device_of(target))
+        self.use(device_of(target))
         self.is_idle = False
         size = f"{self.count(type)} * sizeof({type.dtype.c_name})"
         self.w.statement(
@@ -381,13 +347,13 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         super().begin_frames(block)
         for buffer in self.plan.fields.values():
             if buffer.device != CPU:
-                self.device_places[str(self.places[buffer])] = buffer.device
+                self.places[buffer] = Place(self.places[buffer], buffer.device)
 
     def push_frame(self, op: Op) -> Expr:
         self.need("frames")
         type = op.result.type
         assert isinstance(type, FrameType)
-        record, c_name = self.records[type.name], self.frame_names[type.name]
+        c_name = self.frame_names[type.name]
         name = self.name(op.result.hint or "frame")
         given = "gpu" if len(self.devices) == 1 else DEVICES
         self.w.line(f"{c_name} *const {name} = {maker_name(c_name)}(m, {given}, host);")
@@ -395,16 +361,19 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         with self.w.block(f"if ({name} == NULL)"):
             self.w.line("return host->error_kind;")
         self.scalars[op.result] = Name(name)
-        for number, member in enumerate(self.frame_fields[type.name]):
-            if is_device_array(record, number):
-                self.device_places[str(Member(Name(name), member))] = record.device(number)
         return self.scalars[op.result]
+
+    def saved_field(self, op: Op, number: int, frame: Expr) -> Expr:
+        field, type = super().saved_field(op, number, frame), op.result.type
+        assert isinstance(type, FrameType)
+        record = self.records[type.name]
+        return Place(field, record.device(number)) if is_device_array(record, number) else field
 
     def emit_frame_load(self, op: Op) -> None:
         super().emit_frame_load(op)
         for value, device in zip(op.results, op.attrs.get("devices", ()), strict=False):
             if device != CPU and is_tensor(value):
-                self.device_places[str(self.pointers[value])] = device
+                self.pointers[value] = Place(self.pointers[value], device)
 
     @property
     def keeps_on_device(self) -> bool:
