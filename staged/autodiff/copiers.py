@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staged.autodiff.residuals import ExtraResults, Residuals
-from staged.autodiff.tangent_types import zeros_of
 from staged.errors import GradientError
 from staged.ir.builder import Builder
 from staged.ir.declaration import prims
@@ -18,6 +17,7 @@ from staged.ir.rewrite import Copier
 from staged.ir.structure import ABSENT, CALL, FRAME_NULL, IF, SEQUENCE_EMPTY
 from staged.ir.trips import COUNT
 from staged.ir.types import FrameType, SequenceType, dims_of
+from staged.ir.zeros import zeros_of
 
 ExtendedRule = Callable[["PrimalCopier", Op, ExtraResults], None]
 """Copies an op of the primal with the extra results that its reverse needs."""
@@ -118,7 +118,7 @@ class PrimalCopier(Copier):
             return self.builder.op(FRAME_NULL, [], [value.type], device=op.device, where=op.where).result
         if value.tensor.shape and not dims_of(value.type):
             return self.builder.op(ABSENT, [], [value.type], device=op.device, where=op.where).result
-        return zeros_of(self.builder, value.tensor, op)
+        return zeros_of(self.builder, value.tensor, op.device, op.where)
 
 
 class ReverseCopier(Copier):

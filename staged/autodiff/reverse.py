@@ -7,7 +7,8 @@ written in terms of the primal's values; how those reach the reverse is the busi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from staged.autodiff.activity import Activity, has_frames
 from staged.autodiff.composites import open_composites
@@ -143,8 +144,15 @@ class Reverse:
 
     # ---- for the rules ----
 
-    def unfinished(self) -> _Unfinished:
-        return _Unfinished(self.builder)
+    @contextmanager
+    def unfinished(self) -> Iterator[OpenBlock]:
+        """Write a block that is ended later."""
+        block = OpenBlock((), self.builder.current)
+        self.builder.current = block
+        try:
+            yield block
+        finally:
+            self.builder.current = block.parent
 
     def or_zeros(self, cotangent: Value | None, value: Value, op: Op) -> Value:
         return self.tangent_types.zeros(self.builder, value, op) if cotangent is None else cotangent
@@ -152,21 +160,6 @@ class Reverse:
     def needed(self, block: Block) -> Sequence[Value]:
         """The primal values that a finished reverse block reads, after what its inner blocks have fetched."""
         return tuple(dict.fromkeys(self.residuals.resolve(value) for value in free_values(block)))
-
-
-class _Unfinished:
-    """A block that is left open, to be ended later."""
-
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
-        self.block = OpenBlock((), builder.current)
-
-    def __enter__(self) -> OpenBlock:
-        self.builder.current = self.block
-        return self.block
-
-    def __exit__(self, *error: object) -> None:
-        self.builder.current = self.block.parent
 
 
 def made_in(block: Block) -> set[Value]:

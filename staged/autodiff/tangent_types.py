@@ -5,11 +5,11 @@ fields.
 from __future__ import annotations
 
 from staged.ir.builder import Builder
-from staged.ir.declaration import prims
 from staged.ir.function_pool import FunctionPool
-from staged.ir.nodes import Attrs, FrameRecord, Op, Value
+from staged.ir.nodes import FrameRecord, Op, Value
 from staged.ir.structure import FRAME_NULL, SEQUENCE_ZEROS
 from staged.ir.types import FrameType, SequenceType, TensorType, Type
+from staged.ir.zeros import zeros_of
 
 
 class TangentTypes:
@@ -55,7 +55,7 @@ class TangentTypes:
             return builder.op(SEQUENCE_ZEROS, [like], [wanted], device=op.device, where=op.where).result
         if isinstance(wanted, FrameType):
             return builder.op(FRAME_NULL, [], [wanted], device=op.device, where=op.where).result
-        return zeros_of(builder, wanted, op)
+        return zeros_of(builder, wanted, op.device, op.where)
 
     def _record(self, name: str) -> str:
         """The record of the tangents of the frames `name`."""
@@ -86,14 +86,3 @@ def tangent_types(pool: FunctionPool) -> TangentTypes:
     pool.memo["tangent types"] = made
     assert isinstance(made, TangentTypes)
     return made
-
-
-def zeros_of(builder: Builder, type: TensorType, op: Op) -> Value:
-    """Zeros of a tensor type."""
-    number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
-    scalar = TensorType(type.dtype, (), type.weak)
-    zero = builder.op(prims.CONSTANT, [], [scalar], attrs={"value": number}, device=op.device, where=op.where).result
-    if not type.shape:
-        return zero
-    attrs: Attrs = {"shape": type.shape, "axes": ()}
-    return builder.op(prims.BROADCAST_TO, [zero], [type], attrs=attrs, device=op.device, where=op.where).result

@@ -35,7 +35,7 @@ class Emitter(Protocol):
 
     def full(self, type: TensorType, number: Number) -> Value: ...
 
-    def place(
+    def intern(
         self, declared: Declaration, operands: Sequence[Value], types: Sequence[Type], attrs: Any, effects: Any
     ) -> Sequence[Value]: ...
 
@@ -329,7 +329,7 @@ def division_that_cannot_fail(op: Op, emit: Emitter) -> Value | None:
     number = number_of(op.operands[1])
     if not op.effects or not number:
         return None
-    return emit.place(op.declared, op.operands, [op.result.type], op.attrs, ())[0]
+    return emit.intern(op.declared, op.operands, [op.result.type], op.attrs, ())[0]
 
 
 # ---- bools and choices --------------------------------------------------------------------------

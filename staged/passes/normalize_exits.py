@@ -23,9 +23,11 @@ from staged.ir.declaration import prims
 from staged.ir.functions import callees, function_table
 from staged.ir.nodes import Block, End, Function, Label, Op, Value, walk_blocks
 from staged.ir.rewrite import Copier
-from staged.ir.structure import CALL, FOR, IF, SCOPE, WHILE
-from staged.ir.trips import Integers, static_trip_count
+from staged.ir.structure import CALL, IF, SCOPE, WHILE
+from staged.ir.trips import Integers, trip_bound
 from staged.ir.types import TensorType, Type, bool_
+from staged.ir.views import Loop
+from staged.ir.zeros import zeros_of
 
 FLAG = TensorType(bool_)
 
@@ -85,8 +87,8 @@ def _normal_block(builder: Builder, block: Block, twins: Mapping[str, str]) -> B
     inside = _Inside(builder, twins)
     with builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
         inside.values.update(zip(block.params, opened.params, strict=True))
-        frame = _Frame(tuple(value.type for value in block.end.operands))
-        given = inside.contents_of(block, frame, lambda end: inside.finish(frame, end))
+        yields = _Yields(tuple(value.type for value in block.end.operands))
+        given = inside.contents_of(block, yields, lambda end: inside.finish(yields, end))
         if given is not None:
             builder.end("yield", given, None, block.end.where)
     return opened.block
@@ -102,8 +104,8 @@ class _Exit:
 
 
 @dataclass(frozen=True)
-class _Frame:
-    """The block being written: what it yields when all goes on, then per exit a flag and what the exit passes on.
+class _Yields:
+    """What the block being written yields: the values of its usual end, then per exit a flag and what the exit passes on.
 
     `here` is the label of the loop or scope whose body this is, whose exits are its own ways of going on; `stops` if it
     is a loop that is left early: then it yields one more flag, that it has been.
@@ -127,7 +129,7 @@ class _Frame:
 
 
 Given = list[Value] | None
-"""The values of a frame; None where the block has ended by raising."""
+"""The values that a block yields; None where the block has ended by raising."""
 
 
 class _Inside(Copier):
@@ -145,8 +147,8 @@ class _Inside(Copier):
         label = Label("return")
         with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
             self.values.update(zip(block.params, opened.params, strict=True))
-            frame = _Frame(tuple(value.type for value in returned), (), label)
-            given = self.contents_of(_with_label(block, label), frame, lambda end: self.finish(frame, end))
+            yields = _Yields(tuple(value.type for value in returned), (), label)
+            given = self.contents_of(_with_label(block, label), yields, lambda end: self.finish(yields, end))
             if given is not None:
                 for value, old in zip(given, returned, strict=True):
                     value.hint = value.hint or old.hint
@@ -155,16 +157,16 @@ class _Inside(Copier):
 
     # ---- blocks ----
 
-    def contents_of(self, block: Block, frame: _Frame, then: Callable[[End], Given], first: int = 0) -> Given:
+    def contents_of(self, block: Block, yields: _Yields, then: Callable[[End], Given], first: int = 0) -> Given:
         """The ops of `block` from number `first`, into the current block; `then` is asked to go on from its end."""
         for number in range(first, len(block.ops)):
             op = block.ops[number]
             if op.declared is SCOPE or exits_of(op):
 
                 def rest(number: int = number) -> Given:
-                    return self.contents_of(block, frame, then, number + 1)
+                    return self.contents_of(block, yields, then, number + 1)
 
-                return self.leaving(op, frame, rest)
+                return self.leaving(op, yields, rest)
             self.op(op)
         return then(block.end)
 
@@ -186,44 +188,43 @@ class _Inside(Copier):
     def block(self, block: Block) -> Block:
         with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
             self.values.update(zip(block.params, opened.params, strict=True))
-            frame = _Frame(tuple(value.type for value in block.end.operands))
-            given = self.contents_of(block, frame, lambda end: self.finish(frame, end))
-            if given is not None:
-                self.builder.end("yield", given, None, block.end.where)
+            yields = _Yields(tuple(value.type for value in block.end.operands))
+            given = self.contents_of(block, yields, lambda end: self.finish(yields, end))
+            self.end_with(block, given)
         return opened.block
 
-    def finish(self, frame: _Frame, end: End) -> Given:
-        """The values of `frame` for a block that ends in `end`."""
+    def finish(self, yields: _Yields, end: End) -> Given:
+        """The values of `yields` for a block that ends in `end`."""
         if end.kind == "raise":
             self.builder.end("raise", [self.value(operand) for operand in end.operands], None, end.where)
             return None
         assert end.kind != "return", "a differentiated block has no `return`: it yields"
         given = [self.value(operand) for operand in end.operands]
-        if end.kind == "yield" or end.target is frame.here:
-            stop = [self.flag(end.kind == "break")] if frame.stops else []
-            return [*given, *stop, *self.exits(frame, None, ())]
-        stop = [self.flag(True)] if frame.stops else []
-        return [*self.absent(frame.normal), *stop, *self.exits(frame, end, given)]
+        if end.kind == "yield" or end.target is yields.here:
+            stop = [self.flag(end.kind == "break")] if yields.stops else []
+            return [*given, *stop, *self.exits(yields, None, ())]
+        stop = [self.flag(True)] if yields.stops else []
+        return [*self.absent(yields.normal), *stop, *self.exits(yields, end, given)]
 
-    def exits(self, frame: _Frame, end: End | None, given: Sequence[Value]) -> list[Value]:
-        """Per exit of the frame its flag and what it passes on: those of `end` if that is the one taken."""
+    def exits(self, yields: _Yields, end: End | None, given: Sequence[Value]) -> list[Value]:
+        """Per exit of the block its flag and what it passes on: those of `end` if that is the one taken."""
         values: list[Value] = []
-        known = end is None or any(way.label is end.target and way.kind == end.kind for way in frame.exits)
+        known = end is None or any(way.label is end.target and way.kind == end.kind for way in yields.exits)
         assert known, "an exit out of a block that does not expect it"
-        for way in frame.exits:
+        for way in yields.exits:
             taken = end is not None and way.label is end.target and way.kind == end.kind
             values += [self.flag(taken), *(given if taken else self.absent(way.types))]
         return values
 
     # ---- ops that control may leave ----
 
-    def leaving(self, op: Op, frame: _Frame, rest: Callable[[], Given]) -> Given:
+    def leaving(self, op: Op, yields: _Yields, rest: Callable[[], Given]) -> Given:
         """An `if`, loop or scope with exits to labels around it, then `rest`."""
         if op.declared is IF:
-            return self.leaving_if(op, frame, rest)
+            return self.leaving_if(op, yields, rest)
         ways = tuple(exits_of(op))
         if op.declared is SCOPE:
-            inner = _Frame(tuple(result.type for result in op.results), ways, op.attrs["label"])
+            inner = _Yields(tuple(result.type for result in op.results), ways, op.attrs["label"])
             given = self.contents_of(op.blocks[0], inner, lambda end: self.finish(inner, end))
             if given is None:
                 return None
@@ -231,45 +232,43 @@ class _Inside(Copier):
         else:
             results, flags = self.loop(op, ways)
         self.values.update(zip(op.results, results, strict=True))
-        return self.pass_on(ways, flags, frame, rest, op)
+        return self.pass_on(ways, flags, yields, rest, op)
 
-    def leaving_if(self, op: Op, frame: _Frame, rest: Callable[[], Given]) -> Given:
+    def leaving_if(self, op: Op, yields: _Yields, rest: Callable[[], Given]) -> Given:
         staying = [block for block in op.blocks if block.end.kind == "yield"]
         condition = self.value(op.operands[0])
 
         def go_on(end: End) -> Given:
             if end.kind != "yield":
-                return self.finish(frame, end)
+                return self.finish(yields, end)
             self.values.update(zip(op.results, map(self.value, end.operands), strict=True))
             return rest()
 
         if len(staying) < 2:
-            return self.branch(condition, op, frame, [(block, go_on) for block in op.blocks])
+            return self.branch(condition, op, yields, [(block, go_on) for block in op.blocks])
         # Both branches may go on: `rest` is written once, after them, for the case that no exit was taken.
         ways = tuple(exits_of(op))
-        inner = _Frame(tuple(result.type for result in op.results), ways)
+        inner = _Yields(tuple(result.type for result in op.results), ways)
         given = self.branch(condition, op, inner, [(block, lambda end: self.finish(inner, end)) for block in op.blocks])
         if given is None:
             return None
         for old, new in zip(op.results, given, strict=False):
             self.values[old] = new
-        return self.pass_on(ways, given[inner.first_flag :], frame, rest, op)
+        return self.pass_on(ways, given[inner.first_flag :], yields, rest, op)
 
     def branch(
-        self, condition: Value, op: Op, frame: _Frame, branches: Sequence[tuple[Block, Callable[[End], Given]]]
+        self, condition: Value, op: Op, yields: _Yields, branches: Sequence[tuple[Block, Callable[[End], Given]]]
     ) -> Given:
-        """An `if` whose branches give the values of `frame`."""
+        """An `if` whose branches give the values of `yields`."""
         blocks = []
         for block, then in branches:
             with self.builder.block() as opened:
-                given = self.contents_of(block, frame, then)
-                if given is not None:
-                    self.builder.end("yield", given, None, block.end.where)
+                self.end_with(block, self.contents_of(block, yields, then))
             blocks.append(opened.block)
-        return self.decide(condition, blocks, frame, op)
+        return self.decide(condition, blocks, yields, op)
 
-    def decide(self, condition: Value, blocks: Sequence[Block], frame: _Frame, op: Op) -> Given:
-        made = self.builder.op(IF, [condition], frame.types, blocks=blocks, device=op.device, where=op.where)
+    def decide(self, condition: Value, blocks: Sequence[Block], yields: _Yields, op: Op) -> Given:
+        made = self.builder.op(IF, [condition], yields.types, blocks=blocks, device=op.device, where=op.where)
         if all(block.end.kind == "raise" for block in blocks):
             self.builder.end("raise", (), None, op.where)
             return None
@@ -280,58 +279,81 @@ class _Inside(Copier):
         return list(made.results)
 
     def pass_on(
-        self, ways: Sequence[_Exit], given: list[Value], frame: _Frame, rest: Callable[[], Given], op: Op
+        self, ways: Sequence[_Exit], given: list[Value], yields: _Yields, rest: Callable[[], Given], op: Op
     ) -> Given:
-        """After an op that may have been left by `ways`: leave this frame alike, or go on with `rest`."""
+        """After an op that may have been left by `ways`: leave this block alike, or go on with `rest`."""
         if not ways:
             return rest()
         way, *others = ways
         flag, passed, given = given[0], given[1 : 1 + len(way.types)], given[1 + len(way.types) :]
         with self.builder.block() as left:
             end = End(way.kind, tuple(passed), way.label, op.where)
-            values = self.finish(frame, end)
+            values = self.finish(yields, end)
             assert values is not None
             self.builder.end("yield", values, None, op.where)
         with self.builder.block() as stayed:
-            remaining = self.pass_on(others, given, frame, rest, op)
+            remaining = self.pass_on(others, given, yields, rest, op)
             if remaining is not None:
                 self.builder.end("yield", remaining, None, op.where)
-        return self.decide(flag, [left.block, stayed.block], frame, op)
+        return self.decide(flag, [left.block, stayed.block], yields, op)
 
     # ---- loops ----
 
     def loop(self, op: Op, ways: tuple[_Exit, ...]) -> tuple[list[Value], list[Value]]:
         """A loop without exits inside it; returns its results, and the flags and values of `ways` out of it."""
-        label = op.attrs["label"]
-        body = op.blocks[-1]
-        skip = 1 if op.declared is FOR else 0
-        carried = tuple(param.type for param in body.params[skip:])
-        assert not op.attrs.get("collected"), "exits are normalised before anything is collected"
-        stops = bool(ways) or _breaks(body, label)
-        frame = _Frame(carried, ways, label, stops)
-        fresh = Label(label.name)
-        attrs = {**op.attrs, "label": fresh}
-        if not stops:
-            operands = [self.value(operand) for operand in op.operands]
-            conditions = [self.block(block) for block in op.blocks[:-1]]
-            types = [param.type for param in body.params]
-            with self.builder.block(types, [param.hint for param in body.params]) as opened:
-                self.values.update(zip(body.params, opened.params, strict=True))
-                self.loop_body(body, frame)
-            copy = self.builder.append(op.replace(operands=operands, blocks=[*conditions, opened.block], attrs=attrs))
-            self.values.update(zip(op.results, copy.results, strict=True))
-            return list(copy.results), []
+        loop = Loop(op)
+        assert not loop.collecting, "exits are normalised before anything is collected"
+        if ways or _breaks(loop.body, loop.label):
+            return self.loop_that_stops(op, ways)
+        yields = _Yields(tuple(param.type for param in loop.carried), (), loop.label)
+        operands = [self.value(operand) for operand in op.operands]
+        conditions = [] if loop.condition is None else [self.block(loop.condition)]
+        params = loop.body.params
+        with self.builder.block([param.type for param in params], [param.hint for param in params]) as opened:
+            self.values.update(zip(params, opened.params, strict=True))
+            self.end_with(loop.body, self.contents_of(loop.body, yields, lambda end: self.finish(yields, end)))
+        attrs = {**op.attrs, "label": Label(loop.label.name)}
+        copy = self.builder.append(op.replace(operands=operands, blocks=[*conditions, opened.block], attrs=attrs))
+        self.values.update(zip(op.results, copy.results, strict=True))
+        return list(copy.results), []
 
+    def loop_that_stops(self, op: Op, ways: tuple[_Exit, ...]) -> tuple[list[Value], list[Value]]:
+        """A loop that is left early becomes a `while` that carries a flag, the exits, and of a `for` the number of the iteration."""
+        loop = Loop(op)
+        body, carried = loop.body, loop.carried
+        yields = _Yields(tuple(param.type for param in carried), ways, loop.label, stops=True)
         integers = Integers(self.builder, op.where)
-        counting = op.declared is FOR
-        bound = static_trip_count(op) if counting else op.attrs.get("bound")
-        trips = integers.trips(op.replace(operands=[self.value(v) for v in op.operands])) if counting else None
-        initial = [self.value(operand) for operand in op.operands[3 * counting :]]
-        initial += [self.flag(False), *self.exits(frame, None, ())]
-        initial += [integers.constant(0)] if counting else []
+        bounded = op.replace(operands=[self.value(operand) for operand in op.operands])  # by the bounds as they are now
+        trips = integers.trips(bounded) if loop.is_for else None
+        initial = [*Loop(bounded).initial, self.flag(False), *self.exits(yields, None, ())]
+        initial += [integers.constant(0)] if loop.is_for else []
         types = [value.type for value in initial]
-        hints = [param.hint for param in body.params[skip:]] + ["stop"]
+        hints = [*(param.hint for param in carried), "stop"]
+        condition = self.condition_that_stops(op, types, hints, trips)
+        with self.builder.block(types, hints) as opened:
+            count = opened.params[-1]
+            self.values.update(zip(carried, opened.params, strict=False))
+            if loop.is_for:
+                index = integers.index(bounded, count)
+                index.hint = index.hint or loop.index.hint
+                self.values[loop.index] = index
+            given = self.contents_of(body, yields, lambda end: self.finish(yields, end))
+            if given is not None and loop.is_for:
+                given.append(integers.binary("add", count, integers.constant(1)))
+            self.end_with(body, given)
+        attrs = {**op.attrs, "label": Label(loop.label.name)}
+        bound = trip_bound(op)
+        if bound is not None:
+            attrs["bound"] = bound
+        blocks = [condition, opened.block]
+        made = self.builder.op(WHILE, initial, types, attrs=attrs, blocks=blocks, device=op.device, where=op.where)
+        self.define(op.results, made.results[: len(op.results)])
+        results = list(made.results)
+        return results[: len(carried)], results[len(carried) + 1 : len(results) - loop.is_for]
 
+    def condition_that_stops(self, op: Op, types: Sequence[Type], hints: Sequence[str], trips: Value | None) -> Block:
+        """Whether the loop has not been left, and has another iteration: of a `for`, one of its `trips`."""
+        loop = Loop(op)
         with self.builder.block(types, hints) as condition:
             with self.builder.block() as running:
                 if trips is not None:
@@ -339,9 +361,10 @@ class _Inside(Copier):
                     weak = TensorType(bool_, (), weak=True)
                     more = self.builder.op(prims.LESS, [condition.params[-1], trips], [weak], where=op.where).result
                 else:
-                    first = op.blocks[0]
+                    first = loop.condition
+                    assert first is not None
                     self.values.update(zip(first.params, condition.params, strict=False))
-                    question = _Frame((first.end.operands[0].type,))
+                    question = _Yields((first.end.operands[0].type,))
                     answer = self.contents_of(first, question, lambda end: self.finish(question, end))
                     assert answer is not None, "a loop condition yields"
                     (more,) = answer
@@ -349,33 +372,16 @@ class _Inside(Copier):
             with self.builder.block() as stopped:
                 no = self.builder.op(prims.CONSTANT, [], [more.type], attrs={"value": False}, where=op.where).result
                 self.builder.end("yield", [no])
-            stop = condition.params[len(carried)]
             branches = [stopped.block, running.block]
+            stop = condition.params[len(loop.carried)]
             going = self.builder.op(IF, [stop], [more.type], blocks=branches, where=op.where)
             self.builder.end("yield", [going.result])
+        return condition.block
 
-        with self.builder.block(types, hints) as opened:
-            count = opened.params[-1]
-            self.values.update(zip(body.params[skip:], opened.params, strict=False))
-            if counting:
-                mapped = op.replace(operands=[self.value(v) for v in op.operands], blocks=op.blocks)
-                index = integers.index(mapped, count)
-                index.hint = index.hint or body.params[0].hint
-                self.values[body.params[0]] = index
-            self.loop_body(body, frame, (lambda: [integers.binary("add", count, integers.constant(1))]) if counting else None)
-        if bound is not None:
-            attrs["bound"] = bound
-        loop = self.builder.op(
-            WHILE, initial, types, attrs=attrs, blocks=[condition.block, opened.block], device=op.device, where=op.where
-        )
-        self.define(op.results, loop.results[: len(op.results)])
-        results = list(loop.results)
-        return results[: len(carried)], results[len(carried) + 1 : len(results) - counting]
-
-    def loop_body(self, body: Block, frame: _Frame, more: Callable[[], list[Value]] | None = None) -> None:
-        given = self.contents_of(body, frame, lambda end: self.finish(frame, end))
+    def end_with(self, block: Block, given: Given) -> None:
+        """End the current block as `block` ends: with what it gives, unless it has ended already."""
         if given is not None:
-            self.builder.end("yield", given + (more() if more else []), None, body.end.where)
+            self.builder.end("yield", given, None, block.end.where)
 
     # ---- small values ----
 
@@ -387,13 +393,7 @@ class _Inside(Copier):
         values = []
         for type in types:
             assert isinstance(type, TensorType)
-            number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
-            scalar = TensorType(type.dtype, (), type.weak)
-            value = self.builder.op(prims.CONSTANT, [], [scalar], attrs={"value": number}).result
-            if type.shape:
-                attrs = {"shape": type.shape, "axes": ()}
-                value = self.builder.op(prims.BROADCAST_TO, [value], [type], attrs=attrs).result
-            values.append(value)
+            values.append(zeros_of(self.builder, type))
         return values
 
 

@@ -98,7 +98,7 @@ def add_into_scattered(op: Op, emit: Emitter) -> Value | None:
         for declared in (prims.SCATTER_ADD, prims.SCATTER_ADD_ALONG):
             scatter = made_by(term, declared)
             if scatter is not None and not scatter.effects and number_of(scatter.operands[0]) == 0:
-                return emit.place(declared, [total, *scatter.operands[1:]], [op.result.type], scatter.attrs, ())[0]
+                return emit.intern(declared, [total, *scatter.operands[1:]], [op.result.type], scatter.attrs, ())[0]
     return None
 
 

@@ -81,14 +81,14 @@ class Simplifier(Copier):
         self.where, self.device = op.where, op.device
         types = [result.type for result in op.results]
         operands = [self.value(operand) for operand in op.operands]
-        results = self.place(op.declared, operands, types, op.attrs, op.effects)
+        results = self.intern(op.declared, operands, types, op.attrs, op.effects)
         self.define(op.results, results)
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: Any) -> Value:
         """The result of an op that a rule asks for, simplified in its turn."""
         primitive = PRIMITIVES[name]
         types = primitive.result_types([operand.type for operand in operands], attrs)
-        (result,) = self.place(primitive, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs))
+        (result,) = self.intern(primitive, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs))
         return result
 
     def full(self, type: TensorType, number: Number) -> Value:
@@ -98,12 +98,12 @@ class Simplifier(Copier):
         """
         number = as_held(number, type.dtype)
         scalar = TensorType(type.dtype, (), type.weak)
-        (value,) = self.place(prims.CONSTANT, (), [scalar], {"value": number}, PURE)
+        (value,) = self.intern(prims.CONSTANT, (), [scalar], {"value": number}, PURE)
         if type.shape:
-            (value,) = self.place(prims.BROADCAST_TO, (value,), [type], {"shape": type.shape, "axes": ()}, PURE)
+            (value,) = self.intern(prims.BROADCAST_TO, (value,), [type], {"shape": type.shape, "axes": ()}, PURE)
         return value
 
-    def place(
+    def intern(
         self, declared: Declaration, operands: Sequence[Value], types: Sequence[Type], attrs: Attrs, effects: tuple[Effect, ...]
     ) -> Sequence[Value]:
         """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made.
@@ -145,7 +145,7 @@ class Simplifier(Copier):
         does.
         """
         if isinstance(found.type, TensorType) and isinstance(type, TensorType) and found.type.weak != type.weak:
-            (found,) = self.place(prims.CAST, (found,), [type], {"dtype": found.type.dtype, "weak": type.weak}, PURE)
+            (found,) = self.intern(prims.CAST, (found,), [type], {"dtype": found.type.dtype, "weak": type.weak}, PURE)
         assert found.type == type, f"a rule turns {op} into {found.type}"
         return found
 
