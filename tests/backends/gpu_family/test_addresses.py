@@ -7,8 +7,9 @@ import pytest
 from staged.backends.c_family.expr import Cast, Expr, Group, Infix, Literal, Member, Name, Place, Prefix, literal
 from staged.backends.cublas_cudnn.graphs import is_fixed, is_written_out
 from staged.backends.gpu_family.addresses import bare, device_of, field_of
-from staged.ir.types import CPU, GPU, f32
+from staged.ir.types import CPU, Device, f32
 
+GPU = Device("gpu")
 FIELD = Member(Name("args"), "x")
 THERE = Place(FIELD, GPU)
 FIVE, I = Literal("5"), Name("i")  # noqa: E741
