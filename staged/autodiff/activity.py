@@ -12,6 +12,7 @@ from staged.ir.nodes import Block, Op, Value
 from staged.ir.op_table import OpTable
 from staged.ir.structure import CHECKPOINT, COMPOSITE
 from staged.ir.types import FrameType, SequenceType
+from staged.ir.views import Call
 
 ActivityRule = Callable[["Activity", Op, set[Value]], None]
 """Adds to the active values those that an op makes."""
@@ -46,7 +47,7 @@ class Activity:
 
     def results(self, call: Op, active: tuple[int, ...]) -> frozenset[int]:
         """The results of a `call` that are active if these of its arguments are."""
-        key = (call.attrs["function"], active)
+        key = (Call(call).function, active)
         if key in self._known:
             return self._known[key]
         if self._solving:

@@ -32,6 +32,7 @@ from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
 from staged.ir.structure import CALL, CUSTOM_VJP, FRAME_LOAD, FRAME_SAVE
 from staged.ir.types import FrameType, Type
+from staged.ir.views import Call
 
 
 @dataclass
@@ -94,7 +95,7 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     attrs = {"function": pair.backward, "in_place": in_place} if in_place else {"function": pair.backward}
     call = reverse.builder.op(CALL, operands, types, attrs=attrs, where=op.where)
     results = dict(zip(given, call.results, strict=True))
-    params = reverse.pool.body(op.attrs["function"], op.where).block.params
+    params = reverse.pool.body(Call(op).function, op.where).block.params
     for number, result in results.items():
         # An argument without a name (`f(x * 0.5)`) is known by the parameter that it is for.
         result.hint = d_name(op.operands[number]) or d_name(params[number])
@@ -124,7 +125,7 @@ def pair_for(reverse: Reverse, call: Op, env: Cotangents, seeds: tuple[int, ...]
     """The pair for a function, the arguments that get cotangents and the results that have them: made when first
     needed.
     """
-    pool, name = reverse.pool, call.attrs["function"]
+    pool, name = reverse.pool, Call(call).function
     active = tuple(number for number, operand in enumerate(call.operands) if operand in reverse.active)
     quiet = reverse.quiet and is_loud(pool, call)
     asked = reverse.requests
@@ -158,7 +159,7 @@ class _Writer:
         self, reverse: Reverse, call: Op, active: tuple[int, ...], seeds: tuple[int, ...], quiet: bool
     ) -> None:
         self.pool = reverse.pool
-        self.function = self.pool.body(call.attrs["function"], call.where)
+        self.function = self.pool.body(Call(call).function, call.where)
         self.block = open_composites(self.function.block)
         self.active = active
         self.seeds = seeds
@@ -333,7 +334,7 @@ def _jvp_function(forward: Forward, call: Op, moved: tuple[int, ...]) -> tuple[s
 
     It takes the arguments, then the tangents; it returns the results, then the tangents.
     """
-    pool, original = forward.pool, call.attrs["function"]
+    pool, original = forward.pool, Call(call).function
     activity = activity_of(pool)
     asked = forward.requests
     if original not in asked:
@@ -354,7 +355,7 @@ def _jvp_function(forward: Forward, call: Op, moved: tuple[int, ...]) -> tuple[s
 def _written(
     pool: FunctionPool, name: str, call: Op, moved: Sequence[int], chosen: Sequence[int], asked: DerivativeRequests
 ) -> Function:
-    function = pool.body(call.attrs["function"], call.where)
+    function = pool.body(Call(call).function, call.where)
     block = function.block
     moving = [block.params[number] for number in moved]
     builder = Builder()

@@ -17,6 +17,7 @@ from staged.ir.rewrite import Copier
 from staged.ir.structure import ABSENT, CALL, FRAME_NULL, IF, SEQUENCE_EMPTY
 from staged.ir.trips import COUNT
 from staged.ir.types import FrameType, SequenceType, dims_of
+from staged.ir.views import Call
 from staged.ir.zeros import zeros_of
 
 ExtendedRule = Callable[["PrimalCopier", Op, ExtraResults], None]
@@ -153,7 +154,7 @@ def read_again(op: Op) -> GradientError:
 
 def is_loud(pool: FunctionPool, call: Op) -> bool:
     """Whether the function that is called prints, or has another effect that others see, itself or through others."""
-    name = call.attrs["function"]
+    name = Call(call).function
     reached, pending = {name}, [name]
     while pending:
         block = pool.body(pending.pop(), call.where).block
@@ -168,7 +169,7 @@ def is_loud(pool: FunctionPool, call: Op) -> bool:
 
 def quiet_function(pool: FunctionPool, call: Op) -> str:
     """The function that gives the results of the called one without its effects; itself if it has none."""
-    name = call.attrs["function"]
+    name = Call(call).function
     if ("quiet", name) not in pool.memo:
         if not is_loud(pool, call):
             pool.memo["quiet", name] = name

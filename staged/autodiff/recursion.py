@@ -11,7 +11,7 @@ from staged.ir.function_pool import FunctionPool
 from staged.ir.functions import callees, components
 from staged.ir.nodes import Block, Function, Op, Value, walk_ops
 from staged.ir.structure import CALL, FRAME_LOAD, IF
-from staged.ir.views import Loop
+from staged.ir.views import Call, Loop
 from staged.source import Position
 
 Group = dict[str, frozenset[int]]
@@ -54,8 +54,8 @@ def invariants(group: dict[str, Function]) -> Group:
         for name, function in group.items():
             passed = {function.params[number] for number in found[name]}
             for op in walk_ops(function.block):
-                if op.declared is CALL and op.attrs["function"] in group:
-                    callee = found[op.attrs["function"]]
+                if op.declared is CALL and Call(op).function in group:
+                    callee = found[Call(op).function]
                     for number, operand in enumerate(op.operands):
                         if number in callee and operand not in passed:
                             callee.discard(number)
@@ -76,8 +76,8 @@ def requests_within(
     bodies = {name: activity.pool.body(name, call.where).block for name in group}
     moved: dict[str, set[int]] = {name: set() for name in bodies}
     read: dict[str, set[int]] = {name: set() for name in bodies}
-    moved[call.attrs["function"]].update(active)
-    read[call.attrs["function"]].update(seeds)
+    moved[Call(call).function].update(active)
+    read[Call(call).function].update(seeds)
     before = -1
     while before != (before := sum(map(len, (*moved.values(), *read.values())))):
         for name, block in bodies.items():
@@ -87,8 +87,8 @@ def requests_within(
             ends = block.end.operands if block.end.kind == "return" else ()
             useful = useful_values(block, {ends[number] for number in read[name]}, reached)
             for op in walk_ops(block):
-                if op.declared is CALL and op.attrs["function"] in bodies:
-                    callee = op.attrs["function"]
+                if op.declared is CALL and Call(op).function in bodies:
+                    callee = Call(op).function
                     numbers = {number for number, operand in enumerate(op.operands) if operand in reached}
                     results = {number for number, result in enumerate(op.results) if result in useful}
                     if numbers and (results or activity.forward):

@@ -8,6 +8,7 @@ from staged.batching.values import batched_type
 from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op
 from staged.ir.structure import CALL
+from staged.ir.views import Call
 from staged.ops.context import use_context
 
 
@@ -28,7 +29,7 @@ def call(batch: Batch, op: Op) -> None:
 
 
 def _batched_function(batch: Batch, op: Op, mapped: tuple[bool, ...]) -> str:
-    pool, original = batch.pool, op.attrs["function"]
+    pool, original = batch.pool, Call(op).function
     key = ("vmap", original, mapped, batch.size)
     if key in pool.memo:
         known: str = pool.memo[key]

@@ -10,6 +10,7 @@ from staged.ir.functions import callees, map_functions, unused_name, with_call_e
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.rewrite import rewrite
 from staged.ir.structure import CALL
+from staged.ir.views import Call
 
 
 def reachable(functions: Mapping[str, Function], block: Block) -> dict[str, Function]:
@@ -38,7 +39,7 @@ def finish_functions(program: Function, functions: Mapping[str, Function]) -> Fu
     def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
         if op.declared is not CALL:
             return None
-        called = names[stands_for[op.attrs["function"]]]
+        called = names[stands_for[Call(op).function]]
         return builder.append(op.replace(attrs={**op.attrs, "function": called})).results
 
     kept = [functions[name].replace(name=names[name]) for name in names]

@@ -9,6 +9,7 @@ from staged.ir.nodes import Block, Effect, Function, Op, Value, walk_blocks, wal
 from staged.ir.rewrite import rewrite
 from staged.ir.structure import CALL
 from staged.ir.types import Type
+from staged.ir.views import Call
 
 
 def every_function(program: Function) -> tuple[Function, ...]:
@@ -47,7 +48,7 @@ def result_types(function: Function) -> tuple[Type, ...]:
 
 def callees(block: Block) -> tuple[str, ...]:
     """The functions that `block` calls itself, in order of first call."""
-    return tuple(dict.fromkeys(op.attrs["function"] for op in walk_ops(block) if op.declared is CALL))
+    return tuple(dict.fromkeys(Call(op).function for op in walk_ops(block) if op.declared is CALL))
 
 
 def components(program: Function) -> tuple[tuple[str, ...], ...]:
@@ -109,7 +110,7 @@ def with_call_effects(program: Function) -> Function:
         together: dict[Effect, None] = {}
         for name in group:
             for op in walk_ops(table[name].block):
-                own = effects.get(op.attrs["function"], {}) if op.declared is CALL else dict.fromkeys(op.effects)
+                own = effects.get(Call(op).function, {}) if op.declared is CALL else dict.fromkeys(op.effects)
                 together.update(own)
             if name in recursive:
                 together[Effect("fail")] = None
@@ -119,7 +120,7 @@ def with_call_effects(program: Function) -> Function:
     def rule(op: Op, builder: Builder) -> Sequence[Value] | None:
         if op.declared is not CALL:
             return None
-        return builder.append(op.replace(effects=tuple(effects[op.attrs["function"]]))).results
+        return builder.append(op.replace(effects=tuple(effects[Call(op).function]))).results
 
     def change(function: Function) -> Function:
         function = rewrite(function, rule)

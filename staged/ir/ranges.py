@@ -6,7 +6,7 @@ outside, the op wraps around, and nothing is known of its result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from staged.ir.nodes import Value
 from staged.ir.numbers import fits
@@ -24,7 +24,7 @@ class Ranges:
     def __init__(self) -> None:
         self.known: dict[Value, Range] = {}
 
-    def of_index(self, bounds: list[Value]) -> Range | None:
+    def of_index(self, bounds: Sequence[Value]) -> Range | None:
         """The range of the index of a `for` with these start, stop and step.
 
         Exact: an index that the body sees is never before the start nor at the stop, so that it cannot wrap around; of a loop of

@@ -8,6 +8,7 @@ if op.declared.is_loop:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from staged.ir.nodes import Block, End, Label, Op, Value, walk_blocks
 from staged.ir.signature import KINDS
@@ -93,6 +94,17 @@ class Loop:
     def collected(self) -> tuple[Value, ...]:
         """The results that are sequences of what the iterations yield."""
         return self.op.results[len(self.op.results) - self.collecting :]
+
+    @property
+    def elements(self) -> tuple[Value, ...]:
+        """What an iteration adds to the collected sequences; nothing where the body does not yield."""
+        end = self.body.end
+        return end.operands[len(self.final) :] if end.kind == "yield" else ()
+
+    def attrs_collecting(self, count: int) -> dict[str, Any]:
+        """The attributes of the loop if it collected `count` sequences."""
+        others = {key: value for key, value in self.op.attrs.items() if key != "collected"}
+        return others | ({"collected": count} if count else {})
 
     def yields(self, block: Block) -> tuple[Type, ...]:
         """The types that one of its blocks must yield."""

@@ -13,8 +13,9 @@ from staged.ir.builder import Builder
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, End, Function, Label, Op, Value
 from staged.ir.rewrite import Copier
-from staged.ir.structure import FOR, IF, WHILE
+from staged.ir.structure import IF
 from staged.ir.types import Dim, dims_of
+from staged.ir.views import Loop, is_condition
 
 
 def eliminate_dead_code(function: Function) -> Function:
@@ -82,8 +83,7 @@ class _Live:
                 self.sizes.setdefault(op.attrs["dim"], []).append(op.result)
             if op.declared.is_loop:
                 for inner in op.blocks:
-                    skip = 1 if op.declared is FOR else 0
-                    self.owner.update((param, (op, index)) for index, param in enumerate(inner.params[skip:]))
+                    self.owner.update((param, (op, index)) for index, param in enumerate(Loop(op).carried_in(inner)))
             inside = [self.survey(inner, op) for inner in op.blocks]
             self.effects[op] = bool(op.effects) or (any(inside) and has_effects(op))
             seen = seen or any(inside) or bool(op.effects)
@@ -117,13 +117,13 @@ class _Live:
                 self.need(self.sizes.get(op.attrs["dim"], ()))
         if op.declared is IF:
             self.need(op.operands[:1])
-        elif op.declared is FOR:
-            self.need(op.operands[:3])
+        elif op.declared.is_loop:
+            self.need(Loop(op).bounds)
         elif not op.declared.is_control:
             self.need(op.operands)
-        for number, block in enumerate(op.blocks):
+        for block in op.blocks:
             self.enter(block)
-            if (op.declared is WHILE and number == 0) or not op.declared.is_control or block.end.kind in ("return", "raise"):
+            if is_condition(op, block) or not op.declared.is_control or block.end.kind in ("return", "raise"):
                 self.need(block.end.operands)
             # What other ends pass on is live slot by slot: see `slot` and `yields`.
 
@@ -143,19 +143,16 @@ class _Live:
 
     def slot(self, op: Op, index: int) -> None:
         """A carried value of a loop, or a collected one."""
-        carried = len(op.results) - op.attrs.get("collected", 0)
-        first = 3 if op.declared is FOR else 0
-        body = op.blocks[-1]
-        self.need(op.results[index : index + 1])
-        if index < carried:
-            self.need(op.operands[first + index : first + index + 1])
-            skip = 1 if op.declared is FOR else 0
+        loop = Loop(op)
+        self.need([op.results[index]])
+        if index < len(loop.final):
+            self.need([loop.initial[index]])
             for block in op.blocks:
-                self.need(block.params[skip + index : skip + index + 1])
-            for end in self.exits.get(op.attrs["label"], ()):
-                self.need(end.operands[index : index + 1])
-        if body.end.kind == "yield":
-            self.need(body.end.operands[index : index + 1])
+                self.need([loop.carried_in(block)[index]])
+            for end in self.exits.get(loop.label, ()):
+                self.need([end.operands[index]])
+        if loop.body.end.kind == "yield":
+            self.need([loop.body.end.operands[index]])
 
     def yields(self, op: Op, index: int) -> None:
         for block in op.blocks:
@@ -185,36 +182,30 @@ class _Sweep(Copier):
         kept = [index for index, result in enumerate(op.results) if result in self.live.values]
         attrs = dict(op.attrs)
         label = attrs.get("label")
-        operands = list(op.operands)
-        skip = 0
+        operands = op.operands
+        loop = Loop(op) if op.declared.is_loop else None
         carried = kept
-        if op.declared.is_loop:
-            count = len(op.results) - op.attrs.get("collected", 0)
-            carried = [index for index in kept if index < count]
-            first = 3 if op.declared is FOR else 0
-            skip = 1 if op.declared is FOR else 0
-            operands = operands[:first] + [operands[first + index] for index in carried]
-            attrs["collected"] = len(kept) - len(carried)
-            if not attrs["collected"]:
-                del attrs["collected"]
+        if loop is not None:
+            carried = [index for index in kept if index < len(loop.final)]
+            operands = (*loop.bounds, *(loop.initial[index] for index in carried))
+            attrs = loop.attrs_collecting(len(kept) - len(carried))
         if isinstance(label, Label):
             attrs["label"] = self.labels[label] = Label(label.name)
             self.slots[label] = carried
         blocks = []
-        for number, block in enumerate(op.blocks):
-            params = [*block.params[:skip], *(block.params[skip + index] for index in carried)] if block.params else []
+        for block in op.blocks:
+            params = [] if loop is None else [*loop.indices, *(loop.carried_in(block)[index] for index in carried)]
             with self.builder.block([p.type for p in params], [p.hint for p in params]) as opened:
                 self.values.update(zip(params, opened.params, strict=True))
                 self.contents(block)
-                if block.end.kind == "yield" and not (op.declared is WHILE and number == 0):
+                if block.end.kind == "yield" and not is_condition(op, block):
                     left = [self.value(block.end.operands[index]) for index in kept]
                     self.builder.end("yield", left, None, block.end.where)
                 else:
                     self.end(block)
             blocks.append(opened.block)
         types = [op.results[index].type for index in kept]
-        operands = [self.value(operand) for operand in operands]
-        copy = self.builder.append(op.replace(operands=operands, attrs=attrs, blocks=blocks, result_types=types))
+        copy = self.builder.append(op.replace(operands=list(map(self.value, operands)), attrs=attrs, blocks=blocks, result_types=types))
         self.define([op.results[index] for index in kept], copy.results)
 
     def end(self, block: Block) -> None:

@@ -13,6 +13,7 @@ from staged.ir.nodes import Block, Effect, Function, Op, Value, VariableRef, wal
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CALL, FOR, IF, SCOPE, VARIABLE_READ, VARIABLE_WRITE, WHILE
 from staged.ir.types import CPU, TensorType, bool_, i64
+from staged.ir.views import Call
 from staged.source import Position
 
 ROWS = 32
@@ -90,9 +91,9 @@ class _Sums:
         self.refused: set[Slot] = set()
         for function in group.values():
             for op in walk_ops(function.block):
-                if op.declared is CALL and op.attrs["function"] in group:
-                    for param, result in op.attrs.get("in_place", ()):
-                        self.in_place[op.attrs["function"], param] = result
+                if op.declared is CALL and Call(op).function in group:
+                    for param, result in Call(op).in_place:
+                        self.in_place[Call(op).function, param] = result
 
     def queues(self) -> dict[Slot, _Queue]:
         for name, function in self.group.items():
@@ -136,9 +137,9 @@ class _Sums:
                     other = op.operands[1 if left is not None else 0]
                     if _is_outer(other) and other.producer is not None and other.producer.device == CPU:
                         self.products.setdefault(slot, {})[op] = other.producer
-            elif op.declared is CALL and op.attrs["function"] in self.group:
-                for param, result in op.attrs.get("in_place", ()):
-                    taken = (op.attrs["function"], param)
+            elif op.declared is CALL and Call(op).function in self.group:
+                for param, result in Call(op).in_place:
+                    taken = (Call(op).function, param)
                     slot = self.members.get(op.operands[param])
                     if taken not in self.above:
                         continue
@@ -165,8 +166,8 @@ class _Sums:
             self.refused |= {self.members[value] for value in values if value in self.members}
 
         for op in walk_ops(function.block):
-            if op.declared is CALL and op.attrs["function"] in self.group:
-                pairs = {param for param, _ in op.attrs.get("in_place", ())}
+            if op.declared is CALL and Call(op).function in self.group:
+                pairs = {param for param, _ in Call(op).in_place}
                 refuse(value for number, value in enumerate(op.operands) if number not in pairs)
             elif op.declared is not prims.ADD:
                 refuse(op.operands)
@@ -238,8 +239,8 @@ class _Deferrer(Copier):
         super().op(op)
         if op.declared is CALL:
             self.where = op.where
-            for param, result in op.attrs.get("in_place", ()):
-                queue_of = self.queues.get((op.attrs["function"], param))
+            for param, result in Call(op).in_place:
+                queue_of = self.queues.get((Call(op).function, param))
                 if queue_of is not None and queue_of not in self.own:
                     self.values[op.results[result]] = self.add_rest(queue_of, self.values[op.results[result]])
 

@@ -8,6 +8,7 @@ from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CALL
 from staged.ir.types import CPU
+from staged.ir.views import Call
 
 
 def inline_calls(program: Function) -> Function:
@@ -41,7 +42,7 @@ class _Inliner(Copier):
         self.plain = plain
 
     def op(self, op: Op) -> None:
-        function = self.plain.get(op.attrs["function"]) if op.declared is CALL else None
+        function = self.plain.get(Call(op).function) if op.declared is CALL else None
         if function is None:
             super().op(op)
             return

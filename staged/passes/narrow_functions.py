@@ -10,6 +10,7 @@ from staged.ir.nodes import Block, FrameRecord, Function, Op, Value, walk_blocks
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CALL, FRAME_LOAD, FRAME_SAVE
 from staged.ir.types import FrameType, dims_of
+from staged.ir.views import Call
 
 Slot = tuple[str, int]
 """A parameter or a result: the function's name, and a number."""
@@ -58,7 +59,7 @@ class _Narrow:
             value: (function.name, number) for function in program.functions for number, value in enumerate(function.params)
         }
         self.in_place = {
-            op.attrs["function"]: {int(param): int(result) for param, result in op.attrs.get("in_place", ())}
+            Call(op).function: {int(param): int(result) for param, result in Call(op).in_place}
             for _, op in self.calls
         }
         self.first = self.representatives()
@@ -85,7 +86,7 @@ class _Narrow:
             for _, op in self.calls:
                 for number, operand in enumerate(op.operands):
                     own = self.param.get(operand)
-                    given[op.attrs["function"], number].append(operand if own is None else kind[own])
+                    given[Call(op).function, number].append(operand if own is None else kind[own])
             numbers: dict[Hashable, int] = {}
             kind = {slot: numbers.setdefault(tuple(seen), len(numbers)) for slot, seen in given.items()}
         first: dict[Hashable, int] = {}
@@ -119,14 +120,14 @@ class _Narrow:
                 self.params.add((slot[0], self.first[slot]))
             producer = value.producer
             if producer is not None and producer.declared is CALL:
-                self.results.add((producer.attrs["function"], value.index))
+                self.results.add((Call(producer).function, value.index))
 
         for op in walk_ops(function.block):
             for number, operand in enumerate(op.operands):
                 if op.declared is not CALL:
                     read(operand)
                     continue
-                name = op.attrs["function"]
+                name = Call(op).function
                 if (name, self.first[name, number]) in self.params:
                     read(operand)
         for block in walk_blocks(function.block):
@@ -179,7 +180,7 @@ class _Caller(Copier):
         if op.declared is not CALL:
             super().op(op)
             return
-        name = op.attrs["function"]
+        name = Call(op).function
         params, results = self.narrow.kept_params(name), self.narrow.kept_results(name)
         pairs = self.narrow.in_place.get(name, {})
         attrs = {key: value for key, value in op.attrs.items() if key != "in_place"}

@@ -26,7 +26,7 @@ from staged.ir.rewrite import Copier
 from staged.ir.structure import CALL, IF, SCOPE, WHILE
 from staged.ir.trips import Integers, trip_bound
 from staged.ir.types import TensorType, Type, bool_
-from staged.ir.views import Loop
+from staged.ir.views import Call, Loop
 from staged.ir.zeros import zeros_of
 
 FLAG = TensorType(bool_)
@@ -179,7 +179,7 @@ class _Inside(Copier):
             copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], blocks=blocks))
             self.values.update(zip(op.results, copy.results, strict=True))
         elif op.declared is CALL:
-            attrs = {**op.attrs, "function": self.twins.get(op.attrs["function"], op.attrs["function"])}
+            attrs = {**op.attrs, "function": self.twins.get(Call(op).function, Call(op).function)}
             copy = self.builder.append(op.replace(operands=[self.value(v) for v in op.operands], attrs=attrs))
             self.values.update(zip(op.results, copy.results, strict=True))
         else:
@@ -450,7 +450,7 @@ def _calls(block: Block, within: bool) -> list[tuple[str, bool]]:
     found = []
     for op in block.ops:
         if op.declared is CALL:
-            found.append((op.attrs["function"], within))
+            found.append((Call(op).function, within))
         for inner in op.blocks:
             found += _calls(inner, within or op.declared.is_transform)
     return found

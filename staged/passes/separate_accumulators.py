@@ -7,7 +7,8 @@ from staged.ir.declaration import prims
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.rewrite import Copier
 from staged.ir.storage import is_tensor
-from staged.ir.structure import CALL, FOR
+from staged.ir.structure import CALL
+from staged.ir.views import Call, Loop
 
 
 def separate_accumulators(function: Function) -> Function:
@@ -24,9 +25,9 @@ class _Filler(Copier):
     def op(self, op: Op) -> None:
         places: list[int] = []
         if op.declared is CALL:
-            places = [param for param, _ in op.attrs.get("in_place", ())]
+            places = [param for param, _ in Call(op).in_place]
         elif op.declared.is_loop:
-            places = list(range(3 if op.declared is FOR else 0, len(op.operands)))
+            places = list(range(len(Loop(op).bounds), len(op.operands)))
         fresh = {number: made for number in places if (made := self.filled(op.operands[number])) is not None}
         if not fresh:
             super().op(op)

@@ -12,13 +12,14 @@ from typing import Any
 from staged.ir.builder import Builder
 from staged.ir.declaration import Declaration, prims
 from staged.ir.functions import every_function, map_functions
-from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Op, Value, VariableRef, walk_ops
 from staged.ir.numbers import Number, as_held
 from staged.ir.ranges import Ranges
 from staged.ir.rewrite import Copier
 from staged.ir.structure import FOR, IF, VARIABLE_READ
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
+from staged.ir.views import Loop
 from staged.ops.primitive import PRIMITIVES
 from staged.passes import comparisons, movement, partial_sums  # noqa: F401  (they enter their rules)
 from staged.passes.algebra import RULES, empty_result, fold_constants
@@ -178,12 +179,11 @@ class Simplifier(Copier):
                     self.take(op, taken)
                     return
         elif op.declared is FOR:
-            bounds = [self.value(operand) for operand in op.operands]
-            trips = static_trip_count(op.replace(operands=bounds))
-            if trips == 0 and not op.attrs.get("collected"):
-                self.values.update(zip(op.results, bounds[3:], strict=True))
+            loop = Loop(op.replace(operands=[self.value(operand) for operand in op.operands]))
+            if static_trip_count(loop.op) == 0 and not loop.collected:
+                self.values.update(zip(op.results, loop.initial, strict=True))
                 return
-            self.index_ranges[op.blocks[0]] = self.ranges.of_index(bounds)
+            self.index_ranges[loop.body] = self.ranges.of_index(loop.bounds)
         if op.declared.is_loop:
             op = self.without_constants(op)
         known = self.known
@@ -214,7 +214,7 @@ class Simplifier(Copier):
         yields = [block.end.operands for block in copy.blocks]
         first = 0
         if op.declared.is_loop:
-            yields, first = yields[-1:], len(op.results) - op.attrs.get("collected", 0)
+            yields, first = yields[-1:], len(Loop(op).final)
         elif op.declared is not IF:
             return
         met: dict[tuple[Value, ...], Value] = {}
@@ -231,18 +231,14 @@ class Simplifier(Copier):
         Exact: every way to the next iteration and out of the loop passes it on, `break` and `continue` too; of no turns
         it is the initial value anyway.
         """
-        skip, first = (1, 3) if op.declared is FOR else (0, 0)
-        body = op.blocks[-1]
-        count = len(op.results) - op.attrs.get("collected", 0)
-        exits = _exits(body, op.attrs["label"])
-        for slot in range(count):
-            param = body.params[skip + slot]
-            ends = [end.operands[slot] for end in exits]
-            if ends and all(operand is param for operand in ends):
-                initial = self.value(op.operands[first + slot])
+        loop = Loop(op)
+        ends = [end for _, end in loop.ends()]
+        for slot, (param, result) in enumerate(zip(loop.carried, loop.final, strict=True)):
+            if ends and all(end.operands[slot] is param for end in ends):
+                initial = self.value(loop.initial[slot])
                 for block in op.blocks:
-                    self.fixed[block.params[skip + slot]] = initial
-                self.fixed[op.results[slot]] = initial
+                    self.fixed[loop.carried_in(block)[slot]] = initial
+                self.fixed[result] = initial
         return op
 
     def value(self, value: Value) -> Value:
@@ -255,21 +251,6 @@ def _only_checks(op: Op) -> bool:
     stop.
     """
     return op.declared.kind != "structured" and bool(op.results) and all(effect.kind == "fail" for effect in op.effects)
-
-
-def _exits(body: Block, label: Label) -> list[Any]:
-    """The ends that give a loop its next carried values."""
-    found = [body.end] if body.end.kind == "yield" else []
-
-    def visit(block: Block) -> None:
-        if block.end.target is label:
-            found.append(block.end)
-        for op in block.ops:
-            for inner in op.blocks:
-                visit(inner)
-
-    visit(body)
-    return found
 
 
 def _frozen(attrs: Attrs) -> Hashable:

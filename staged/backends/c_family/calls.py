@@ -11,6 +11,7 @@ from staged.backends.c_family.writer import INDENT
 from staged.ir.nodes import End, Function, Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import FrameType, TensorType
+from staged.ir.views import Call
 
 WIDTH = 116
 """Columns of a line of generated text, where it can be broken."""
@@ -66,7 +67,7 @@ class CallEmitter(FrameEmitter):
 
     def emit_call(self, op: Op) -> None:
         """`if (f(m, host, arguments, results) != ST_OK) return`, with what is made in place brought there before."""
-        callee = self.signatures[op.attrs["function"]]
+        callee = self.signatures[Call(op).function]
         self.where(op.where)
         places: list[Expr] = []
         for result, value in enumerate(op.results):

@@ -14,6 +14,7 @@ from staged.ir.sequences import takes_store
 from staged.ir.storage import is_absent, is_tensor, structural_ops, where_made
 from staged.ir.structure import CALL, FRAME_SAVE
 from staged.ir.types import CPU, FrameType, SequenceType, TensorType, Type, shape_text
+from staged.ir.views import Call
 from staged.source import Position
 
 
@@ -298,7 +299,7 @@ class FrameEmitter(ResidualEmitter):
     def takes_store(self, block: Block) -> bool:
         """Whether anything in `block` takes memory of the store."""
         return any(
-            takes_store(op, self.plan.handles) or (op.declared is CALL and op.attrs["function"] in self.storing)
+            takes_store(op, self.plan.handles) or (op.declared is CALL and Call(op).function in self.storing)
             for op in structural_ops(block)
         )
 
@@ -319,7 +320,7 @@ def storing_functions(program: Function, plans: Mapping[str, Plan]) -> frozenset
     table = function_table(program)
     for group in components(program):
         ops = [(op, plans[name].handles) for name in group for op in structural_ops(table[name].block)]
-        if any(takes_store(op, handles) or (op.declared is CALL and op.attrs["function"] in found) for op, handles in ops):
+        if any(takes_store(op, handles) or (op.declared is CALL and Call(op).function in found) for op, handles in ops):
             found.update(group)
     return frozenset(found)
 

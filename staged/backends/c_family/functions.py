@@ -20,6 +20,7 @@ from staged.ir.nodes import Function, Value
 from staged.ir.storage import is_tensor, structural_blocks, structural_ops
 from staged.ir.structure import CALL
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type, shape_text
+from staged.ir.views import Call
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -47,8 +48,8 @@ def called_functions(program: Function) -> dict[str, Called]:
     for function in every_function(program):
         for op in structural_ops(function.block):
             if op.declared is CALL:
-                pairs = tuple(pair for pair in op.attrs.get("in_place", ()) if is_tensor(op.operands[pair[0]]))
-                in_place.setdefault(op.attrs["function"], set()).add(pairs)
+                pairs = tuple(pair for pair in Call(op).in_place if is_tensor(op.operands[pair[0]]))
+                in_place.setdefault(Call(op).function, set()).add(pairs)
     found = {}
     for group in components(program):
         for name in sorted(group):

@@ -34,7 +34,6 @@ from staged.ir.storage import (
 from staged.ir.structure import (
     CALL,
     COPY,
-    FOR,
     FRAME_SAVE,
     IF,
     KERNEL,
@@ -42,10 +41,9 @@ from staged.ir.structure import (
     SEQUENCE_GET,
     VARIABLE_READ,
     VARIABLE_WRITE,
-    WHILE,
 )
 from staged.ir.types import CPU, Device, SequenceType, TensorType
-from staged.ir.views import Branch, Loop
+from staged.ir.views import Branch, Call, Loop
 from staged.passes.memory.frames import join_frames
 from staged.passes.memory.groups import Group, Groups
 from staged.passes.memory.liveness import Liveness, liveness
@@ -218,20 +216,19 @@ class _Planner:
         loop's start on, and wherever an end passes values on.
         """
         for op in self.loops():
-            start, finish = self.live.start[op], self.live.finish[op]
+            start, finish, loop = self.live.start[op], self.live.finish[op], Loop(op)
             for index, param, initial in self.carried(op):
                 self.groups.hold(param, start, self.live.block_start[op.blocks[0]])
                 self.groups.allow(initial, param, start)
-                if op.declared is WHILE:
-                    condition, body = op.blocks
-                    # The body reads what the condition saw, and so do readers of the loop's result.
-                    seen = condition.params[index]
-                    self.groups.hold(seen, self.live.block_start[condition], self.live.block_start[body])
+                if loop.condition is not None:
+                    # The body reads what the condition saw, and so do the readers of the loop's result.
+                    seen = loop.carried_in(loop.condition)[index]
+                    self.groups.hold(seen, self.live.block_start[loop.condition], self.live.block_start[loop.body])
                     self.groups.merge(self.groups.of[param], self.groups.of[seen])
                 self.groups.hold(param, finish, finish)
-                if op.results[index] in self.groups.of:
-                    self.groups.merge(self.groups.of[param], self.groups.of[op.results[index]])
-                for block, end in Loop(op).ends():
+                if loop.final[index] in self.groups.of:
+                    self.groups.merge(self.groups.of[param], self.groups.of[loop.final[index]])
+                for block, end in loop.ends():
                     position = self.live.block_end[block]
                     self.groups.hold(param, position, position)
                     self.groups.allow(end.operands[index], param, position)
@@ -273,10 +270,8 @@ class _Planner:
 
     def carried(self, op: Op) -> list[tuple[int, Value, Value]]:
         """(index, parameter of the body, initial value) of each carried tensor of a loop."""
-        is_for = op.declared is FOR
-        params = op.blocks[-1].params[1:] if is_for else op.blocks[-1].params
-        initial = op.operands[3:] if is_for else op.operands
-        return [(i, p, v) for i, (p, v) in enumerate(zip(params, initial, strict=True)) if p in self.groups.of]
+        pairs = zip(Loop(op).carried, Loop(op).initial, strict=True)
+        return [(i, p, v) for i, (p, v) in enumerate(pairs) if p in self.groups.of]
 
     def join_variables(self) -> None:
         """A value that is written to a Variable is computed there.
@@ -457,7 +452,7 @@ def _in_place(op: Op) -> list[tuple[int, int]]:
     roots = [root_of(operand) for operand in op.operands if is_tensor(operand)]
     return [
         (result, operand)
-        for operand, result in op.attrs.get("in_place", ())
+        for operand, result in Call(op).in_place
         # What the callee also gets as another argument must stay as it is.
         if is_tensor(op.operands[operand]) and roots.count(root_of(op.operands[operand])) == 1
     ]

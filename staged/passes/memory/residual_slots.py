@@ -8,6 +8,7 @@ from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor, root_of
 from staged.ir.types import CPU, Device
+from staged.ir.views import Loop
 from staged.passes.memory.groups import Groups
 from staged.passes.memory.sequences import kept_name
 
@@ -29,10 +30,10 @@ def join_residual_slots(
     """
     kept = {}
     for op in loops:
-        collected = op.attrs.get("collected", 0)
-        if not collected or op.blocks[-1].end.kind != "yield":
+        loop = Loop(op)
+        if not loop.elements:
             continue
-        for result, value in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
+        for result, value in zip(loop.collected, loop.elements, strict=True):
             if is_tensor(value) and not isinstance(places.get(result), Stack):  # an array, or a handle with a bound
                 slot = _join_slot(op, result, value, groups, devices)
                 if slot is not None:
@@ -51,7 +52,7 @@ def _join_slot(
         return None
     if group.nbytes != size or device != devices.get(root_of(value), CPU):
         return None
-    body = op.blocks[-1]
+    body = Loop(op).body
     first, last = groups.live.block_start[body], groups.live.block_end[body]
     if any(start < first or end > last for (start, end), _ in group.members):
         return None

@@ -11,7 +11,6 @@ from staged.ir.sequences import Handles
 from staged.ir.storage import structural_blocks, structural_ops
 from staged.ir.structure import (
     CALL,
-    FOR,
     FRAME_LOAD,
     FRAME_SAVE,
     IF,
@@ -59,10 +58,10 @@ def plan_sequences(
         plan.stacks.append(made)
         return made
 
-    loops = [op for op in structural_ops(function.block) if op.attrs.get("collected", 0)]
-    for op in loops:  # outer loops come first
-        collected = op.attrs["collected"]
-        for result, yielded in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
+    loops = [Loop(op) for op in structural_ops(function.block) if op.declared.is_loop]
+    for loop in loops:  # outer loops come first
+        op = loop.op
+        for result, yielded in zip(loop.collected, loop.elements, strict=True):
             assert isinstance(result.type, SequenceType)
             name = f"{kept_name(result) or yielded.hint or 'value'}_history"
             if result in handles.values:
@@ -142,9 +141,8 @@ def copied_handles(function: Function, live: Liveness, handles: Handles) -> froz
             known_elsewhere.update(op.results)
         if op.declared in (CALL, FRAME_SAVE):
             known_elsewhere.update(op.operands)
-        collected = op.attrs.get("collected", 0)
-        if collected:
-            known_elsewhere.update(op.blocks[-1].end.operands[-collected:])
+        if op.declared.is_loop:
+            known_elsewhere.update(Loop(op).elements)
     for block in structural_blocks(function.block):
         if block.end.kind == "return":
             known_elsewhere.update(block.end.operands)
@@ -167,11 +165,10 @@ def _takers(function: Function, live: Liveness) -> Iterator[tuple[object, list[t
         if op.declared in (SEQUENCE_ADD, SEQUENCE_SUM):
             yield op, [(0, op.operands[0])], live.start[op]
         elif op.declared.is_loop:
-            first = 3 if op.declared is FOR else 0
-            yield op, list(enumerate(op.operands))[first:], live.start[op]
-            for block, end in Loop(op).ends():
-                carried = len(op.operands) - first
-                yield end, list(enumerate(end.operands[:carried])), live.block_end[block]
+            loop = Loop(op)
+            yield op, list(enumerate(op.operands))[len(loop.bounds) :], live.start[op]
+            for block, end in loop.ends():
+                yield end, list(enumerate(end.operands[: len(loop.carried)])), live.block_end[block]
         elif op.declared in (IF, SCOPE):
             for block, end in Branch(op).ends():
                 yield end, list(enumerate(end.operands)), live.block_end[block]

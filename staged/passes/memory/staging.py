@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Block, End, Function, Value
 from staged.ir.storage import is_tensor, root_of, structural_blocks, structural_ops
-from staged.ir.structure import FOR
 from staged.ir.types import CPU, Device
 from staged.ir.views import Loop
 from staged.passes.memory.liveness import Liveness
@@ -45,11 +44,10 @@ def staging_buffers(
     for op in structural_ops(function.block):
         if not op.declared.is_loop:
             continue
-        skip = 1 if op.declared is FOR else 0
-        carried = op.blocks[-1].params[skip:]
-        for block, end in Loop(op).ends():
-            targets = {place[param] for param in carried if param in place}
-            for index, param in enumerate(carried):
+        loop = Loop(op)
+        targets = {place[param] for param in loop.carried if param in place}
+        for block, end in loop.ends():
+            for index, param in enumerate(loop.carried):
                 if param not in place:
                     continue
                 source = place.get(root_of(end.operands[index]))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from staged.ir.nodes import Block, Function, Label, Op, VariableRef
 from staged.ir.structure import CALL, FOR, IF, SCOPE, VARIABLE_WRITE, WHILE
+from staged.ir.views import Loop
 from staged.passes.memory.liveness import Interval, Liveness
 
 
@@ -119,14 +120,14 @@ class _Flow:
         if op.declared is FOR:
             head = [starts[0], finish]
             # A `continue` goes where the end of the body goes.
-            label = op.attrs["label"]
+            label = Loop(op).label
             self.goes_on[label], self.leaves[label] = self.live.block_end[op.blocks[0]], finish
             self.next[start] += head
             if op.blocks[0].end.kind != "yield":
                 self.next[self.live.block_end[op.blocks[0]]] += head
             self.block(op.blocks[0], head)
         elif op.declared is WHILE:
-            label = op.attrs["label"]
+            label = Loop(op).label
             self.goes_on[label], self.leaves[label] = starts[0], finish
             self.next[start].append(starts[0])
             self.block(op.blocks[0], [starts[1], finish])

@@ -14,13 +14,11 @@ from staged.ir.structure import (
     PROGRESS_UPDATE,
     RAISE,
     VARIABLE_WRITE,
-    WHILE,
 )
 from staged.ir.types import CPU, Device, SequenceType
+from staged.ir.views import Loop, is_condition
 from staged.passes.placement.devices import (
     Placement,
-    carried_params,
-    initial_operands,
     is_number,
     is_passing,
 )
@@ -105,17 +103,16 @@ class PlannedCopies:
                     self.use(operand, device, _why(op, number), op.where, here, name)
             return
         if op.declared.is_loop:
-            initial = initial_operands(op)
-            for operand in op.operands[: len(op.operands) - len(initial)]:
+            loop = Loop(op)
+            for operand in loop.bounds:
                 self.use(operand, CPU, "decision", op.where, here)
-            for param, operand in zip(carried_params(op), initial, strict=True):
+            for param, operand in zip(loop.carried, loop.initial, strict=True):
                 self.use(operand, self.placement.of(param), "value", op.where, here)
         else:
             for operand in op.operands:
                 self.use(operand, CPU, "decision", op.where, here)
-        for number, block in enumerate(op.blocks):
-            is_condition = op.declared is WHILE and number == 0
-            self.visit(block, here, () if is_condition else op.results, op.declared.is_loop)
+        for block in op.blocks:
+            self.visit(block, here, () if is_condition(op, block) else op.results, op.declared.is_loop)
 
     def use(
         self, value: Value, device: Device, why: str, where: Position | None, here: tuple[_Step, ...], name: str = ""

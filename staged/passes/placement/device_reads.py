@@ -10,15 +10,14 @@ from staged.ir.nodes import Block, Function, Label, Op, Value
 from staged.ir.structure import (
     CALL,
     COMPOSITE,
-    FOR,
     FRAME_LOAD,
     FRAME_SAVE,
     KERNEL,
     SEQUENCE_GET,
     VARIABLE_WRITE,
-    WHILE,
 )
-from staged.ir.types import CPU, FrameType, TensorType
+from staged.ir.types import CPU, TensorType
+from staged.ir.views import Call, Frame, Loop, is_condition
 
 
 def read_on_device(program: Function) -> frozenset[Value]:
@@ -95,32 +94,29 @@ def _flows(program: Function) -> Iterator[tuple[Value, Sequence[Value]]]:
         for op in _ops(function.block):
             label = op.attrs.get("label")
             if isinstance(label, Label):
-                targets[label] = op.blocks[-1].params[1:] if op.declared is FOR else op.results
-                if op.declared is WHILE:
-                    targets[label] = op.blocks[-1].params
+                targets[label] = Loop(op).carried if op.declared.is_loop else op.results
         for block, owner in _blocks(function.block):
             end = block.end
             if end.kind == "return":
                 returned.setdefault(function.name, []).append(end.operands)
             elif end.target is not None:
                 yield from _pairs(targets[end.target], end.operands)
-            elif end.kind == "yield" and owner is not None and not (owner.declared is WHILE and block is owner.blocks[0]):
+            elif end.kind == "yield" and owner is not None and not is_condition(owner, block):
                 yield from _pairs(owner.results, end.operands)
         for op in _ops(function.block):
             if op.declared.is_loop:
-                carried = op.blocks[-1].params[1:] if op.declared is FOR else op.blocks[-1].params
-                initial = op.operands[3:] if op.declared is FOR else op.operands
-                for others in (initial, op.results):
-                    yield from _pairs(carried, others)
-                yield from _pairs(op.results, carried)
-                if op.declared is WHILE:
-                    yield from _pairs(op.blocks[0].params, carried)
+                loop = Loop(op)
+                for others in (loop.initial, loop.final):
+                    yield from _pairs(loop.carried, others)
+                yield from _pairs(loop.final, loop.carried)
+                if loop.condition is not None:
+                    yield from _pairs(loop.carried_in(loop.condition), loop.carried)
             elif op.declared is CALL:
                 calls.append(op)
             elif op.declared is FRAME_SAVE:
-                saved.setdefault(_frame(op.result), []).append(op)
+                saved.setdefault(Frame(op).record, []).append(op)
             elif op.declared is FRAME_LOAD:
-                loaded.setdefault(_frame(op.operands[0]), []).append(op)
+                loaded.setdefault(Frame(op).record, []).append(op)
             elif op.declared.is_of_sequences:
                 for result in op.results:
                     yield result, op.operands[:1]
@@ -128,7 +124,7 @@ def _flows(program: Function) -> Iterator[tuple[Value, Sequence[Value]]]:
                 for result in op.results:
                     yield result, op.operands[:1] if op.declared.is_view else op.operands
     for op in calls:
-        callee = table.get(op.attrs["function"])
+        callee = table.get(Call(op).function)
         if callee is not None:
             yield from _pairs(callee.params, op.operands)
             for results in returned[callee.name]:
@@ -150,8 +146,3 @@ def _blocks(block: Block, owner: Op | None = None) -> Iterator[tuple[Block, Op |
 def _pairs(targets: Sequence[Value], sources: Sequence[Value]) -> Iterator[tuple[Value, Sequence[Value]]]:
     for target, source in zip(targets, sources, strict=False):
         yield target, (source,)
-
-
-def _frame(value: Value) -> str:
-    assert isinstance(value.type, FrameType)
-    return value.type.name

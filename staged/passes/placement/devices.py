@@ -12,7 +12,6 @@ from staged.ir.storage import is_tensor, root_of
 from staged.ir.structure import (
     ABSENT,
     CALL,
-    FOR,
     FRAME_LOAD,
     FRAME_SAVE,
     IF,
@@ -20,10 +19,9 @@ from staged.ir.structure import (
     SEQUENCE_EMPTY,
     VARIABLE_READ,
     VARIABLE_WRITE,
-    WHILE,
 )
-from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType
-from staged.ir.views import Branch
+from staged.ir.types import CPU, Device, SequenceType, TensorType
+from staged.ir.views import Branch, Call, Frame, Loop, is_condition
 from staged.passes.placement.device_reads import computed_on_device, read_on_device
 
 
@@ -159,7 +157,7 @@ class Placement:
         """Arguments, results and fields are on the devices that the function and the frame have them on."""
         self.runs_on[op] = CPU
         taken, given = self.taken_by(op), self.given_by(op)
-        for param, result in op.attrs.get("in_place", ()):
+        for param, result in Call(op).in_place if op.declared is CALL else ():
             self.join([taken[param]], [given[result]])
             self.join([given[result]], [taken[param]])
         for target, operand in zip(taken, op.operands, strict=False):
@@ -182,30 +180,29 @@ class Placement:
     def taken_by(self, op: Op) -> tuple[Value, ...]:
         """The values that the operands of a call become, or those of `frame_save`."""
         if op.declared is CALL:
-            return self.functions[op.attrs["function"]].params
-        return self.fields[_frame_of(op.result)] if op.declared is FRAME_SAVE else ()
+            return self.functions[Call(op).function].params
+        return self.fields[Frame(op).record] if op.declared is FRAME_SAVE else ()
 
     def given_by(self, op: Op) -> tuple[Value, ...]:
         """The values that become the results of a call, or of `frame_load`."""
         if op.declared is CALL:
-            return self.results[op.attrs["function"]]
-        return self.fields[_frame_of(op.operands[0])] if op.declared is FRAME_LOAD else ()
+            return self.results[Call(op).function]
+        return self.fields[Frame(op).record] if op.declared is FRAME_LOAD else ()
 
     def visit_structured(self, op: Op) -> None:
         self.runs_on[op] = CPU
         carried: tuple[Value, ...] = ()
         if op.declared.is_loop:
-            carried = carried_params(op)
-            self.note_names(op, carried)
-            self.join(carried, initial_operands(op))
+            loop = Loop(op)
+            carried = loop.carried
+            self.note_names(loop)
+            self.join(carried, loop.initial)
         label = op.attrs.get("label")
         if isinstance(label, Label):
             self.targets[label] = carried if op.declared.is_loop else op.results
-        if op.declared is WHILE:
-            self.visit(op.blocks[0], ())
-            self.visit(op.blocks[1], op.results)
-        elif op.declared is FOR:
-            self.visit(op.blocks[0], op.results)
+        if op.declared.is_loop:
+            for block in op.blocks:
+                self.visit(block, () if is_condition(op, block) else op.results)
         else:
             if isinstance(label, Label):
                 self.scopes.add(label)
@@ -229,13 +226,14 @@ class Placement:
                 for source in sources:
                     self.join([result], [source])
 
-    def note_names(self, op: Op, carried: Sequence[Value]) -> None:
-        """All names of one carried value live in one place, whichever iteration, or way out, is seen first."""
-        others = [op.results, op.blocks[0].params] if op.declared is WHILE else [op.results]
-        for names in others:
-            for name, value in zip(names, carried, strict=False):
-                if not self.is_record_of_decisions(name):
-                    self.carried[name] = value
+    def note_names(self, loop: Loop) -> None:
+        """All names of one carried value live in one place, whichever of its turns, or of its ways out, is seen first."""
+        named = list(zip(loop.final, loop.carried, strict=True))
+        if loop.condition is not None:
+            named += zip(loop.carried_in(loop.condition), loop.carried, strict=True)
+        for name, value in named:
+            if not self.is_record_of_decisions(name):
+                self.carried[name] = value
 
     def is_constant(self, op: Op) -> bool:
         if op.declared is prims.CONSTANT:
@@ -270,6 +268,14 @@ class Placement:
         return op.device
 
 
+def _is_where_others_are(op: Op) -> bool:
+    """Whether an op outside of a region does not run on the host for that, but where its operands are."""
+    declared = op.declared
+    if declared.is_control or declared.is_of_sequences or declared.is_view or is_passing(op):
+        return True
+    return declared in (VARIABLE_WRITE, prims.TO_DEVICE)
+
+
 def _pieces_of_what_the_host_takes(program: Function) -> set[Op]:
     """The ops by which the host computes with a piece of an array of which it takes all, too, in the same block: one
     copy is enough. A piece that is printed, or decides, is copied by itself.
@@ -279,8 +285,7 @@ def _pieces_of_what_the_host_takes(program: Function) -> set[Op]:
         for block in walk_blocks(function.block):
             taken: set[Value] = set()
             for op in block.ops:
-                is_elsewhere = op.declared.is_carrier or op.declared.is_view or op.declared in (VARIABLE_WRITE, prims.TO_DEVICE)
-                if op.device == CPU and not is_elsewhere:
+                if op.device == CPU and not _is_where_others_are(op):
                     taken.update(() if op.effects else op.operands)
             if block.end.kind == "return" and function is program:
                 taken.update(block.end.operands)
@@ -307,11 +312,6 @@ def devices_of_params(function: Function) -> tuple[Device, ...]:
     return function.param_devices or (CPU,) * len(function.params)
 
 
-def _frame_of(value: Value) -> str:
-    assert isinstance(value.type, FrameType)
-    return value.type.name
-
-
 def is_passing(op: Op) -> bool:
     """Whether an op of the host passes values on, to a function or into a frame."""
     return op.declared is CALL or op.declared.is_of_frames
@@ -319,12 +319,3 @@ def is_passing(op: Op) -> bool:
 
 def is_number(value: Value) -> bool:
     return isinstance(value.type, TensorType) and not value.type.shape
-
-
-def carried_params(op: Op) -> tuple[Value, ...]:
-    """The body's parameters for what a loop carries."""
-    return op.blocks[-1].params[1:] if op.declared is FOR else op.blocks[-1].params
-
-
-def initial_operands(op: Op) -> tuple[Value, ...]:
-    return op.operands[3:] if op.declared is FOR else op.operands

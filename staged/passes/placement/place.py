@@ -33,14 +33,12 @@ from staged.ir.structure import (
     SEQUENCE_GET,
     VARIABLE_READ,
     VARIABLE_WRITE,
-    WHILE,
 )
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
+from staged.ir.views import Loop, is_condition
 from staged.passes.placement.copies import PlannedCopies, operand_device
 from staged.passes.placement.devices import (
     Placement,
-    carried_params,
-    initial_operands,
     is_number,
     is_passing,
 )
@@ -395,16 +393,15 @@ class _Placer:
             attrs["label"] = self.labels[label] = Label(label.name)
         operands: list[Value] = []
         if op.declared.is_loop:
-            initial = initial_operands(op)
-            operands = [self.use(value, CPU) for value in op.operands[: len(op.operands) - len(initial)]]
-            for param, value in zip(carried_params(op), initial, strict=True):
+            loop = Loop(op)
+            operands = [self.use(value, CPU) for value in loop.bounds]
+            for param, value in zip(loop.carried, loop.initial, strict=True):
                 operands.append(self.element(value, self.placement.of(param), op.where))
         else:
             operands = [self.use(value, CPU) for value in op.operands]
         blocks = []
-        for number, block in enumerate(op.blocks):
-            is_condition = op.declared is WHILE and number == 0
-            blocks.append(self.block(block, () if is_condition else op.results))
+        for block in op.blocks:
+            blocks.append(self.block(block, () if is_condition(op, block) else op.results))
         types = [self.type_at(result) for result in op.results]
         self.finish(op, op.replace(operands=operands, attrs=attrs, blocks=blocks, device=CPU, result_types=types))
 
