@@ -12,7 +12,7 @@ from staged.frontend.if_ import choose
 from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
 from staged.frontend.operands import binary_call, note_operand
-from staged.frontend.signals import BlockEndedError
+from staged.frontend.signals import Again, BlockEndedError
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.targets import tracked
 from staged.frontend.tracing import current_trace
@@ -82,35 +82,32 @@ def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[
     """One op where the right side may as well be computed always; else a branch, since it must not run."""
     trace = current_trace()
     assert trace is not None
-    mark = trace.mark(tracked(trace, scope))
-    region = Region(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False)
-    regions = len(trace.regions)
-    trace.regions.append(region)  # the program decides whether it runs
-    try:
-        value = right()
-        recorded = trace.block.ops[mark.ops :]
-        is_simple = len(recorded) <= 8 and not any(op.effects or op.blocks for op in recorded)
-    except BlockEndedError:
-        value, is_simple = None, False
-    finally:
-        del trace.regions[regions:]
-    if is_simple and len(trace.log) == mark.log:
-        other = truth(value)
-        if not is_staged(other):
-            # `staged and True` is the left side, `staged and False` is False.
-            decided = (not other) if name == "logical_and" else other
-            if not isinstance(value, bool):
-                return METHODS["where"](condition, *((value, left) if name == "logical_and" else (left, value)))
-            return value if decided else left
-        if other.type.dtype is bool_ and getattr(value, "dtype", None) is bool_ and _is_bool(left):
-            return METHODS[name](condition, other)
+    with trace.attempt(tracked(trace, scope)) as attempt:
+        # The program decides whether it runs.
+        trace.regions += (Region(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False),)
+        try:
+            value = right()
+        except BlockEndedError:
+            raise Again(attempt) from None
+        recorded = trace.block.ops[attempt.ops :]
+        if len(recorded) > 8 or any(op.effects or op.blocks for op in recorded) or len(trace.log) > attempt.log:
+            raise Again(attempt)
+    if attempt.is_taken_back:
         if name == "logical_and":
-            return METHODS["where"](condition, value, left)
-        return METHODS["where"](condition, left, value)
-    trace.rollback(mark)
+            return choose(trace, scope, condition, right, lambda: False if _is_bool(left) else left)
+        return choose(trace, scope, condition, lambda: True if _is_bool(left) else left, right)
+    other = truth(value)
+    if not is_staged(other):
+        # `staged and True` is the left side, `staged and False` is False.
+        decided = (not other) if name == "logical_and" else other
+        if not isinstance(value, bool):
+            return METHODS["where"](condition, *((value, left) if name == "logical_and" else (left, value)))
+        return value if decided else left
+    if other.type.dtype is bool_ and getattr(value, "dtype", None) is bool_ and _is_bool(left):
+        return METHODS[name](condition, other)
     if name == "logical_and":
-        return choose(trace, scope, condition, right, lambda: False if _is_bool(left) else left)
-    return choose(trace, scope, condition, lambda: True if _is_bool(left) else left, right)
+        return METHODS["where"](condition, value, left)
+    return METHODS["where"](condition, left, value)
 
 
 def _is_bool(value: Any) -> bool:

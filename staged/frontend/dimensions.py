@@ -68,5 +68,5 @@ def _bound(trace: TraceContext, name: str, count: Array, most: int) -> Array:
     fresh = next(known for known in numbered if str(known) not in taken)
     assert trace.builder.current is not None
     (size,) = trace.bind(dim_op, [count], {"dim": fresh, "most": most})
-    trace.dims.append((fresh, trace.builder.current))
+    trace.dims += ((fresh, trace.builder.current),)
     return size

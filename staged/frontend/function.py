@@ -12,7 +12,7 @@ from staged.frontend.locals import Locals
 from staged.frontend.names import Bindings, always_leaves, bindings_of, parameters_of
 from staged.frontend.open_calls import OpenCalls
 from staged.frontend.scope import traced_in_scope
-from staged.frontend.signals import ENDED, BlockEndedError, Body, NeedsScopeError, Target
+from staged.frontend.signals import ENDED, BlockEndedError, Body, Target
 from staged.frontend.syntax import (
     Converter,
     Scope,
@@ -193,7 +193,7 @@ def locals_(function: str, is_shared: bool) -> Locals:
     made = Locals(function)
     trace = current_trace()
     if is_shared and trace is not None:
-        trace.shared.append(made)
+        trace.shared += (made,)
     return made
 
 
@@ -218,6 +218,7 @@ def made_class(cls: Any) -> Any:
     return cls
 
 
+_RETURN = frozenset({"return"})
 DEEPEST_RECURSION = 40
 """Calls of one function inside itself, under a staged condition, from which on staging is taken to be endless.
 
@@ -235,11 +236,12 @@ def run(scope: Locals, body: Body) -> Any:
         same = sum(frame._staged_function == scope._staged_function for frame in trace.frames)
         if same > DEEPEST_RECURSION:
             raise _endless(trace, scope._staged_function)
-    trace.frames.append(scope)
+    frames = trace.frames
+    trace.frames = (*frames, scope)
     try:
         return _run_traced(trace, scope, body)
     finally:
-        trace.frames.pop()
+        trace.frames = frames
 
 
 def _endless(trace: TraceContext, name: str) -> StagingError:
@@ -271,21 +273,12 @@ def _run_traced(trace: TraceContext, scope: Locals, body: Body) -> Any:
 
 def run_inline(trace: TraceContext, scope: Locals, body: Body) -> Any:
     """A call inside another: in a scope of its own only where a staged path returns early."""
-    target = Target("function", f"`{scope._staged_function}`", frozenset({"return"}))
-    mark = trace.mark([scope, *trace.shared])
-    trace.targets.append(target)
-    try:
+    what = f"`{scope._staged_function}`"
+    with trace.attempt([scope, *trace.shared]) as attempt:
+        trace.targets += (Target("function", what, _RETURN, attempt),)
         signal = body()
-    except NeedsScopeError as need:
-        if need.target is not target:
-            raise
-        trace.targets.pop()
-        trace.rollback(mark)
-        return traced_in_scope(trace, "return", scope, body, f"`{scope._staged_function}`")
-    except BaseException:
-        trace.targets.pop()
-        raise
-    trace.targets.pop()
+    if attempt.is_taken_back:
+        return traced_in_scope(trace, "return", scope, body, what)
     if signal is ENDED:
         raise BlockEndedError
     return None if signal is None else signal.value

@@ -123,16 +123,14 @@ class StagedIf:
         for body in (then, orelse):
             block = trace.open_block()
             region = Region(f"the `if` at line {self.line}", len(trace.log), is_loop=False)
-            trace.regions.append(region)
-            try:
-                with trace.entered(block), trace.extent(region):
-                    try:
-                        signals.append(body())
-                    except BlockEndedError:
-                        signals.append(ENDED)
-                check_region(trace, region)
-            finally:
-                trace.regions.pop()
+            with trace.extent(block):
+                trace.regions += (region,)
+                trace.extents += (region,)
+                try:
+                    signals.append(body())
+                except BlockEndedError:
+                    signals.append(ENDED)
+            check_region(trace, region)
             blocks.append(block)
             states.append([dict(scope.__dict__) for scope in self.scopes])
             poisons.append([dict(scope._staged_poison) for scope in self.scopes])

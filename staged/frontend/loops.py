@@ -6,19 +6,22 @@ body is traced again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from staged.errors import UnboundNameError
 from staged.frontend import trees
+from staged.frontend.attempts import MAX_TRIES, Attempt
 from staged.frontend.extents import Region
 from staged.frontend.join import Static, Template, materialise, number_type, template_of
+from staged.frontend.lifetimes import OfTrace
 from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import check_passed, with_objects
-from staged.frontend.scope import MAX_TRIES, traced_in_scope
-from staged.frontend.signals import ENDED, BlockEndedError, Body, NeedsNameError, NeedsScopeError, Signal, Target
+from staged.frontend.scope import traced_in_scope
+from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal, Target
 from staged.frontend.targets import Carry, Key, StateTarget, fits, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import TraceContext
 from staged.frontend.trees import mutable_nodes
@@ -39,8 +42,19 @@ class LoopNames:
     breaks: bool = False
 
 
+_BREAK, _CONTINUE = frozenset({"break"}), frozenset({"continue"})
 EXHAUSTED = Signal("exhausted")
 """The way out of a loop whose condition no longer holds, where that is found out in the body: `else` comes next."""
+
+
+@dataclass
+class Learned(OfTrace):
+    """What attempts to trace loops have found out."""
+
+    carried: dict[tuple[object, ...], Carry] = field(default_factory=dict)
+    """What a loop at a path had to carry, so that tracing an outer loop again starts right."""
+    read_later: set[tuple[object, ...]] = field(default_factory=set)
+    """Names that a loop is certain to bind and that are read after it: its path, and the name among those that it tracks."""
 
 
 class LoopTarget(StateTarget):
@@ -91,25 +105,28 @@ class StagedLoop:
         what = f"the loop at line {line}"
         self.scopes = tracked(trace, self.scope)
         entry = [snapshot(scope) for scope in self.scopes]
-        # What a try has learned counts scopes, of which a function that takes Variables as state has one more.
+        learned = trace.of(Learned)
+        # What an attempt has learned counts scopes, of which a function that takes Variables as state has one more.
         path = (*trace.path, len(trace.states), where)
         late = frozenset(
             (index, name)
             for index, scope in enumerate(self.scopes)
             for name in sorted(self.names.assigned)
-            if (path, index, name) in trace.read_later
+            if (path, index, name) in learned.read_later
         )
         dropped: set[Key] = set()
         carry = self.first_guess(entry)
-        for key, kept in trace.learned.get(path, {}).items():
+        for key, kept in learned.carried.get(path, {}).items():
             if key[0] < len(self.scopes) and (key in late or self._still_fits(key, kept)):
                 carry[key] = kept
-        for attempt in range(MAX_TRIES):
-            mark = trace.mark(self.scopes)
+        tries = itertools.count()
+
+        def run(attempt: Attempt) -> LoopTarget:
             target = LoopTarget(
                 "loop",
                 what,
                 self.catches,
+                attempt,
                 trace,
                 scopes=self.scopes,
                 entry=[dict(values) for values, _ in entry],
@@ -125,21 +142,9 @@ class StagedLoop:
             params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
             made = self.trace_body(target, block, params, len(index_types), body, line)
             made[0] = {**dict.fromkeys(self.names.assigned), **made[0]}  # also what is bound before a `break`
-            if target.stale:
-                trace.rollback(mark)
-                carry = target.next_carry()
-                continue
-            idle = self.idle(target, dropped) if attempt < MAX_TRIES // 2 else {}
-            if idle:
-                trace.rollback(mark)
-                idle = self.idle(target, dropped)  # of lists and objects that hold what they held before this try
-                dropped |= set(idle)
-                carry = {key: idle.get(key, kept) for key, kept in carry.items()}
-                carry = {
-                    key: kept for key, kept in carry.items() if not (isinstance(kept, Template) and not kept.types)
-                }
-                continue
-            trace.learned[path] = carry
+            if target.stale or (next(tries) < MAX_TRIES // 2 and self.idle(target, dropped)):
+                raise Again(attempt, target)
+            learned.carried[path] = carry
             op = build(target, block, initial)
             for hint, result in zip(target.hints(), op.results, strict=False):
                 result.hint = hint
@@ -148,7 +153,18 @@ class StagedLoop:
             target.bind(handles)
             target.forget_inner_names(made, lambda key: self.inner(key, line, path, late))
             return target
-        raise AssertionError(f"tracing {what} does not settle")
+
+        def learn(target: LoopTarget) -> None:
+            nonlocal carry
+            if target.stale:
+                carry = target.next_carry()
+                return
+            idle = self.idle(target, dropped)  # of lists and objects that hold what they held before this attempt
+            dropped.update(idle)
+            carry = {key: idle.get(key, kept) for key, kept in carry.items()}
+            carry = {key: kept for key, kept in carry.items() if not (isinstance(kept, Template) and not kept.types)}
+
+        return trace.until_settled(what, lambda: self.scopes, run, learn)
 
     def inner(self, key: Key, line: int, path: tuple[object, ...], late: frozenset[Key]) -> Poison:
         """Why a name that is bound in the loop alone cannot be read after it."""
@@ -157,7 +173,7 @@ class StagedLoop:
             return unbound(name, f"the loop at line {line}")
 
         def retry() -> None:
-            raise NeedsNameError((path, index, name))
+            raise Again(self.trace.program, (path, index, name))
 
         return Poison(
             UnboundNameError,
@@ -225,29 +241,25 @@ class StagedLoop:
                         target.params[key, position] = params[number].value
                         number += 1
         region = Region(f"the loop at line {line}", len(trace.log), is_loop=True)
-        trace.regions.append(region)
-        trace.targets.append(target)
-        trace.path.append(line)
-        try:
-            with trace.entered(block), trace.extent(region):
-                target.bind(params[indices:], inside=True)
-                stand_ins = [node for key in target.carry for node in mutable_nodes(target.value_now(key))]
-                try:
-                    signal = body(params[:indices])
-                except BlockEndedError:
-                    signal = ENDED
-                if signal is None or signal.kind == "continue":
-                    target.leave("yield", None, None if signal is None else signal.where)
-                elif signal is not ENDED:
-                    target_of(trace, signal).exit(signal)
-            made = [dict(scope.__dict__) for scope in self.scopes]
-            if not target.stale:
-                check_region(trace, region)
-                check_passed(trace, region, target.passed_nodes(), stand_ins)
-        finally:
-            trace.path.pop()
-            trace.targets.pop()
-            trace.regions.pop()
+        with trace.extent(block):
+            trace.regions += (region,)
+            trace.extents += (region,)
+            trace.targets += (target,)
+            trace.path += (line,)
+            target.bind(params[indices:], inside=True)
+            stand_ins = [node for key in target.carry for node in mutable_nodes(target.value_now(key))]
+            try:
+                signal = body(params[:indices])
+            except BlockEndedError:
+                signal = ENDED
+            if signal is None or signal.kind == "continue":
+                target.leave("yield", None, None if signal is None else signal.where)
+            elif signal is not ENDED:
+                target_of(trace, signal).exit(signal)
+        made = [dict(scope.__dict__) for scope in self.scopes]
+        if not target.stale:
+            check_region(trace, region)
+            check_passed(trace, region, target.passed_nodes(), stand_ins)
         return made
 
     def idle(self, target: LoopTarget, dropped: set[Key]) -> Carry:
@@ -279,22 +291,12 @@ def run_static(
     """
     if trace is None:
         return finish(_turn(turns()), orelse)
-    marker = Target("loop", what, frozenset({"break"}))
-    mark = trace.mark(tracked(trace, scope))
-    trace.targets.append(marker)
-    depth = len(trace.targets)
-    try:
+    with trace.attempt(tracked(trace, scope)) as attempt:
+        trace.targets += (Target("loop", what, _BREAK, attempt),)
         signal = run_turns(trace, scope, turns(), what)
-    except NeedsScopeError as need:
-        if need.target is not marker:
-            raise
-    else:
-        del trace.targets[depth - 1 :]
-        return finish(signal, orelse)
-    finally:
-        del trace.targets[depth - 1 :]
-    trace.rollback(mark)
-    return with_else(trace, scope, lambda: run_turns(trace, scope, turns(), what), orelse, what)
+    if attempt.is_taken_back:
+        return with_else(trace, scope, lambda: run_turns(trace, scope, turns(), what), orelse, what)
+    return finish(signal, orelse)
 
 
 def with_else(
@@ -340,20 +342,10 @@ def _iteration(trace: TraceContext, scope: Locals, body: Body, what: str, number
     """One turn; a staged `continue` makes it a scope."""
 
     def turn() -> Signal | None:
-        marker = Target("loop", what, frozenset({"continue"}))
-        mark = trace.mark(tracked(trace, scope))
-        trace.targets.append(marker)
-        trace.path.append(number)
-        depth = len(trace.targets)
-        try:
+        with trace.attempt(tracked(trace, scope)) as attempt:
+            trace.targets += (Target("loop", what, _CONTINUE, attempt),)
+            trace.path += (number,)
             return body()
-        except NeedsScopeError as need:
-            if need.target is not marker:
-                raise
-        finally:
-            trace.path.pop()
-            del trace.targets[depth - 1 :]
-        trace.rollback(mark)
         traced_in_scope(trace, "continue", scope, body, what)
         return None
 

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from staged.errors import StaticStateError, UnboundNameError
+from staged.frontend.attempts import Attempt
 from staged.frontend.extents import Mutation, Region
 from staged.frontend.join import describe
-from staged.frontend.lifetimes import OfTrace
+from staged.frontend.lifetimes import OfExtent, OfTrace
 from staged.frontend.locals import Locals, Poison
-from staged.frontend.signals import NeedsTrackingError
+from staged.frontend.signals import Again
 from staged.frontend.tracing import TraceContext
 from staged.frontend.trees import is_dataclass, mutable_nodes
 from staged.ops.array import Array
@@ -203,7 +204,7 @@ class Copied(OfTrace):
 def before_change(trace: TraceContext, owner: object, label: str) -> None:
     """`owner` is about to change: see to it that every open construct that is older than `owner` tracks it.
 
-    Raises NeedsTrackingError, which the outermost of these catches; StaticStateError where two names may hold one object.
+    Raises Again for the outermost of these; StaticStateError where two names may hold one object.
     """
     copied = trace.of(Copied).arguments
     if id(owner) in copied:
@@ -220,7 +221,7 @@ def before_change(trace: TraceContext, owner: object, label: str) -> None:
     if depth is None or is_tracked(trace, owner) or any(extent.function is not None for extent in trace.extents[depth:]):
         return
     if id(owner) in trace.made and contents_of(owner) is not None:
-        raise NeedsTrackingError(owner, label, depth)
+        raise _tracking(trace, owner, label, depth)
 
 
 def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: Callable[[], R]) -> R:
@@ -228,21 +229,44 @@ def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: C
 
     `scopes()` are the locals that the construct tracks.
     """
-    depth = len(trace.extents)
-    while True:
-        mark = trace.mark(scopes())
+
+    def watched_run(attempt: Attempt) -> R:
+        trace.put(OpenConstructs((*trace.of(OpenConstructs).attempts, (len(trace.extents), attempt))))
         watched = _watched(trace)
         try:
             made = run()
             _check_unnoticed(trace, watched)
-            return made
-        except NeedsTrackingError as need:
+        except Again:
             for owner, held in watched:
                 _put_back(owner, held)
-            if need.depth != depth:
-                raise
-            trace.rollback(mark)
-            _track(trace, need.owner, need.label)
+            raise
+        return made
+
+    # Each time there is one more object that is tracked: it ends.
+    return trace.until_settled(
+        "a construct", scopes, watched_run, lambda change: _track(trace, change.owner, change.label), tries=None
+    )
+
+
+@dataclass(frozen=True)
+class OpenConstructs(OfExtent):
+    """The attempts of staged constructs that are open, and how many extents there were when each began."""
+
+    attempts: tuple[tuple[int, Attempt], ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """An object that is older than a staged construct changes in it: the construct has to track it."""
+
+    owner: object
+    label: str
+
+
+def _tracking(trace: TraceContext, owner: object, label: str, depth: int) -> Again:
+    """Has the construct whose extent is at `depth` traced again, with `owner` among what it tracks."""
+    attempts = reversed(trace.of(OpenConstructs).attempts)
+    return Again(next(attempt for extents, attempt in attempts if extents == depth), Change(owner, label))
 
 
 def _watched(trace: TraceContext) -> list[tuple[object, dict[str, Any]]]:
@@ -263,7 +287,7 @@ def _check_unnoticed(trace: TraceContext, watched: list[tuple[object, dict[str, 
         ):
             continue
         depth = next((depth for depth, extent in enumerate(trace.extents) if id(owner) not in extent.made), None)
-        raise NeedsTrackingError(owner, "", len(trace.extents) if depth is None else depth)
+        raise _tracking(trace, owner, "", len(trace.extents) if depth is None else depth)
 
 
 def _put_back(owner: object, held: dict[str, Any]) -> None:
@@ -286,7 +310,7 @@ def _track(trace: TraceContext, owner: object, label: str) -> None:
 
     # What constructs put into it is not in the log: taken back past this point, it has what it has now.
     trace.log.append(Mutation(owner, "", held, lambda: dict(state.contents), undo))
-    trace.shared.append(state)
+    trace.shared += (state,)
 
 
 # ---- objects that stand for others --------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from staged.frontend.attempts import Attempt
 from staged.frontend.call_arguments import CallArguments, Slots, fits_slots, same_function, same_slots
 from staged.frontend.join import Template
 from staged.frontend.lifetimes import OfExtent, OfTrace
@@ -66,7 +67,21 @@ class Activation:
     slots: Slots
     targets: int
     regions: int
+    attempt: Attempt
+    """Taken back where the call has to become one of a function of the program."""
     instance: Instance | None = None
+
+
+@dataclass(frozen=True)
+class CallsItself:
+    """A call inside itself, under staged control: the outer one becomes a function of the program.
+
+    `slots` say which leaves of its arguments are staged there, with which types; `with_state`, that it takes and returns what
+    Variables hold.
+    """
+
+    slots: Slots
+    with_state: bool = False
 
 
 @dataclass(frozen=True, eq=False)

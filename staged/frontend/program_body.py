@@ -6,10 +6,12 @@ from typing import Any
 
 from staged.errors import StagingError
 from staged.frontend import trees
+from staged.frontend.attempts import Attempt
 from staged.frontend.iterables import StagedIterable
+from staged.frontend.join import Template
 from staged.frontend.locals import Locals
-from staged.frontend.scope import MAX_TRIES, left_with
-from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
+from staged.frontend.scope import left_with
+from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.strings import StagedString
 from staged.frontend.targets import StateTarget
 from staged.frontend.tracing import TraceContext
@@ -59,22 +61,23 @@ def _has_staged_key(value: Any) -> bool:
 
 def traced_as_program(trace: TraceContext, scope: Locals, body: Body, what: str) -> ProgramTarget:
     """The body of the program, in the open block, which this ends; its result template is in the target."""
-    result = None
-    for _ in range(MAX_TRIES):
-        mark = trace.mark([scope, *trace.shared])
-        target = ProgramTarget("function", what, frozenset({"return"}), trace, has_result=True, result=result)
-        trace.targets.append(target)
+    result: Template | None = None
+
+    def run(attempt: Attempt) -> ProgramTarget:
+        target = ProgramTarget("function", what, frozenset({"return"}), attempt, trace, has_result=True, result=result)
+        trace.targets += (target,)
         try:
-            try:
-                signal = body()
-            except BlockEndedError:
-                signal = ENDED
-            if signal is not ENDED:
-                target.leave("return", *left_with(signal))
-        finally:
-            trace.targets.pop()
-        if not target.stale:
-            return target
-        trace.rollback(mark)
+            signal = body()
+        except BlockEndedError:
+            signal = ENDED
+        if signal is not ENDED:
+            target.leave("return", *left_with(signal))
+        if target.stale:
+            raise Again(attempt, target)
+        return target
+
+    def learn(target: ProgramTarget) -> None:
+        nonlocal result
         result = target.result
-    raise AssertionError(f"tracing {what} does not settle")
+
+    return trace.until_settled(what, lambda: [scope, *trace.shared], run, learn)

@@ -13,6 +13,7 @@ from typing import Any
 
 from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
 from staged.frontend import trees
+from staged.frontend.attempts import Attempt, State
 from staged.frontend.call_arguments import CallArguments, Slots, program_name
 from staged.frontend.calls import call
 from staged.frontend.extents import Region
@@ -20,11 +21,10 @@ from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import Copied
-from staged.frontend.open_calls import Activation, Finished, Functions, Instance, OpenCalls
-from staged.frontend.scope import MAX_TRIES
-from staged.frontend.signals import ENDED, BlockEndedError, Body, NeedsFunctionError, Signal
+from staged.frontend.open_calls import Activation, CallsItself, Finished, Functions, Instance, OpenCalls
+from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.targets import Key, StateTarget
-from staged.frontend.tracing import State, TraceContext
+from staged.frontend.tracing import TraceContext
 from staged.frontend.trees import mutable_nodes
 from staged.frontend.user_code import is_user_code
 from staged.frontend.variable import Variable, key_of, read_variable, write_variable
@@ -47,31 +47,33 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     instance = _fresh_instance(trace, f"{name}#{next(functions.numbers)}", slots, bool(trace.states))
     instance = _as_expected(trace, function, given, instance)
     finished = len(functions.finished)
-    for _ in range(MAX_TRIES):
-        mark = trace.mark([*trace.shared])
-        tried = _Try(trace, function, given, instance, name)
+
+    def run(attempt: Attempt) -> _Try | None:
+        tried = _Try(trace, function, given, instance, name, attempt)
         is_settled = False
         try:
             tried.run()
             is_settled = tried.settles()
-        except NeedsFunctionError as need:
-            if need.activation is not tried.activation:
-                raise
-            trace.rollback(mark)
-            instance = _fresh_instance(trace, instance.name, need.slots, need.with_state or instance.with_state)
-            continue
         finally:
             if not is_settled:
                 del functions.finished[finished:]  # they call it as it was assumed to be
-        if is_settled:
-            break
-        trace.rollback(mark)
-        if tried.learned is None:
-            return _never_returns(trace, function, instance, where)
-        instance = tried.learned
-        _expect(trace, function, given, instance)
-    else:
-        raise AssertionError(f"tracing `{name}` does not settle")
+        if not is_settled and tried.learned is not None:
+            raise Again(attempt, tried.learned)
+        if not is_settled:
+            attempt.take_back()
+        return tried if is_settled else None
+
+    def learn(reason: CallsItself | Instance) -> None:
+        nonlocal instance
+        if isinstance(reason, CallsItself):
+            instance = _fresh_instance(trace, instance.name, reason.slots, reason.with_state or instance.with_state)
+        else:
+            instance = reason
+            _expect(trace, function, given, instance)
+
+    tried = trace.until_settled(f"`{name}`", lambda: [*trace.shared], run, learn)
+    if tried is None:
+        return _never_returns(trace, function, instance, where)
     functions.by_name[instance.name] = tried.finish()
     if not any(open_.instance is not None for open_ in trace.of(OpenCalls).activations):
         functions.finished.clear()
@@ -128,14 +130,20 @@ class _Try:
     """One try to trace a function under the assumptions of `instance`."""
 
     def __init__(
-        self, trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance, name: str
+        self,
+        trace: TraceContext,
+        function: Callable[..., Any],
+        given: CallArguments,
+        instance: Instance,
+        name: str,
+        attempt: Attempt,
     ) -> None:
         self.trace = trace
         self.function = function
         self.given = given
         self.instance = instance
         self.name = name
-        self.activation = Activation(function, given, instance.slots, len(trace.targets), len(trace.regions), instance)
+        self.activation = Activation(function, given, instance.slots, len(trace.targets), len(trace.regions), attempt, instance)
         self.target: FunctionTarget | None = None
         types = [slot for slot in instance.slots if isinstance(slot, TensorType)]
         if any(map(dims_of, types)):
@@ -161,20 +169,18 @@ class _Try:
     def run(self) -> None:
         trace = self.trace
         handles = [StagedArray(param, trace) for param in self.block.params]
-        depths = len(trace.shared), len(trace.states), trace.builder.device
-        shared = list(trace.shared)
+        shared, outer = list(trace.shared), trace.block
         if self.instance.with_state:
             state = handles[self.arguments :]
             entries = {key_of(trace, v): handle for v, handle in zip(self.instance.state, state, strict=True)}
             self.states = VariableStates(entries)
-            trace.states.append(State(self.states, trace.block, "function"))
-            trace.shared.append(self.states)
             shared = [self.states, *shared]
         region = Region(f"the recursive function `{self.name}`", len(trace.log), is_loop=False, function=self.name)
         self.target = FunctionTarget(
             "function",
             f"`{self.name}`",
             frozenset({"return"}),
+            self.activation.attempt,
             trace,
             scopes=shared,
             entry=[dict(scope.__dict__) for scope in shared],
@@ -185,22 +191,17 @@ class _Try:
             states=int(self.states is not None),
             function_name=self.name,
         )
-        calls = trace.of(OpenCalls)
-        trace.put(OpenCalls((*calls.activations, self.activation)))
-        trace.regions.append(region)
-        targets, regions = len(trace.targets), len(trace.regions) - 1
-        trace.targets.append(self.target)
-        try:
-            with trace.entered(self.block), trace.extent(region):
-                self._record(handles[: self.arguments])
-                if not self.target.stale and self.instance.result is not None:
-                    check_region(trace, region)
-        finally:
-            del trace.targets[targets:], trace.regions[regions:]
-            shared_count, states, trace.builder.device = depths
-            trace.put(calls)
-            del trace.shared[shared_count:], trace.states[states:]
-            trace.next_run = None
+        with trace.extent(self.block, is_closed=True):
+            if self.states is not None:
+                trace.states += (State(self.states, outer, "function"),)
+                trace.shared += (self.states,)
+            trace.put(OpenCalls((*trace.of(OpenCalls).activations, self.activation)))
+            trace.regions += (region,)
+            trace.extents += (region,)
+            trace.targets += (self.target,)
+            self._record(handles[: self.arguments])
+            if not self.target.stale and self.instance.result is not None:
+                check_region(trace, region)
 
     def _record(self, handles: list[StagedArray]) -> None:
         """Run the function on the parameters; every path out of it ends in a return."""
@@ -355,9 +356,8 @@ def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> 
         )
     if deeper and not instance.with_state:
         # A checkpoint inside it holds Variables as state, which it calls itself with.
-        raise NeedsFunctionError(
-            next(open_ for open_ in trace.of(OpenCalls).activations if open_.instance is instance), instance.slots, True
-        )
+        called = next(open_ for open_ in trace.of(OpenCalls).activations if open_.instance is instance)
+        raise Again(called.attempt, CallsItself(instance.slots, with_state=True))
     if instance.result is None:
         _note_unknown(trace, instance)
         trace.builder.end("raise", (), None, where)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from staged.frontend.attempts import Attempt
 from staged.frontend.extents import Region
+from staged.frontend.join import Template
 from staged.frontend.locals import Locals, snapshot
 from staged.frontend.mutation import check_region
 from staged.frontend.objects import with_objects
-from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
+from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import TraceContext
 from staged.ir.nodes import Label, Op
 from staged.ir.structure import SCOPE
 from staged.source import Position, here
-
-MAX_TRIES = 30
-"""More tries than names and types can change: reaching it is a bug of ours."""
 
 
 class ScopeTarget(StateTarget):
@@ -48,13 +47,14 @@ def _traced_in_scope(
     restored = tracked(trace, scope)
     entry = [snapshot(other) for other in restored]
     carry: Carry = {}
-    result = None
-    for _ in range(MAX_TRIES):
-        mark = trace.mark(restored)
+    result: Template | None = None
+
+    def run(attempt: Attempt) -> Any:
         target = ScopeTarget(
             "function" if is_function else "loop",
             what,
             frozenset({catches, *also}),
+            attempt,
             trace,
             scopes=scopes,
             entry=[dict(other.__dict__) for other in scopes],
@@ -65,27 +65,22 @@ def _traced_in_scope(
             result=result,
         )
         block = trace.open_block()
-        trace.targets.append(target)
-        made: list[dict[str, Any]] = []
         region = Region(what, len(trace.log), is_loop=False)
-        try:
-            with trace.entered(block), trace.extent(region):
-                try:
-                    signal = body()
-                except BlockEndedError:
-                    signal = ENDED
-                check_region(trace, region)
-                if signal is None or signal.kind in target.catches:
-                    target.leave("yield", *left_with(signal))
-                elif signal is not ENDED:
-                    target_of(trace, signal).exit(signal)
-                made = [dict(other.__dict__) for other in scopes]
-        finally:
-            trace.targets.pop()
+        with trace.extent(block):
+            trace.targets += (target,)
+            trace.extents += (region,)
+            try:
+                signal = body()
+            except BlockEndedError:
+                signal = ENDED
+            check_region(trace, region)
+            if signal is None or signal.kind in target.catches:
+                target.leave("yield", *left_with(signal))
+            elif signal is not ENDED:
+                target_of(trace, signal).exit(signal)
+            made = [dict(other.__dict__) for other in scopes]
         if target.stale:
-            trace.rollback(mark)
-            carry, result = target.next_carry(), target.result
-            continue
+            raise Again(attempt, target)
         op = Op(
             SCOPE,
             [],
@@ -107,7 +102,12 @@ def _traced_in_scope(
         if is_function and target.result is not None:
             return target.result.rebuild(handles)
         return None
-    raise AssertionError(f"tracing {what} does not settle")
+
+    def learn(target: ScopeTarget) -> None:
+        nonlocal carry, result
+        carry, result = target.next_carry(), target.result
+
+    return trace.until_settled(what, lambda: restored, run, learn)
 
 
 def left_with(signal: Signal | None) -> tuple[Any, Position | None]:

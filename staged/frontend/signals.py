@@ -1,4 +1,4 @@
-"""How a body ends, and what an exit leads to: signals between constructs, and the exceptions that have a try traced again."""
+"""How a body ends, and what an exit leads to: signals between constructs, and the exception that takes an attempt back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Body = Callable[[], Signal | None]
 class Target:
     """Where `break`, `continue` or `return` lead. `kind` is 'loop' or 'function'.
 
-    One without a block of its own asks for a scope when a staged path leaves towards it.
+    One without a block of its own has its attempt taken back when a staged path leaves towards it: a scope takes its place.
     """
 
     kind: str
@@ -41,55 +41,22 @@ class Target:
     """`the loop at line 5`, for messages."""
     catches: frozenset[str]
     """The signals that end here."""
+    attempt: object
+    """The attempt in which it is open."""
 
     def exit(self, signal: Signal) -> None:
         """End the current block by leaving towards this target."""
-        raise NeedsScopeError(self, signal.kind)
+        raise Again(self.attempt)
 
 
 class BlockEndedError(BaseException):
     """Carries ENDED through an expression: a call in it never returns. Not an Exception: users do not catch it."""
 
 
-class NeedsScopeError(BaseException):
-    """A staged exit met a target without a block of its own; `target` catches this and is traced again in a scope."""
+class Again(BaseException):
+    """Takes `attempt` back, which is traced again in another way: `reason` says how. Not an Exception: users do not catch it."""
 
-    def __init__(self, target: Target, kind: str) -> None:
-        super().__init__(kind)
-        self.target = target
-        self.kind = kind
-
-
-class NeedsFunctionError(BaseException):
-    """A call inside itself, under staged control: the open `activation` is taken back and becomes a function of the program.
-
-    `slots` say which leaves of its arguments are staged there, with which types; `with_state`, that it takes and returns what
-    Variables hold.
-    """
-
-    def __init__(self, activation: object, slots: tuple[Any, ...], with_state: bool = False) -> None:
-        super().__init__(activation)
-        self.activation = activation
-        self.slots = slots
-        self.with_state = with_state
-
-
-class NeedsNameError(BaseException):
-    """What a loop binds is read after it, and the loop is certain to bind it: the program is traced again from its start.
-
-    `place` is the loop's path, and the name among those that it tracks.
-    """
-
-    def __init__(self, place: tuple[object, ...]) -> None:
-        super().__init__(place)
-        self.place = place
-
-
-class NeedsTrackingError(BaseException):
-    """An object that is older than a staged construct changes in it; the construct at `depth` is traced again."""
-
-    def __init__(self, owner: object, label: str, depth: int) -> None:
-        super().__init__(label)
-        self.owner = owner
-        self.label = label
-        self.depth = depth
+    def __init__(self, attempt: object, reason: object = None) -> None:
+        super().__init__(reason)
+        self.attempt = attempt
+        self.reason = reason

@@ -1,7 +1,7 @@
 """Calls of staged functions inside a trace: recorded in place, or, where a function calls itself, as a function of its own.
 
 A call is traced in place until one with the same arguments (static ones equal, staged ones of joining types) is met inside it
-under staged control. Then the outermost of the two is taken back (`NeedsFunctionError`) and traced by `recursion.py`.
+under staged control. Then the outermost of the two is taken back (`CallsItself`) and traced by `recursion.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from staged.frontend.call_arguments import (
 )
 from staged.frontend.calls import calls_of
 from staged.frontend.join import is_staged
-from staged.frontend.open_calls import Activation, Functions, OpenCalls
+from staged.frontend.open_calls import Activation, CallsItself, Functions, OpenCalls
 from staged.frontend.recursion import emit_call, plain_call, trace_function
-from staged.frontend.signals import NeedsFunctionError
+from staged.frontend.signals import Again
 from staged.frontend.targets import StateTarget
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import Block, End, Op, free_values
@@ -54,13 +54,13 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if other.instance is not None or _is_staged_since(trace, other):
             joined = meet(other.slots, given)
             if joined is not None:
-                raise NeedsFunctionError(other, joined)
+                raise Again(other.attempt, CallsItself(joined))
     for known in trace.of(Functions).finished:
         if known.serves(trace, wrapped, given):
             return emit_call(trace, known.instance, given)
     outermost, lifted = _lifted(alike, given)
     if outermost is not None:
-        raise NeedsFunctionError(outermost, lifted)
+        raise Again(outermost.attempt, CallsItself(lifted))
     try:
         return activate(trace, wrapped, given, lambda: _marked_call(trace, wrapped, given, args, kwargs))
     except StaticIndexError:
@@ -69,27 +69,18 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         outermost, lifted = _lifted(alike, given, 1)
         if outermost is None or not _is_staged_since(trace, outermost):
             raise
-        raise NeedsFunctionError(outermost, lifted) from None
+        raise Again(outermost.attempt, CallsItself(lifted)) from None
 
 
 def activate(
     trace: TraceContext, function: Callable[..., Any], given: CallArguments, in_place: Callable[[], Any]
 ) -> Any:
     """`in_place()` as an open call of `function`; where that meets itself, a call of a function of the program instead."""
-    activation = Activation(function, given, given.slots, len(trace.targets), len(trace.regions))
-    mark = trace.mark([*trace.shared])
-    calls = trace.of(OpenCalls)
-    trace.put(OpenCalls((*calls.activations, activation)))
-    try:
+    with trace.attempt([*trace.shared]) as attempt:
+        activation = Activation(function, given, given.slots, len(trace.targets), len(trace.regions), attempt)
+        trace.put(OpenCalls((*trace.of(OpenCalls).activations, activation)))
         return in_place()
-    except NeedsFunctionError as need:
-        if need.activation is not activation:
-            raise
-        slots = need.slots
-    finally:
-        trace.put(calls)
-    trace.rollback(mark)
-    return trace_function(trace, function, given, slots)
+    return trace_function(trace, function, given, attempt.reason.slots)
 
 
 def _marked_call(

@@ -21,12 +21,13 @@ from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.generator import OF_THREAD, Generator, draw
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
+from staged.frontend.loops import Learned
 from staged.frontend.open_calls import Functions
 from staged.frontend.program_body import traced_as_program
 from staged.frontend.recursion import has_body
 from staged.frontend.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
 from staged.frontend.result_names import result_names
-from staged.frontend.signals import Body, NeedsNameError
+from staged.frontend.signals import Body
 from staged.frontend.sources import remember_modules
 from staged.frontend.staged_calls import activate
 from staged.frontend.strict import Strict
@@ -91,11 +92,11 @@ def trace(
     remember_modules()
     read_later: set[tuple[object, ...]] = set()
     while True:
-        try:
-            return _trace_once(function, arguments, static, generator, read_later)
-        except NeedsNameError as need:
-            assert need.place not in read_later, "tracing the program does not settle"
-            read_later.add(need.place)
+        made = _trace_once(function, arguments, static, generator, read_later)
+        if isinstance(made, TracedFunction):
+            return made
+        assert made not in read_later, "tracing the program does not settle"
+        read_later.add(made)
 
 
 @roots_positions
@@ -105,15 +106,16 @@ def _trace_once(
     static: Collection[str],
     generator: Generator,
     read_later: set[tuple[object, ...]],
-) -> TracedFunction:
-    """Record the function, given what is known of names that loops bind and that are read after them."""
+) -> TracedFunction | tuple[object, ...]:
+    """Record the function, given what is known of names that loops bind and that are read after them; or another such name."""
     name = getattr(function, "__name__", type(function).__name__)
     builder = Builder()
     builder.device = ambient_device()
     context = TraceContext(name, builder)
     context.options = ambient_options()
     context.generator, context.draw = generator, draw
-    context.read_later = read_later
+    if read_later:
+        context.of(Learned).read_later = read_later
     params = [
         Value(argument.type, _hint(argument.path)) for argument in arguments.staged
     ]
@@ -133,13 +135,14 @@ def _trace_once(
             context.named = Strict(region.device, [*named, *region.named])
             context.strict = context.named if region.strict else None
         with context.entered(block):
-            try:
-                template = _record(context, function, arguments, handles, static)
-            except RecursionError as error:
-                raise endless(error) from None
-            except NeedsNameError:
-                context.undo_mutations()
-                raise
+            with context.attempt([]) as context.program:
+                try:
+                    template = _record(context, function, arguments, handles, static)
+                except RecursionError as error:
+                    raise endless(error) from None
+            if context.program.is_taken_back:
+                found: tuple[object, ...] = context.program.reason
+                return found
     settle_changes(context)
     ir, hidden = _assemble(context, name, block.block, params, arguments, template, function, where)
     outer = [ref.identity for ref in ir.variables if ref.outer]

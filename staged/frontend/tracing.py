@@ -1,31 +1,21 @@
-"""The trace: what is being recorded, which Python constructs are open, and how to take a recording back.
-
-Staged constructs are traced optimistically and traced again when an assumption fails (a static name that turns staged
-inside a loop, an early return out of a helper). So all that tracing changes can be undone: ops, locals, and the Python
-objects that converted code mutates.
-"""
+"""The trace: what records a staged function, and what it knows of arrays, Variables and objects of Python."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
 from types import BuiltinFunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from staged.errors import LeakError
+from staged.frontend.attempts import TraceState
 from staged.frontend.captured import name_of_captured, whole_behind, whole_view
-from staged.frontend.device_options import Options
 from staged.frontend.dtypes import unsupported_dtype
 from staged.frontend.effects import check_effect
-from staged.frontend.extents import Mutation, Region
-from staged.frontend.lifetimes import Held
-from staged.frontend.locals import Locals, Snapshot, VariableStates, restore, snapshot
-from staged.frontend.signals import Body, Target
+from staged.frontend.locals import Locals
 from staged.frontend.strict import Strict
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder, OpenBlock
@@ -35,51 +25,19 @@ from staged.ir.types import Dim, TensorType, Type, dims_of, dtype_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive
-from staged.ops.record import RecordContext
 from staged.ops.shape import permute_dims, reshape
 from staged.source import Position, here
 
-H = TypeVar("H", bound=Held)
 
-
-@dataclass
-class State:
-    """An open transform: the Variables inside it are passed as state, and become effects again after it."""
-
-    names: VariableStates
-    outer: OpenBlock
-    """Where it was opened: entry values are read there."""
-    kind: str = "derivative"
-    """'derivative', 'checkpoint' (computes what its function does), or 'function' (a function of the program)."""
-
-
-@dataclass
-class Mark:
-    """A point to which tracing can be taken back."""
-
-    block: OpenBlock
-    ops: int
-    log: int
-    variables: int
-    shared: int
-    dims: int
-    hidden: int
-    options: Options
-    snapshots: list[tuple[Locals, Snapshot]]
-
-
-class TraceContext(RecordContext):
+class TraceContext(TraceState):
     """Records one staged function."""
 
     def __init__(self, name: str, builder: Builder) -> None:
-        super().__init__(builder, locate=self.position)
+        super().__init__(builder, self.position)
         self.place: Position | None = None
         """Where what is being recorded belongs to, if not to the expression that is being evaluated."""
         self.hidden_input = self._hidden
         self.name = name
-        self.regions: list[Region] = []
-        self.extents: list[Region] = []
-        """The regions, and the bodies of scopes, which staged paths leave early: the innermost last."""
         self.made: dict[int, object] = {}
         """Lists, dicts and objects made while tracing, by id."""
         self.given: dict[int, object] = {}
@@ -87,68 +45,22 @@ class TraceContext(RecordContext):
         self.reads = Reads(self.is_made)
         self.origins: dict[int, dict[int, object]] = {}
         """By the id of an object that came out of a join: what it was on the paths that met."""
-        self.targets: list[Target] = []
-        self.log: list[Mutation] = []
-        self.shared: list[Locals] = []
-        """Locals that nested functions write (`nonlocal`), and the Variables of transforms: tracked by every construct."""
-        self.frames: list[Locals] = []
+        self.frames: tuple[Locals, ...] = ()
         """The locals of the calls that are running, innermost last."""
-        self.hidden: dict[int, tuple[Any, Value]] = {}
         self.argument_names: set[str] = set()
         self.strict: Strict | None = None
         """The innermost region, if it takes nothing that it does not name."""
-        self.options: Options = {}
-        """What the regions so far say of their device."""
         self.named = Strict(builder.device, [])
         """What the regions around name that are on one device with the innermost."""
-        self.variables: list[VariableRef] = []
-        self.refs: dict[int, VariableRef] = {}
-        """By the id of the Python-side Variable, which the reference keeps alive."""
-        self.keys: dict[int, str] = {}
-        """The name under which transforms track a variable, by the id of its reference."""
         self.made_in: dict[int, int] = {}
         """How many transforms were open when a variable was made, by the id of its reference."""
-        self.gone: list[object] = []
-        """References and arrays of tries that were taken back: kept alive, so that ids stay unique."""
-        self.retired: list[tuple[Any, Value]] = []
-        """The arrays of Python that the last try to be taken back has met first."""
-        self.states: list[State] = []
-        """One per open transform, innermost last."""
         self.generator: Any = None
         """What random ops draw from that name no generator of their own (`generator.py`)."""
         self.draw: Callable[[TraceContext, Any], tuple[Array, Array, Array]] | None = None
         self.notes: list[str] = []
-        self.next_run: Callable[[Locals, Body], Any] | None = None
-        """How the next converted call runs its body, where it is a function of its own (its exits return)."""
         self.arguments: dict[Value, str] = {}
         """The arguments of the program by their values: names for `static=`."""
-        self.of_extent: dict[type[Held], Any] = {}
-        self.of_attempt: dict[type[Held], Any] = {}
-        self.of_trace: dict[type[Held], Any] = {}
-        """State that constructs keep, by its class (`lifetimes.py`)."""
-        self.path: list[object] = []
-        self.learned: dict[tuple[object, ...], Any] = {}
-        """What a loop at a path had to carry, so that tracing an outer loop again starts right."""
-        self.read_later: set[tuple[object, ...]] = set()
-        """Names that a loop binds and that are read after it (`NeedsNameError.place`)."""
         self.home: dict[Value, OpenBlock] = {}
-        self.dims: list[tuple[Dim, OpenBlock]] = []
-        """The dimensions that have been given a size, and where."""
-
-    # ---- state of constructs ----
-
-    def of(self, kind: type[H]) -> H:
-        """What a construct keeps here; `kind()` at first."""
-        table: dict[type[Held], Any] = getattr(self, kind.lifetime)
-        found = table.get(kind)
-        if found is None:
-            found = table[kind] = kind()
-        made: H = found
-        return made
-
-    def put(self, state: Held) -> None:
-        """Let `state` hold from here on, for its lifetime."""
-        setattr(self, state.lifetime, {**getattr(self, state.lifetime), type(state): state})
 
     # ---- recording ----
 
@@ -249,31 +161,6 @@ class TraceContext(RecordContext):
             self.home[param] = opened
         return opened
 
-    @contextmanager
-    def entered(self, block: OpenBlock) -> Iterator[None]:
-        """Record into `block` for the extent of the `with`."""
-        outer = self.builder.current
-        self.builder.current = block
-        try:
-            yield
-        finally:
-            self.builder.current = outer
-
-    @property
-    def block(self) -> OpenBlock:
-        assert self.builder.current is not None
-        return self.builder.current
-
-    @contextmanager
-    def extent(self, region: Region) -> Iterator[None]:
-        """The extent of a construct whose changes of Python state count."""
-        self.extents.append(region)
-        depth = len(self.extents)
-        try:
-            yield
-        finally:
-            del self.extents[depth - 1 :]
-
     @property
     def is_staged_control(self) -> bool:
         """Whether a staged branch or loop is open."""
@@ -356,50 +243,6 @@ class TraceContext(RecordContext):
                 self.gone.append(other)
                 return value
         return None
-
-    # ---- taking back ----
-
-    def mark(self, scopes: list[Locals]) -> Mark:
-        """Remember this point; `scopes` are the locals to restore."""
-        return Mark(
-            self.block,
-            len(self.block.ops),
-            len(self.log),
-            len(self.variables),
-            len(self.shared),
-            len(self.dims),
-            len(self.hidden),
-            self.options,
-            [(scope, snapshot(scope)) for scope in scopes],
-        )
-
-    def rollback(self, mark: Mark) -> None:
-        """Undo everything recorded and mutated since `mark`."""
-        assert self.block is mark.block, "a rollback crossed a block"
-        del mark.block.ops[mark.ops :]
-        mark.block.ending = None
-        for mutation in reversed(self.log[mark.log :]):
-            mutation.undo()
-        del self.log[mark.log :]
-        later = self.variables[mark.variables :]
-        for ref in later:
-            if not ref.outer:
-                self.refs.pop(id(ref.identity), None)
-                self.keys.pop(id(ref), None)
-                self.gone.append(ref)
-        self.variables[mark.variables :] = [ref for ref in later if ref.outer]
-        del self.shared[mark.shared :]
-        del self.dims[mark.dims :]
-        self.options = mark.options
-        self.retired = list(self.hidden.values())[mark.hidden :]
-        for scope, state in mark.snapshots:
-            restore(scope, state)
-
-    def undo_mutations(self) -> None:
-        """Put all Python objects that were changed while tracing back to what they were."""
-        for mutation in reversed(self.log):
-            mutation.undo()
-        self.log.clear()
 
 
 def _is_around(home: OpenBlock, block: OpenBlock | None) -> bool:

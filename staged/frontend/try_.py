@@ -14,11 +14,8 @@ from staged.frontend.assert_ import KINDS
 from staged.frontend.assign import assign
 from staged.frontend.handlers import Handlers, Raiser, Raisers
 from staged.frontend.signals import (
+    Again,
     BlockEndedError,
-    NeedsFunctionError,
-    NeedsNameError,
-    NeedsScopeError,
-    NeedsTrackingError,
 )
 from staged.frontend.syntax import Converter, operator, place, statement, text
 from staged.frontend.tracing import current_trace
@@ -170,7 +167,7 @@ def passes_on(error: BaseException, caught: Callable[[], Any] | None) -> bool:
 
     `except Exception` would take "this cannot be staged" for what the program does, and hide it.
     """
-    if isinstance(error, BlockEndedError | NeedsScopeError | NeedsFunctionError | NeedsNameError | NeedsTrackingError):
+    if isinstance(error, BlockEndedError | Again):
         return True
     if context_or_none() is None or not isinstance(error, StagingError):
         return False

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from staged.frontend.attempts import Attempt
 from staged.frontend.boolean import not_
 from staged.frontend.for_ import names_of
 from staged.frontend.if_ import if_
@@ -15,7 +16,7 @@ from staged.frontend.locals import Locals
 from staged.frontend.loops import EXHAUSTED, LoopNames, LoopTarget, StagedLoop, finish, run_static, with_else
 from staged.frontend.names import bindings_of
 from staged.frontend.scope import traced_in_scope
-from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
+from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.syntax import Converter, operator, statement, text
 from staged.frontend.targets import tracked
 from staged.frontend.tracing import TraceContext, current_trace
@@ -42,10 +43,6 @@ def convert_while(converter: Converter, node: ast.While) -> list[ast.stmt]:
     return [*body_definition, *else_definition, *converter.propagate(call, node.test)]
 
 
-class _TurnedStagedError(BaseException):
-    """The condition of a loop that ran while staging has become staged."""
-
-
 @operator
 def while_(
     scope: Locals,
@@ -64,20 +61,13 @@ def while_(
     if trace is None:
         return run_static(None, scope, lambda: _eager_turns(scope, test, body, kind), what, orelse)
     names = LoopNames(assigned, augmented, breaks)
-    mark = trace.mark(tracked(trace, scope))
-    first = True if kind == "forever" else truth(test())
-    if kind == "forever" or is_staged(first):
-        trace.rollback(mark)
-        return _record(trace, scope, test, body, orelse, names, kind)
-    trace.rollback(mark)  # the first question is asked again
-    targets, regions = len(trace.targets), len(trace.regions)
-    try:
-        return run_static(trace, scope, lambda: _turns(test, body), what, orelse)
-    except _TurnedStagedError:
-        # It ran for some turns with values known while staging, and then depends on a staged one: from the start, then.
-        del trace.targets[targets:], trace.regions[regions:]
-        trace.rollback(mark)
-        return _record(trace, scope, test, body, orelse, names, kind)
+    with trace.attempt(tracked(trace, scope)) as attempt:
+        first = True if kind == "forever" else truth(test())
+        attempt.take_back()  # the first question is asked again
+        if kind != "forever" and not is_staged(first):
+            # Taken back where it runs for some turns with values known while staging, and then depends on a staged one.
+            return run_static(trace, scope, lambda: _turns(test, body, attempt), what, orelse)
+    return _record(trace, scope, test, body, orelse, names, kind)
 
 
 def _eager_turns(scope: Locals, test: Callable[[], Any], body: Body, kind: str) -> Iterator[Body]:
@@ -94,11 +84,11 @@ def _eager_turns(scope: Locals, test: Callable[[], Any], body: Body, kind: str) 
             count_on(scope, numbers)
 
 
-def _turns(test: Callable[[], Any], body: Body) -> Iterator[Body]:
+def _turns(test: Callable[[], Any], body: Body, attempt: Attempt) -> Iterator[Body]:
     while True:
         condition = truth(test())
         if is_staged(condition):
-            raise _TurnedStagedError
+            raise Again(attempt)
         if not condition:
             return
         yield body

@@ -6,16 +6,16 @@ that it writes become further results, written after the transform.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from staged.errors import GradientError
+from staged.frontend.attempts import State
 from staged.frontend.locals import VariableStates
 from staged.frontend.open_calls import awaits_result
 from staged.frontend.signals import BlockEndedError
-from staged.frontend.tracing import State, TraceContext
+from staged.frontend.tracing import TraceContext
 from staged.frontend.variable import Variable, key_of, write_variable
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Op, Value, free_values, walk_ops
@@ -88,7 +88,10 @@ def record(
         entries[key_of(trace, variable)] = param
     names = VariableStates(entries)
     outer = trace.block
-    with _state(trace, names, kind), trace.entered(block):
+    with trace.extent(block, is_closed=True):
+        # Reads and writes of Variables go through `names`.
+        trace.states += (State(names, outer, kind),)
+        trace.shared += (names,)
         try:
             returned = run(params)
         except BlockEndedError:
@@ -118,21 +121,6 @@ def _end_variables(trace: TraceContext, written: Sequence[str]) -> None:
         assert isinstance(made, Variable)
         trace.refs.pop(id(made))  # its reference keeps it alive, so that the id stays its own
         made._end()
-
-
-@contextmanager
-def _state(trace: TraceContext, names: VariableStates, kind: str) -> Iterator[None]:
-    """Reads and writes of Variables in this extent go through `names`."""
-    variables_before = len(trace.shared)
-    trace.states.append(State(names, trace.block, kind))
-    trace.shared.append(names)
-    regions, trace.regions = trace.regions, [*trace.regions]
-    try:
-        yield
-    finally:
-        trace.states.pop()
-        trace.regions = regions
-        del trace.shared[variables_before:]
 
 
 def close(
