@@ -122,6 +122,7 @@ class StagedLoop:
         tries = itertools.count()
 
         def run(attempt: Attempt) -> LoopTarget:
+            number = next(tries)
             target = LoopTarget(
                 "loop",
                 what,
@@ -142,7 +143,7 @@ class StagedLoop:
             params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
             made = self.trace_body(target, block, params, len(index_types), body, line)
             made[0] = {**dict.fromkeys(self.names.assigned), **made[0]}  # also what is bound before a `break`
-            if target.stale or (next(tries) < MAX_TRIES // 2 and self.idle(target, dropped)):
+            if target.stale or (number < MAX_TRIES // 2 and self.idle(target, dropped)):
                 raise Again(attempt, target)
             learned.carried[path] = carry
             op = build(target, block, initial)

@@ -148,8 +148,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what `or` may not reach writes state twice",
         "staged/frontend/boolean.py",
-        "mark = trace.mark(tracked(trace, scope))",
-        "mark = trace.mark([scope])",
+        "with trace.attempt(tracked(trace, scope)) as attempt:",
+        "with trace.attempt([scope]) as attempt:",
         (_STATE,),
     ),
 )
