@@ -102,16 +102,16 @@ class TraceState(RecordContext):
 
     def of(self, kind: type[H]) -> H:
         """What a construct keeps here; `kind()` at first."""
-        table: dict[type[Held], Any] = getattr(self, kind.lifetime)
-        found = table.get(kind)
-        if found is None:
-            found = table[kind] = kind()
-        made: H = found
-        return made
+        table = self.__dict__[kind.lifetime]
+        if kind not in table:
+            table[kind] = kind()
+        held: H = table[kind]
+        return held
 
     def put(self, state: Held) -> None:
         """Let `state` hold from here on, for its lifetime."""
-        setattr(self, state.lifetime, {**getattr(self, state.lifetime), type(state): state})
+        tables = self.__dict__
+        tables[state.lifetime] = {**tables[state.lifetime], state.__class__: state}
 
     # ---- extents and attempts ----
 
