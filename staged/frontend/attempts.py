@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from staged.frontend.device_options import Options
 from staged.frontend.extents import Mutation, Region
 from staged.frontend.lifetimes import Held
 from staged.frontend.locals import Locals, VariableStates, restore
@@ -74,8 +73,6 @@ class TraceState(RecordContext):
         """Locals that nested functions write (`nonlocal`), and the Variables of transforms: tracked by every construct."""
         self.hidden: dict[int, tuple[Any, Value]] = {}
         """The inputs that are no arguments, by the id of the array of Python."""
-        self.options: Options = {}
-        """What the regions so far say of their device."""
         self.variables: list[VariableRef] = []
         self.refs: dict[int, VariableRef] = {}
         """By the id of the Python-side Variable, which the reference keeps alive."""
@@ -195,7 +192,7 @@ class Attempt(Extent):
     """An extent that `Again` takes back: then all is what it was at its beginning, and `reason` says what to do instead."""
 
     __slots__ = (
-        "dims", "hidden", "is_taken_back", "log", "of_attempt", "ops", "options", "reason", "scopes", "variables",
+        "dims", "hidden", "is_taken_back", "log", "of_attempt", "ops", "reason", "scopes", "variables",
     )  # fmt: skip
 
     def __init__(self, trace: TraceState, scopes: list[Locals]) -> None:
@@ -204,7 +201,6 @@ class Attempt(Extent):
         self.ops = len(self.block.ops)
         self.log = len(trace.log)
         self.hidden = len(trace.hidden)
-        self.options = trace.options
         self.variables = len(trace.variables)
         self.dims = trace.dims
         self.of_attempt = trace.of_attempt
@@ -247,7 +243,6 @@ class Attempt(Extent):
         trace.variables[self.variables :] = [ref for ref in later if ref.outer]
         trace.shared = self.shared
         trace.dims = self.dims
-        trace.options = self.options
         trace.of_attempt = self.of_attempt
         trace.retired = list(trace.hidden.values())[self.hidden :]
         for scope, values, poison in self.scopes:

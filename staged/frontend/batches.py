@@ -9,6 +9,7 @@ import numpy as np
 
 from staged.errors import ShapeError, StagedValueError, StagingError
 from staged.frontend.iterables import Reversed, StagedIterable
+from staged.frontend.notes import Notes
 from staged.frontend.tracing import current_trace
 from staged.ir.types import i64
 from staged.ops.array import METHODS, Array, StagedArray, static_hint
@@ -66,7 +67,7 @@ class Batches(StagedIterable):
         left = self.rows % self.size
         trace = current_trace()
         if trace is not None and left and drop_last:
-            trace.notes.append(f"batches of {size} drop the last {left} of {self.rows} rows (drop_last=True)")
+            trace.of(Notes).texts.append(f"batches of {size} drop the last {left} of {self.rows} rows (drop_last=True)")
 
     @property
     def length(self) -> Any:

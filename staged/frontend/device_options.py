@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from staged.backends.registry import back_ends, names_for
 from staged.errors import StagingError
+from staged.frontend.lifetimes import OfAttempt
 from staged.ir.options import Algorithms, DeviceOptions
 from staged.ir.types import CPU, Device
 from staged.source import Position, here
@@ -23,6 +24,13 @@ class Said:
 
 
 Options = Mapping[str, Said]
+
+
+@dataclass(frozen=True)
+class RegionOptions(OfAttempt):
+    """What the regions of a program so far say of their device."""
+
+    said: Options = field(default_factory=dict)
 
 
 def checked_options(device: Device, **options: Any) -> dict[str, Said]:

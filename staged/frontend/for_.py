@@ -14,6 +14,7 @@ from staged.frontend.join import WEAK_INT, materialise
 from staged.frontend.locals import Locals
 from staged.frontend.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
 from staged.frontend.names import Bindings, bindings_of, breaks_out
+from staged.frontend.notes import Notes
 from staged.frontend.operands import note_operand
 from staged.frontend.signals import Body, Signal
 from staged.frontend.syntax import Converter, operator, statement, text
@@ -122,8 +123,9 @@ def _warn_of_unrolling(trace: TraceContext, where: Position | None) -> None:
         f"the loop at line {line} is unrolled, more than {LONG_UNROLLING} times; "
         "`st.range(...)` makes it one loop of the program"
     )
-    if note not in trace.notes:
-        trace.notes.append(note)
+    notes = trace.of(Notes).texts
+    if note not in notes:
+        notes.append(note)
         warnings.warn_explicit(note, UserWarning, where.file if where else "<staged>", line)
 
 

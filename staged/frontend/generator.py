@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ArgumentError, StateDictError
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.tracing import RandomNumbers, TraceContext, current_trace
 from staged.frontend.variable import Variable, read_variable
 from staged.ir.types import TensorType, f32, i64
 from staged.ops import random
@@ -284,8 +284,9 @@ def default_generator() -> Generator:
     """
     trace = current_trace()
     if trace is not None:
-        assert isinstance(trace.generator, Generator)
-        return trace.generator
+        source = trace.of(RandomNumbers).generator
+        assert isinstance(source, Generator)
+        return source
     found: Generator = current_context().generator()  # type: ignore[attr-defined]
     return found
 
@@ -298,9 +299,8 @@ def seed(value: Any) -> None:
     default_generator().start(value)
 
 
-def draw(trace: TraceContext, generator: Any = None) -> tuple[Array, Array, Array]:
+def draw(trace: TraceContext, source: Any) -> tuple[Array, Array, Array]:
     """(seed, stream, counter) for one random op of a program; counts it when the program runs."""
-    source = trace.generator if generator is None else generator
     seed, counter = source.seed.value, source.counter.value
     following = counter + 1
     if trace.states and isinstance(following, StagedArray):

@@ -18,7 +18,7 @@ import numpy as np
 from staged.errors import StaticStateError
 from staged.frontend.extents import Mutation, Region
 from staged.frontend.join import same_tree
-from staged.frontend.objects import before_change, contents_of, is_tracked
+from staged.frontend.objects import Origins, before_change, contents_of, is_tracked
 from staged.frontend.tracing import TraceContext, current_trace, note_made
 from staged.frontend.trees import mutable_nodes
 from staged.source import here, is_library_file
@@ -35,7 +35,7 @@ def record_mutation(
     if trace is None:
         return
     where = None
-    if trace.extents or trace.origins:  # only there can it become an error
+    if trace.extents or trace.of(Origins).by_id:  # only there can it become an error
         name = _name_of(trace, owner)
         before_change(trace, owner, name.strip(" `"))
         text, where = text.format(name=name), here()

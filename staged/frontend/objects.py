@@ -215,7 +215,7 @@ def before_change(trace: TraceContext, owner: object, label: str) -> None:
             where=here(),
             hint="return what changed (`dataclasses.replace(p, ...)`, `{**t, ...}`), or keep it in an `st.Variable`",
         )
-    if trace.origins:
+    if trace.of(Origins).by_id:
         _check_aliases(trace, owner, label)
     depth = next((depth for depth, extent in enumerate(trace.extents) if id(owner) not in extent.made), None)
     if depth is None or is_tracked(trace, owner) or any(extent.function is not None for extent in trace.extents[depth:]):
@@ -316,32 +316,41 @@ def _track(trace: TraceContext, owner: object, label: str) -> None:
 # ---- objects that stand for others --------------------------------------------------------------
 
 
+@dataclass
+class Origins(OfTrace):
+    """By the id of an object that came out of a join: what it was on the paths that met."""
+
+    by_id: dict[int, dict[int, object]] = field(default_factory=dict)
+
+
 def note_joined(trace: TraceContext, joined: object, *sources: object) -> None:
     """`joined` is a new tree for what was `sources` on the paths that meet: its mutable nodes stand for theirs."""
     nodes = mutable_nodes(joined)
     if not nodes:
         return
     others = [mutable_nodes(source) for source in sources]
+    known = trace.of(Origins).by_id
     for number, node in enumerate(nodes):
         origins: dict[int, object] = {}
         for group in others:
             if number < len(group) and group[number] is not node:
                 origins[id(group[number])] = group[number]
-                origins.update(trace.origins.get(id(group[number]), {}))
+                origins.update(known.get(id(group[number]), {}))
         if origins:
-            trace.origins[id(node)] = origins
+            known[id(node)] = origins
 
 
 def _check_aliases(trace: TraceContext, owner: object, label: str) -> None:
     """Refuse a change of an object that may be another one that is still in use: only the program would know."""
-    mine = {id(owner), *trace.origins.get(id(owner), {})}
+    origins = trace.of(Origins).by_id
+    mine = {id(owner), *origins.get(id(owner), {})}
     seen: dict[int, object] = {}
     for scope in [*trace.frames, *trace.shared]:
         for name, value in list(scope.__dict__.items()):
             for node in _reachable(trace, value, seen):
                 if node is owner:
                     continue
-                if mine & {id(node), *trace.origins.get(id(node), {})}:
+                if mine & {id(node), *origins.get(id(node), {})}:
                     raise StaticStateError(
                         f"`{label or describe(owner)}` changes in place, and `{name}` may be the same object: which "
                         "path was taken is known only when the program runs",

@@ -12,9 +12,9 @@ import numpy as np
 from staged.errors import StagingError
 from staged.frontend import trees
 from staged.frontend.calls import call
-from staged.frontend.device_options import checked_options, joined_options
+from staged.frontend.device_options import RegionOptions, checked_options, joined_options
 from staged.frontend.resident import DeviceArray, Region, ambient_device, enter_region, leave_region
-from staged.frontend.strict import Strict
+from staged.frontend.strict import Named, Strict
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.options import Algorithms
 from staged.ir.types import CPU, Device
@@ -83,17 +83,18 @@ class with_backend:
         return inputs[0] if len(inputs) == 1 else inputs
 
     def _enter_trace(self, trace: TraceContext) -> Callable[[], None]:
-        trace.options = joined_options(trace.options, self.options)
-        builder, before = trace.builder, (trace.builder.device, trace.strict, trace.named)
+        trace.put(RegionOptions(joined_options(trace.of(RegionOptions).said, self.options)))
+        builder, before, named = trace.builder, (trace.builder.device, trace.strict), trace.of(Named)
 
         def restore() -> None:
-            builder.device, trace.strict, trace.named = before
+            builder.device, trace.strict = before
+            trace.put(named)
 
         builder.device = self.device
         leaves = trees.flatten(list(self.inputs))[0]
         trace.strict = Strict(self.device, leaves) if self.strict else None
-        around = trace.named.named if trace.named.device == self.device else []
-        trace.named = Strict(self.device, [*around, *leaves])
+        around = named.inputs.named if named.inputs is not None and named.inputs.device == self.device else []
+        trace.put(Named(Strict(self.device, [*around, *leaves])))
         return restore
 
     def __exit__(

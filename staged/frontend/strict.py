@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from staged.errors import StagingError
+from staged.frontend.lifetimes import OfExtent
 from staged.ir.nodes import Value
 from staged.ir.types import Device
 from staged.ops.array import Array, StagedArray
@@ -65,6 +67,13 @@ class Strict:
             where=trace.locate(),
             hint=f"name it, `with_backend({device}, {name}, strict=True)`, or move it: `st.to({name}, {device})`",
         )
+
+
+@dataclass(frozen=True)
+class Named(OfExtent):
+    """What the regions around name that are on one device with the innermost."""
+
+    inputs: Strict | None = None
 
 
 def _is_constant(value: Value) -> bool:

@@ -16,12 +16,13 @@ from staged.frontend.arguments import Argument, Arguments, flatten_arguments
 from staged.frontend.call_arguments import flatten_call
 from staged.frontend.calls import call
 from staged.frontend.changes import settle_changes
-from staged.frontend.device_options import device_options
+from staged.frontend.device_options import RegionOptions, device_options
 from staged.frontend.functions import finish_functions, reachable
 from staged.frontend.generator import OF_THREAD, Generator, draw
 from staged.frontend.join import Template, template_of
 from staged.frontend.locals import Locals
 from staged.frontend.loops import Learned
+from staged.frontend.notes import Notes
 from staged.frontend.open_calls import Functions
 from staged.frontend.program_body import traced_as_program
 from staged.frontend.recursion import has_body
@@ -30,8 +31,8 @@ from staged.frontend.result_names import result_names
 from staged.frontend.signals import Body
 from staged.frontend.sources import remember_modules
 from staged.frontend.staged_calls import activate
-from staged.frontend.strict import Strict
-from staged.frontend.tracing import TraceContext, note_made
+from staged.frontend.strict import Named, Strict
+from staged.frontend.tracing import RandomNumbers, TraceContext, note_made
 from staged.frontend.trees import mutable_nodes, note_tree
 from staged.frontend.variable import Variable
 from staged.guards.expected import is_value
@@ -112,14 +113,13 @@ def _trace_once(
     builder = Builder()
     builder.device = ambient_device()
     context = TraceContext(name, builder)
-    context.options = ambient_options()
-    context.generator, context.draw = generator, draw
+    context.put(RegionOptions(ambient_options()))
+    context.put(RandomNumbers(generator, draw))
     if read_later:
         context.of(Learned).read_later = read_later
     params = [
         Value(argument.type, _hint(argument.path)) for argument in arguments.staged
     ]
-    context.argument_names = {param.hint for param in params}
     where = position_of_function(function)
     with use_context(context), rooted(where):
         block = context.open_block()
@@ -132,8 +132,9 @@ def _trace_once(
         if region is not None:
             given = zip(handles, arguments.staged, strict=True)
             named = [handle for handle, argument in given if region.names(argument.value)]
-            context.named = Strict(region.device, [*named, *region.named])
-            context.strict = context.named if region.strict else None
+            inputs = Strict(region.device, [*named, *region.named])
+            context.put(Named(inputs))
+            context.strict = inputs if region.strict else None
         with context.entered(block):
             with context.attempt([]) as context.program:
                 try:
@@ -153,7 +154,7 @@ def _trace_once(
         tuple(hidden),
         tuple(variable for variable in outer if isinstance(variable, Variable)),
         template,
-        tuple(context.notes),
+        tuple(context.of(Notes).texts),
         context.reads,
     )
 
@@ -253,7 +254,7 @@ def _assemble(
         devices = [device_of(value) for value in given]
         if any(device != CPU for device in devices):
             function = function.replace(param_devices=devices)
-        function = function.replace(options=device_options(context.options))
+        function = function.replace(options=device_options(context.of(RegionOptions).said))
     return function, [array if isinstance(array, DeviceArray) else np.asarray(array) for array, _ in hidden]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -15,18 +15,32 @@ from staged.frontend.attempts import TraceState
 from staged.frontend.captured import name_of_captured, whole_behind, whole_view
 from staged.frontend.dtypes import unsupported_dtype
 from staged.frontend.effects import check_effect
+from staged.frontend.lifetimes import OfTrace
 from staged.frontend.locals import Locals
 from staged.frontend.strict import Strict
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.declaration import prims
-from staged.ir.nodes import Op, Value, VariableRef
+from staged.ir.nodes import Op, Value
 from staged.ir.types import Dim, TensorType, Type, dims_of, dtype_of
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
 from staged.ops.primitive import Primitive
 from staged.ops.shape import permute_dims, reshape
 from staged.source import Position, here
+
+
+def _no_numbers(trace: TraceContext, generator: Any) -> tuple[Array, Array, Array]:
+    raise AssertionError("this trace draws no random numbers")
+
+
+@dataclass
+class RandomNumbers(OfTrace):
+    """Where random numbers come from (`generator.py`)."""
+
+    generator: Any = None
+    """What random ops draw from that name no generator of their own."""
+    draw: Callable[[TraceContext, Any], tuple[Array, Array, Array]] = _no_numbers
 
 
 class TraceContext(TraceState):
@@ -43,21 +57,10 @@ class TraceContext(TraceState):
         self.given: dict[int, object] = {}
         """Static arguments and what is in them, by id: they may be changed, but are older than the trace."""
         self.reads = Reads(self.is_made)
-        self.origins: dict[int, dict[int, object]] = {}
-        """By the id of an object that came out of a join: what it was on the paths that met."""
         self.frames: tuple[Locals, ...] = ()
         """The locals of the calls that are running, innermost last."""
-        self.argument_names: set[str] = set()
         self.strict: Strict | None = None
         """The innermost region, if it takes nothing that it does not name."""
-        self.named = Strict(builder.device, [])
-        """What the regions around name that are on one device with the innermost."""
-        self.made_in: dict[int, int] = {}
-        """How many transforms were open when a variable was made, by the id of its reference."""
-        self.generator: Any = None
-        """What random ops draw from that name no generator of their own (`generator.py`)."""
-        self.draw: Callable[[TraceContext, Any], tuple[Array, Array, Array]] | None = None
-        self.notes: list[str] = []
         self.arguments: dict[Value, str] = {}
         """The arguments of the program by their values: names for `static=`."""
         self.home: dict[Value, OpenBlock] = {}
@@ -174,20 +177,10 @@ class TraceContext(TraceState):
         """Whether the trace has made an object: it is the same in every trace."""
         return id(owner) in self.made and id(owner) not in self.given
 
-    def add_variable(self, variable: object, reference: VariableRef) -> None:
-        """Enter a Variable into the program."""
-        self.refs[id(variable)] = reference
-        self.variables.append(reference)
-        # The lowest free number, so that a second try gives a Variable the name it had in the first.
-        name = _identifier(reference.name)
-        numbered = (f"{name}_{number}" if number else name for number in itertools.count())
-        self.keys[id(reference)] = next(key for key in numbered if key not in self.keys.values())
-        self.made_in[id(reference)] = len(self.states) if not reference.outer else 0
-
     def next_random(self, generator: Any = None) -> tuple[Array, Array, Array]:
         check_effect("random", "random numbers are drawn")
-        assert self.draw is not None
-        return self.draw(self, generator)
+        numbers = self.of(RandomNumbers)
+        return numbers.draw(self, numbers.generator if generator is None else generator)
 
     def read_now(self, value: Any) -> None:
         self.reads.consumed(value)
@@ -217,7 +210,7 @@ class TraceContext(TraceState):
     def _hidden_name(self, array: Any) -> str:
         """What the user calls it, unlike the other inputs."""
         base = "".join(c if c.isalnum() else "_" for c in name_of_captured(array)) or f"hidden_{len(self.hidden)}"
-        taken = {value.hint for _, value in self.hidden.values()} | self.argument_names
+        taken = {value.hint for _, value in self.hidden.values()} | {param.hint for param in self.arguments}
         return next(
             name for count in itertools.count(1) if (name := base if count == 1 else f"{base}_{count}") not in taken
         )
@@ -249,11 +242,6 @@ def _is_around(home: OpenBlock, block: OpenBlock | None) -> bool:
     while block is not None and block is not home:
         block = block.parent
     return block is home
-
-
-@lru_cache(maxsize=1024)
-def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name)
 
 
 _HEAP_TYPE = 1 << 9

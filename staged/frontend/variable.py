@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from staged.errors import DTypeError, LeakError, ShapeError, StagingError
 from staged.frontend.effects import check_effect, note_own
+from staged.frontend.lifetimes import OfTrace
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.nodes import Effect, Op, VariableRef
 from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
@@ -75,7 +78,7 @@ class Variable(Array):
                 hint=f"use a local name, or make it before `{function}` is called",
             )
         reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self, here(), self.role, self.part)
-        trace.add_variable(self, reference)
+        _enter(trace, self, reference)
         self._write(array)
 
     def _end(self) -> None:
@@ -276,6 +279,24 @@ def host_buffers(variables: Sequence[Variable]) -> list[np.ndarray[Any, Any]] | 
 # ---- in a trace ---------------------------------------------------------------------------------
 
 
+@dataclass
+class Levels(OfTrace):
+    """How many transforms were open when a Variable was made, by the id of its reference."""
+
+    made_at: dict[int, int] = field(default_factory=dict)
+
+
+def _enter(trace: TraceContext, variable: Variable, reference: VariableRef) -> None:
+    """Enter a Variable into the program."""
+    trace.refs[id(variable)] = reference
+    trace.variables.append(reference)
+    # The lowest free number, so that a second attempt gives a Variable the name it had in the first.
+    name = _hint(reference.name)
+    numbered = (f"{name}_{number}" if number else name for number in itertools.count())
+    trace.keys[id(reference)] = next(key for key in numbered if key not in trace.keys.values())
+    trace.of(Levels).made_at[id(reference)] = len(trace.states) if not reference.outer else 0
+
+
 def reference_of(trace: TraceContext, variable: Variable) -> VariableRef:
     """The variable as the program sees it; one from outside is passed in by the caller."""
     known = trace.refs.get(id(variable))
@@ -285,7 +306,7 @@ def reference_of(trace: TraceContext, variable: Variable) -> VariableRef:
         variable._check_alive()
     name = variable.name or f"variable_{len(trace.refs)}"
     reference = VariableRef(name, variable.type, True, identity=variable, role=variable.role, part=variable.part)
-    trace.add_variable(variable, reference)
+    _enter(trace, variable, reference)
     return reference
 
 
@@ -327,7 +348,7 @@ def write_variable(trace: TraceContext, variable: Variable, value: Array) -> Non
     """Write now, or pass the value on as state of the innermost transform."""
     check_effect("write", f"{_described(variable.name)} is written", variable)
     if trace.states:
-        if trace.made_in[id(reference_of(trace, variable))] < len(trace.states):
+        if trace.of(Levels).made_at[id(reference_of(trace, variable))] < len(trace.states):
             _read_at(trace, variable, len(trace.states))  # its entry value: what the paths that do not write it have
         handle = StagedArray(trace.value_of(value), trace)
         trace.states[-1].names.__dict__[key_of(trace, variable)] = handle

@@ -79,7 +79,6 @@ def record(trace: TraceContext, names: Locals, items: list[int]) -> None:
     v = st.Variable(1.0, name="v")
     trace.shared += (Locals("g"),)
     trace.dims += ((Dim("N", max=2), trace.block),)
-    trace.options = {"tf32": True}
     trace.put(SoFar(1))
     trace.of(Always).number += 1
     assert v.is_inner
@@ -97,7 +96,6 @@ def recorded(trace: TraceContext, names: Locals, items: list[int]) -> list[Any]:
         dict(trace.keys),
         trace.shared,
         trace.dims,
-        trace.options,
         trace.of(SoFar),
         list(trace.log),
     ]

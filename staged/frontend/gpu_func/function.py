@@ -13,6 +13,7 @@ from staged.errors import StagedValueError, StagingError
 from staged.frontend.gpu_func.ranges import MOST_BLOCK, MOST_GRID, MOST_THREADS
 from staged.frontend.gpu_func.source import Source
 from staged.frontend.gpu_func.statements import translate
+from staged.frontend.strict import Named, Strict
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.transforms.custom_vjp import custom_vjp
 from staged.ir.thread_kernel import AXES, Parameter, ThreadKernel
@@ -195,7 +196,8 @@ class Launch:
     def check_device(self, name: str, array: Array, trace: TraceContext, where: Position | None) -> None:
         device = trace.builder.device
         assert isinstance(array, StagedArray), "a trace has staged arrays"
-        if trace.named.has(trace, array):
+        named = trace.of(Named).inputs or Strict(device, [])
+        if named.has(trace, array):
             return
         shown = array.value.hint or name
         raise StagingError(

@@ -23,9 +23,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a program draws from the generator of the thread that traced it",
         "staged/frontend/trace.py",
-        "context.generator, context.draw = generator, draw",
+        "context.put(RandomNumbers(generator, draw))",
         "from staged.frontend.generator import default_of_thread as own; "
-        "context.generator, context.draw = own() if generator is OF_THREAD else generator, draw",
+        "context.put(RandomNumbers(own() if generator is OF_THREAD else generator, draw))",
         (GENERATORS, "-k", "threads_have_numbers"),
     ),
     Mutant(

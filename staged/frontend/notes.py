@@ -1,0 +1,14 @@
+"""What a trace has to say to the user: notes of the program that it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from staged.frontend.lifetimes import OfTrace
+
+
+@dataclass
+class Notes(OfTrace):
+    """The notes so far, in order."""
+
+    texts: list[str] = field(default_factory=list)
