@@ -1,4 +1,4 @@
-"""Extents and attempts: what surrounds the code that is being traced, and how tracing is taken back and made again.
+"""Bodies and attempts: what surrounds the code that is being traced, and how tracing is taken back and made again.
 
 Staged constructs are traced optimistically and traced again when an assumption fails (a static name that turns staged
 inside a loop, an early return out of a helper). So all that tracing changes can be undone: ops, locals, and the Python
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from staged.frontend.extents import Mutation, Region
+from staged.frontend.bodies import Mutation, OpenBody
 from staged.frontend.lifetimes import Held
 from staged.frontend.locals import Locals, VariableStates, restore
 from staged.frontend.signals import Again, Body, Target
@@ -39,7 +39,7 @@ MAX_TRIES = 30
 
 
 @dataclass
-class State:
+class OpenTransform:
     """An open transform: the Variables inside it are passed as state, and become effects again after it."""
 
     names: VariableStates
@@ -50,23 +50,23 @@ class State:
 
 
 class TraceState(RecordContext):
-    """The part of a trace that extents and attempts put back. Stacks are tuples, so that a reference keeps what they were."""
+    """The part of a trace that bodies and attempts put back. Stacks are tuples, so that a reference keeps what they were."""
 
     def __init__(self, builder: Builder, locate: Callable[[], Position | None]) -> None:
         super().__init__(builder, locate=locate)
         # ---- what surrounds the code that is being traced, innermost last ----
         self.targets: tuple[Target, ...] = ()
-        self.regions: tuple[Region, ...] = ()
+        self.conditional: tuple[OpenBody, ...] = ()
         """The bodies of which the program decides whether they run."""
-        self.extents: tuple[Region, ...] = ()
-        """The regions, and the bodies of scopes, which staged paths leave early."""
-        self.states: tuple[State, ...] = ()
+        self.bodies: tuple[OpenBody, ...] = ()
+        """These, and the bodies of scopes, which staged paths leave early."""
+        self.transforms: tuple[OpenTransform, ...] = ()
         """The open transforms."""
         self.path: tuple[object, ...] = ()
         """The loops and iterations."""
         self.next_run: Callable[[Locals, Body], Any] | None = None
         """Consumed by the next `run`: executes the body as a separate function, so that `return` leaves only it."""
-        self.of_extent: dict[type[Held], Any] = {}
+        self.of_body: dict[type[Held], Any] = {}
         # ---- what has been recorded ----
         self.log: list[Mutation] = []
         self.shared: tuple[Locals, ...] = ()
@@ -110,11 +110,11 @@ class TraceState(RecordContext):
         tables = self.__dict__
         tables[state.lifetime] = {**tables[state.lifetime], state.__class__: state}
 
-    # ---- extents and attempts ----
+    # ---- bodies and attempts ----
 
     @contextmanager
     def entered(self, block: OpenBlock) -> Iterator[None]:
-        """Record into `block` for the extent of the `with`."""
+        """Record into `block` until the end of the `with`."""
         outer = self.builder.current
         self.builder.current = block
         try:
@@ -122,12 +122,12 @@ class TraceState(RecordContext):
         finally:
             self.builder.current = outer
 
-    def extent(self, block: OpenBlock, is_closed: bool = False) -> Extent:
-        """The extent of a body that is recorded into `block`; what a closed one shares with nested functions ends with it."""
-        return Extent(self, block, is_closed)
+    def inside(self, block: OpenBlock, is_closed: bool = False) -> Inside:
+        """The body of a construct, recorded into `block`; what a closed one shares with nested functions ends with it."""
+        return Inside(self, block, is_closed)
 
     def attempt(self, scopes: list[Locals]) -> Attempt:
-        """An extent that can be taken back; `scopes` are the locals that are put back with it."""
+        """A body that can be taken back; `scopes` are the locals that are put back with it."""
         return Attempt(self, scopes)
 
     def until_settled(
@@ -146,14 +146,15 @@ class TraceState(RecordContext):
         raise AssertionError(f"tracing {what} does not settle")
 
 
-class Extent:
-    """The extent of a body: at its end, on every way out, what surrounds it is what it was before.
+class Inside:
+    """Inside of a body: at its end, on every way out, what surrounds it is what it was before.
 
     A construct adds to the stacks inside of it (`trace.targets += (target,)`), and takes nothing off them.
     """
 
     __slots__ = (
-        "block", "extents", "inner", "is_closed", "next_run", "of_extent", "path", "regions", "shared", "states", "targets", "trace",
+        "block", "bodies", "conditional", "inner", "is_closed", "next_run", "of_body", "path", "shared", "targets", "trace",
+        "transforms",
     )  # fmt: skip
 
     def __init__(self, trace: TraceState, inner: OpenBlock | None = None, is_closed: bool = False) -> None:
@@ -163,12 +164,12 @@ class Extent:
         self.shared = trace.shared
         self.block = trace.builder.current
         self.targets = trace.targets
-        self.regions = trace.regions
-        self.extents = trace.extents
-        self.states = trace.states
+        self.conditional = trace.conditional
+        self.bodies = trace.bodies
+        self.transforms = trace.transforms
         self.path = trace.path
         self.next_run = trace.next_run
-        self.of_extent = trace.of_extent
+        self.of_body = trace.of_body
 
     def __enter__(self) -> None:
         if self.inner is not None:
@@ -178,18 +179,18 @@ class Extent:
         trace = self.trace
         trace.builder.current = self.block
         trace.targets = self.targets
-        trace.regions = self.regions
-        trace.extents = self.extents
-        trace.states = self.states
+        trace.conditional = self.conditional
+        trace.bodies = self.bodies
+        trace.transforms = self.transforms
         trace.path = self.path
         trace.next_run = self.next_run
-        trace.of_extent = self.of_extent
+        trace.of_body = self.of_body
         if self.is_closed:
             trace.shared = self.shared
 
 
-class Attempt(Extent):
-    """An extent that `Again` takes back: then all is what it was at its beginning, and `reason` says what to do instead."""
+class Attempt(Inside):
+    """A body that `Again` takes back: then all is what it was at its beginning, and `reason` says what to do instead."""
 
     __slots__ = (
         "dims", "hidden", "is_taken_back", "log", "of_attempt", "ops", "reason", "scopes", "variables",

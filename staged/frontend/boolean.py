@@ -7,7 +7,7 @@ import operator as py
 from collections.abc import Callable
 from typing import Any
 
-from staged.frontend.extents import Region
+from staged.frontend.bodies import OpenBody
 from staged.frontend.if_ import choose
 from staged.frontend.join import is_staged
 from staged.frontend.locals import Locals
@@ -84,7 +84,7 @@ def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[
     assert trace is not None
     with trace.attempt(tracked(trace, scope)) as attempt:
         # The program decides whether it runs.
-        trace.regions += (Region(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False),)
+        trace.conditional += (OpenBody(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False),)
         try:
             value = right()
         except BlockEndedError:

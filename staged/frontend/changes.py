@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from staged.frontend import trees
-from staged.frontend.extents import Mutation
+from staged.frontend.bodies import Mutation
 from staged.frontend.join import same_tree
 from staged.frontend.tracing import TraceContext
 from staged.guards.expected import TooLargeError, expected

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from staged.errors import StagingError
-from staged.frontend.lifetimes import OfExtent
+from staged.frontend.lifetimes import OfBody
 from staged.frontend.signals import Signal, Target
 from staged.frontend.syntax import operator
 from staged.frontend.tracing import TraceContext, current_trace
@@ -20,7 +20,7 @@ from staged.source import Position, here
 
 
 class cleanup:
-    """The extent of a `try` with `finally`, or of a `with`: whether a staged exit left it, and what it did at its end."""
+    """A `try` with `finally`, or a `with`: whether a staged exit left it, and what it did at its end."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -75,7 +75,7 @@ operator(cleanup)
 
 
 @dataclass(frozen=True)
-class Cleanups(OfExtent):
+class Cleanups(OfBody):
     """The `finally`s and `with`s around what is being traced, innermost last."""
 
     open: tuple[cleanup, ...] = ()

@@ -89,7 +89,7 @@ def check_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
         once = _longest(ONCE, name)
         if once is not _MISSING:
             raise _refusal(trace, shown, "it would have its effect once, while staging", str(once))
-        around = trace.regions[-1].what
+        around = trace.conditional[-1].what
         raise _refusal(
             trace,
             shown,
@@ -100,7 +100,7 @@ def check_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
 
 
 def _refusal(trace: TraceContext, name: str, why: str, hint: str) -> StagingError:
-    return StagingError(f"`{name}` is called inside {trace.regions[-1].what}: {why}", where=here(), hint=hint)
+    return StagingError(f"`{name}` is called inside {trace.conditional[-1].what}: {why}", where=here(), hint=hint)
 
 
 @lru_cache(maxsize=1024)

@@ -303,7 +303,7 @@ def draw(trace: TraceContext, source: Any) -> tuple[Array, Array, Array]:
     """(seed, stream, counter) for one random op of a program; counts it when the program runs."""
     seed, counter = source.seed.value, source.counter.value
     following = counter + 1
-    if trace.states and isinstance(following, StagedArray):
+    if trace.transforms and isinstance(following, StagedArray):
         following.value.hint = source.counter.name  # a transform passes it on
     source.counter.value = following
     return seed, trace.constant(0, TensorType(i64)), counter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.frontend.lifetimes import OfAttempt, OfExtent
+from staged.frontend.lifetimes import OfAttempt, OfBody
 from staged.source import Position
 
 Raiser = tuple[tuple[type[BaseException], ...], str, Position | None]
@@ -12,7 +12,7 @@ Raiser = tuple[tuple[type[BaseException], ...], str, Position | None]
 
 
 @dataclass(frozen=True)
-class Handlers(OfExtent):
+class Handlers(OfBody):
     """How many `try`s with handlers are around."""
 
     depth: int = 0

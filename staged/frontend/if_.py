@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from staged.frontend import trees
+from staged.frontend.bodies import OpenBody
 from staged.frontend.cleanup import note_exit
-from staged.frontend.extents import Region
 from staged.frontend.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, snapshot
-from staged.frontend.mutation import check_region
+from staged.frontend.mutation import check_body
 from staged.frontend.objects import note_joined, replace_leaves, with_objects
 from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.syntax import Converter, expression, operator, statement
@@ -122,15 +122,15 @@ class StagedIf:
         poisons: list[list[dict[str, Poison]]] = []
         for body in (then, orelse):
             block = trace.open_block()
-            region = Region(f"the `if` at line {self.line}", len(trace.log), is_loop=False)
-            with trace.extent(block):
-                trace.regions += (region,)
-                trace.extents += (region,)
+            open_body = OpenBody(f"the `if` at line {self.line}", len(trace.log), is_loop=False)
+            with trace.inside(block):
+                trace.conditional += (open_body,)
+                trace.bodies += (open_body,)
                 try:
                     signals.append(body())
                 except BlockEndedError:
                     signals.append(ENDED)
-            check_region(trace, region)
+            check_body(trace, open_body)
             blocks.append(block)
             states.append([dict(scope.__dict__) for scope in self.scopes])
             poisons.append([dict(scope._staged_poison) for scope in self.scopes])

@@ -1,7 +1,7 @@
 """State that a construct keeps in the trace: a dataclass of its own, known by its class, with a lifetime.
 
-The trace holds three tables of them (`TraceContext.of`, `put`). What is put back is the table, by reference: so what ends with an
-extent, or with an attempt, is immutable.
+The trace holds three tables of them (`TraceState.of`, `put`). What is put back is the table, by reference: so what ends with a
+body, or with an attempt, is immutable.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class Held:
     """The attribute of the trace that is its table."""
 
 
-class OfExtent(Held):
-    """Immutable state that holds to the end of the extent (`TraceContext.extent`) in which it is put."""
+class OfBody(Held):
+    """Immutable state that holds to the end of the body (`TraceState.inside`) in which it is put."""
 
-    lifetime = "of_extent"
+    lifetime = "of_body"
 
 
 class OfAttempt(Held):

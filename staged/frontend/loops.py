@@ -14,11 +14,11 @@ from typing import Any
 from staged.errors import UnboundNameError
 from staged.frontend import trees
 from staged.frontend.attempts import MAX_TRIES, Attempt
-from staged.frontend.extents import Region
+from staged.frontend.bodies import OpenBody
 from staged.frontend.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.lifetimes import OfTrace
 from staged.frontend.locals import NOTHING, Locals, Poison, default, snapshot
-from staged.frontend.mutation import check_region
+from staged.frontend.mutation import check_body
 from staged.frontend.objects import check_passed, with_objects
 from staged.frontend.scope import traced_in_scope
 from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal, Target
@@ -107,7 +107,7 @@ class StagedLoop:
         entry = [snapshot(scope) for scope in self.scopes]
         learned = trace.of(Learned)
         # What an attempt has learned counts scopes, of which a function that takes Variables as state has one more.
-        path = (*trace.path, len(trace.states), where)
+        path = (*trace.path, len(trace.transforms), where)
         late = frozenset(
             (index, name)
             for index, scope in enumerate(self.scopes)
@@ -241,10 +241,10 @@ class StagedLoop:
                     if isinstance(slot, TensorType):
                         target.params[key, position] = params[number].value
                         number += 1
-        region = Region(f"the loop at line {line}", len(trace.log), is_loop=True)
-        with trace.extent(block):
-            trace.regions += (region,)
-            trace.extents += (region,)
+        open_body = OpenBody(f"the loop at line {line}", len(trace.log), is_loop=True)
+        with trace.inside(block):
+            trace.conditional += (open_body,)
+            trace.bodies += (open_body,)
             trace.targets += (target,)
             trace.path += (line,)
             target.bind(params[indices:], inside=True)
@@ -259,8 +259,8 @@ class StagedLoop:
                 target_of(trace, signal).exit(signal)
         made = [dict(scope.__dict__) for scope in self.scopes]
         if not target.stale:
-            check_region(trace, region)
-            check_passed(trace, region, target.passed_nodes(), stand_ins)
+            check_body(trace, open_body)
+            check_passed(trace, open_body, target.passed_nodes(), stand_ins)
         return made
 
     def idle(self, target: LoopTarget, dropped: set[Key]) -> Carry:

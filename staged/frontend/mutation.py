@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import StaticStateError
-from staged.frontend.extents import Mutation, Region
+from staged.frontend.bodies import Mutation, OpenBody
 from staged.frontend.join import same_tree
 from staged.frontend.objects import Origins, before_change, contents_of, is_tracked
 from staged.frontend.tracing import TraceContext, current_trace, note_made
@@ -35,7 +35,7 @@ def record_mutation(
     if trace is None:
         return
     where = None
-    if trace.extents or trace.of(Origins).by_id:  # only there can it become an error
+    if trace.bodies or trace.of(Origins).by_id:  # only there can it become an error
         name = _name_of(trace, owner)
         before_change(trace, owner, name.strip(" `"))
         text, where = text.format(name=name), here()
@@ -95,17 +95,17 @@ def note_parts(value: object, args: tuple[object, ...], kwargs: dict[str, object
                 note_made(node)
 
 
-def check_region(trace: TraceContext, region: Region) -> None:
+def check_body(trace: TraceContext, body: OpenBody) -> None:
     """At the end of a staged branch or body: refuse a change of state that was there before it."""
     seen: set[tuple[int, str]] = set()
-    for mutation in trace.log[region.log_start :]:
+    for mutation in trace.log[body.log_start :]:
         key = (id(mutation.owner), mutation.text)
-        if key in seen or id(mutation.owner) in region.made or is_tracked(trace, mutation.owner):
+        if key in seen or id(mutation.owner) in body.made or is_tracked(trace, mutation.owner):
             continue
         seen.add(key)
         if not same_tree(mutation.before, mutation.current()):
             raise StaticStateError(
-                f"{mutation.text} changes inside {region.what}, but it is Python state, which exists only while staging",
+                f"{mutation.text} changes inside {body.what}, but it is Python state, which exists only while staging",
                 where=mutation.where,
                 hint="use an `st.Variable`, or make the object in the staged function, which carries it; what grows is an `st.Stack`",
             )

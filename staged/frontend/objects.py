@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from staged.errors import StaticStateError, UnboundNameError
 from staged.frontend.attempts import Attempt
-from staged.frontend.extents import Mutation, Region
+from staged.frontend.bodies import Mutation, OpenBody
 from staged.frontend.join import describe
-from staged.frontend.lifetimes import OfExtent, OfTrace
+from staged.frontend.lifetimes import OfBody, OfTrace
 from staged.frontend.locals import Locals, Poison
 from staged.frontend.signals import Again
 from staged.frontend.tracing import TraceContext
@@ -217,8 +217,8 @@ def before_change(trace: TraceContext, owner: object, label: str) -> None:
         )
     if trace.of(Origins).by_id:
         _check_aliases(trace, owner, label)
-    depth = next((depth for depth, extent in enumerate(trace.extents) if id(owner) not in extent.made), None)
-    if depth is None or is_tracked(trace, owner) or any(extent.function is not None for extent in trace.extents[depth:]):
+    depth = next((depth for depth, body in enumerate(trace.bodies) if id(owner) not in body.made), None)
+    if depth is None or is_tracked(trace, owner) or any(body.function is not None for body in trace.bodies[depth:]):
         return
     if id(owner) in trace.made and contents_of(owner) is not None:
         raise _tracking(trace, owner, label, depth)
@@ -231,7 +231,7 @@ def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: C
     """
 
     def watched_run(attempt: Attempt) -> R:
-        trace.put(OpenConstructs((*trace.of(OpenConstructs).attempts, (len(trace.extents), attempt))))
+        trace.put(OpenConstructs((*trace.of(OpenConstructs).attempts, (len(trace.bodies), attempt))))
         watched = _watched(trace)
         try:
             made = run()
@@ -249,8 +249,8 @@ def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: C
 
 
 @dataclass(frozen=True)
-class OpenConstructs(OfExtent):
-    """The attempts of staged constructs that are open, and how many extents there were when each began."""
+class OpenConstructs(OfBody):
+    """The attempts of staged constructs that are open, and how many bodies were open when each began."""
 
     attempts: tuple[tuple[int, Attempt], ...] = ()
 
@@ -264,9 +264,9 @@ class Change:
 
 
 def _tracking(trace: TraceContext, owner: object, label: str, depth: int) -> Again:
-    """Has the construct whose extent is at `depth` traced again, with `owner` among what it tracks."""
+    """Has the construct whose body is at `depth` traced again, with `owner` among what it tracks."""
     attempts = reversed(trace.of(OpenConstructs).attempts)
-    return Again(next(attempt for extents, attempt in attempts if extents == depth), Change(owner, label))
+    return Again(next(attempt for bodies, attempt in attempts if bodies == depth), Change(owner, label))
 
 
 def _watched(trace: TraceContext) -> list[tuple[object, dict[str, Any]]]:
@@ -286,8 +286,8 @@ def _check_unnoticed(trace: TraceContext, watched: list[tuple[object, dict[str, 
             now.keys() == held.keys() and all(now[name] is value for name, value in held.items())
         ):
             continue
-        depth = next((depth for depth, extent in enumerate(trace.extents) if id(owner) not in extent.made), None)
-        raise _tracking(trace, owner, "", len(trace.extents) if depth is None else depth)
+        depth = next((depth for depth, body in enumerate(trace.bodies) if id(owner) not in body.made), None)
+        raise _tracking(trace, owner, "", len(trace.bodies) if depth is None else depth)
 
 
 def _put_back(owner: object, held: dict[str, Any]) -> None:
@@ -372,7 +372,7 @@ def _reachable(trace: TraceContext, value: object, seen: dict[int, object]) -> I
             yield from _reachable(trace, item, seen)
 
 
-def check_passed(trace: TraceContext, region: Region, passed: list[list[object]], stand_ins: list[object]) -> None:
+def check_passed(trace: TraceContext, body: OpenBody, passed: list[list[object]], stand_ins: list[object]) -> None:
     """At the end of a loop's body: refuse changes of carried objects that the next iteration would have under two names.
 
     `passed` are the mutable nodes that each exit passes on, `stand_ins` those that stood for them in this iteration.
@@ -381,15 +381,15 @@ def check_passed(trace: TraceContext, region: Region, passed: list[list[object]]
     for nodes in passed:
         times = Counter(map(id, nodes))
         for node in nodes:
-            if times[id(node)] > 1 or id(node) not in region.made:
+            if times[id(node)] > 1 or id(node) not in body.made:
                 doubtful[id(node)] = node
     if not doubtful:
         return
     doubtful.update((id(node), node) for node in stand_ins)
-    for mutation in trace.log[region.log_start :]:
+    for mutation in trace.log[body.log_start :]:
         if id(mutation.owner) in doubtful:
             raise StaticStateError(
-                f"{mutation.text} changes in place inside {region.what}, where it may be under two names in the next "
+                f"{mutation.text} changes in place inside {body.what}, where it may be under two names in the next "
                 "iteration",
                 where=mutation.where,
                 hint="change a copy (`dict(t)`, `list(xs)`, `dataclasses.replace(p)`), or carry it under one name",

@@ -10,7 +10,7 @@ from typing import Any
 from staged.frontend.attempts import Attempt
 from staged.frontend.call_arguments import CallArguments, Slots, fits_slots, same_function, same_slots
 from staged.frontend.join import Template
-from staged.frontend.lifetimes import OfExtent, OfTrace
+from staged.frontend.lifetimes import OfBody, OfTrace
 from staged.frontend.targets import Carry
 from staged.frontend.tracing import TraceContext
 from staged.frontend.variable import Variable
@@ -66,7 +66,7 @@ class Activation:
     call: CallArguments
     slots: Slots
     targets: int
-    regions: int
+    conditional: int
     attempt: Attempt
     """Taken back where the call has to become one of a function of the program."""
     instance: Instance | None = None
@@ -110,13 +110,13 @@ class Finished:
         return (
             same_function(self.function, function)
             and self.structure == call.structure
-            and self.instance.level - self.instance.with_state == len(trace.states)
+            and self.instance.level - self.instance.with_state == len(trace.transforms)
             and fits_slots(self.instance.slots, call)
         )
 
 
 @dataclass(frozen=True)
-class OpenCalls(OfExtent):
+class OpenCalls(OfBody):
     """The calls of staged functions that are open, innermost last."""
 
     activations: tuple[Activation, ...] = ()

@@ -13,13 +13,13 @@ from typing import Any
 
 from staged.errors import GradientError, ShapeError, StagingError, StaticStateError
 from staged.frontend import trees
-from staged.frontend.attempts import Attempt, State
+from staged.frontend.attempts import Attempt, OpenTransform
+from staged.frontend.bodies import OpenBody
 from staged.frontend.call_arguments import CallArguments, Slots, program_name
 from staged.frontend.calls import call
-from staged.frontend.extents import Region
 from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
-from staged.frontend.mutation import check_region
+from staged.frontend.mutation import check_body
 from staged.frontend.objects import Copied
 from staged.frontend.open_calls import Activation, CallsItself, Finished, Functions, Instance, OpenCalls
 from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
@@ -44,7 +44,7 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     name = getattr(function, "__name__", type(function).__name__)
     where = here()
     functions = trace.of(Functions)
-    instance = _fresh_instance(trace, f"{name}#{next(functions.numbers)}", slots, bool(trace.states))
+    instance = _fresh_instance(trace, f"{name}#{next(functions.numbers)}", slots, bool(trace.transforms))
     instance = _as_expected(trace, function, given, instance)
     finished = len(functions.finished)
 
@@ -83,7 +83,7 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
 
 
 def _fresh_instance(trace: TraceContext, name: str, slots: Slots, with_state: bool) -> Instance:
-    return Instance(name, slots, len(trace.states) + with_state, with_state=with_state)
+    return Instance(name, slots, len(trace.transforms) + with_state, with_state=with_state)
 
 
 def _expect(trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance) -> None:
@@ -143,7 +143,7 @@ class _Try:
         self.given = given
         self.instance = instance
         self.name = name
-        self.activation = Activation(function, given, instance.slots, len(trace.targets), len(trace.regions), attempt, instance)
+        self.activation = Activation(function, given, instance.slots, len(trace.targets), len(trace.conditional), attempt, instance)
         self.target: FunctionTarget | None = None
         types = [slot for slot in instance.slots if isinstance(slot, TensorType)]
         if any(map(dims_of, types)):
@@ -175,7 +175,7 @@ class _Try:
             entries = {key_of(trace, v): handle for v, handle in zip(self.instance.state, state, strict=True)}
             self.states = VariableStates(entries)
             shared = [self.states, *shared]
-        region = Region(f"the recursive function `{self.name}`", len(trace.log), is_loop=False, function=self.name)
+        open_body = OpenBody(f"the recursive function `{self.name}`", len(trace.log), is_loop=False, function=self.name)
         self.target = FunctionTarget(
             "function",
             f"`{self.name}`",
@@ -191,17 +191,17 @@ class _Try:
             states=int(self.states is not None),
             function_name=self.name,
         )
-        with trace.extent(self.block, is_closed=True):
+        with trace.inside(self.block, is_closed=True):
             if self.states is not None:
-                trace.states += (State(self.states, outer, "function"),)
+                trace.transforms += (OpenTransform(self.states, outer, "function"),)
                 trace.shared += (self.states,)
             trace.put(OpenCalls((*trace.of(OpenCalls).activations, self.activation)))
-            trace.regions += (region,)
-            trace.extents += (region,)
+            trace.conditional += (open_body,)
+            trace.bodies += (open_body,)
             trace.targets += (self.target,)
             self._record(handles[: self.arguments])
             if not self.target.stale and self.instance.result is not None:
-                check_region(trace, region)
+                check_body(trace, open_body)
 
     def _record(self, handles: list[StagedArray]) -> None:
         """Run the function on the parameters; every path out of it ends in a return."""
@@ -346,7 +346,7 @@ def has_body(function: Callable[..., Any]) -> bool:
 def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> Any:
     """A `call` op for these arguments; its value, in the tree that the function returns."""
     where = here()
-    deeper = [state.kind for state in trace.states[instance.level :]]
+    deeper = [state.kind for state in trace.transforms[instance.level :]]
     if any(kind == "derivative" for kind in deeper):
         name = instance.user_name
         raise GradientError(

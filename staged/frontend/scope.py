@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from staged.frontend.attempts import Attempt
-from staged.frontend.extents import Region
+from staged.frontend.bodies import OpenBody
 from staged.frontend.join import Template
 from staged.frontend.locals import Locals, snapshot
-from staged.frontend.mutation import check_region
+from staged.frontend.mutation import check_body
 from staged.frontend.objects import with_objects
 from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
@@ -65,15 +65,15 @@ def _traced_in_scope(
             result=result,
         )
         block = trace.open_block()
-        region = Region(what, len(trace.log), is_loop=False)
-        with trace.extent(block):
+        open_body = OpenBody(what, len(trace.log), is_loop=False)
+        with trace.inside(block):
             trace.targets += (target,)
-            trace.extents += (region,)
+            trace.bodies += (open_body,)
             try:
                 signal = body()
             except BlockEndedError:
                 signal = ENDED
-            check_region(trace, region)
+            check_body(trace, open_body)
             if signal is None or signal.kind in target.catches:
                 target.leave("yield", *left_with(signal))
             elif signal is not ENDED:

@@ -77,7 +77,7 @@ def activate(
 ) -> Any:
     """`in_place()` as an open call of `function`; where that meets itself, a call of a function of the program instead."""
     with trace.attempt([*trace.shared]) as attempt:
-        activation = Activation(function, given, given.slots, len(trace.targets), len(trace.regions), attempt)
+        activation = Activation(function, given, given.slots, len(trace.targets), len(trace.conditional), attempt)
         trace.put(OpenCalls((*trace.of(OpenCalls).activations, activation)))
         return in_place()
     return trace_function(trace, function, given, attempt.reason.slots)
@@ -110,7 +110,7 @@ def _marked_call(
 
 def _is_staged_since(trace: TraceContext, activation: Activation) -> bool:
     """Whether the program decides if what is traced now runs, given that `activation` does."""
-    if len(trace.regions) > activation.regions:
+    if len(trace.conditional) > activation.conditional:
         return True
     return any(isinstance(target, StateTarget) and target.exits for target in trace.targets[activation.targets :])
 

@@ -86,7 +86,7 @@ def outer_write(name: str, value: Any) -> Any:
     trace = current_trace()
     if trace is not None and trace.is_staged_control:
         raise StaticStateError(
-            f"the outer name `{name}` changes inside {trace.regions[-1].what}, but it is Python state",
+            f"the outer name `{name}` changes inside {trace.conditional[-1].what}, but it is Python state",
             where=here(),
             hint="return the value, or use an `st.Variable`",
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from staged.errors import StagingError
-from staged.frontend.lifetimes import OfExtent
+from staged.frontend.lifetimes import OfBody
 from staged.ir.nodes import Value
 from staged.ir.types import Device
 from staged.ops.array import Array, StagedArray
@@ -70,7 +70,7 @@ class Strict:
 
 
 @dataclass(frozen=True)
-class Named(OfExtent):
+class Named(OfBody):
     """What the regions around name that are on one device with the innermost."""
 
     inputs: Strict | None = None

@@ -25,7 +25,7 @@ from staged.frontend.join import (
     same_tree,
     template_of,
 )
-from staged.frontend.lifetimes import OfExtent
+from staged.frontend.lifetimes import OfBody
 from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, restore
 from staged.frontend.objects import note_joined
 from staged.frontend.signals import Signal, Target
@@ -49,7 +49,7 @@ class Closable(Protocol):
 
 
 @dataclass(frozen=True)
-class Files(OfExtent):
+class Files(OfBody):
     """The files whose `with` is open, and how many targets there were when it began."""
 
     open: tuple[tuple[Closable, int], ...] = ()

@@ -167,11 +167,11 @@ class TraceContext(TraceState):
     @property
     def is_staged_control(self) -> bool:
         """Whether a staged branch or loop is open."""
-        return bool(self.regions)
+        return bool(self.conditional)
 
     @property
     def is_certain(self) -> bool:
-        return not self.regions
+        return not self.conditional
 
     def is_made(self, owner: object) -> bool:
         """Whether the trace has made an object: it is the same in every trace."""
@@ -274,5 +274,5 @@ def note_made(value: object) -> None:
     trace = current_trace()
     if trace is not None:
         trace.made[id(value)] = value
-        for extent in trace.extents:
-            extent.made[id(value)] = value
+        for body in trace.bodies:
+            body.made[id(value)] = value

@@ -58,7 +58,7 @@ class Variable(Array):
             else:
                 self._held = np.array(value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy, order="C")
             return
-        if any(region.is_loop for region in trace.regions):
+        if any(body.is_loop for body in trace.conditional):
             raise StagingError(
                 "a Variable is made inside a staged loop",
                 where=here(),
@@ -70,7 +70,7 @@ class Variable(Array):
                 where=here(),
                 hint="make it as large as the dimension may become, and write the first elements: `v[:n] = x`",
             )
-        function = next((region.function for region in trace.regions if region.function is not None), None)
+        function = next((body.function for body in trace.conditional if body.function is not None), None)
         if function is not None:
             raise StagingError(
                 f"a Variable is made inside the recursive function `{function}`, whose calls would share it",
@@ -294,7 +294,7 @@ def _enter(trace: TraceContext, variable: Variable, reference: VariableRef) -> N
     name = _hint(reference.name)
     numbered = (f"{name}_{number}" if number else name for number in itertools.count())
     trace.keys[id(reference)] = next(key for key in numbered if key not in trace.keys.values())
-    trace.of(Levels).made_at[id(reference)] = len(trace.states) if not reference.outer else 0
+    trace.of(Levels).made_at[id(reference)] = len(trace.transforms) if not reference.outer else 0
 
 
 def reference_of(trace: TraceContext, variable: Variable) -> VariableRef:
@@ -312,7 +312,7 @@ def reference_of(trace: TraceContext, variable: Variable) -> VariableRef:
 
 def read_variable(trace: TraceContext, variable: Variable) -> StagedArray:
     """The value now: of the innermost transform that holds it as state, else read by the program."""
-    return _read_at(trace, variable, len(trace.states))
+    return _read_at(trace, variable, len(trace.transforms))
 
 
 def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray:
@@ -331,7 +331,7 @@ def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray
         )
         op.results[0].hint = _hint(variable.name)
         return trace.emit_op(op)[0]
-    state = trace.states[level - 1]
+    state = trace.transforms[level - 1]
     key = key_of(trace, variable)
     if key in state.names.__dict__:
         found: StagedArray = state.names.__dict__[key]
@@ -347,11 +347,11 @@ def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray
 def write_variable(trace: TraceContext, variable: Variable, value: Array) -> None:
     """Write now, or pass the value on as state of the innermost transform."""
     check_effect("write", f"{_described(variable.name)} is written", variable)
-    if trace.states:
-        if trace.of(Levels).made_at[id(reference_of(trace, variable))] < len(trace.states):
-            _read_at(trace, variable, len(trace.states))  # its entry value: what the paths that do not write it have
+    if trace.transforms:
+        if trace.of(Levels).made_at[id(reference_of(trace, variable))] < len(trace.transforms):
+            _read_at(trace, variable, len(trace.transforms))  # its entry value: what the paths that do not write it have
         handle = StagedArray(trace.value_of(value), trace)
-        trace.states[-1].names.__dict__[key_of(trace, variable)] = handle
+        trace.transforms[-1].names.__dict__[key_of(trace, variable)] = handle
         return
     reference = reference_of(trace, variable)
     if trace.strict is not None:

@@ -1,4 +1,4 @@
-"""Extents and attempts: what surrounds traced code is put back on every way out, and what was recorded when taken back."""
+"""Bodies and attempts: what surrounds traced code is put back on every way out, and what was recorded when taken back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 import staged as st
 from staged.frontend.attempts import Attempt
-from staged.frontend.extents import Region
-from staged.frontend.lifetimes import Held, OfAttempt, OfExtent, OfTrace
+from staged.frontend.bodies import OpenBody
+from staged.frontend.lifetimes import Held, OfAttempt, OfBody, OfTrace
 from staged.frontend.locals import Locals
 from staged.frontend.mutation import record_contents
 from staged.frontend.signals import Again, Target
@@ -23,7 +23,7 @@ from staged.ops.context import use_context
 
 
 @dataclass(frozen=True)
-class Here(OfExtent):
+class Here(OfBody):
     number: int = 0
 
 
@@ -46,11 +46,11 @@ def trace() -> Iterator[TraceContext]:
 
 def surround(trace: TraceContext) -> None:
     """Add to everything that surrounds traced code."""
-    region = Region("a branch", 0, is_loop=False)
+    body = OpenBody("a branch", 0, is_loop=False)
     trace.targets += (Target("loop", "a loop", frozenset(), None),)
-    trace.regions += (region,)
-    trace.extents += (region,)
-    trace.states += (None,)  # type: ignore[arg-type]
+    trace.conditional += (body,)
+    trace.bodies += (body,)
+    trace.transforms += (None,)  # type: ignore[arg-type]
     trace.path += (1,)
     trace.next_run = lambda scope, body: None
     trace.builder.current = trace.open_block()
@@ -60,9 +60,9 @@ def surround(trace: TraceContext) -> None:
 def surroundings(trace: TraceContext) -> list[Any]:
     return [
         trace.targets,
-        trace.regions,
-        trace.extents,
-        trace.states,
+        trace.conditional,
+        trace.bodies,
+        trace.transforms,
         trace.path,
         trace.next_run,
         trace.builder.current,
@@ -111,12 +111,12 @@ def fail(trace: TraceContext, attempt: Attempt | None) -> None:
 
 @pytest.mark.parametrize("way_out", [leave, fail])
 @pytest.mark.parametrize("is_attempt", [False, True])
-def test_at_the_end_of_an_extent_what_surrounds_it_is_what_it_was(
+def test_at_the_end_of_an_body_what_surrounds_it_is_what_it_was(
     trace: TraceContext, is_attempt: bool, way_out: Callable[[TraceContext, Any], None]
 ) -> None:
     before = surroundings(trace)
     try:
-        with trace.attempt([]) if is_attempt else trace.extent(trace.block):
+        with trace.attempt([]) if is_attempt else trace.inside(trace.block):
             surround(trace)
             assert all(a != b for a, b in zip(before, surroundings(trace), strict=True))
             way_out(trace, None)
@@ -167,10 +167,10 @@ def test_again_ends_the_attempt_that_it_names(trace: TraceContext) -> None:
     assert not inner.is_taken_back
 
 
-def test_a_closed_extent_ends_what_nested_functions_share_in_it(trace: TraceContext) -> None:
+def test_a_closed_body_ends_what_nested_functions_share_in_it(trace: TraceContext) -> None:
     for is_closed in (False, True):
         before = trace.shared
-        with trace.extent(trace.open_block(), is_closed):
+        with trace.inside(trace.open_block(), is_closed):
             trace.shared += (Locals("g"),)
         assert (trace.shared == before) == is_closed
 

@@ -86,7 +86,7 @@ class custom_vjp:
             mine = [states for owner, states in open_ if owner is self]
             if mine and len(mine) > max(mine[0], _ORDERS):
                 return call(self.f, *args)
-            token = _recording.set((*open_, (self, len(trace.states))))
+            token = _recording.set((*open_, (self, len(trace.transforms))))
             try:
                 return _record(trace, call_)
             finally:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from staged.errors import GradientError
-from staged.frontend.attempts import State
+from staged.frontend.attempts import OpenTransform
 from staged.frontend.locals import VariableStates
 from staged.frontend.open_calls import awaits_result
 from staged.frontend.signals import BlockEndedError
@@ -88,9 +88,9 @@ def record(
         entries[key_of(trace, variable)] = param
     names = VariableStates(entries)
     outer = trace.block
-    with trace.extent(block, is_closed=True):
+    with trace.inside(block, is_closed=True):
         # Reads and writes of Variables go through `names`.
-        trace.states += (State(names, outer, kind),)
+        trace.transforms += (OpenTransform(names, outer, kind),)
         trace.shared += (names,)
         try:
             returned = run(params)

@@ -55,14 +55,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an index that a condition guards is refused while staging",
         "staged/frontend/tracing.py",
-        "        return not self.regions",
+        "        return not self.conditional",
         "        return True",
         (_TABLES,),
     ),
     Mutant(
         "an index that runs in any case is looked at late",
         "staged/frontend/tracing.py",
-        "        return not self.regions",
+        "        return not self.conditional",
         "        return False",
         (_TABLES,),
     ),

@@ -1,4 +1,4 @@
-"""What a staged branch or loop body changes in Python, and where its extent begins in the trace's log of changes."""
+"""The bodies of staged constructs while they are traced, and the changes of Python objects in them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Mutation:
 
 
 @dataclass
-class Region:
-    """The extent of a staged branch or loop body: Python state that it changes must be its own, or tracked."""
+class OpenBody:
+    """The body of a staged branch, loop, scope or function: Python state that it changes must be its own, or tracked."""
 
     what: str
     log_start: int
