@@ -95,7 +95,8 @@ def test_what_c_refuses_goes_the_long_way_and_leaves_its_slot() -> None:
     """A subclass, another dtype, strides, a thing that is no array: C takes only what it knows, whatever the caller has compared."""
     function = st.function(lambda x: x + 1.0)
     function(X)
-    (native,) = function._kept.loaded.values()
+    (loaded,) = function._kept.loaded.values()
+    native = loaded.native
     short = native.short([], lambda *values: "the long way", is_single=True, known=(0,))
     assert short is not None
     assert short(X).tolist() == (X + 1).tolist()
