@@ -124,7 +124,7 @@ class Member(Expr):
 class Cast(Expr):
     """`(type)operand`."""
 
-    type: str
+    type: str | CType
     operand: Expr
 
     __str__ = Expr.__str__
@@ -201,6 +201,10 @@ class Words:
         """The name of what the code declares."""
         return variable.text
 
+    def type(self, type: CType) -> str:
+        """The name of a type: where pointers say into which memory, with that."""
+        return type.text
+
 
 PLAIN = Words()
 
@@ -240,7 +244,8 @@ def _print_member(expr: Member, words: Words) -> tuple[str, int]:
 
 
 def _print_cast(expr: Cast, words: Words) -> tuple[str, int]:
-    return f"({expr.type}){print_expr(expr.operand, _UNARY, words)}", _UNARY
+    type = expr.type if isinstance(expr.type, str) else words.type(expr.type)
+    return f"({type}){print_expr(expr.operand, _UNARY, words)}", _UNARY
 
 
 def _print_conditional(expr: Conditional, words: Words) -> tuple[str, int]:

@@ -15,7 +15,7 @@ class Dialect:
     words: Words = PLAIN
     """How functions and types of the support library are called in it."""
     unroll: str = "#pragma GCC unroll {}"
-    """What stands before a loop that is to be unrolled so many times."""
+    """What stands before a loop that is to be unrolled so many times; empty where compilers decide that."""
     needs_casts: bool = False
     """Whether a `void *` becomes another pointer by a cast alone, as in C++."""
     restrict: str = "restrict"

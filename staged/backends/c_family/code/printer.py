@@ -24,6 +24,7 @@ from staged.backends.c_family.code.tree import (
     Unused,
     While,
 )
+from staged.backends.c_family.code.types import VOID, CType
 from staged.backends.c_family.expr import PLAIN, Cast, Expr, print_expr
 from staged.backends.c_family.writer import INDENT, Writer, safe_comment, wrapped
 
@@ -84,10 +85,15 @@ class Printer:
     def parameters(self, parameters: Iterable[Parameter]) -> str:
         restrict = f"{self.dialect.restrict} "
         return ", ".join(
-            f"{p.variable.type.before_name}{restrict * p.is_alone}{self.expr(p.variable)}" for p in parameters
+            f"{self.before_name(p.variable.type)}{restrict * p.is_alone}{self.expr(p.variable)}" for p in parameters
         )
 
     # ---- statements ----
+
+    def before_name(self, type: CType) -> str:
+        """The text in front of what is declared."""
+        text = self.dialect.words.type(type)
+        return text if type.is_pointer else f"{text} "
 
     def expr(self, expr: Expr) -> str:
         return print_expr(expr, 0, self.dialect.words)
@@ -116,31 +122,31 @@ class Printer:
         type, sizes = s.variable.type, "".join([f"[{self.expr(size)}]" for size in s.sizes])
         name = f"{self.expr(s.variable)}{sizes}"
         if type.is_pointer and not s.sizes:
-            head = f"{type.text}{'const ' * s.is_const}{name}"
+            head = f"{self.before_name(type)}{'const ' * s.is_const}{name}"
         else:
             word = self.dialect.storage.get(type.space, "") if s.sizes else ""
-            head = f"{word}{'const ' * s.is_const}{type.before_name}{name}"
+            head = f"{word}{'const ' * s.is_const}{self.before_name(type)}{name}"
         if s.value is None:
             return head
         cast = ""
-        if self.dialect.needs_casts and type.is_pointer and isinstance(s.value, Cast) and s.value.type == "void *":
-            cast = f"({type.text})"
+        if self.dialect.needs_casts and isinstance(s.value, Cast) and s.value.type == VOID:
+            cast = f"({self.dialect.words.type(type)})"
         more = "".join([f", {self.expr(variable)} = {self.expr(value)}" for variable, value in s.also])
         return f"{head} = {cast}{self.expr(s.value)}{more}"
 
     def loop(self, s: For) -> None:
         i, step = self.expr(s.index), "" if s.step is None else self.expr(s.step)
-        if s.unroll:
+        if s.unroll and self.dialect.unroll:
             self.w.line(self.dialect.unroll.format(s.unroll))
         onwards = {"": f"++{i}", "-1": f"--{i}"}.get(step, f"{i} += {step}")
         relation = ">" if s.is_down else "<"
-        head = f"{s.index.type.before_name}{i} = {self.expr(s.start)}; {i} {relation} {self.expr(s.stop)}; {onwards}"
+        head = f"{self.before_name(s.index.type)}{i} = {self.expr(s.start)}; {i} {relation} {self.expr(s.stop)}; {onwards}"
         with self.w.block(f"for ({head})"):
             self.body(s.body)
 
     def loop_over_bits(self, s: ForBits) -> None:
         rest = self.expr(s.rest)
-        head = f"{s.rest.type.before_name}{rest} = {self.expr(s.mask)}; {rest} != 0; {rest} &= {rest} - 1"
+        head = f"{self.before_name(s.rest.type)}{rest} = {self.expr(s.mask)}; {rest} != 0; {rest} &= {rest} - 1"
         with self.w.block(f"for ({head})"):
             self.body(s.body)
 

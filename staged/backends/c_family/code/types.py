@@ -64,6 +64,8 @@ def pointer(to: CType, space: Space, is_const: bool = False) -> CType:
     return CType(f"{to.text}{const}*" if to.is_pointer else f"{const}{to.text} *", to.dtype, to.lanes, True, is_const, space)
 
 
+VOID = pointer(word("void"), Space.GLOBAL)
+"""An address in workspace, of whatever will be there."""
 INDEX = CType("int64_t")
 """What counts iterations and elements."""
 SHORT_INDEX = CType("int")

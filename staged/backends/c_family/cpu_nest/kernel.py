@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from staged.backends.c_family.code.dialect import C, Dialect
 from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Declare, Function, Parameter, Statement, Unused
-from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar, word
+from staged.backends.c_family.code.types import INDEX, VOID, Space, pointer, scalar, word
 from staged.backends.c_family.code.uses import mentioned
 from staged.backends.c_family.cpu_nest.vector_loops import VectorLoops
 from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
@@ -115,7 +115,7 @@ def declare_scratch(low: Lowering, scratch: Expr) -> Iterable[Declare]:
         place = low.variable(array.name, pointer(scalar(array.dtype), Space.GLOBAL))
         low.arrays[array] = place
         start = Infix("+", scratch, Literal(str(offset))) if offset else scratch
-        yield Declare(place, Cast("void *", start))
+        yield Declare(place, Cast(VOID, start))
         offset += aligned(array.nbytes)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Barrier, Declare, Function, If, Jump, Parameter, Unused
-from staged.backends.c_family.code.types import INDEX, SHORT_INDEX, Space, pointer, scalar, word
+from staged.backends.c_family.code.types import INDEX, SHORT_INDEX, VOID, Space, pointer, scalar, word
 from staged.backends.c_family.code.uses import mentioned
 from staged.backends.c_family.expr import Cast, Conditional, Expr, Group, Infix, Literal, Variable
 from staged.backends.c_family.kernel_text import Site, kernel_comments
@@ -284,5 +284,5 @@ class DeviceKernel:
         for array in part.scratch:
             own = low.arrays[array] = low.variable(array.name, pointer(scalar(array.dtype), Space.GLOBAL))
             place = Infix("+", start, Literal(str(offset))) if offset else start
-            low.code.add(Declare(own, Cast("void *", Group(place))))
+            low.code.add(Declare(own, Cast(VOID, Group(place))))
             offset += aligned(array.nbytes)

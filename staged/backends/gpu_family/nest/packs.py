@@ -77,4 +77,4 @@ class Packs:
 
     def at(self, place: Expr, type: CType, is_const: bool = False) -> Expr:
         """The pack at an address."""
-        return Prefix("*", Cast(pointer(type, Space.GLOBAL, is_const).text, place))
+        return Prefix("*", Cast(pointer(type, Space.GLOBAL, is_const), place))

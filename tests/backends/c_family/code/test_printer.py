@@ -25,7 +25,7 @@ from staged.backends.c_family.code.tree import (
     Unused,
     While,
 )
-from staged.backends.c_family.code.types import INDEX, SHORT_INDEX, CType, Space, lanes, pointer, scalar, word
+from staged.backends.c_family.code.types import INDEX, SHORT_INDEX, VOID, CType, Space, lanes, pointer, scalar, word
 from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Items, Literal, Name, Variable, Words
 from staged.ir.types import f32
 
@@ -73,7 +73,7 @@ STEP: tuple[Statement, ...] = (Assign(A, ONE, "+"),)
         (Declare(A, ONE, also=((I, TEN),)), "const float a = 1, i = 10;"),
         (Declare(A, Items((ONE, TEN)), False, (Literal("2"),)), "float a[2] = {1, 10};"),
         (Declare(Variable("v", lanes(f32, 4, "f32v")), Items((ONE,), "f32v")), "const f32v v = (f32v){1};"),
-        (Declare(Y, Cast("void *", Infix("+", BYTES, TEN))), "float *const y = (void *)(bytes + 10);"),
+        (Declare(Y, Cast(VOID, Infix("+", BYTES, TEN))), "float *const y = (void *)(bytes + 10);"),
         (Assign(Index(Y, I), A), "y[i] = a;"),
         (Assign(A, ONE, "+"), "a += 1;"),
         (Do(Call("st_f", (A,))), "st_f(a);"),
@@ -110,7 +110,7 @@ def test_statements_in_c(statement: Statement, lines: str) -> None:
         (Do(Call("st_f", (A,))), "device_f(a);"),
         (For(I, ONE, TEN, (), unroll=9), "UNROLLED\nfor (int64_t i = 1; i < 10; ++i) {\n}"),
         (Declare(TABLE, None, False, (TEN, ONE)), "__shared__ float table[10][1];"),
-        (Declare(Y, Cast("void *", BYTES)), "float *const y = (float *)(void *)bytes;"),
+        (Declare(Y, Cast(VOID, BYTES)), "float *const y = (float *)(void *)bytes;"),
         (Barrier(), "__syncthreads();"),
         (Barrier(is_warp=True, note="why"), "__syncwarp();  // why"),
     ],
@@ -119,8 +119,31 @@ def test_statements_of_a_device(statement: Statement, lines: str) -> None:
     assert printed(statement, dialect=DEVICE) == lines.splitlines()
 
 
+class _Spaces(Words):
+    def type(self, type: CType) -> str:
+        spaces = {Space.GLOBAL: "__global ", Space.SHARED: "__local ", Space.PRIVATE: ""}
+        return f"{spaces[type.space] * type.is_pointer}{type.text}"
+
+
+def test_a_language_says_at_each_pointer_into_which_memory_it_points() -> None:
+    words = Dialect(words=_Spaces(), kernel_head="__kernel void", storage={Space.SHARED: "__local "}, needs_casts=True)
+    row = Variable("row", pointer(scalar(f32), Space.SHARED))
+    body = (
+        Declare(TABLE, None, False, (TEN,)),
+        Declare(row, Infix("+", TABLE, ONE)),
+        Declare(Variable("own", pointer(scalar(f32), Space.GLOBAL)), Cast(VOID, BYTES)),
+    )
+    assert print_function(Function("f", (Parameter(X, is_alone=True), Parameter(A)), body, threads=32), words) == (
+        "__kernel void f(__global const float *restrict x, float a) {\n"
+        "    __local float table[10];\n"
+        "    __local float *const row = table + 1;\n"
+        "    __global float *const own = (__global float *)(__global void *)bytes;\n"
+        "}\n"
+    )
+
+
 def test_other_pointers_are_cast_where_both_languages_are_meant() -> None:
-    place: Expr = Cast("void *", BYTES)
+    place: Expr = Cast(VOID, BYTES)
     assert printed(Declare(Y, place), dialect=C_AND_CPP) == ["float *const y = (float *)(void *)bytes;"]
 
 
