@@ -147,7 +147,7 @@ def page() -> str:
 def functions() -> dict[str, Callable[..., Any]]:
     """The public array functions by the name that stands behind `st.`, in order of declaration."""
     order = {function: number for number, function in enumerate(METHODS.values())}
-    found = {name: getattr(ops, name) for name in ops.__all__} | {"stop_gradient": st.stop_gradient}
+    found = {name: METHODS[name] for name in PUBLIC if "." not in name} | {"stop_gradient": st.stop_gradient}
     found |= {name: function for name, function in METHODS.items() if name.startswith("random.")}
     return dict(sorted(found.items(), key=lambda item: (order.get(item[1], len(order)), item[0])))
 

@@ -41,23 +41,16 @@ def _erf(x: Any) -> Any:
     return np.vectorize(math.erf, otypes=[float])(x) if x.size else x
 
 
+for _name, _function in vars(np).items():
+    # Functions of floats alone by NumPy's own names: `exp`, `log1p`, `logaddexp`.
+    if isinstance(_function, np.ufunc) and _function.__name__ == _name and all(types[0] in "efdgFDGO" for types in _function.types):
+        _smooth(_name, _function)
+
 for _name, _function in {
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "log2": np.log2,
-    "log10": np.log10,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
     "asin": np.arcsin,
     "acos": np.arccos,
     "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
     "erf": _erf,
     "erfc": _erfc,
     "atan2": np.arctan2,
