@@ -268,7 +268,7 @@ NAMES_HEAD = '''\
 """Every op of the language: primitives, declared once; the public functions over them; composites.
 
 Importing this package declares them all. `__all__` lists the array functions, which `staged` itself exports: those that
-`promote.public` has entered. `python -m docs.make_ops` writes this file, so that editors and type checkers see them.
+`public.public` has entered. `python -m docs.make_ops` writes this file, so that editors and type checkers see them.
 `primitive.PRIMITIVES` and `composite.COMPOSITES` hold the declarations by name, `array.METHODS` the functions by name
 (those of `st.random` as `random.uniform`, ...).
 """

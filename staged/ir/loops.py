@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.ir.declaration import DECLARED, Declaration
+from staged.ir.numbers import limits
 from staged.ir.types import Dim, DType, Extent, bound
 from staged.source import Position
 
@@ -151,7 +152,7 @@ class Compute:
 
     @property
     def declared(self) -> Declaration:
-        """The declaration of the op: its kind and traits."""
+        """The declaration of the op."""
         return DECLARED[self.op]
 
 
@@ -424,24 +425,20 @@ def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     return map_indices(body, change) if turned else body
 
 
-def collapse(
-    body: tuple[Statement, ...], merged: dict[tuple[Axis, Axis], Axis] | None = None
-) -> tuple[Statement, ...]:
+def collapse(body: tuple[Statement, ...], merged: dict[tuple[Axis, Axis], Axis] | None = None) -> tuple[Statement, ...]:
     """Perfectly nested loops become one where every index walks both without a jump.
 
     Why: one long loop has one tail, no inner start-up cost and no index arithmetic. Loops over the same two axes become loops
     over the same one (`merged`): a thread of a GPU can take its turn of all of them.
     """
-    merged = {} if merged is None else merged
-    out: list[Statement] = []
-    for s in body:
+    known = {} if merged is None else merged
+
+    def inside(s: Statement) -> Statement:
         if isinstance(s, Tile):
-            out.append(Tile(s.axis, s.size, collapse(s.body, merged), s.reductions))
-        elif isinstance(s, Loop):
-            out.append(_collapse_loop(Loop(s.axis, collapse(s.body, merged), s.reductions), merged))
-        else:
-            out.append(s)
-    return tuple(out)
+            return Tile(s.axis, s.size, collapse(s.body, known), s.reductions)
+        return _collapse_loop(Loop(s.axis, collapse(s.body, known), s.reductions), known) if isinstance(s, Loop) else s
+
+    return tuple(map(inside, body))
 
 
 def _collapse_loop(loop: Loop, known: dict[tuple[Axis, Axis], Axis]) -> Loop:
@@ -451,14 +448,13 @@ def _collapse_loop(loop: Loop, known: dict[tuple[Axis, Axis], Axis]) -> Loop:
     if inner.reductions or inner.axis.dim is not None:
         return loop
     outer_axis, inner_axis = loop.axis, inner.axis
-    used = [i for s in walk(inner.body) for i in indices_of(s)]
-    if any(i.stride(outer_axis) != i.stride(inner_axis) * inner_axis.extent for i in used):
+    inside = (index for s in walk(inner.body) for index in indices_of(s))
+    if any(index.stride(outer_axis) != index.stride(inner_axis) * inner_axis.extent for index in inside):
         return loop
     if any(isinstance(s, Loop | Tile) and s.axis in (outer_axis, inner_axis) for s in walk(inner.body)):
         return loop
     if (outer_axis, inner_axis) not in known:
-        extent = outer_axis.extent * inner_axis.extent
-        known[outer_axis, inner_axis] = Axis(inner_axis.name, extent, outer_axis.dim)
+        known[outer_axis, inner_axis] = Axis(inner_axis.name, outer_axis.extent * inner_axis.extent, outer_axis.dim)
     merged = known[outer_axis, inner_axis]
 
     def change(index: Affine) -> Affine:
@@ -477,9 +473,7 @@ def identity(op: str, dtype: DType) -> Constant:
             return Constant(sign * float("inf"), dtype)
         if dtype.is_bool:
             return Constant(sign > 0, dtype)
-        bits = dtype.size * 8
-        low, high = (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        return Constant(low if sign < 0 else high, dtype)
+        return Constant(limits(dtype)[sign > 0], dtype)
     value = {"sum": 0, "prod": 1, "any": False, "all": True}[op]
     return Constant(float(value) if dtype.is_float else value, dtype)
 

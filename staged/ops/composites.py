@@ -30,16 +30,8 @@ from staged.ops.elementwise import (
     where,
 )
 from staged.ops.primitive import Sample, next_axes, next_axis
-from staged.ops.promote import (
-    as_array,
-    axes_of,
-    axis_of,
-    cast,
-    is_number,
-    promoted,
-    public,
-    shape_error,
-)
+from staged.ops.promote import as_array, axes_of, axis_of, cast, is_number, promoted, shape_error
+from staged.ops.public import public
 from staged.ops.random import bernoulli
 from staged.ops.reduction import peak, sum_
 from staged.ops.shape import reshape

@@ -13,16 +13,8 @@ from staged.ir.types import TensorType, bool_, f32, f64, i32, i64, shape_text
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import (
-    as_array,
-    axis_of,
-    broadcast,
-    broadcast_shapes,
-    dtype_error,
-    promoted,
-    public,
-    shape_error,
-)
+from staged.ops.promote import as_array, axis_of, broadcast, broadcast_shapes, dtype_error, promoted, shape_error
+from staged.ops.public import public
 from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims, moveaxis, reshape, squeeze
 

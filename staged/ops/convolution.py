@@ -16,7 +16,8 @@ from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.contraction import bilinear_jvp
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, cast, promoted, public, shape_error
+from staged.ops.promote import as_array, cast, promoted, shape_error
+from staged.ops.public import public
 from staged.ops.shape import expand_dims, pad, reshape, squeeze
 
 Pair = tuple[int, int]

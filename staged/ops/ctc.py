@@ -22,7 +22,8 @@ from staged.ops.index import at_labels
 from staged.ops.loop import row, steps, with_row
 from staged.ops.losses import check_reduction, reduced
 from staged.ops.primitive import PRIMITIVES, Sample
-from staged.ops.promote import as_array, broadcast, cast, constant, dtype_error, public, shape_error
+from staged.ops.promote import as_array, broadcast, cast, constant, dtype_error, shape_error
+from staged.ops.public import public
 from staged.ops.reduction import max_, sum_
 from staged.ops.shape import concat, expand_dims, pad, reshape, slice_axis, stack
 from staged.ops.source import arange, full, iota, zeros

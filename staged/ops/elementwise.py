@@ -28,13 +28,12 @@ from staged.ops.promote import (
     check_dtype,
     dtype_error,
     handle,
-    internal,
     is_number,
     promoted,
-    public,
     together,
     type_of,
 )
+from staged.ops.public import internal, public
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]

@@ -20,17 +20,8 @@ from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.elementwise import select, where
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
-from staged.ops.promote import (
-    as_array,
-    axis_of,
-    broadcast,
-    broadcast_shapes,
-    cast,
-    constant,
-    dtype_error,
-    public,
-    shape_error,
-)
+from staged.ops.promote import as_array, axis_of, broadcast, broadcast_shapes, cast, constant, dtype_error, shape_error
+from staged.ops.public import public
 from staged.ops.shape import reshape
 from staged.ops.source import full, iota, zeros_like
 

@@ -27,11 +27,11 @@ from staged.ops.promote import (
     dtype_error,
     handle,
     is_number,
-    public,
     shape_error,
     together,
     type_of,
 )
+from staged.ops.public import public
 from staged.ops.reduction import extent_of, mean, sum_
 from staged.ops.shape import expand_dims, reshape
 from staged.ops.source import full, is_class, zeros_like

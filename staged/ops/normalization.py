@@ -17,7 +17,8 @@ from staged.ops.composite import composite
 from staged.ops.composites import as_float, spread
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square, stop_gradient, where
 from staged.ops.primitive import Sample, next_axes
-from staged.ops.promote import as_array, broadcast, cast, check_argument, check_known, is_number, public, shape_error
+from staged.ops.promote import as_array, broadcast, cast, check_argument, check_known, is_number, shape_error
+from staged.ops.public import public
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
 from staged.ops.shape import flatten, reshape
 

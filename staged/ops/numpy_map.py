@@ -21,7 +21,8 @@ from staged.ir.types import dtype_of
 from staged.ops.array import METHODS, NUMPY_NAMES, WORDS, Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.primitive import PRIMITIVES
-from staged.ops.promote import handle, internal, type_of
+from staged.ops.promote import handle, type_of
+from staged.ops.public import internal
 from staged.other_names import EQUIVALENTS, answer_from
 from staged.source import here
 

@@ -17,7 +17,8 @@ from staged.ops.convolution import Pair, pair, single, window_count
 from staged.ops.elementwise import maximum, minimum
 from staged.ops.index import take_along_axis
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, cast, promoted, public, shape_error
+from staged.ops.promote import as_array, cast, promoted, shape_error
+from staged.ops.public import public
 from staged.ops.reduction import mean, sum_
 from staged.ops.shape import expand_dims, flatten, matrix_transpose, pad, reshape, squeeze
 from staged.ops.source import iota

@@ -9,8 +9,8 @@ weak as a number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,51 +18,14 @@ from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError, St
 from staged.ir.nodes import Value
 from staged.ir.numbers import limits
 from staged.ir.types import DTYPES, Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
-from staged.ops.array import METHOD_NAMES, METHODS, NUMPY_NAMES, PUBLIC, Array, StagedArray, static_hint
+from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import extent_op
 from staged.ops.interchange import elements, is_offered
 from staged.ops.number_list import NumberList, leaves_of, shape_of, tuples_of
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import operand_line
-from staged.ops.torch_words import takes_torch_keywords
 from staged.source import here
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def public(
-    name: str, *, method: bool = False, numpy: Sequence[str] | None = (), torch: Sequence[str] = ()
-) -> Callable[[F], F]:
-    """Enter a function as `st.name`; see `internal` for the rest."""
-
-    def enter(function: F) -> F:
-        PUBLIC.append(name)
-        return internal(name, method=method, numpy=numpy, torch=torch)(function)
-
-    return enter
-
-
-def internal(
-    name: str, *, method: bool = False, numpy: Sequence[str] | None = None, torch: Sequence[str] = ()
-) -> Callable[[F], F]:
-    """Enter a function into `METHODS`, where operators find it by `name`; it takes torch's names of its arguments too.
-
-    With `method` it is a method of arrays, and so it is by torch's words for it. On arrays of ours NumPy's function of the same
-    name is this one, and so are those that `numpy` lists; None: no function of NumPy's is.
-    """
-
-    def enter(function: F) -> F:
-        assert name not in METHODS, f"function {name} is declared twice"
-        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        named = METHODS[name] = takes_torch_keywords(name, function)
-        METHOD_NAMES.update(dict.fromkeys((*((name,) if method else ()), *torch), name))
-        if numpy is not None:
-            NUMPY_NAMES.update(dict.fromkeys((*((name,) if hasattr(np, name) else ()), *numpy), name))
-        return named
-
-    return enter
-
 
 # ---- errors ---------------------------------------------------------------------------------------
 

@@ -41,9 +41,9 @@ from staged.ops.promote import (
     check_fits,
     dtype_error,
     is_number,
-    public,
     shape_error,
 )
+from staged.ops.public import public
 from staged.ops.source import static_shape
 
 Data = np.ndarray[Any, Any]

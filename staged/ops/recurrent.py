@@ -21,7 +21,8 @@ from staged.ops.contraction import matrix_product
 from staged.ops.elementwise import select, square, tanh
 from staged.ops.loop import named, row, steps, with_row
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_array, cast, dtype_error, public, shape_error
+from staged.ops.promote import as_array, cast, dtype_error, shape_error
+from staged.ops.public import public
 from staged.ops.reduction import sum_
 from staged.ops.shape import concat, flatten, reshape, slice_axis, split
 from staged.ops.source import zeros, zeros_like

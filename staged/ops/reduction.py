@@ -29,9 +29,9 @@ from staged.ops.promote import (
     check_known,
     is_number,
     promoted,
-    public,
     shape_error,
 )
+from staged.ops.public import public
 
 _NUMBER_DTYPES = (f32, f64, i32, i64, u8, u32)
 

@@ -24,13 +24,12 @@ from staged.ops.promote import (
     cast,
     check_fits,
     check_known,
-    internal,
     is_number,
     promoted,
-    public,
     read,
     shape_error,
 )
+from staged.ops.public import internal, public
 from staged.ops.reduction import sum_
 from staged.source import here
 

@@ -28,9 +28,9 @@ from staged.ops.promote import (
     handle,
     is_number,
     number_type,
-    public,
     shape_error,
 )
+from staged.ops.public import public
 from staged.ops.shape import expand_dims, reshape
 
 _NOT_OF_OPERANDS = "it has no operands"

@@ -39,15 +39,14 @@ from staged.ops.promote import (
     dtype_error,
     filled,
     handle,
-    internal,
     is_number,
     promoted,
-    public,
     read,
     shape_error,
     type_of,
     wider_hint,
 )
+from staged.ops.public import internal, public
 from staged.ops.shape import embed, permute_dims, reshape
 from staged.ops.windows import width_of
 from staged.source import here

@@ -377,7 +377,7 @@ METHOD_WORDS: dict[str, Callable[..., Any]] = {
     "amax": lambda x, dim=None, keepdim=False: METHODS["max"](x, dim, keepdim),
     "amin": lambda x, dim=None, keepdim=False: METHODS["min"](x, dim, keepdim),
 }
-"""Methods of a torch tensor that are more than another word for one of our functions (see `promote.public`)."""
+"""Methods of a torch tensor that are more than another word for one of our functions (see `public.public`)."""
 
 _TWO_MEANINGS = {
     "repeat": "`st.tile(x, counts)` is torch's repeat, `st.repeat(x, count)` NumPy's",

@@ -1,0 +1,46 @@
+"""How a function of this package gets its public names: its own, and NumPy's and torch's words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from staged.ops.array import METHOD_NAMES, METHODS, NUMPY_NAMES, PUBLIC
+from staged.ops.torch_words import takes_torch_keywords
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def public(
+    name: str, *, method: bool = False, numpy: Sequence[str] | None = (), torch: Sequence[str] = ()
+) -> Callable[[F], F]:
+    """Enter a function as `st.name`; see `internal` for the rest."""
+
+    def enter(function: F) -> F:
+        PUBLIC.append(name)
+        return internal(name, method=method, numpy=numpy, torch=torch)(function)
+
+    return enter
+
+
+def internal(
+    name: str, *, method: bool = False, numpy: Sequence[str] | None = None, torch: Sequence[str] = ()
+) -> Callable[[F], F]:
+    """Enter a function into `METHODS`, where operators find it by `name`; it takes torch's names of its arguments too.
+
+    With `method` it is a method of arrays, and so it is by torch's words for it. On arrays of ours NumPy's function of the same
+    name is this one, and so are those that `numpy` lists; None: no function of NumPy's is.
+    """
+
+    def enter(function: F) -> F:
+        assert name not in METHODS, f"function {name} is declared twice"
+        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+        named = METHODS[name] = takes_torch_keywords(name, function)
+        METHOD_NAMES.update(dict.fromkeys((*((name,) if method else ()), *torch), name))
+        if numpy is not None:
+            NUMPY_NAMES.update(dict.fromkeys((*((name,) if hasattr(np, name) else ()), *numpy), name))
+        return named
+
+    return enter
