@@ -119,7 +119,7 @@ EQUIVALENTS: dict[str, str] = {
         _NOT_YET + "write it with loops (they are compiled and differentiated), or " + _BEFORE.split(", or")[0],
     ),
     **dict.fromkeys(
-        "cumsum cumprod cummax cummin diff convolve correlate fft ifft rfft irfft kron lgamma digamma erfinv hypot logaddexp "
+        "cumsum cumprod cummax cummin diff convolve correlate fft ifft rfft irfft kron lgamma digamma erfinv hypot "
         "multinomial categorical choice nanmean nansum nanmax nanmin".split(),
         _NOT_YET + "write it with the functions there are, and a loop where one is needed",
     ),

@@ -53,6 +53,18 @@ def test_the_table_of_folders_names_every_place() -> None:
             assert f"`{path.name}{'/' if path.is_dir() else ''}`" in said, path.name
 
 
+def test_changes_that_the_page_shows_have_been_made() -> None:
+    """What a diff of the page adds to a file stands there, hunk after hunk."""
+    diffs = re.findall(r"```diff\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    assert diffs
+    for path, lines in re.findall(r"^--- (\S+)\n((?:[+@].*\n)+)", "".join(diffs), re.MULTILINE):
+        place, text = 0, (ROOT / path).read_text()
+        for hunk in lines.split("@@\n"):
+            added = "".join(line[1:] for line in hunk.splitlines(keepends=True))
+            place = text.find(added, place)
+            assert place >= 0, f"{path} has no more what the page adds to it:\n{added}"
+
+
 def test_files_are_as_long_as_contributing_says() -> None:
     limit = re.search(r"stay below about (\d+) lines, tables aside", CONTRIBUTING)
     assert limit

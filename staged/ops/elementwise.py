@@ -389,6 +389,21 @@ atan2: Binary = _binary(
 )
 
 
+def _part(t: Any, y: Any, x: Any) -> Any:
+    """t * exp(x - y), the part that exp(x) has in exp(y); an infinity has all of it."""
+    return t * exp(select(x == y, _zeros(y), x - y))
+
+
+logaddexp: Binary = _binary(
+    "logaddexp",
+    np.logaddexp,
+    FLOATS,
+    [lambda t, y, a, b: _part(t, y, a), lambda t, y, a, b: _part(t, y, b)],
+    doc="log(exp(a) + exp(b)), without overflow; -inf of two times -inf. Where both are one infinity each gets all of the gradient.",
+    expensive=True,
+)
+
+
 def _fails_on_integers(types: Sequence[Type], attrs: Attrs) -> tuple[Effect, ...]:
     last = types[-1]
     return FAIL if isinstance(last, TensorType) and last.dtype.is_integer else PURE

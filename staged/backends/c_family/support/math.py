@@ -505,6 +505,19 @@ const {v.T} y = {v.select("first", "x", "z")};
     return body
 
 
+def _logaddexp(v: Variety) -> str:
+    return f"""\
+const {v.M} above = x > z, same = x == z;
+const {v.T} top = {v.select("above", "x", "z")}, gap = x - z;
+const {v.T} g = -{v.magnitude("gap")};
+{v.call("exp", "e", "g")}
+{v.call("log1p", "rest", "e")}
+const {v.T} apart = top + rest;
+const {v.T} twice = x + {v.number(math.log(2.0))};  // also of two infinities, which have no gap
+const {v.T} y = {v.select("same", "twice", "apart")};
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """A function of the library: its name in `st_<name>_<dtype>`, what it says of itself, its body, what it needs."""
@@ -547,6 +560,7 @@ FUNCTIONS = (
     Function("maximum", "the larger one; NaN if one is", _extreme(">"), arguments=("x", "z")),
     Function("minimum", "the smaller one; NaN if one is", _extreme("<"), arguments=("x", "z")),
     *(Function(name, f"{name}(x)", _libm(name), uses_libm=True) for name in _LIBM_UNARY),
+    Function("logaddexp", "log(exp(x) + exp(z)) without overflow", _logaddexp, ("exp", "log1p"), arguments=("x", "z")),
     Function("pow", "x to the power z", _libm("pow", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),
     Function("atan2", "the angle of the point (z, x)", _libm("atan2", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),
     Function(
