@@ -5,7 +5,7 @@ from __future__ import annotations
 from staged.ir.machine import Gpu
 
 # What all devices of compute capability 8.0 and above can do (CUDA C++ Programming Guide, "Compute Capabilities").
-CUDA = Gpu(
+CUDA_GPU = Gpu(
     "cuda",
     warp=32,
     block=256,

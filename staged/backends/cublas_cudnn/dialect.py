@@ -28,6 +28,7 @@ CUDA = GpuDialect(
         )
         for axis in "xyz"
     },
+    function_head="static __device__ inline ",
     atomics={"add": "atomicAdd", "min": "atomicMin", "max": "atomicMax"},
     all_lanes=(Literal("0xffffffffu"),),
     shuffles={"idx": "__shfl_sync", "up": "__shfl_up_sync", "down": "__shfl_down_sync", "xor": "__shfl_xor_sync"},

@@ -21,7 +21,7 @@ from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.contract import Emitted, Planner
-from staged.backends.cublas_cudnn.description import CUDA
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
     check_macro,
     distinct,
@@ -30,6 +30,7 @@ from staged.backends.cublas_cudnn.device import (
     write_release,
     write_struct,
 )
+from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.entry import CudaEntry
 from staged.backends.cublas_cudnn.failures import (
     finite_check_kernel,
@@ -51,11 +52,12 @@ from staged.backends.cublas_cudnn.peers import (
     opener,
     write_release_of_all,
 )
-from staged.backends.cublas_cudnn.spelling import device_functions, device_names
+from staged.backends.cublas_cudnn.spelling import find_function
 from staged.backends.cublas_cudnn.stacks import device_stack_text
 from staged.backends.gpu_family.failures import DECLARATIONS
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.support import device_functions, device_names
 from staged.backends.gpu_family.thread_kernels import ThreadKernelText
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
@@ -110,7 +112,7 @@ def emit_program(function: Function, machine: Machine, plan: Planner, check_nan:
 
     `plan` makes the memory plan; it is asked once the kernels are known, since they say which buffers may be shared.
     """
-    return CudaProgramEmitter(join_launches(function, CUDA), machine, check_nan).run(plan)
+    return CudaProgramEmitter(join_launches(function, CUDA_GPU), machine, check_nan).run(plan)
 
 
 class CudaProgramEmitter(CudaEntry):
@@ -171,7 +173,7 @@ class CudaProgramEmitter(CudaEntry):
             w.text(_UNROLLED)
         checks = [device_names(finite_check_kernel(dtype)) for dtype in self.finite_checks.dtypes]
         needs = needs_of(kernels) | ({"fail_not_finite"} if checks else frozenset())
-        functions = device_functions(needs, [*(kernel.text for kernel in kernels), *checks])
+        functions = device_functions(needs, [*(kernel.text for kernel in kernels), *checks], CUDA, find_function)
         if functions.strip():
             w.line()
             w.text(functions)

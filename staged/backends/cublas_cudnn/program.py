@@ -13,7 +13,7 @@ from staged.backends.c_family.program import ProgramEmitter, field_names
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Writer
 from staged.backends.contract import Emitted, Planner
-from staged.backends.cublas_cudnn.description import CUDA
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
     DevicePart,
     all_parts,
@@ -71,7 +71,7 @@ class CudaProgram(ProgramEmitter):
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
         # Host loops that no thread team shares: its C does not compile as C++.
-        super().__init__(function, machine.with_cores(1), partial(CudaLibrary, options=function.options, gpu=CUDA), check_nan)
+        super().__init__(function, machine.with_cores(1), partial(CudaLibrary, options=function.options, gpu=CUDA_GPU), check_nan)
         self.names.used |= {
             "Device",
             "DeviceBuffers",

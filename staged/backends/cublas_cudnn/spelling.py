@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 
-from staged.backends.c_family.support.library import snippets
 from staged.backends.cublas_cudnn import permutation_text
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
@@ -47,75 +45,15 @@ _OWN: dict[str, tuple[tuple[str, ...], str]] = {
 """Device functions that the host does not have, under the names of its snippets: which they call, and their text."""
 
 
-def device_functions(names: Iterable[str], kernels: Sequence[str]) -> str:
-    """The support functions of these names that `kernels` (texts) call, under names of their own.
-
-    Why not the host's functions themselves: the kernels' part of the file is also compiled alone, without headers. Why
-    not all that the snippets bring: nvcc warns of functions that nobody calls.
-    """
-    texts: dict[str, str] = {}
-
-    def add(name: str) -> None:
-        if name in texts or re.fullmatch(r"st_(\w+)_f(32|64)", name) and name.split("_")[1] in CUDA_MATHS:
-            return
-        checked = _CHECKED.fullmatch(name)
-        if checked is not None:
-            add("fail")
-            add(f"{checked[1]}_{checked[2]}")
-            wrong, kind = _WRONG[checked[1]]
-            texts[name] = _CHECKED_TEXT.format(
-                t=DTYPES[checked[2]].c_name, name=checked[1], dtype=checked[2], wrong=wrong, kind=kind
-            )
-        elif name in _OWN:
-            needed_first, text = _OWN[name]
-            for needed in needed_first:
-                add(needed)
-            texts[name] = text
-        elif (reduction := reduction_function(name)) is not None:
-            for needed in reduction[0]:
-                add(needed)
-            texts[name] = reduction[1]
-        elif (pack := pack_type(name)) is not None:
-            texts[name] = pack
-        elif (wins := wins_function(name)) is not None:
-            texts[name] = wins
-        elif (own := thread_function(name)) is not None:
-            for needed in own[0]:
-                add(needed)
-            texts[name] = own[1]
-        else:
-            snippet = snippets()[name]
-            for needed in snippet.needs:
-                add(needed)
-            texts[name] = _for_device(snippet.text)
-
-    for name in sorted(names):
-        add(name)
-    made = "\n".join(text.strip("\n") + "\n" for text in texts.values() if text.strip())
-    functions = [text for text in device_names(made).strip("\n").split("\n\n") if text]
-    while True:
-        kept = [f for f in functions if _is_called(f, [*kernels, *(other for other in functions if other is not f)])]
-        if len(kept) == len(functions):
-            return "\n\n".join(kept) + "\n" if kept else ""
-        functions = kept
-
-
-def _for_device(text: str) -> str:
-    """A support function of the host as one of the device: maths functions are CUDA's."""
-    text = re.sub(r"(?:__attribute__\(\(unused\)\) )?static inline ", "static __device__ inline ", text)
-    text = re.sub(r"\b__builtin_(sqrtf?)\(", r"\1(", text)
-    return re.sub(rf"\bst_({'|'.join(sorted(CUDA_MATHS))})_f(32|64)\(", _cuda_call, text)
-
-
-def _cuda_call(found: re.Match[str]) -> str:
-    return f"{found[1]}f(" if found[2] == "32" else f"{found[1]}("
-
-
-def _is_called(function: str, texts: Sequence[str]) -> bool:
-    names = re.findall(r"^static __device__ inline \w+ (\w+)\(", function, re.MULTILINE)
-    return not names or any(re.search(rf"\b{name}\(", text) for name in names for text in texts)
-
-
-def device_names(text: str) -> str:
-    """`st_maximum_f32` becomes `st_device_maximum_f32` (names of the user never begin with `st_`)."""
-    return re.sub(r"\bst_(?!device_)", "st_device_", text)
+def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
+    """(names of functions that it calls, text) of a function of the device alone; None if `name` is none."""
+    checked = _CHECKED.fullmatch(name)
+    if checked is not None:
+        wrong, kind = _WRONG[checked[1]]
+        text = _CHECKED_TEXT.format(t=DTYPES[checked[2]].c_name, name=checked[1], dtype=checked[2], wrong=wrong, kind=kind)
+        return ("fail", f"{checked[1]}_{checked[2]}"), text
+    if name in _OWN:
+        return _OWN[name]
+    if (text_of_type := pack_type(name) or wins_function(name)) is not None:
+        return (), text_of_type
+    return reduction_function(name) or thread_function(name)

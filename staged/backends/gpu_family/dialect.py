@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from staged.backends.c_family.code.dialect import Dialect
 from staged.backends.c_family.expr import Call, Expr, Words
 from staged.backends.c_family.scalars import Need, spell
-from staged.ir.types import DType
+from staged.ir.types import DType, f32, f64
 
 LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
 """What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
@@ -29,6 +30,8 @@ class GpuDialect(Dialect):
     words: Words = field(default_factory=DeviceWords)
     places: Mapping[tuple[str, str], Expr] = field(default_factory=dict)
     """By name ("thread_index", "block_index", "block_size", "grid_size") and axis: where a thread is."""
+    function_head: str = "static inline "
+    """The head of a function of a device, up to its result's type."""
     atomics: Mapping[str, str] = field(default_factory=dict)
     """By op ("add", "min", "max"): the function that changes what an address holds, one thread after the other."""
     all_lanes: tuple[Expr, ...] = ()
@@ -45,6 +48,15 @@ class GpuDialect(Dialect):
     """Names that mean something in kernels, or in what surrounds them."""
     reserved_by_calls: frozenset[str] = frozenset()
     """More such names, in kernels of the user's."""
+
+    @cached_property
+    def own_functions(self) -> Mapping[str, str]:
+        """By the name of a support function, `st_exp_f32`: the language's own with the same meaning."""
+        return {f"st_{op}_{dtype}": own for (op, dtype), own in self.maths.items() if own.startswith(op)}
+
+    def builtin(self, name: str) -> str:
+        """The start of a call of C's `sqrt` or `sqrtf`."""
+        return f"{self.maths['sqrt', f32 if name.endswith('f') else f64]}("
 
     @property
     def thread(self) -> Expr:

@@ -16,7 +16,7 @@ import pytest
 import staged as st
 from staged import GPU, with_backend
 from staged.backends.cublas_cudnn import program
-from staged.backends.cublas_cudnn.description import CUDA
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu_family import scatter
 from staged.runtime.cuda_emulator import INCLUDE
 from staged.testing import compare_trees
@@ -116,7 +116,7 @@ def test_rows_too_long_for_shared_memory_have_workspace(device: Any, monkeypatch
     x = RNG.normal(size=(7, 9000)).astype(np.float32)
     text = check(softmax, device, x)
     assert "scratch + (int64_t)blockIdx.x * " in text and "__syncthreads();  //" not in text
-    monkeypatch.setattr(program, "CUDA", replace(CUDA, workspace_bytes=100_000))
+    monkeypatch.setattr(program, "CUDA_GPU", replace(CUDA_GPU, workspace_bytes=100_000))
     text = check(softmax, device, x[:, 1:].copy())
     assert "i += 2" in text and "before the workspace is used again" in text
 

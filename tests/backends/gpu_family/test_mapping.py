@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from staged.backends.cublas_cudnn.description import CUDA
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu_family.geometry import Team
 from staged.backends.gpu_family.mapping import Part, map_nest
 from staged.backends.gpu_family.schedule import schedule_part
@@ -118,7 +118,7 @@ def test_totals_of_columns_become_reductions_that_a_block_shares() -> None:
     assert names(part) == ("j",) and part.scratch == ()
     (loop,) = [s for s in part.body if isinstance(s, Loop)]
     assert [reduction.op for reduction in loop.reductions] == ["sum"]
-    team = Team.of(schedule_part(part, {}, CUDA)[1])
+    team = Team.of(schedule_part(part, {}, CUDA_GPU)[1])
     assert team is not None and (team.kind, team.items) == ("column", 32)
 
 
@@ -162,7 +162,7 @@ def test_the_length_of_rows_says_who_shares_them(rows: int, length: int, kind: s
     )
     store = Store(array("y", rows, "output"), Affine.of(i), total.target)
     (part,) = map_nest(nest(Loop(i, (inner, store)), items=rows)).parts
-    team = Team.of(schedule_part(part, {}, CUDA)[1])
+    team = Team.of(schedule_part(part, {}, CUDA_GPU)[1])
     assert (team.kind if team is not None else None) == kind
     if team is not None:
         assert team.block % 32 == 0 and team.block <= 1024 and team.blocks(rows) * team.items >= rows

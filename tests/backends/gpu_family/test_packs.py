@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staged.backends.cublas_cudnn.description import CUDA
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu_family.mapping import Part
 from staged.backends.gpu_family.packs import packed
 from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Load, Local, Store
@@ -23,7 +23,7 @@ def packs(
     at = Affine.of(row if found else i, step) + Affine.of(j) + offset
     guards = (Bound(Affine.of(j), columns - 1),) if guarded else ()
     body = (Load(value, x, at, guards, Constant(0.0, f32) if guards else None), Store(y, Affine.of(i, columns) + Affine.of(j), value))
-    width, fitting = packed(Part((i, j), body, ()), {x: address, y: 16}, CUDA)
+    width, fitting = packed(Part((i, j), body, ()), {x: address, y: 16}, CUDA_GPU)
     return width, sorted(s.array.name for s in fitting)
 
 

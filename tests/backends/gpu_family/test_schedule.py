@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as sizes
 
-from staged.backends.cublas_cudnn.description import CUDA
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu_family.geometry import launch_of
 from staged.backends.gpu_family.mapping import Part, map_nest
 from staged.backends.gpu_family.schedule import schedule_part
@@ -57,7 +57,7 @@ def summed(rows: int, columns: int, down: bool = False) -> Part:
     return part_of(Loop(i, (inner, Store(y, Affine.of(i), total.target))))
 
 
-def chosen(part: Part, gpu: Gpu = CUDA) -> Schedule:
+def chosen(part: Part, gpu: Gpu = CUDA_GPU) -> Schedule:
     return schedule_part(part, {array: 16 for s in _accesses(part) for array in (s.array,)}, gpu)[1]
 
 
@@ -114,7 +114,7 @@ def test_sizes_choose_the_schedule(what: str) -> None:
 
 def test_a_thread_of_its_own_has_its_long_sums_in_pieces() -> None:
     for length, is_cut in ((32, False), (33, True)):
-        part, _ = schedule_part(summed(1 << 16, length, down=True), {}, CUDA)
+        part, _ = schedule_part(summed(1 << 16, length, down=True), {}, CUDA_GPU)
         assert any(isinstance(s, Tile) for s in part.body) == is_cut
 
 
@@ -127,7 +127,7 @@ def test_a_turn_that_threads_share_has_its_own_long_sums_in_pieces() -> None:
     at = Affine.of(i, 100000) + Affine.of(j, 100) + Affine.of(k)
     inner = Loop(k, (Load(value, x, at), Accumulate(total, value)))
     loop = Loop(j, (inner, Load(other, x, Affine.of(j)), Accumulate(total, other)), (total,))
-    found, schedule = schedule_part(part_of(Loop(i, (loop, Store(y, Affine.of(i), total.target)))), {}, CUDA)
+    found, schedule = schedule_part(part_of(Loop(i, (loop, Store(y, Affine.of(i), total.target)))), {}, CUDA_GPU)
     (share,) = schedule.shares
     shared = found.body[0]
     assert share.loop is shared
@@ -137,7 +137,7 @@ def test_a_turn_that_threads_share_has_its_own_long_sums_in_pieces() -> None:
 
 
 def test_the_machine_is_what_is_described() -> None:
-    narrow = replace(CUDA, warp=16, block=64, largest_block=128, access_bytes=8, busy_warps=4)
+    narrow = replace(CUDA_GPU, warp=16, block=64, largest_block=128, access_bytes=8, busy_warps=4)
     assert str(chosen(copied(100, 64), narrow)).endswith("by 2\nvectorise j_in_pack: 2 lanes\n"
                                                         "bind i, j_pack: threads, 64 side by side")  # fmt: skip
     assert "bind i: warps, 4 side by side\nshare j: lanes, 16 side by side" in str(chosen(summed(500, 1000), narrow))
@@ -146,7 +146,7 @@ def test_the_machine_is_what_is_described() -> None:
 
 def units(schedule: Schedule, part: Part) -> Counter[tuple[int, ...]]:
     """How often each item (with each turn of a shared loop) is done, as the directives say, by all units of the launch."""
-    launch = launch_of(schedule, part.items, part.workspace_bytes, CUDA)
+    launch = launch_of(schedule, part.items, part.workspace_bytes, CUDA_GPU)
     done: Counter[tuple[int, ...]] = Counter()
     bound = [d for d in schedule.directives if isinstance(d, Bind)]
     if len(bound) > 1:
@@ -178,7 +178,7 @@ def units(schedule: Schedule, part: Part) -> Counter[tuple[int, ...]]:
 
 @given(sizes.integers(1, 90), sizes.integers(1, 90), sizes.booleans())
 def test_every_element_is_done_once(rows: int, columns: int, transposed: bool) -> None:
-    gpu = replace(CUDA, busy_items=64)
+    gpu = replace(CUDA_GPU, busy_items=64)
     part = copied(rows, columns, transposed)
     done = units(schedule_part(part, {}, gpu)[1], part)
     assert len(done) == rows * columns and set(done.values()) == {1}
@@ -192,4 +192,4 @@ def test_every_turn_of_a_row_is_done_once(rows: int, columns: int, down: bool) -
     assert set(done.values()) == {1}
     assert len(done) == part.items * (columns if schedule.shares else 1)
     if schedule.items.level is not Level.THREADS:
-        assert launch_of(schedule, part.items, 0, CUDA).threads % CUDA.warp == 0
+        assert launch_of(schedule, part.items, 0, CUDA_GPU).threads % CUDA_GPU.warp == 0

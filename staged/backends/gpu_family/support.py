@@ -1,0 +1,62 @@
+"""Support functions as kernels call them: the host's, in the words of a dialect, and those that only a device has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from staged.backends.c_family.support.library import snippets
+from staged.backends.gpu_family.dialect import GpuDialect
+
+FindFunction = Callable[[str], tuple[tuple[str, ...], str] | None]
+"""(names of functions that it calls, text) of a function of a device, by its name; None for one that the host has too."""
+
+
+def device_functions(names: Iterable[str], kernels: Sequence[str], dialect: GpuDialect, find: FindFunction) -> str:
+    """The support functions of these names that `kernels` (texts) call, under names of their own.
+
+    Why not the host's functions themselves: the kernels' part of the program is also compiled alone, without headers. Why
+    not all that the snippets bring: compilers of kernels warn of functions that are not called.
+    """
+    texts: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in texts or name in dialect.own_functions:
+            return
+        found = find(name)
+        if found is None:
+            snippet = snippets()[name]
+            found = snippet.needs, _for_device(snippet.text, dialect)
+        for needed in found[0]:
+            add(needed)
+        texts[name] = found[1]
+
+    for name in sorted(names):
+        add(name)
+    made = "\n".join(text.strip("\n") + "\n" for text in texts.values() if text.strip())
+    functions = [text for text in device_names(made).strip("\n").split("\n\n") if text]
+    while True:
+        kept = [
+            f for f in functions if _is_called(f, [*kernels, *(other for other in functions if other is not f)], dialect)
+        ]
+        if len(kept) == len(functions):
+            return "\n\n".join(kept) + "\n" if kept else ""
+        functions = kept
+
+
+def _for_device(text: str, dialect: GpuDialect) -> str:
+    """A support function of the host as one of the device: maths functions are the language's."""
+    text = re.sub(r"(?:__attribute__\(\(unused\)\) )?static inline ", dialect.function_head, text)
+    text = re.sub(r"\b__builtin_(sqrtf?)\(", lambda found: dialect.builtin(found[1]), text)
+    own = dialect.own_functions
+    return re.sub(r"\b(st_\w+)\(", lambda found: f"{own.get(found[1], found[1])}(", text)
+
+
+def _is_called(function: str, texts: Sequence[str], dialect: GpuDialect) -> bool:
+    names = re.findall(rf"^{dialect.function_head}\w+ (\w+)\(", function, re.MULTILINE)
+    return not names or any(re.search(rf"\b{name}\(", text) for name in names for text in texts)
+
+
+def device_names(text: str) -> str:
+    """`st_maximum_f32` becomes `st_device_maximum_f32` (names of the user never begin with `st_`)."""
+    return re.sub(r"\bst_(?!device_)", "st_device_", text)
