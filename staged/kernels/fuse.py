@@ -25,6 +25,7 @@ from staged.kernels.groups import FusionLog, Groups, Node, TakesEpilogue, is_vie
 from staged.kernels.kinds import is_inlined, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.lower_alone import has_own_kernel
+from staged.kernels.products import is_plain_loops, product_kernel, schedule_product
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
@@ -216,15 +217,22 @@ class _BlockFuser:
                 hint="write one operand into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",
             )
         operands = [self.value(value) for value in (*root.operands, *inputs, *sizes)]
-        attrs = {**root.attrs, "kind": root.name, "name": _name(node.ops, results), "fused": _fused(node.ops)}
-        if dims:
-            attrs["dims"] = dims
-        if len(node.ops) > 1:
-            attrs["nest"] = lower_epilogue(root, body)
-            attrs["schedule"] = schedule(attrs["nest"], self.machine)
+        attrs: dict[str, object] = {"name": _name(node.ops, results), "fused": _fused(node.ops)}
+        epilogue = lower_epilogue(root, body) if len(node.ops) > 1 else None
+        declared = CONTRACTION
+        if is_plain_loops(root):
+            declared = KERNEL
+            body, nest = product_kernel(root, node.ops, inputs, results, epilogue, sizes)
+            attrs |= {"nest": nest, "schedule": schedule_product(nest, self.machine)}
+        else:
+            attrs |= {**root.attrs, "kind": root.name}
+            if dims:
+                attrs["dims"] = dims
+            if epilogue is not None:
+                attrs |= {"nest": epilogue, "schedule": schedule(epilogue, self.machine)}
         types = [value.type for value in results]
         last = node.ops[-1]
-        op = Op(CONTRACTION, operands, types, attrs=attrs, blocks=[body], device=root.device, where=last.where)
+        op = Op(declared, operands, types, attrs=attrs, blocks=[body], device=root.device, where=last.where)
         self.finish(op, node.ops[0], results)
 
 

@@ -49,7 +49,7 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
     chosen = {loop: width for loop, width in found.items() if loop.axis.extent >= width}
     if not chosen:
         # Short rows of plain arithmetic: narrower vectors. Functions on vectors exist for the machine's width alone.
-        short = {loop: min(width, _best_width(loop.axis.extent)) for loop, width in found.items() if not _calls(loop)}
+        short = {loop: min(width, best_width(loop.axis.extent)) for loop, width in found.items() if not calls_functions(loop)}
         chosen = {loop: width for loop, width in short.items() if width > 1}
     if not chosen:
         outer = [loop for loop in loops if any(isinstance(s, Loop) for s in loop.body) and not _in_tile(nest, loop)]
@@ -73,13 +73,13 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
     return Schedule(tuple(directives))
 
 
-def _best_width(extent: int) -> int:
+def best_width(extent: int) -> int:
     """Lanes (of 4, 8, ...) that leave the fewest turns, whole vectors and single items together; 1: too short."""
     widths = [width for width in (4, 8, 16, 32, 64) if width <= extent]
     return min(widths, key=lambda width: extent // width + 2 * (extent % width), default=1)
 
 
-def _calls(loop: Loop) -> bool:
+def calls_functions(loop: Loop) -> bool:
     """Whether a vector form of the loop needs functions on vectors."""
     return any(isinstance(s, Compute) and s.declared.expensive and s.op != "divide" for s in walk(loop.body))
 

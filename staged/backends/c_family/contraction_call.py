@@ -18,6 +18,7 @@ from staged.backends.c_family.writer import Writer, safe_comment
 from staged.ir.loops import Nest
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op, Value
+from staged.ir.products import counted_extent
 from staged.ir.types import DType, bound, row_major
 
 _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]] = {
@@ -63,14 +64,6 @@ def matmul_spec(op: Op, name: str, dtype: DType, epilogue: Epilogue | None) -> M
     c = row_major(*batch, m, n)
     counted = counted_extent(op)
     return MatmulSpec(name, m, n, k, dtype, batch, strides[0], strides[1], c, epilogue, counted=counted)
-
-
-def counted_extent(op: Op) -> Literal["", "m", "k", "batch"]:
-    """Which extent of a product is a dimension whose size the program finds: it is the first axis of its operands."""
-    a = op.operands[0].tensor
-    if not op.attrs.get("dims"):
-        return ""
-    return "batch" if a.ndim > 2 else "k" if op.attrs.get("transpose_a", False) else "m"
 
 
 def conv2d_spec(op: Op, name: str, dtype: DType, epilogue: Epilogue | None) -> Conv2dSpec:

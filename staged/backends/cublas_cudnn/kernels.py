@@ -14,12 +14,12 @@ from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.nest.kernel import emit_kernel
-from staged.backends.gpu_family.products import product_nest
 from staged.backends.gpu_family.thread_kernels import ThreadKernels
 from staged.ir.declaration import prims
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
+from staged.ir.products import product_nest
 from staged.ir.structure import CONTRACTION, LIBRARY
 from staged.ir.types import CPU
 

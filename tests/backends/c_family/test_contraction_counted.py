@@ -9,7 +9,7 @@ from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.matmul_plan import PACK_RIGHT_ROWS
 from staged.backends.c_family.contraction.spec import ContractionKernel, Epilogue, MatmulSpec
 from staged.ir.machine import Machine
-from staged.ir.types import DType, f32, f64, i32, i64, row_major
+from staged.ir.types import DType, f32, f64, row_major
 from tests.backends.c_family.contraction_harness import Kernel, at_end_of_page, machines, put_function
 
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
@@ -110,12 +110,6 @@ def test_f64(machine: Machine) -> None:
     for n, k in ((5, 30), (48, 64)):
         check(70, n, k, "m", f64, machine, epilogue=n > 5)
         check(n, k, 70, "k", f64, machine, epilogue=n > 5)
-
-
-@pytest.mark.parametrize("dtype", [i32, i64])
-def test_integers(dtype: DType) -> None:
-    check(20, 70, 5, "m", dtype)
-    check(20, 7, 30, "k", dtype, epilogue=True)
 
 
 def test_counted_batch() -> None:

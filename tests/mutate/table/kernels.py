@@ -4,9 +4,10 @@ from tests.mutate.mutant import Mutant
 
 GROUPS = "staged/kernels/groups.py"
 LANES = "staged/backends/c_family/support/lanes.py"
-PRODUCTS = "staged/backends/c_family/contraction/loops.py"
+PRODUCTS = "staged/kernels/products.py"
 ON_FUSION = ("tests/kernels/test_groups.py",)
 ON_INTEGERS = ("tests/backends/c_family/test_integers_in_kernels.py", "-k", "host")
+ON_PRODUCTS = ("tests/kernels/test_products.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -136,10 +137,24 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_INTEGERS,
     ),
     Mutant(
-        "products of small integers do not wrap",
+        "the result of a product lies where the product reads",
         PRODUCTS,
-        'return f"tile[s] = ({dtype.c_name})(({u})tile[s] + ({u})x * ({u})right[{index}]);"',
-        'return f"tile[s] = ({dtype.c_name})((double)tile[s] + (double)x * (double)right[{index}]);"',
-        ON_INTEGERS,
+        "if operands.count(operands[i]) == 1",
+        "if operands.count(operands[i]) > 0",
+        ON_PRODUCTS,
+    ),
+    Mutant(
+        "sums of floats in vectors, where columns are too few",
+        PRODUCTS,
+        "if nest.inputs[0].dtype.is_float else schedule(nest, machine)",
+        "if nest.inputs[0].dtype.is_bool else schedule(nest, machine)",
+        ON_PRODUCTS,
+    ),
+    Mutant(
+        "the columns of a transposed operand are taken for its rows",
+        "staged/ir/products.py",
+        "Affine.of(inner, 1 if turned_b else n)",
+        "Affine.of(inner, n)",
+        ON_PRODUCTS,
     ),
 )

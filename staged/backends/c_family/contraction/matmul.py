@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from math import prod
 
-from staged.backends.c_family.contraction import loops, skinny
+from staged.backends.c_family.contraction import skinny
 from staged.backends.c_family.contraction.items import no_items
-from staged.backends.c_family.contraction.loops import batch_terms, product_parameters
 from staged.backends.c_family.contraction.matmul_plan import PACK_RIGHT_ROWS, Plan, merged, panel_start, plan_matmul
+from staged.backends.c_family.contraction.operands import batch_terms, product_parameters
 from staged.backends.c_family.contraction.spec import ContractionKernel, MatmulSpec, Parameter
 from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import (
@@ -29,7 +29,7 @@ from staged.ir.machine import Machine
 
 
 def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
-    """The C text of a matrix product for one machine.
+    """The C text of a matrix product of floats for one machine; empty sums are nests of loops (`ir/products.py`).
 
     Numerics: each result is a sum over k in ascending order, in spec.dtype, in chains of at most `LONGEST_CHAIN` that are then
     added up, fused multiply-adds where the machine has them (vector-by-matrix shapes add several partial sums). The order does not
@@ -38,8 +38,6 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
     if spec.m * spec.n * prod(spec.batch) == 0:
         return no_items(spec, product_parameters(spec))
     spec = merged(spec)
-    if not spec.dtype.is_float or spec.k == 0 or spec.m * spec.n * spec.k <= 64:
-        return loops.emit_loops(spec)
     narrow = skinny.plan_skinny(spec, machine)
     if narrow is not None:
         return skinny.emit_skinny(narrow)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from staged.backends.c_family.contraction.loops import batch_items
+from staged.backends.c_family.contraction.operands import batch_items
 from staged.backends.c_family.contraction.spec import MatmulSpec
 from staged.backends.c_family.contraction.tile import (
     LONGEST_CHAIN,

@@ -11,7 +11,7 @@ from math import prod
 from typing import Literal
 
 from staged.backends.c_family.contraction.items import over_items
-from staged.backends.c_family.contraction.loops import batch_items, batch_terms, product_parameters
+from staged.backends.c_family.contraction.operands import batch_items, batch_terms, product_parameters
 from staged.backends.c_family.contraction.spec import ContractionKernel, MatmulSpec
 from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import Split, declared, each_row, split_evenly

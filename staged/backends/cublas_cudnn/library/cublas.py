@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
-from staged.backends.c_family.contraction_call import counted_extent
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, check_macro, destroy
 from staged.backends.cublas_cudnn.library.call import (
@@ -35,6 +34,7 @@ from staged.backends.cublas_cudnn.library.form import Form
 from staged.errors import UnsupportedError
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
+from staged.ir.products import counted_extent
 from staged.ir.types import bound
 
 WORKSPACE_BYTES = "CUBLAS_WORKSPACE_BYTES"

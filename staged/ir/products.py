@@ -1,0 +1,150 @@
+"""Matrix products as loop nests, with what happens to their elements: what every back end can run, and schedules rewrite.
+
+    nest scores(a: i32[12], b: i32[20]) -> c: i32[15]
+      for row < 3:
+        for column < 5:
+          total = 0
+          for k < 4:
+            x = a[4*row + k]
+            y = b[5*k + column]
+            term = multiply(x, y)
+            total = sum(total, term)
+          c[5*row + column] = total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Literal
+
+from staged.ir.loops import (
+    Accumulate,
+    Affine,
+    ArrayRef,
+    Axis,
+    CheckIndex,
+    Compute,
+    Load,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    Reduction,
+    Statement,
+    Store,
+    StorePair,
+    identity,
+    map_indices,
+)
+from staged.ir.nodes import Op
+from staged.ir.types import Dim, bound, i64
+
+COLUMN = "column"
+"""The axis of a product's columns: its innermost loop that is not a sum's."""
+Counted = Literal["", "m", "k", "batch"]
+
+
+def counted_extent(op: Op) -> Counted:
+    """Which extent of a product is a dimension whose size the program finds: it is the first axis of its operands."""
+    a = op.operands[0].tensor
+    if not isinstance(a.shape[0], Dim):
+        return ""
+    return "batch" if a.ndim > 2 else "k" if op.attrs.get("transpose_a", False) else "m"
+
+
+def product_nest(op: Op, name: str, epilogue: Nest | None = None) -> Nest:
+    """The loops of a matrix product: batch, row and column around the sum.
+
+    The nest's inputs are the operands, the other inputs of the `epilogue` (whose first is the product) and the size of a dimension.
+    """
+    a, b = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
+    dtype = op.operands[0].tensor.dtype
+    turned_a, turned_b = (bool(op.attrs.get(f"transpose_{side}", False)) for side in "ab")
+    m, k = (a[-1], a[-2]) if turned_a else (a[-2], a[-1])
+    n, batch = b[-2] if turned_b else b[-1], prod(a[:-2])
+    first = op.operands[0].tensor.shape[0]
+    counted = counted_extent(op)
+    dims: dict[str, Dim] = {counted: first} if isinstance(first, Dim) else {}
+    counts = {dim: Local("count", i64) for dim in dims.values()}
+    left, right = (
+        ArrayRef(side, dtype, max(1, operand.tensor.size), "input")
+        for side, operand in zip("ab", op.operands, strict=False)
+    )
+    matrix, row, inner = (
+        Axis(axis, extent, dims.get(side))
+        for side, axis, extent in (("batch", "matrix", batch), ("m", "row", m), ("k", "k", k))
+    )
+    column = Axis(COLUMN, n)
+    at_a = Affine.of(matrix, m * k) + Affine.of(row, 1 if turned_a else k) + Affine.of(inner, m if turned_a else 1)
+    at_b = Affine.of(matrix, k * n) + Affine.of(column, k if turned_b else 1) + Affine.of(inner, 1 if turned_b else n)
+    x, y, term = Local("x", dtype), Local("y", dtype), Local("term", dtype)
+    total = Reduction(Local("total", dtype), "sum")
+    term_of_sum = (
+        Load(x, left, at_a),
+        Load(y, right, at_b),
+        Compute(term, "multiply", (x, y), {}),
+        Accumulate(total, term),
+    )
+    inputs: tuple[ArrayRef | Local, ...] = (left, right)
+    in_place: tuple[tuple[int, int], ...] = ()
+    if epilogue is None:
+        outputs: tuple[ArrayRef, ...] = (ArrayRef("c", dtype, max(1, batch * m * n), "output"),)
+        at_c = Affine.of(matrix, m * n) + Affine.of(row, n) + Affine.of(column)
+        finish: tuple[Statement, ...] = (Store(outputs[0], at_c, total.target),)
+    else:
+        inputs, outputs = (*inputs, *epilogue.inputs[1:]), epilogue.outputs
+        in_place = tuple((o, i + 1) for o, i in epilogue.in_place)
+        finish = finished(epilogue, total.target, (matrix, row, column))
+    # Without any terms nothing is read, and the sum is where it starts.
+    summed: tuple[Statement, ...] = (Loop(inner, term_of_sum, (total,)), *finish)
+    if not k:
+        summed = map_operands(finish, {total.target: identity(total.op, dtype)})
+    body: tuple[Statement, ...] = (Loop(row, (Loop(column, summed),)),)
+    single = batch == 1 and counted != "batch"
+    body = map_indices(body, lambda index: without(index, matrix)) if single else (Loop(matrix, body),)
+    items = m if single else batch
+    return Nest(name, (*inputs, *counts.values()), outputs, (), body, items, in_place, counts)
+
+
+def without(index: Affine, axis: Axis) -> Affine:
+    """An index where an axis is at 0."""
+    return Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
+
+
+def finished(epilogue: Nest, total: Local, axes: Sequence[Axis]) -> tuple[Statement, ...]:
+    """What an epilogue does with one element, in loops over `axes` (of the batch, the rows and the columns)."""
+    product = epilogue.inputs[0]
+    body, loops = epilogue.body, []
+    found: list[Statement] = []
+    while loop := next((s for s in body if isinstance(s, Loop)), None):
+        found += [s for s in body if s is not loop]
+        loops.append(loop.axis)
+        body = loop.body
+    renamed = dict(zip(loops, axes, strict=True))
+
+    def change(index: Affine) -> Affine:
+        terms = tuple((renamed.get(n, n) if isinstance(n, Axis) else n, step) for n, step in index.terms)
+        return Affine(terms, index.offset)
+
+    statements = map_indices((*found, *body), change)
+    elements = {s.target: total for s in statements if isinstance(s, Load) and s.array is product}
+    rest = tuple(s for s in statements if not (isinstance(s, Load) and s.array is product))
+    return map_operands(rest, elements)
+
+
+def map_operands(body: Sequence[Statement], values: Mapping[Local, Operand]) -> tuple[Statement, ...]:
+    """The statements with other operands in place of locals."""
+
+    def operand(given: Operand) -> Operand:
+        return values.get(given, given) if isinstance(given, Local) else given
+
+    changes: dict[type[Statement], Callable[..., Statement]] = {
+        Compute: lambda s: replace(s, operands=tuple(map(operand, s.operands))),
+        Store: lambda s: replace(s, value=operand(s.value)),
+        StorePair: lambda s: replace(s, first=operand(s.first), second=operand(s.second)),
+        CheckIndex: lambda s: replace(s, index=operand(s.index)),
+        Accumulate: lambda s: replace(s, value=operand(s.value)),
+    }
+    return tuple(changes[type(s)](s) if type(s) in changes else s for s in body)
