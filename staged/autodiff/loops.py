@@ -32,8 +32,7 @@ def active_loop(activity: Activity, op: Op, active: set[Value]) -> None:
         activity.visit(body, active)
         if body.end.kind != "yield" or not activity.mark(carried, body.end.operands, active):
             break
-    if body.end.kind == "yield":
-        activity.mark(loop.collected, body.end.operands[len(carried) :], active)
+    activity.mark(loop.collected, loop.elements, active)
     activity.mark(loop.final, carried, active)
 
 
@@ -52,7 +51,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     carried, initial = loop.carried, loop.initial
     collected = [
         (yielded, cotangent)
-        for yielded, cotangent in zip(body.end.operands[len(carried) :], cotangents[len(carried) :], strict=True)
+        for yielded, cotangent in zip(loop.elements, cotangents[len(carried) :], strict=True)
         if cotangent is not None
     ]
     seeds = {slot for slot in range(len(carried)) if cotangents[slot] is not None}

@@ -43,7 +43,7 @@ def spread_loop(spread: Spread, op: Op) -> None:
     if body.end.kind == "yield":
         for yielded, (_, param, _) in zip(body.end.operands, chains, strict=False):
             spread.pass_on(yielded, param)
-        for element, collected in zip(body.end.operands[len(params) :], loop.collected, strict=True):
+        for element, collected in zip(loop.elements, loop.collected, strict=True):
             # The elements are the same ones, for whichever reason the sequence is batched.
             if element in spread.batched:
                 spread.batched.add(collected)
