@@ -54,30 +54,30 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         for yielded, cotangent in zip(loop.elements, cotangents[len(carried) :], strict=True)
         if cotangent is not None
     ]
-    seeds = {slot for slot in range(len(carried)) if cotangents[slot] is not None}
-    slots = _slots_reached(op, seeds, [yielded for yielded, _ in collected], reverse.active)
-    if not slots and not collected and op not in reverse.forced:
+    seeds = {index for index in range(len(carried)) if cotangents[index] is not None}
+    indices = _indices_reached(op, seeds, [yielded for yielded, _ in collected], reverse.active)
+    if not indices and not collected and op not in reverse.forced:
         return
     builder, where, device = reverse.builder, op.where, op.device
     integers = Integers(builder, where)
     last = _last_iteration(reverse, op, env, integers)
     minus_one = integers.constant(-1)
-    start = [reverse.or_zeros(cotangents[slot], op.results[slot], op) for slot in slots]
+    start = [reverse.or_zeros(cotangents[index], op.results[index], op) for index in indices]
     inner = LoopCotangents({*body.params, *(result for made in body.ops for result in made.results)}, env, reverse.tangent_types)
 
-    with builder.block([COUNT, *(value.type for value in start)], ["k", *(d_name(carried[s]) for s in slots)]) as opened:
+    with builder.block([COUNT, *(value.type for value in start)], ["k", *(d_name(carried[index]) for index in indices)]) as opened:
         count, *d_next = opened.params
         for yielded, sequence in collected:
             assert isinstance(sequence.type, SequenceType)
             element = builder.op(SEQUENCE_GET, [sequence, count], [sequence.type.element], where=where).result
             reverse.accumulate(inner, yielded, element)
-        for slot, cotangent in zip(slots, d_next, strict=True):
-            reverse.accumulate(inner, body.end.operands[slot], cotangent)
+        for index, cotangent in zip(indices, d_next, strict=True):
+            reverse.accumulate(inner, body.end.operands[index], cotangent)
         reverse.block(body, inner)
         reverse.where, builder.device = where, device
-        stray = [param for slot, param in enumerate(carried) if param in inner.local and slot not in slots]
+        stray = [param for index, param in enumerate(carried) if param in inner.local and index not in indices]
         assert not stray, f"the cotangent of {stray} would be lost"
-        before = [reverse.or_zeros(inner.take(carried[slot]), carried[slot], op) for slot in slots]
+        before = [reverse.or_zeros(inner.take(carried[index]), carried[index], op) for index in indices]
         sums = list(inner.sums)
         builder.end("yield", [*before, *(inner.local.get(value, inner.sums[value]) for value in sums)], where=where)
     opened.params = (*opened.params, *(inner.sums[value] for value in sums))
@@ -89,7 +89,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     opened.ending = End("yield", (*opened.ending.operands, *(down.next for down in handed_down)), None, where)
 
     start += [reverse.or_zeros(env.get(value), value, op) for value in sums]
-    start += [op.results[down.slot] for down in handed_down]
+    start += [op.results[down.index] for down in handed_down]
     again = builder.op(
         FOR,
         [last, minus_one, minus_one, *start],
@@ -98,33 +98,33 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         blocks=[opened.block],
         where=where,
     )
-    for value, result in zip(sums, again.results[len(slots) :], strict=False):
+    for value, result in zip(sums, again.results[len(indices) :], strict=False):
         result.hint = d_name(value)
         env.set(value, result)
-    for slot, result in zip(slots, again.results, strict=False):
-        result.hint = d_name(initial[slot])
-        reverse.accumulate(env, initial[slot], result)
+    for index, result in zip(indices, again.results, strict=False):
+        result.hint = d_name(initial[index])
+        reverse.accumulate(env, initial[index], result)
 
 
-def _slots_reached(op: Op, seeds: set[int], outputs: Iterable[Value], active: set[Value]) -> list[int]:
+def _indices_reached(op: Op, seeds: set[int], outputs: Iterable[Value], active: set[Value]) -> list[int]:
     """The carried values of a loop that get a cotangent in some iteration, if the results `seeds` have one.
 
     `outputs` are values of the body that have cotangents of their own (collected ones). A carried value that feeds one
     that has a cotangent has one itself in the iteration before; others are not carried.
     """
     body, carried = Loop(op).body, Loop(op).carried
-    slots = set(seeds)
+    indices = set(seeds)
     while True:
-        useful = {body.end.operands[slot] for slot in slots} | set(outputs)
+        useful = {body.end.operands[index] for index in indices} | set(outputs)
         for inner in reversed(body.ops):
             if any(result in useful for result in inner.results):
                 useful.update(inner.operands)
                 for block in inner.blocks:
                     useful.update(free_values(block))
-        more = {slot for slot, param in enumerate(carried) if param in useful and param in active} - slots
+        more = {index for index, param in enumerate(carried) if param in useful and param in active} - indices
         if not more:
-            return sorted(slot for slot in slots if carried[slot] in active)
-        slots |= more
+            return sorted(index for index in indices if carried[index] in active)
+        indices |= more
 
 
 def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integers) -> Value:
@@ -176,11 +176,11 @@ def forward_loop(forward: Forward, op: Op) -> None:
     loop = Loop(op)
     body, carried, initial = loop.body, loop.carried, loop.initial
     count = len(carried)
-    slots = forward.chosen(carried)
+    indices = forward.chosen(carried)
     collected = [number for number in forward.chosen(op.results) if number >= count]
-    operands = [*map(forward.value, op.operands), *(forward.or_zeros(initial[slot], op) for slot in slots)]
-    types = [forward.tangent_types.type(carried[slot].type) for slot in slots]
-    hints = [dot_name(carried[slot]) for slot in slots]
+    operands = [*map(forward.value, op.operands), *(forward.or_zeros(initial[index], op) for index in indices)]
+    types = [forward.tangent_types.type(carried[index].type) for index in indices]
+    hints = [dot_name(carried[index]) for index in indices]
     forward.labels[loop.label] = Label(loop.label.name)
     attrs = {**op.attrs, "label": forward.labels[loop.label]}
     if collected:
@@ -192,10 +192,10 @@ def forward_loop(forward: Forward, op: Op) -> None:
             forward.values.update(zip(block.params, opened.params, strict=False))
             if block is body:
                 tangents = opened.params[len(body.params) :]
-                forward.tangents.update(zip((carried[slot] for slot in slots), tangents, strict=True))
+                forward.tangents.update(zip((carried[index] for index in indices), tangents, strict=True))
             forward.contents(block)
             if block is body:
-                forward.close(block, lambda: _body_yields(forward, op, slots, collected, count))
+                forward.close(block, lambda: _body_yields(forward, op, indices, collected, count))
             else:
                 forward.end(block)
         blocks.append(opened.block)
@@ -203,14 +203,14 @@ def forward_loop(forward: Forward, op: Op) -> None:
     new_types = [result.type for result in results[:count]] + types + [result.type for result in results[count:]]
     new_types += [forward.tangent_types.type(results[number].type) for number in collected]
     copy = forward.builder.append(op.replace(operands=operands, blocks=blocks, attrs=attrs, result_types=new_types))
-    primal = [*results[:count], *(None for _ in slots), *results[count:], *(None for _ in collected)]
-    forward.took(op, copy.results, primal, [*slots, *collected])
+    primal = [*results[:count], *(None for _ in indices), *results[count:], *(None for _ in collected)]
+    forward.took(op, copy.results, primal, [*indices, *collected])
 
 
 def _body_yields(
-    forward: Forward, op: Op, slots: Sequence[int], collected: Sequence[int], count: int
+    forward: Forward, op: Op, indices: Sequence[int], collected: Sequence[int], count: int
 ) -> list[Value]:
     given = op.blocks[-1].end.operands
-    tangents = [forward.or_zeros(given[slot], op) for slot in slots]
+    tangents = [forward.or_zeros(given[index], op) for index in indices]
     values = [forward.value(value) for value in given]
     return [*values[:count], *tangents, *values[count:], *(forward.or_zeros(given[number], op) for number in collected)]

@@ -118,9 +118,9 @@ def _needed_by(op: Op, useful: set[Value]) -> set[Value]:
         if body.end.kind != "yield":
             return set()
         found: set[Value] = set()
-        for slot, yielded in enumerate(body.end.operands):
-            if op.results[slot] in useful or (slot < len(carried) and carried[slot] in useful):
-                found |= {yielded, carried[slot], initial[slot]} if slot < len(carried) else {yielded}
+        for index, yielded in enumerate(body.end.operands):
+            if op.results[index] in useful or (index < len(carried) and carried[index] in useful):
+                found |= {yielded, carried[index], initial[index]} if index < len(carried) else {yielded}
         return found
     numbers = [number for number, result in enumerate(op.results) if result in useful]
     if op.declared is IF:

@@ -113,10 +113,10 @@ class Residuals:
 class HandedDown:
     """A value that a reverse loop carries: the one that the primal's iteration has passed to the next.
 
-    It begins as the loop's result `slot`; each reverse iteration passes on what the carried value was when it began.
+    It begins as the loop's result `index`; each reverse iteration passes on what the carried value was when it began.
     """
 
-    slot: int
+    index: int
     param: Value
     next: Value
 
@@ -303,10 +303,10 @@ class _Fetcher:
             return False
         carried = Loop(self.op).carried
         kept = {inside for inside, _ in self.kept}
-        for slot, param in enumerate(carried):
-            if self.block.end.operands[slot] is value and param in kept:
+        for index, param in enumerate(carried):
+            if self.block.end.operands[index] is value and param in kept:
                 down = Value(value.type, value.hint)
-                self.handed_down.append(HandedDown(slot, down, self.residuals.alias[param]))
+                self.handed_down.append(HandedDown(index, down, self.residuals.alias[param]))
                 self.residuals.alias[value] = down
                 return True
         return False
