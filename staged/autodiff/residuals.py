@@ -264,7 +264,7 @@ class _Fetcher:
             producer = value.producer
             self.invariant[value] = (
                 producer is not None
-                and producer.name in PRIMITIVES
+                and producer.declared.kind not in ("structured", "launch")
                 and not producer.blocks
                 and not producer.effects
                 and not self.depends_on_size(producer)

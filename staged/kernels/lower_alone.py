@@ -114,7 +114,7 @@ def has_own_kernel(op: Op) -> bool:
 def lower_alone(name: str, body: Block) -> Nest:
     """The nest of a kernel that holds one op with a kernel of its own."""
     op = next(filter(has_own_kernel, body.ops))
-    if op.name in _STATIC and any(dim_of(value) is not None for value in (*op.operands, *op.results)):
+    if op.declared in _STATIC and any(dim_of(value) is not None for value in (*op.operands, *op.results)):
         raise UnsupportedError(
             f"`{op.name}` needs sizes that are known while staging, got {', '.join(str(v.type) for v in op.operands)}",
             where=op.where,
@@ -410,7 +410,13 @@ def _permutation(name: str, p: _Parts) -> Nest:
     return p.nest(name, [call], False)
 
 
-_STATIC = frozenset(("max_pool2d", "max_pool2d_backward", "avg_pool2d", "avg_pool2d_backward", "permutation"))
+_STATIC = (
+    prims.MAX_POOL2D,
+    prims.MAX_POOL2D_BACKWARD,
+    prims.AVG_POOL2D,
+    prims.AVG_POOL2D_BACKWARD,
+    prims.PERMUTATION,
+)
 _LOWER: dict[str, Callable[[str, _Parts], Nest]] = {
     "concat": _concat,
     "dynamic_update": _dynamic_update,

@@ -11,18 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from staged.ir.declaration import prims
+from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import Value
 from staged.ir.types import Extent, i64
 from staged.ops.array import Array, StagedArray
 from staged.ops.dimension import bound_dim
 
-_Repeated = tuple[str, tuple[frozenset[Any], ...]]
+_Repeated = tuple[Declaration, tuple[frozenset[Any], ...]]
 """An op and the forms of its operands."""
 _Form = dict[Value | _Repeated | None, int]
 """Coefficients by value; that of None is the constant."""
-_REPEATABLE = ("floor_divide", "remainder", "minimum", "maximum")
-"""Exact: integers to an integer without effects on the value and without attributes, so that equal operands give equal results."""
 
 
 def width_of(start: Any, stop: Any) -> Extent | None:
@@ -58,8 +56,9 @@ def _form_of(value: Value) -> _Form:
         return _form_of(op.operands[0])
     if value.tensor.dtype is not i64:
         return itself
-    if op.name in _REPEATABLE:
-        return {(op.name, tuple(frozenset(_form_of(operand).items()) for operand in op.operands)): 1}
+    # Exact: integers to an integer without effects on the value, so that equal operands give equal results.
+    if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.MINIMUM, prims.MAXIMUM):
+        return {(op.declared, tuple(frozenset(_form_of(operand).items()) for operand in op.operands)): 1}
     if op.declared not in (prims.ADD, prims.SUBTRACT, prims.MULTIPLY, prims.NEGATIVE):
         return itself
     forms = [_form_of(operand) for operand in op.operands]

@@ -377,7 +377,7 @@ def bits_with_nothing(op: Op, emit: Emitter) -> Value | None:
     a, b = op.operands
     if number_of(b) == 0:
         return a
-    return b if number_of(a) == 0 and "shift" not in op.name else None
+    return b if number_of(a) == 0 and op.declared in (prims.BITWISE_OR, prims.BITWISE_XOR) else None
 
 
 @rule(prims.LOGICAL_NOT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -138,10 +138,15 @@ def test_the_page_of_structured_ops_is_up_to_date() -> None:
     assert maker.PAGE.read_text() == maker.page(), "run `python -m docs.make_structured_ops`"
 
 
-def sources() -> Iterator[tuple[Path, ast.AST]]:
+@cache
+def sources() -> list[tuple[Path, ast.AST]]:
+    """The nodes of the source that may name an op."""
+    found = []
     for path in sorted((ROOT / "staged").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            yield path.relative_to(ROOT), node
+            if isinstance(node, ast.Attribute | ast.Call | ast.Compare | ast.Match):
+                found.append((path.relative_to(ROOT), node))
+    return found
 
 
 def test_every_declaration_that_the_source_names_is_declared() -> None:
@@ -154,3 +159,34 @@ def test_every_declaration_that_the_source_names_is_declared() -> None:
         and node.attr.lower() not in DECLARED
     ]
     assert not unknown, unknown
+
+
+# Where a name is compared with strings: names of dtypes, which are no ops, and of what is no op at all.
+COMPARED_WITH_STRINGS = {
+    "staged/backends/c_family/constants.py": 1,  # dtypes
+    "staged/backends/c_family/expr.py": 3,  # dtypes
+    "staged/backends/c_family/scalars.py": 2,  # dtypes
+    "staged/backends/c_family/support/math.py": 1,  # functions of the support library
+    "staged/backends/cublas_cudnn/reductions.py": 1,  # dtypes
+    "staged/backends/gpu_family/thread_expressions.py": 1,  # dtypes
+    "staged/kernels/schedule.py": 2,  # dtypes
+    "staged/nn/module.py": 1,  # Variables
+    "staged/runtime/layout.py": 1,  # Python's own
+}
+
+
+def test_no_op_is_known_by_a_string() -> None:
+    found: dict[str, int] = {}
+    for path, node in sources():
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            strings = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for s in sides for part in ast.walk(s))
+            hit = strings and any(isinstance(side, ast.Attribute) and side.attr == "name" for side in sides)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            # `op.name.startswith("sequence_")`
+            hit = node.func.attr in ("startswith", "endswith") and ast.unparse(node.func.value).endswith("op.name")
+        else:
+            hit = isinstance(node, ast.Match) and ast.unparse(node.subject).endswith("op.name")
+        if hit:
+            found[str(path)] = found.get(str(path), 0) + 1
+    assert found == COMPARED_WITH_STRINGS, "compare declarations instead (staged/ir/declaration.py), or say here why not"

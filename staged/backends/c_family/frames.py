@@ -14,7 +14,7 @@ from staged.ir.sequences import takes_store
 from staged.ir.storage import is_absent, is_tensor, structural_ops, where_made
 from staged.ir.structure import CALL, FRAME_SAVE
 from staged.ir.types import CPU, FrameType, SequenceType, TensorType, Type, shape_text
-from staged.ir.views import Call
+from staged.ir.views import Call, Loop
 from staged.source import Position
 
 
@@ -70,8 +70,7 @@ class FrameEmitter(ResidualEmitter):
         return f"st_sequence_{name}(host, m->frames, {arguments})"
 
     def begin_trips(self, op: Op, index: str) -> str:
-        collected = op.attrs.get("collected", 0)
-        results = [result for result in op.results[len(op.results) - collected :] if self.is_handle(result)]
+        results = [result for result in Loop(op).collected if self.is_handle(result)]
         if not results:
             return super().begin_trips(op, index)
         index = super().begin_trips(op, "")  # it is needed after the loop
@@ -123,8 +122,7 @@ class FrameEmitter(ResidualEmitter):
 
     def finish_handles(self, op: Op) -> None:
         """After a loop: how long what it has collected is, and out of the stacks with it."""
-        collected = op.attrs.get("collected", 0)
-        for result in op.results[len(op.results) - collected :]:
+        for result in Loop(op).collected:
             if not self.is_handle(result):
                 continue
             assert isinstance(result.type, SequenceType)

@@ -17,6 +17,7 @@ from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import SequenceType, TensorType
+from staged.ir.views import Loop
 
 
 class ResidualEmitter(BodyEmitter):
@@ -24,14 +25,14 @@ class ResidualEmitter(BodyEmitter):
 
     def begin_trips(self, op: Op, index: str) -> str:
         """The name of the trip counter where residuals are collected: the index itself if it counts from 0 by 1."""
-        collected = op.attrs.get("collected", 0)
+        collected = Loop(op).collected
         if not collected:
             return ""
         if not index:
             index = self.name("trip")
             self.w.line(f"int64_t {index} = 0;")
         self.loop_trip[op] = index
-        for result in op.results[-collected:]:
+        for result in collected:
             self.bases[result] = self.sequence_base(result)
         return index
 
@@ -62,8 +63,7 @@ class ResidualEmitter(BodyEmitter):
 
     def begin_turn(self, op: Op) -> None:
         """At the start of a turn: the slots in which it makes what it keeps."""
-        collected = op.attrs.get("collected", 0)
-        for result in op.results[len(op.results) - collected :]:
+        for result in Loop(op).collected:
             buffer = self.plan.kept.get(result)
             if buffer is not None:
                 name = self.name(buffer.name)

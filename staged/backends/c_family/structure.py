@@ -131,16 +131,16 @@ class StructureEmitter(CallEmitter):
     # ---- loops ----
 
     def emit_for(self, op: Op) -> None:
-        (body,) = op.blocks
-        start, stop, step = (self.scalar(operand) for operand in op.operands[:3])
+        loop = Loop(op)
+        body, carried = loop.body, loop.carried
+        start, stop, step = map(self.scalar, loop.bounds)
         self.where(op.where)
-        carried = body.params[1:]
-        self.begin_carried(op, carried, 3)
-        index = self.name(body.params[0].hint or "i")
-        span = self.ranges.of_index(list(op.operands))
+        self.begin_carried(loop)
+        index = self.name(loop.index.hint or "i")
+        span = self.ranges.of_index(loop.bounds)
         if span is not None:
-            self.ranges.known[body.params[0]] = span
-        self.scalars[body.params[0]] = Name(index)
+            self.ranges.known[loop.index] = span
+        self.scalars[loop.index] = Name(index)
         stop = self.settled(stop, "stop")
         step_literal = literal_int(step)
         if step_literal is None:
@@ -150,7 +150,7 @@ class StructureEmitter(CallEmitter):
             condition = f"{index} < {stop}" if step_literal > 0 else f"{index} > {stop}"
         if step_literal in (1, -1):
             advance = f"{'++' if step_literal == 1 else '--'}{index}"
-        elif self.may_pass_end(*op.operands[1:3]):
+        elif self.may_pass_end(*loop.bounds[1:]):
             self.need("advance")
             advance = f"{index} = st_advance({index}, {step})"
         elif step_literal is not None and step_literal < 0:
@@ -177,10 +177,11 @@ class StructureEmitter(CallEmitter):
         return end is None or by is None or not fits((end[0] + 1 + min(by[0], 0), end[1] - 1 + max(by[1], 0)), i64)
 
     def emit_while(self, op: Op) -> None:
-        condition, body = op.blocks
+        loop = Loop(op)
+        condition, body, carried = loop.condition, loop.body, loop.carried
+        assert condition is not None
         self.where(op.where)
-        carried = body.params
-        self.begin_carried(op, carried, 0)
+        self.begin_carried(loop)
         for seen, param in zip(condition.params, carried, strict=True):
             if is_tensor(seen):
                 self.pointers[seen] = self.pointer(param)
@@ -212,13 +213,13 @@ class StructureEmitter(CallEmitter):
         self.leave(op, frame)
         self.bind_results(op, carried)
 
-    def begin_carried(self, op: Op, carried: tuple[Value, ...], first: int) -> None:
+    def begin_carried(self, loop: Loop) -> None:
         """Carried scalars and handles become C variables; carried tensors start in their buffer."""
-        for index, (param, value) in enumerate(zip(carried, op.operands[first:], strict=True)):
+        for index, (param, value) in enumerate(zip(loop.carried, loop.initial, strict=True), len(loop.bounds)):
             if is_tensor(param):
                 self.move(param, value)
             else:
-                given = self.taken(op, first + index, value)
+                given = self.taken(loop.op, index, value)
                 name = self.name(param.hint or name_of(value))
                 self.w.line(f"{self.variable(param, name)} = {given};")
                 self.scalars[param] = Name(name)
@@ -272,8 +273,7 @@ class StructureEmitter(CallEmitter):
                 self.pointers[result] = self.pointer(param)
             else:
                 self.scalars[result] = self.scalars[param]
-        collected = op.attrs.get("collected", 0)
-        for result in op.results[len(op.results) - collected :] if collected else ():
+        for result in Loop(op).collected:
             self.bases.setdefault(result, Literal("0"))
         self.finish_handles(op)
 

@@ -6,6 +6,7 @@ from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.storage import structural_blocks, structural_ops
 from staged.ir.structure import IF
 from staged.ir.types import SequenceType
+from staged.ir.views import Loop
 
 
 def count_uses(function: Function) -> dict[Value, int]:
@@ -36,9 +37,8 @@ def collected_into(function: Function) -> dict[Value, tuple[Op, Value]]:
     """For a sequence that an outer loop collects: that loop, and its sequence of sequences."""
     into: dict[Value, tuple[Op, Value]] = {}
     for op in structural_ops(function.block):
-        collected = op.attrs.get("collected", 0)
-        if collected:
-            for result, value in zip(op.results[-collected:], op.blocks[-1].end.operands[-collected:], strict=True):
+        if op.declared.is_loop:
+            for result, value in zip(Loop(op).collected, Loop(op).elements, strict=True):
                 if isinstance(value.type, SequenceType):
                     _enter(value, (op, result), into)
     return into

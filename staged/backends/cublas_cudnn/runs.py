@@ -24,13 +24,22 @@ from staged.ir.buffers import Plan
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.storage import is_tensor, view_of
-from staged.ir.structure import VARIABLE_WRITE
+from staged.ir.structure import ABSENT, ASSERT, COPY, RAISE, SEQUENCE_EMPTY, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.types import CPU, TensorType
 
 LEAST_CALLS = 4
 """A graph stands for two calls, that which says what has changed and its launch: below twice as many it saves little."""
 
-_PASSIVE = frozenset("constant absent sequence_empty sequence_get variable_read variable_write dim reshape".split())
+_PASSIVE = (
+    ABSENT,
+    SEQUENCE_EMPTY,
+    SEQUENCE_GET,
+    VARIABLE_READ,
+    VARIABLE_WRITE,
+    prims.CONSTANT,
+    prims.DIM,
+    prims.RESHAPE,
+)
 """Ops that ask for no decision: they name places, or move numbers of the host and arrays of the device."""
 
 
@@ -76,10 +85,10 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
         return op.device == CPU or type(kernel) is GpuKernel and kernel.launch is not None and not kernel.launch.grid
     if op.blocks or any(effect.kind == "io" for effect in op.effects):
         return False
-    if op.name in _PASSIVE or any(view_of(result) is not None for result in op.results):
+    if op.declared in _PASSIVE or any(view_of(result) is not None for result in op.results):
         return True
     values = (*op.operands, *op.results)
-    if op.name.startswith(("call", "copy", "frame", "sequence", "assert", "raise", "checkpoint")):
+    if op.declared.is_carrier or op.declared in (COPY, ASSERT, RAISE):
         return False
     return bool(op.results) and all(isinstance(v.type, TensorType) and not is_tensor(v) for v in values)
 

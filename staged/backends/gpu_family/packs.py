@@ -124,7 +124,7 @@ def address_alignment(value: Value) -> int:
             return 1
         offsets = [address_alignment(source)]
         stride = value.tensor.dtype.size
-        for number in reversed(range(source.tensor.ndim if "slice" in op.name else 0)):
+        for number in reversed(range(source.tensor.ndim if op.declared in (prims.SLICE, prims.DYNAMIC_SLICE) else 0)):
             extent = bound(source.tensor.shape[number])
             if op.declared is prims.SLICE:
                 offsets.append(stride * op.attrs["start"][number])

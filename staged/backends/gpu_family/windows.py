@@ -36,7 +36,7 @@ from staged.ir.loops import (
 from staged.ir.nodes import Attrs, Op
 from staged.ir.types import bool_, bound, i32
 
-POOLING = ("max_pool2d_backward", "avg_pool2d_backward")
+POOLING = (prims.MAX_POOL2D_BACKWARD, prims.AVG_POOL2D_BACKWARD)
 
 
 def _along(axis: Axis, stride: int = 1) -> Affine:
@@ -74,7 +74,7 @@ def pooling_as_gather(op: Op) -> Part | None:
 
     Exact: windows in rising order of rows and columns; those of the padding are left out; no images, no items.
     """
-    if len(op.blocks[0].ops) != 1 or op.blocks[0].ops[0].name not in POOLING:
+    if len(op.blocks[0].ops) != 1 or op.blocks[0].ops[0].declared not in POOLING:
         return None
     (pooling,) = op.blocks[0].ops
     attrs, nest = pooling.attrs, op.attrs["nest"]

@@ -102,7 +102,7 @@ class _Translation:
             assert op is not None and isinstance(value.type, TensorType)
             if op.declared is prims.CONSTANT:
                 self.made[value] = Const(op.attrs["value"], value.type)
-            elif op.name not in PRIMITIVES or PRIMITIVES[op.name].kind != "elementwise":
+            elif op.declared.kind != "elementwise":
                 raise _no_number(self.function, self.where)
             else:
                 operands = tuple(map(self.of, op.operands))

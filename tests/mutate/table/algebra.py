@@ -368,7 +368,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the counter of a loop leaves its type",
         STRUCTURE,
-        "        elif self.may_pass_end(*op.operands[1:3]):",
+        "        elif self.may_pass_end(*loop.bounds[1:]):",
         "        elif False:",
         ("tests/frontend/test_range_ends.py", "-k", "ends_of_i64"),
     ),

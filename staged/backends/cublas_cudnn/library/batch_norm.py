@@ -22,7 +22,6 @@ from staged.ir.users import Users
 from staged.ops.array import Array
 from staged.ops.elementwise import rsqrt, square
 from staged.ops.library import FindWay, Way, library_call
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import RecordContext
 
 TRAINING, BACKWARD, INFERENCE = "batch_norm_training", "batch_norm_backward", "batch_norm_inference"
@@ -156,14 +155,14 @@ def _per_channel(x: TensorType) -> TensorType:
 def _is_fused(op: Op, users: Users) -> bool:
     """Whether a kernel makes what an op takes, or takes what it gives."""
     made = op.operands[0]
-    while made.producer is not None and made.producer.name in MOVES:
+    while made.producer is not None and made.producer.declared in MOVES:
         made = made.producer.operands[0]
     return made.producer is not None and _is_kernel(made.producer) or _reach_kernel(op.results, users)
 
 
 def _reach_kernel(values: Sequence[Value], users: Users) -> bool:
     for user in (user for value in values for user in users.get(value, ())):
-        if user is not None and (_is_kernel(user) or user.name in MOVES and _reach_kernel(user.results, users)):
+        if user is not None and (_is_kernel(user) or user.declared in MOVES and _reach_kernel(user.results, users)):
             return True
     return False
 
@@ -171,4 +170,4 @@ def _reach_kernel(values: Sequence[Value], users: Users) -> bool:
 def _is_kernel(op: Op) -> bool:
     if op.declared is COMPOSITE:
         return op.attrs["name"] not in (TRAINING, BACKWARD)
-    return op.name in PRIMITIVES and PRIMITIVES[op.name].kind in FUSED_KINDS
+    return op.declared.kind in FUSED_KINDS

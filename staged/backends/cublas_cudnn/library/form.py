@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from staged.ir.declaration import prims
+from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import DType, f32
 
 Activation = Literal["", "relu", "gelu"]
-MOVES = frozenset(("broadcast_to", "reshape", "stop_gradient"))
+MOVES = (prims.BROADCAST_TO, prims.RESHAPE, prims.STOP_GRADIENT)
 """Ops that give the elements of their operand, in other places or more often."""
 _GELU_SCALE, _GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
 
@@ -90,16 +90,16 @@ class _Matcher:
         op = value.producer
         if op is None or value.tensor != self.product.tensor:
             return None
-        match op.name:
-            case "add":
+        match op:
+            case Op(prims.ADD):
                 return next((f for x, y in _orders(op) if (f := self.sum(x, y)) is not None), None)
-            case "subtract":
-                return self.difference(*op.operands)
-            case "multiply":
+            case Op(prims.SUBTRACT, (x, y)):
+                return self.difference(x, y)
+            case Op(prims.MULTIPLY):
                 return next((f for x, y in _orders(op) if (f := self.multiple(x, y)) is not None), self.gelu(value))
-            case "negative":
-                return self.scaled(self.form(op.operands[0]), Scale(-1.0))
-            case "maximum" | "select":
+            case Op(prims.NEGATIVE, (x,)):
+                return self.scaled(self.form(x), Scale(-1.0))
+            case Op(prims.MAXIMUM | prims.SELECT):
                 inner = _relu_of(op)
                 return self.activated(inner, "relu") if inner is not None else None
         return None
@@ -145,7 +145,7 @@ class _Matcher:
 
     def source(self, value: Value) -> Value:
         """What `value` repeats."""
-        while value.producer is not None and value.producer.name in MOVES:
+        while value.producer is not None and value.producer.declared in MOVES:
             value = value.producer.operands[0]
         return value
 
@@ -177,7 +177,7 @@ class _Matcher:
         """An input with one element per column (or channel), repeated along the other axes."""
         axis, extent = self.bias_axis, self.product.tensor.shape[self.bias_axis]
         op = value.producer
-        while op is not None and op.name in MOVES:
+        while op is not None and op.declared in MOVES:
             (source,) = op.operands
             shape = source.tensor.shape
             if op.declared is prims.BROADCAST_TO:
@@ -209,9 +209,9 @@ def _orders(op: Op) -> tuple[tuple[Value, Value], ...]:
     return (x, y), (y, x)
 
 
-def number_everywhere(value: Value, moves: Collection[str] = MOVES) -> float | None:
+def number_everywhere(value: Value, moves: Collection[Declaration] = MOVES) -> float | None:
     """The number that `value` is everywhere, seen through ops that move or repeat elements."""
-    while value.producer is not None and value.producer.name in moves:
+    while value.producer is not None and value.producer.declared in moves:
         value = value.producer.operands[0]
     if value.producer is None or value.producer.declared is not prims.CONSTANT:
         return None
@@ -234,13 +234,13 @@ def _relu_of(op: Op) -> Value | None:
 # ---- the tanh formula, up to the order of operands -----------------------------------------------
 
 Pattern = float | Value | tuple[Any, ...]
-"""A number, a certain value, or (op, patterns of its operands)."""
+"""A number, a certain value, or (declaration of an op, patterns of its operands)."""
 
 
 def _gelu(x: Value) -> Pattern:
-    cube = ("multiply", x, ("square", x))
-    tanh = ("tanh", ("multiply", _GELU_SCALE, ("add", x, ("multiply", _GELU_CUBE, cube))))
-    return ("multiply", ("multiply", 0.5, x), ("add", tanh, 1.0))
+    cube = (prims.MULTIPLY, x, (prims.SQUARE, x))
+    tanh = (prims.TANH, (prims.MULTIPLY, _GELU_SCALE, (prims.ADD, x, (prims.MULTIPLY, _GELU_CUBE, cube))))
+    return (prims.MULTIPLY, (prims.MULTIPLY, 0.5, x), (prims.ADD, tanh, 1.0))
 
 
 def _inputs_of_tanh(value: Value) -> Iterator[Value]:
@@ -257,9 +257,9 @@ def _same(value: Value, pattern: Pattern) -> bool:
     if isinstance(pattern, float):
         number = number_everywhere(value)
         return number is not None and math.isclose(number, pattern, rel_tol=1e-6)
-    name, *operands = pattern
+    declared, *operands = pattern
     op = value.producer
-    if op is None or op.name != name:
+    if op is None or op.declared is not declared:
         return False
-    orders = [op.operands, op.operands[::-1]] if name in ("add", "multiply") else [op.operands]
+    orders = [op.operands, op.operands[::-1]] if declared in (prims.ADD, prims.MULTIPLY) else [op.operands]
     return any(all(map(_same, order, operands)) for order in orders)

@@ -16,8 +16,7 @@ from staged.ir.nodes import Block, Op, Value, walk_ops
 from staged.ir.storage import is_absent
 from staged.ir.structure import IF, SEQUENCE_GET
 from staged.ir.users import Users
-
-LOOPS = ("for", "while")
+from staged.ir.views import Loop
 
 
 @dataclass(slots=True)
@@ -81,7 +80,7 @@ def _source(value: Value, route: Route) -> Value:
             value = op.operands[0]
             continue
         blocks = [block for block in op.blocks if block.end.kind == "yield"]
-        if op.name in LOOPS and value.index >= len(op.results) - op.attrs.get("collected", 0):
+        if op.declared.is_loop and value in Loop(op).collected:
             blocks = blocks[-1:]
         elif op.declared is IF:
             blocks = [block for block in blocks if not is_absent(block.end.operands[value.index])]

@@ -18,7 +18,7 @@ from staged.ir.users import Users
 Places = Mapping[Op | None, int]
 """Where each op of a block stands."""
 
-REPEATS = MOVES | {"cast"}
+REPEATS = (*MOVES, prims.CAST)
 
 
 @dataclass(frozen=True, slots=True)

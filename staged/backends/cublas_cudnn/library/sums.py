@@ -29,12 +29,11 @@ from staged.ir.types import f32
 from staged.ir.users import Users
 from staged.ops.array import Array
 from staged.ops.library import FindWay, Way, library_call
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import RecordContext
 
 PRODUCT = "product_with_sums"
-_LINEAR = ("accumulate", "add", "subtract", "multiply", "negative")
-_APART = ("contraction", "pooling")
+_LINEAR = (prims.ACCUMULATE, prims.ADD, prims.SUBTRACT, prims.MULTIPLY, prims.NEGATIVE)
+_APART = ("contraction", "pooling", "launch", "structured")
 """Kinds of primitives whose results no sum joins."""
 _CALLS = frozenset(f"{name}_backward" for name in ("lstm", "gru", "rnn", "batch_norm"))
 """Composites that are calls of libraries, or end in a product."""
@@ -119,7 +118,7 @@ class WeightGradients:
     def is_wanted(self, total: Op, product: Op) -> bool:
         """Whether both are read, and the product is not one that is made in the place of what it is added to."""
         readers = self.users.get(product.result, ())
-        joins = len(readers) == 1 and readers[0] is not None and readers[0].name in _LINEAR
+        joins = len(readers) == 1 and readers[0] is not None and readers[0].declared in _LINEAR
         return bool(readers) and not joins and bool(self.users.get(total.result))
 
 
@@ -136,7 +135,7 @@ def _is_of_kernel(value: Value) -> bool:
         return False
     if op.declared is COMPOSITE:
         return op.attrs["name"] not in _CALLS
-    return op.name in PRIMITIVES and PRIMITIVES[op.name].kind not in _APART
+    return op.declared.kind not in _APART
 
 
 def emit_product(op: Op, name: str, site: int) -> LibraryCall:
