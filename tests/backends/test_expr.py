@@ -8,7 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from staged.backends.c_family.expr import Call, Cast, Conditional, Index, Infix, Literal, Member, Name, Prefix, literal
+from staged.backends.c_family.expr import (
+    Call,
+    Cast,
+    Conditional,
+    Group,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    literal,
+    names_in,
+    substituted,
+)
 from staged.backends.c_family.writer import Names, c_identifier, c_string, safe_comment
 from staged.ir.types import bool_, f32, f64, i32, i64, u32
 
@@ -102,3 +116,15 @@ def test_hostile_strings_arrive_unchanged(tmp_path):
 def test_comments_stay_on_their_line(text):
     comment = safe_comment(text)
     assert len(comment.splitlines()) <= 1 and not comment.endswith("\\") and "??" not in comment
+
+
+def test_the_names_of_an_expression_are_those_of_its_parts_and_fields() -> None:
+    x, y = Name("x"), Name("y")
+    expr = Infix("+", Member(x, "next"), Call("f", (Index(y, Literal("0")), Cast("int", Prefix("-", Name("z"))))))
+    assert names_in(expr) == {"x", "next", "y", "z"}
+
+
+def test_a_product_takes_expressions_in_the_place_of_names() -> None:
+    product = Infix("*", Prefix("-", Name("rate")), Name("factor"))
+    given = substituted(product, {"rate": Group(Infix("+", Name("a"), Name("b"))), "other": Name("c")})
+    assert str(given) == "-(a + b) * factor"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -317,6 +317,24 @@ def parts_of(expr: Expr) -> tuple[Expr, ...]:
         case Scaled(size):
             return (size,)
     return ()
+
+
+def substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """A product, or its negative, with expressions in the place of names."""
+    match expr:
+        case Name(text):
+            return values.get(text, expr)
+        case Infix(op, left, right):
+            return Infix(op, substituted(left, values), substituted(right, values))
+        case Prefix(op, operand):
+            return Prefix(op, substituted(operand, values))
+    return expr
+
+
+def names_in(expr: Expr) -> set[str]:
+    """The names in an expression, those of fields among them, but not those of functions and types."""
+    own = {expr.text} if isinstance(expr, Name) else {expr.field} if isinstance(expr, Member) else set()
+    return own.union(*map(names_in, parts_of(expr)))
 
 
 def literal(value: float | int | bool, dtype: DType) -> Expr:

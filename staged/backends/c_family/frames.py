@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from staged.backends.c_family.expr import Expr, Index, Infix, Literal, Member, Name, Prefix, scaled
+from staged.backends.c_family.expr import Expr, Index, Infix, Items, Literal, Member, Name, Prefix, scaled
 from staged.backends.c_family.residuals import ResidualEmitter
 from staged.backends.c_family.writer import safe_comment
 from staged.ir.buffers import Plan, Stack
@@ -138,7 +138,7 @@ class FrameEmitter(ResidualEmitter):
     def emit_sequence_empty(self, op: Op) -> None:
         if self.is_handle(op.result):
             self.need("sequence")
-            self.scalars[op.result] = Name("(st_sequence){NULL, 0}")
+            self.scalars[op.result] = Items((Name("NULL"), Literal("0")), "st_sequence")
         else:
             super().emit_sequence_empty(op)
 

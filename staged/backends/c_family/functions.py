@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.backends.c_family.calls import WIDTH, Signature, broken
-from staged.backends.c_family.expr import Expr, Name
+from staged.backends.c_family.expr import Expr, Member, Name
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.unused import drop_unused_locals, mentions
 from staged.backends.c_family.writer import Names, Writer, c_string, safe_comment
@@ -147,7 +147,7 @@ def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) 
             place = structure.results[buffer.index]
         elif buffer.kind == "local":
             own = OWN if buffer.device == CPU else OWN_ON_DEVICE
-            place = Name(f"{own}.{members[own].fresh(buffer.name)}")
+            place = Member(Name(own), members[own].fresh(buffer.name), arrow=False)
         if place is not None:
             structure.places[buffer] = place
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.expr import (
+    Cast,
     Expr,
+    Group,
     Index,
     Infix,
     Literal,
@@ -141,7 +143,7 @@ class ResidualEmitter(BodyEmitter):
         if isinstance(value.type, SequenceType):
             if isinstance(storage, Stack):
                 assert storage.inner is not None, "a stack of sequences holds where they start"
-                starts = Name(f"((const int64_t *){Member(self.field(storage), 'data')})")
+                starts = Group(Cast("const int64_t *", Member(self.field(storage), "data")))
                 self.plan.sequences[value] = storage.inner
                 self.bases[value] = self.settled(Index(starts, position), "first")
                 return
@@ -158,7 +160,7 @@ class ResidualEmitter(BodyEmitter):
         c_type = element.dtype.c_name
         data: Expr = self.field(storage)
         if isinstance(storage, Stack):
-            data = Name(f"((const {c_type} *){Member(data, 'data')})")
+            data = Group(Cast(f"const {c_type} *", Member(data, "data")))
         if is_tensor(value):
             offset = scaled(position, element.size) or Literal("0")
             self.w.line(f"const {c_type} *const {name} = {Infix('+', data, offset)};")

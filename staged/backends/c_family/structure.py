@@ -6,7 +6,6 @@ loops and conditions, recognisable, with the user's names.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from staged.backends.c_family.expr import (
     Literal,
     Name,
     Prefix,
+    names_in,
 )
 from staged.backends.c_family.writer import Writer
 from staged.errors import UnsupportedError, located
@@ -357,7 +357,7 @@ class StructureEmitter(CallEmitter):
         written = {str(entry[0]) for entry in scalars}
         settled = []
         for name, expression, target, source in scalars:
-            if len(scalars) > 1 and _mentions(expression, written - {str(name)}):
+            if len(scalars) > 1 and names_in(expression) & (written - {str(name)}):
                 next_name = self.name(f"{target.hint or 't'}_next")
                 self.w.line(f"{self.constant(target, next_name)} = {expression};")
                 expression = Name(next_name)
@@ -369,15 +369,6 @@ class StructureEmitter(CallEmitter):
 
 
 # ---- small questions ----------------------------------------------------------------------------
-
-
-def _mentions(expression: Expr, names: set[str]) -> bool:
-    match expression:
-        case Name(text):
-            return text in names
-        case Literal():
-            return False
-    return any(re.search(rf"\b{re.escape(name)}\b", str(expression)) for name in names)
 
 
 def _is_empty(block: Block, owner: Op, emitter: StructureEmitter) -> bool:

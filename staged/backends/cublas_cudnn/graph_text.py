@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from staged.backends.c_family.expr import Expr, Name
+from staged.backends.c_family.expr import Expr, Member, Name, Prefix
 from staged.backends.c_family.writer import Names, Writer, wrapped
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
 from staged.backends.gpu_family.addresses import bare
@@ -74,7 +74,7 @@ class Turn:
             own = bare(expression)
             self.fields[key] = self.names.fresh(own.text if isinstance(own, Name) and own.text.isidentifier() else hint)
             self.values.append(expression)
-        return Name(f"&gpu->{self.name}->{self.fields[key]}")
+        return Prefix("&", Member(Member(Name("gpu"), self.name), self.fields[key]))
 
 
 GRAPH = """\

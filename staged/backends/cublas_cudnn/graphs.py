@@ -17,13 +17,12 @@ Addresses of the caller's arrays on the device stay, call after call, or the gra
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from staged.backends.c_family.expr import Expr, Infix, Literal, Member, Name, Prefix
+from staged.backends.c_family.expr import Expr, Group, Infix, Literal, Member, Name, Prefix, names_in, substituted
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer
@@ -31,7 +30,7 @@ from staged.backends.cublas_cudnn import graph_text
 from staged.backends.cublas_cudnn.device import DevicePart
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.graph_text import Turn
-from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.backends.cublas_cudnn.library.call import LibraryCall, factor_name
 from staged.backends.gpu_family.addresses import bare, field_of
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
@@ -108,6 +107,8 @@ class Graphs:
         """Places for what libraries read and write at changing addresses."""
         self.copied: list[DType] = []
         self.arguments: dict[str, None] = {}
+        self.named: set[str] = set()
+        """The names in the arguments of the calls of the run that is being written."""
         self.calls: dict[str, LibraryCall] = {}
         self.reading: dict[tuple[str, tuple[int, ...]], GpuKernel] = {}
         self.has_device_buffers = True
@@ -186,14 +187,14 @@ class Graphs:
         return ["const Device *gpu", "st_host *host", f"const {self.program.name}_args *args", *buffers]
 
     def function(self, turn: Turn, body: Writer, calls: int) -> str:
-        """The function whose calls are captured."""
+        """The function whose calls are captured: those noted since the last one."""
         w = Writer()
         w.comment(f"{calls} calls of a loop's turn{turn.lines}, captured as a graph")
         with w.block(f"static int do_{turn.name}({', '.join(self.parameters())})"):
-            written = "\n".join(body.lines)
             for name in self.shared():
-                if not re.search(rf"\b{name}\b", written):
+                if name not in self.named:
                     w.line(f"(void){name};")
+            self.named.clear()
             w.lines += body.lines
             w.line("return ST_OK;")
         return str(w)
@@ -281,11 +282,11 @@ class Graphs:
             if is_tensor(operand) and number not in [begun for _, begun in kernel.begins_as]
         ]
 
-        def factor(found: re.Match[str]) -> str:
-            value = inputs[int(found[1]) + 1]
-            return str(value) if isinstance(value, Name | Literal) else f"({value})"
-
-        values = [Name(re.sub(r"\bfactor_(\d+)\b", factor, text)) for text in kernel.factors]
+        numbers = {
+            factor_name(number): value if isinstance(value, Name | Literal) else Group(value)
+            for number, value in enumerate(inputs[1:])
+        }
+        values = [substituted(factor, numbers) for factor in kernel.factors]
         return [
             *arrays,
             *(turn.address(c_type, value, hint) for value, hint in zip(values, ("alpha", "beta"), strict=True)),
@@ -334,6 +335,7 @@ class Graphs:
     def note(self, arguments: Sequence[Expr]) -> None:
         """Remember which of the caller's addresses graphs know."""
         for argument in arguments:
+            self.named |= names_in(argument)
             field = field_of(argument)
             if field is not None and field.base == Name("args"):
                 self.arguments[field.field] = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Literal, Name, Prefix, literal
+from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Items, Literal, Name, Prefix, literal
 from staged.backends.c_family.nest.value import Value, is_zero
 from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS
 from staged.backends.c_family.support.lanes import HALVES, lanes_snippet
@@ -79,7 +79,7 @@ class VectorSpeller:
         return Infix("-", value.expr, self.zero(self.types.type(value.dtype)))
 
     def zero(self, type: str) -> Expr:
-        return Name(f"({type}){{0}}")
+        return Items((Literal("0"),), type)
 
     def load(self, dtype: DType, address: Expr) -> Expr:
         if dtype.is_bool:

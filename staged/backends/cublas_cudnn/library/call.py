@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from staged.backends.c_family.expr import literal
+from staged.backends.c_family.expr import Expr, Infix, Name, Prefix, literal
 from staged.backends.c_family.kernel_text import KernelText, kernel_comments
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import DevicePart, Field
@@ -25,7 +25,7 @@ class LibraryCall(KernelText):
     """What it needs to be open on the device, in the order in which that is made."""
     begins_as: tuple[tuple[int, int], ...] = ()
     """(result, operand) pairs: results that begin as an operand, copied there first where it is elsewhere, and not passed."""
-    factors: tuple[str, str] | None = None
+    factors: tuple[Expr, Expr] | None = None
     """Its alpha and beta as C, in terms of `factor_N`, the value of operand N + 1; None where no operand is a factor."""
     reading: Callable[[str], LibraryCall] | None = field(default=None, compare=False)
     """By name, the same call that takes alpha and beta as addresses on the device, in place of the factors."""
@@ -129,16 +129,24 @@ def parameters_of(op: Op, form: Form) -> list[tuple[str, str]]:
         elif number == form.bias:
             found.append((f"const {c_type} *", "bias"))
         elif number != form.addend:
-            found.append((f"{c_type} ", f"factor_{number}"))
+            found.append((f"{c_type} ", factor_name(number)))
     return [*found, (f"{op.results[0].tensor.dtype.c_name} *", "c")]
 
 
-def scale_text(scale: Scale, dtype: DType) -> str:
-    """A product of factors as C."""
-    factors = [f"factor_{param}" for param in scale.params]
+def scale_of(scale: Scale, dtype: DType) -> Expr:
+    """A product of factors."""
+    factors: list[Expr] = [Name(factor_name(param)) for param in scale.params]
     if abs(scale.number) != 1.0 or not factors:
-        factors.insert(0, str(literal(abs(scale.number), dtype)))
-    return ("-" if scale.number < 0 else "") + " * ".join(factors)
+        factors.insert(0, literal(abs(scale.number), dtype))
+    product = Prefix("-", factors[0]) if scale.number < 0 else factors[0]
+    for factor in factors[1:]:
+        product = Infix("*", product, factor)
+    return product
+
+
+def factor_name(param: int) -> str:
+    """The parameter of a call for a number of its epilogue."""
+    return f"factor_{param}"
 
 
 def parts_of(calls: Sequence[LibraryCall]) -> list[DevicePart]:

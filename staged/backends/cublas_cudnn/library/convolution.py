@@ -18,7 +18,7 @@ from staged.backends.cublas_cudnn.device import DevicePart, Field, check
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
     library_call,
-    scale_text,
+    scale_of,
     unused,
     write_call,
     write_zeros,
@@ -270,7 +270,7 @@ def emit_convolution(op: Op, name: str, site: int, form: Form, options: DeviceOp
     fields, parts = convolution.parts(site, form, options)
 
     def with_bias(w: Writer) -> None:
-        w.line(f"const float alpha = {scale_text(form.alpha, convolution.dtype)};")
+        w.line(f"const float alpha = {scale_of(form.alpha, convolution.dtype)};")
         w.line("const float beta = 0.0f;  // nothing is added but the bias")
         arguments = [
             "&alpha", f"gpu->{fields['x']}", "a", f"gpu->{fields['w']}", "b", f"gpu->{fields['window']}", fields["plan"],
@@ -280,8 +280,8 @@ def emit_convolution(op: Op, name: str, site: int, form: Form, options: DeviceOp
         write_call(w, "CUDNN_CHECK", "cudnnConvolutionBiasActivationForward(gpu->cudnn", arguments)
 
     def body(w: Writer) -> None:
-        w.line(f"const {c_type} alpha = {scale_text(form.alpha, convolution.dtype)};")
-        w.line(f"const {c_type} beta = {scale_text(form.beta, convolution.dtype)};")
+        w.line(f"const {c_type} alpha = {scale_of(form.alpha, convolution.dtype)};")
+        w.line(f"const {c_type} beta = {scale_of(form.beta, convolution.dtype)};")
         # Of the operands, the gradient of x has y first.
         pointers = {"conv2d_backward_input": {"w": "b", "y": "a", "x": "c"}}.get(
             convolution.kind, {r.first: "a", r.second: "b", r.third: "c"}

@@ -25,7 +25,7 @@ from staged.backends.cublas_cudnn.device import DevicePart, Field, check, check_
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
     library_call,
-    scale_text,
+    scale_of,
     unused,
     write_call,
     write_zeros,
@@ -201,7 +201,7 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
     product = Product.of(op)
     dtype = op.operands[0].tensor.dtype
     c_type = dtype.c_name
-    alpha, beta = scale_text(form.alpha, dtype), scale_text(form.beta, dtype)
+    alpha, beta = scale_of(form.alpha, dtype), scale_of(form.beta, dtype)
     is_empty = 0 in (product.batch, product.m, product.n)
 
     def made(name: str, reads_numbers: bool) -> LibraryCall:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, check_macro, destroy
-from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, scale_text, write_call
+from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, scale_of, write_call
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
 from staged.backends.cublas_cudnn.library.form import Form
 from staged.backends.gpu_family.packs import ALIGNED, address_alignment
@@ -167,7 +167,7 @@ def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: Dev
     dtype = op.operands[0].tensor.dtype
 
     def body(w: Writer) -> None:
-        w.line(f"const float alpha = {scale_text(form.alpha, dtype)};")
+        w.line(f"const float alpha = {scale_of(form.alpha, dtype)};")
         w.line("const float beta = 0.0f;")
         if form.bias is not None:
             write_bias_pointer(w, plan, "bias")
