@@ -71,3 +71,5 @@ class Gpu:
     """Warps that keep its memory busy."""
     busy_items: int
     """Items from which on its memory, not the launch, is what takes time."""
+    has_warps: bool = True
+    """Whether the threads of a warp exchange numbers and vote; without that no threads share an item."""

@@ -275,6 +275,10 @@ class FileWriter(ABC):
         for variable, name in inner:
             w.line(f"{variable.type.dtype.c_name} {name} = {_first_value(structure.w.lines, name) or '0'};")
 
+    def write_begin(self, w: Writer) -> None:
+        """What a back end does before the program knows where its buffers are: nothing here."""
+        return
+
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         begin = len(w.lines)
         head = f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"
@@ -292,6 +296,7 @@ class FileWriter(ABC):
         with w.block(body):
             if self.is_recursive:
                 w.line(f"const {self.name}_args *const args = given;")
+            self.write_begin(w)
             shared = {state.value for state in self.state}
             early = [(variable, name) for variable, name in inner if f"&{name}" in shared]
             for variable, name in early:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from staged.backends.c_family.code.shape import shape_of
-from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.kernel_text import KernelText, Site
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.nest.kernel import emit_kernel
+from staged.backends.gpu_family.kernels import NestKernels
 from staged.backends.gpu_family.thread_kernels import ThreadKernels
 from staged.ir.declaration import prims
 from staged.ir.machine import Gpu, Machine
@@ -36,9 +33,8 @@ class CudaLibrary:
         self.site = site
         self.contractions = Contractions(names, site, options)
         self.host = HostKernels(machine, names, site)
+        self.nests = NestKernels(names, CUDA, gpu, site, options)
         self.thread_kernels = ThreadKernels(names, CUDA, site)
-        self.known: dict[object, GpuKernel] = {}
-        """Kernels by what they do: equal ones are compiled once, whatever lines they come from."""
 
     def kernel(self, op: Op) -> KernelText:
         """The text for an op that is one step. Raises UnsupportedError, with the Python line, for what has none."""
@@ -54,37 +50,7 @@ class CudaLibrary:
             if call is not None:
                 return call
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
-        # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
-        chosen = self.names.fresh(name, "_kernel")
-        made = emit_kernel(op, chosen, self.gpu, CUDA, self.site, self.options)
-        first = self.known.setdefault(_shape_of(made), made)
-        if first is made:
-            return made
-        self.names.used.discard(chosen)
-        return replace(
-            made,
-            name=first.name,
-            text=first.text,
-            parameters=first.parameters,
-            launch=first.launch,
-            copies=first.copies,
-            code=first.code,
-        )
-
-
-def _shape_of(kernel: GpuKernel) -> object:
-    """What two kernels must share to be one: all but comments and names of their own, and the launch."""
-    assert kernel.code is not None and kernel.launch is not None
-    shape, numbered = shape_of(kernel.code, CUDA)
-
-    def number(expr: Expr | None) -> str:
-        return "" if expr is None else numbered(expr)
-
-    types = tuple(c_type for c_type, _ in kernel.parameters)
-    copies = tuple(tuple(map(number, (copy.target, copy.source, copy.size))) for copy in kernel.copies)
-    counts = number(kernel.launch.count), number(kernel.launch.grid)
-    launch = replace(kernel.launch, how="", count=None, grid=None)
-    return shape, types, launch, counts, copies, kernel.workspace_bytes
+        return self.nests.kernel(op, name)
 
 
 def needs_of(kernels: Sequence[KernelText]) -> frozenset[str]:

@@ -27,6 +27,8 @@ def permutation_by_block(part: Part, gpu: Gpu) -> tuple[Part, Schedule] | None:
 
     Exact: the permutation of the host's exchanges, element for element, for any number of threads.
     """
+    if not gpu.has_warps:
+        return None
     match part.body:
         case (CallSupport("st_permutation", _, (ArrayRef() as order, Constant(n), *key)),) if gpu.warp <= n <= MOST:
             heads, links = (ArrayRef(name, i32, int(n), "scratch") for name in ("heads", "links"))

@@ -110,7 +110,7 @@ def scatter_by_search(part: Part, copies: Sequence[Copy], gpu: Gpu) -> tuple[Par
     Exact: in the order of places; each lane looks at an index of its own, which must not differ by column.
     """
     scatter = scatter_of(part)
-    if scatter is None:
+    if scatter is None or not gpu.has_warps:
         return None
     store, check, loop = scatter.store, scatter.check, scatter.loop
     copied = next((copy for copy in copies if copy.target is store.array), None)

@@ -49,7 +49,7 @@ def shared_by_teams(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> 
     Exact: no turn reads what another writes; the order of additions follows from sizes alone, and integers wrap.
     """
     loops = [s for s in part.body if isinstance(s, Loop)]
-    if not any(loop.reductions for loop in loops) or not is_shareable(part.body):
+    if not gpu.has_warps or not any(loop.reductions for loop in loops) or not is_shareable(part.body):
         return None
     length = max(prod(axis.extent for axis in chain_of(loop)[0]) for loop in loops)
     if length < SHORTEST:

@@ -1,0 +1,63 @@
+"""The kernels that a program has for loop nests: one for each kernel op, equal ones once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from staged.backends.c_family.code.shape import shape_of
+from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.kernel_text import Site
+from staged.backends.c_family.writer import Names
+from staged.backends.gpu_family.dialect import GpuDialect
+from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.nest.kernel import emit_kernel
+from staged.ir.machine import Gpu
+from staged.ir.nodes import Op
+from staged.ir.options import DeviceOptions
+
+
+class NestKernels:
+    """Writes each distinct kernel once, whatever lines it comes from."""
+
+    def __init__(self, names: Names, dialect: GpuDialect, gpu: Gpu, site: Site, options: DeviceOptions) -> None:
+        self.names = names
+        self.dialect = dialect
+        self.gpu = gpu
+        self.site = site
+        self.options = options
+        self.known: dict[object, GpuKernel] = {}
+        """Kernels by what they do."""
+
+    def kernel(self, op: Op, name: str) -> GpuKernel:
+        """The kernel of an op with a nest."""
+        # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
+        chosen = self.names.fresh(name, "_kernel")
+        made = emit_kernel(op, chosen, self.gpu, self.dialect, self.site, self.options)
+        first = self.known.setdefault(_shape_of(made, self.dialect), made)
+        if first is made:
+            return made
+        self.names.used.discard(chosen)
+        return replace(
+            made,
+            name=first.name,
+            text=first.text,
+            parameters=first.parameters,
+            launch=first.launch,
+            copies=first.copies,
+            code=first.code,
+        )
+
+
+def _shape_of(kernel: GpuKernel, dialect: GpuDialect) -> object:
+    """What two kernels must share to be one: all but comments and names of their own, and the launch."""
+    assert kernel.code is not None and kernel.launch is not None
+    shape, numbered = shape_of(kernel.code, dialect)
+
+    def number(expr: Expr | None) -> str:
+        return "" if expr is None else numbered(expr)
+
+    types = tuple(c_type for c_type, _ in kernel.parameters)
+    copies = tuple(tuple(map(number, (copy.target, copy.source, copy.size))) for copy in kernel.copies)
+    counts = number(kernel.launch.count), number(kernel.launch.grid)
+    launch = replace(kernel.launch, how="", count=None, grid=None)
+    return shape, types, launch, counts, copies, kernel.workspace_bytes
